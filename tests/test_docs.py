@@ -10,23 +10,23 @@ import msgspec
 import pytest
 import yaml
 from msgspec import inspect
-from mz_engine.artifacts.check import RULES
+from mz_engine.artifacts.check import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules, shared_rules
 from mz_engine.artifacts.rule import RuleSet
 from mz_engine.backlog.item import ItemStatus
-from mz_engine.backlog.markdown import PRIORITIES, STATUSES, parse_backlog
+from mz_engine.backlog.markdown import PRIORITY_NAMES, STATUSES, parse_backlog
 from mz_engine.configform import ConfigForm
-from mz_engine.configure import SettingInfo, settings
+from mz_engine.configure import SettingInfo, list_settings
 from mz_engine.errorcodes import CODES, ErrorCode
 from mz_engine.errors import Exit
-from mz_engine.exits import WORST_FIRST
+from mz_engine.exits import BY_SEVERITY
 from mz_engine.pipelines.definition import Pipeline
 from mz_engine.pipelines.form import parse_pipeline
 from mz_engine.pipelines.material import check_template, read_rules
 from mz_engine.prompts.data import PromptData
 from mz_engine.prompts.load import load_templates
 from mz_engine.starter import starter_backlog
-from mz_engine.yamlfile import convert, load
+from mz_engine.yamlfile import decode_yaml, parse_yaml
 
 from tests.support.tree import ROOT, kept_files
 
@@ -50,7 +50,7 @@ def fenced(name: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("code", CODES.values(), ids=lambda each: each.code)
 def test_every_error_code_is_explained(code: ErrorCode) -> None:
-    told = f"{code.explanation} {'No exit code.' if code.warns else f'Exit code {code.exit.value}.'}"
+    told = f"{code.explanation} {'No exit code.' if code.is_warning else f'Exit code {code.exit.value}.'}"
     assert sections("errors").get(f"{code.code}: {code.title}") == told, f"docs/errors.md should say: {told}"
 
 
@@ -61,11 +61,11 @@ def test_no_code_is_explained_that_is_not_there() -> None:
 def test_every_exit_code_is_explained() -> None:
     told = [int(title.split()[1]) for title in sections("errors") if title.startswith("Exit ")]
     assert told == [each.value for each in Exit]
-    order = ", ".join(str(each.value) for each in WORST_FIRST if each)
+    order = ", ".join(str(each.value) for each in BY_SEVERITY if each)
     assert order in " ".join(page("errors").split())
 
 
-@pytest.mark.parametrize("setting", settings(), ids=lambda each: each.name)
+@pytest.mark.parametrize("setting", list_settings(), ids=lambda each: each.name)
 def test_every_setting_is_explained(setting: SettingInfo) -> None:
     told = sections("configuration")[setting.name]
     assert told.startswith(setting.description)
@@ -83,7 +83,7 @@ def default(name: str) -> str:
 
 
 def test_no_setting_is_explained_that_is_not_there() -> None:
-    assert list(sections("configuration")) == [each.name for each in settings()]
+    assert list(sections("configuration")) == [each.name for each in list_settings()]
 
 
 def keys(kind: inspect.Type) -> Iterator[str]:
@@ -110,7 +110,7 @@ def test_every_key_and_word_of_a_pipeline_is_explained() -> None:
 def test_every_rule_and_template_that_a_pipeline_may_name_is_listed() -> None:
     text = page("pipelines")
     whole = {name for name in load_templates() if "/" not in name and name not in ("base.md.j2", "continuation.md.j2")}
-    assert sorted(name for name in {*load_rules(), *RULES, *whole} if f"`{name}`" not in text) == []
+    assert sorted(name for name in {*load_rules(), *FEATURE_RULES, *whole} if f"`{name}`" not in text) == []
 
 
 def pages_of_the_project() -> list[Path]:
@@ -145,12 +145,12 @@ def test_every_page_of_docs_is_in_its_list() -> None:
 def test_examples_of_pipelines_and_settings_are_of_good_form() -> None:
     pipeline, rules = fenced("pipelines", "yaml")
     parse_pipeline(pipeline, "docs/pipelines.md")
-    assert isinstance(read_rules(load(rules, "docs/pipelines.md"), "risks", shared_rules()), RuleSet)
+    assert isinstance(read_rules(parse_yaml(rules, "docs/pipelines.md"), "risks", shared_rules()), RuleSet)
     (template,) = fenced("pipelines", "jinja")
     assert list(check_template("docs/pipelines.md", "risks.md.j2", template, load_templates())) == []
     assert [name for name in PromptData.__struct_fields__ if f"`{name}`" not in page("pipelines")] == []
     for text in fenced("configuration", "yaml"):
-        convert(text, "docs/configuration.md", ConfigForm)
+        decode_yaml(text, "docs/configuration.md", ConfigForm)
         assert yaml.safe_load(text)
 
 
@@ -158,6 +158,6 @@ def test_the_example_of_a_backlog_parses() -> None:
     (text,) = fenced("backlog", "markdown")
     items = parse_backlog(text, "docs/backlog.md")
     assert [item.status for item in items] == [ItemStatus.BACKLOG, ItemStatus.BACKLOG, ItemStatus.DONE]
-    for word in (*STATUSES, *PRIORITIES, "depends on", "labels"):
+    for word in (*STATUSES, *PRIORITY_NAMES, "depends on", "labels"):
         assert word in page("backlog"), word
     assert all(status in starter_backlog() for status in STATUSES)

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from mz_engine.agents.contract import Capabilities, Tells
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.contract import Capabilities, ReportedFields
+from mz_engine.agents.registry import built_in_adapters
 
 HEAD = """# What agents can do, and what they report
 
@@ -15,7 +15,7 @@ HEAD = """# What agents can do, and what they report
 (`mz gate --layer 2`) compares these claims with recordings. [agents.md](agents.md) describes the set-up of each agent.
 """
 
-CAN = """
+CAPABILITIES_SECTION = """
 ## Capabilities
 
 *Sessions*: a later call can continue an earlier one. *Idle limit*: the agent writes output while it works, so silence
@@ -23,7 +23,7 @@ means that it hangs. *Tokens*: `exact` counts come from the model's provider; an
 of the prompt. *Models* are the defaults of the tiers cheap, mid and premium; `models:` in `mz.yaml` names others.
 """
 
-TELL = """
+REPORTED_FIELDS_SECTION = """
 ## Reported fields
 
 mz cannot check a field that an agent does not report. Without *model*, the requested model counts as the one that
@@ -35,43 +35,43 @@ documentation alone.
 """
 
 
-def page() -> str:
+def markdown_page() -> str:
     """Return the page as Markdown."""
-    agents = [adapter.capabilities() for adapter in built_in().values()]
-    return "".join((HEAD, CAN, _table(_can(agents)), TELL, _table(_tell(agents))))
+    agents = [adapter.capabilities() for adapter in built_in_adapters().values()]
+    return "".join((HEAD, CAPABILITIES_SECTION, _table(_capability_rows(agents)), REPORTED_FIELDS_SECTION, _table(_reported_field_rows(agents))))
 
 
-def _can(agents: Iterable[Capabilities]) -> Iterator[Sequence[str]]:
+def _capability_rows(agents: Iterable[Capabilities]) -> Iterator[Sequence[str]]:
     yield "agent", "tools", "sessions", "idle limit", "tokens", "models", "logs in by"
     for agent in agents:
         yield (
             agent.agent,
             ", ".join(agent.tools),
-            _yes(agent.sessions),
-            _yes(agent.streaming),
+            _yes_or_no(agent.sessions),
+            _yes_or_no(agent.streaming),
             agent.token_counting,
             ", ".join(dict.fromkeys(agent.models[tier] for tier in ("cheap", "mid", "premium"))),
             "; ".join(agent.auth),
         )
 
 
-def _tell(agents: Iterable[Capabilities]) -> Iterator[Sequence[str]]:
+def _reported_field_rows(agents: Iterable[Capabilities]) -> Iterator[Sequence[str]]:
     yield "agent", "since", "model", "each request", "money", "thoughts", "session", "cache writes", "known from"
     for agent in agents:
-        for tells in agent.tells:
-            yield agent.agent, *_told(tells)
+        for fields in agent.reported_fields:
+            yield agent.agent, *_reported_cells(fields)
 
 
-def _told(tells: Tells) -> Iterator[str]:
-    yield tells.since or "the first"
-    for known in (tells.model, tells.requests, tells.money, tells.thoughts, tells.session):
-        yield _yes(known)
-    yield tells.cache_writes
-    yield tells.evidence
+def _reported_cells(fields: ReportedFields) -> Iterator[str]:
+    yield fields.since or "the first"
+    for is_reported in (fields.model, fields.requests, fields.money, fields.thoughts, fields.session):
+        yield _yes_or_no(is_reported)
+    yield fields.cache_writes
+    yield fields.evidence
 
 
-def _yes(known: bool) -> str:
-    return "yes" if known else "no"
+def _yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
@@ -85,4 +85,4 @@ def _row(cells: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page())
+    Path(sys.argv[1]).write_text(markdown_page())

@@ -11,87 +11,87 @@ from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, inbox_stream, run_stream
 from mz_events.store import BlobMissing
 from mz_projections.feature import fold
-from mz_projections.overview import overview
-from mz_projections.queue import Decision, Letter, Question, decisions, queue
-from mz_projections.run import fold_run, over
+from mz_projections.overview import run_view
+from mz_projections.queue import Decision, InboxMessage, Question, decisions, open_questions
+from mz_projections.run import fold_run, is_over
 from mz_projections.state import State
 from mz_projections.views import FeatureView, RunView
 
-from mz_cli.context import Reading
-from mz_cli.inbox import left
-from mz_cli.render.text import line, moment
+from mz_cli.context import ProjectLog
+from mz_cli.inbox import messages_of_run
+from mz_cli.render.text import format_time, single_line
 
-SAID = ("answer", "cancel", "retry")
+FEATURE_MESSAGES = ("answer", "cancel", "retry")
 """Kinds of messages that concern a feature."""
 
 
-class Desk(msgspec.Struct, frozen=True):
+class ReviewQueue(msgspec.Struct, frozen=True):
     """Questions, decisions and inbox messages of one run."""
 
     run: RunView
     questions: tuple[Question, ...]
     decisions: tuple[Decision, ...]
-    letters: tuple[Letter, ...]
+    messages: tuple[InboxMessage, ...]
 
     def question(self, feature: str) -> Question | None:
         """Return the open question; None if there is none, or if a decision on it was accepted already."""
-        view = self.run.find(feature)
-        if view is None or view.status != "waiting" or self.decided(feature) is not None:
+        view = self.run.find_feature(feature)
+        if view is None or view.status != "waiting" or self.accepted_decision(feature) is not None:
             return None
-        return self._open(feature)
+        return self._open_question(feature)
 
-    def decided(self, feature: str) -> Decision | None:
+    def accepted_decision(self, feature: str) -> Decision | None:
         """Return the decision on the open question that the run has accepted."""
-        asked = self._open(feature)
-        return next((each for each in self.decisions if asked is not None and each.question == asked), None)
+        question = self._open_question(feature)
+        return next((decision for decision in self.decisions if question is not None and decision.question == question), None)
 
-    def pending(self, feature: str) -> Letter | None:
+    def pending_message(self, feature: str) -> InboxMessage | None:
         """Return the first message for the feature that the run has not read; no other can be posted before that."""
-        asked = self._open(feature)
-        for each in self.letters:
-            to_it = each.question is None or (asked is not None and each.question == asked.version)
-            if each.fate == "waits" and each.feature in (feature, None) and each.kind in SAID and to_it:
-                return each
+        question = self._open_question(feature)
+        for message in self.messages:
+            concerns_question = message.question is None or (question is not None and message.question == question.version)
+            if message.status == "pending" and message.feature in (feature, None) and message.kind in FEATURE_MESSAGES and concerns_question:
+                return message
         return None
 
-    def _open(self, feature: str) -> Question | None:
-        return next((each for each in self.questions if each.feature == feature), None)
+    def _open_question(self, feature: str) -> Question | None:
+        return next((question for question in self.questions if question.feature == feature), None)
 
 
-def desk(log: Reading, run: str) -> Desk:
+def review_queue(log: ProjectLog, run: str) -> ReviewQueue:
     events: tuple[Recorded[Event], ...] = tuple(log.events(run))
-    return Desk(overview(run, events), queue(events), decisions(events), left(log, run))
+    return ReviewQueue(run_view(run, events), open_questions(events), decisions(events), messages_of_run(log, run))
 
 
-def unfinished(log: Reading) -> tuple[str, ...]:
+def unfinished_runs(log: ProjectLog) -> tuple[str, ...]:
     """Return ids of runs that are not over, the newest first; an unread message can make a run continue."""
-    mail = dict(log.store.streams("inbox/"))
+    inbox_versions = dict(log.store.streams("inbox/"))
     states = ((run, fold_run(log.store.read(run_stream(run)))) for run in log.runs())
-    return tuple(run for run, state in states if not over(state, mail.get(inbox_stream(run), 0)))
+    return tuple(run for run, state in states if not is_over(state, inbox_versions.get(inbox_stream(run), 0)))
 
 
-def find_desk(log: Reading, run: str | None, feature: str) -> tuple[Desk, FeatureView]:
+def find_review_queue(log: ProjectLog, run: str | None, feature: str) -> tuple[ReviewQueue, FeatureView]:
     """Return the queue of that run; without one, of the newest run with a question of the feature, else with the
     feature. Raises MzError (MZ5001, MZ4010)."""
-    for each in unfinished(log) if run is None else ():
-        if feature in log.features(each):
-            found = desk(log, each)
-            if found.question(feature) is not None:
-                return found, _view(found, feature)
+    for unfinished_run in unfinished_runs(log) if run is None else ():
+        if feature in log.features(unfinished_run):
+            candidate = review_queue(log, unfinished_run)
+            if candidate.question(feature) is not None:
+                return candidate, _feature_view(candidate, feature)
     view, _ = log.find_feature(run, feature)
-    found = desk(log, view.run)
-    return found, _view(found, feature)
+    candidate = review_queue(log, view.run)
+    return candidate, _feature_view(candidate, feature)
 
 
-def _view(found: Desk, feature: str) -> FeatureView:
-    return found.run.find(feature) or FeatureView(feature=feature)
+def _feature_view(waiting_queue: ReviewQueue, feature: str) -> FeatureView:
+    return waiting_queue.run.find_feature(feature) or FeatureView(feature=feature)
 
 
-def state_of(log: Reading, run: str, feature: str) -> State:
+def state_of(log: ProjectLog, run: str, feature: str) -> State:
     return fold(log.store.read(feature_stream(run, feature)))
 
 
-def pipeline_of(log: Reading, view: RunView) -> Pipeline | None:
+def pipeline_of(log: ProjectLog, view: RunView) -> Pipeline | None:
     """Return the run's pinned pipeline; None if the pins are missing or unreadable for this version."""
     try:
         return decode_pins(log.blobs.get(view.pins)).pipeline if view.pins is not None else None
@@ -99,21 +99,21 @@ def pipeline_of(log: Reading, view: RunView) -> Pipeline | None:
         return None
 
 
-def the_question(log: Reading, found: Desk, view: FeatureView) -> Question:
+def answerable_question(log: ProjectLog, waiting_queue: ReviewQueue, view: FeatureView) -> Question:
     """Return the question that can be answered now. Raises MzError (MZ5004) with the action that came first."""
-    question, letter = found.question(view.feature), found.pending(view.feature)
-    if question is not None and letter is None:
+    question, message = waiting_queue.question(view.feature), waiting_queue.pending_message(view.feature)
+    if question is not None and message is None:
         return question
-    on_its_way = letter or found.decided(view.feature)
-    last = on_its_way or next((each for each in reversed(found.decisions) if each.feature == view.feature), None)
-    before = f"; {said(log, last)}" if last is not None else ""
-    state = "is answered already" if on_its_way else f"has no open question: it is {view.status}"
-    helps = f"continue with: mz resume {found.run.run}" if on_its_way else "`mz review list` shows open questions"
-    raise MzError("MZ5004", f"{view.feature} {state}{before}", hint=helps)
+    pending = message or waiting_queue.accepted_decision(view.feature)
+    last = pending or next((decision for decision in reversed(waiting_queue.decisions) if decision.feature == view.feature), None)
+    earlier_action = f"; {action_text(log, last)}" if last is not None else ""
+    state = "is answered already" if pending else f"has no open question: it is {view.status}"
+    hint = f"continue with: mz resume {waiting_queue.run.run}" if pending else "`mz review list` shows open questions"
+    raise MzError("MZ5004", f"{view.feature} {state}{earlier_action}", hint=hint)
 
 
-def said(log: Reading, words: Decision | Letter) -> str:
+def action_text(log: ProjectLog, action: Decision | InboxMessage) -> str:
     """Return actor, action and time as text."""
-    verb = {"answer": f"answered `{words.verdict.value if words.verdict else ''}`", "cancel": "cancelled it",
-            "retry": "requested a retry"}.get(words.kind, words.kind)  # fmt: skip
-    return f"{line(log.words(words.who)) or 'somebody'} {verb} at {moment(words.at_us)}"
+    verb = {"answer": f"answered `{action.verdict.value if action.verdict else ''}`", "cancel": "cancelled it",
+            "retry": "requested a retry"}.get(action.kind, action.kind)  # fmt: skip
+    return f"{single_line(log.load_text(action.actor)) or 'somebody'} {verb} at {format_time(action.at_us)}"

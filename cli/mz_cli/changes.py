@@ -5,37 +5,37 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mz_engine.adapters.git_process import OURS, clean, start
-from mz_engine.adapters.known_secrets import known_secrets
+from mz_engine.adapters.git_process import NO_USER_CONFIG, safe_environment, spawn_git
+from mz_engine.adapters.known_secrets import project_secrets
 from mz_engine.ports import RepositoryUnusable
 from mz_events.names import Commit
 from mz_events.redact import Secrets
 
-GONE = "(the captures are no longer in the repository)"
+CAPTURES_MISSING = "(the captures are no longer in the repository)"
 PATHS_MAX = 2000
 """More paths than this are only counted, since they would not fit on a command line."""
-PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
+DIFF_OPTIONS = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
 
 
-def patch(home: Path, before: Commit, after: Commit, without: frozenset[str]) -> str:
+def patch(home: Path, before: Commit, after: Commit, excluded: frozenset[str]) -> str:
     """Return the patch without the excluded paths, secrets redacted; empty if nothing else changed."""
-    names = _git(home, "diff", *PLAIN, "--name-only", "-z", before, after, "--")
+    names = _git(home, "diff", *DIFF_OPTIONS, "--name-only", "-z", before, after, "--")
     if names is None:
-        return GONE
+        return CAPTURES_MISSING
     paths = [os.fsdecode(name) for name in names.split(b"\0") if name]
-    wanted = [path for path in paths if path not in without]
-    if not wanted:
+    included = [path for path in paths if path not in excluded]
+    if not included:
         return ""
-    if len(wanted) > PATHS_MAX:
-        return f"({len(wanted)} files)"
-    text = _git(home, "diff", *PLAIN, before, after, "--", *wanted)
-    return GONE if text is None else Secrets(known_secrets(home, os.environ)).redact(text.decode("utf-8", "replace"))
+    if len(included) > PATHS_MAX:
+        return f"({len(included)} files)"
+    text = _git(home, "diff", *DIFF_OPTIONS, before, after, "--", *included)
+    return CAPTURES_MISSING if text is None else Secrets(project_secrets(home, os.environ)).redact(text.decode("utf-8", "replace"))
 
 
 def _git(home: Path, *args: str) -> bytes | None:
     """Return stdout of git; None if it fails."""
     try:
-        with start(args, home, {**clean(os.environ), **OURS}) as process:
+        with spawn_git(args, home, {**safe_environment(os.environ), **NO_USER_CONFIG}) as process:
             out, _ = process.communicate()
     except RepositoryUnusable:
         return None

@@ -8,7 +8,7 @@ import sys
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
-def open_closed() -> None:
+def open_closed_streams() -> None:
     """Open /dev/null for each closed stream, and for its descriptor: a database or pipe opened under that number would
     receive terminal output."""
     for number, (name, mode) in enumerate(STREAMS):

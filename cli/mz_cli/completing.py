@@ -12,9 +12,9 @@ from pathlib import Path
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
-from mz_engine.home import HOME, LOG
+from mz_engine.home import LOG_FILE, MZ_FOLDER
 
-from mz_cli.main import COMMANDS, COMPLETING
+from mz_cli.main import COMMANDS, COMPLETION_VARIABLE
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "mz"
@@ -30,84 +30,84 @@ PHASES = (
     "stream_id IN (SELECT id FROM stream WHERE name LIKE ?) ORDER BY position"
 )
 
-Asked = Mapping[str, object]
+Parameters = Mapping[str, object]
 """Parameters already on the command line, by name."""
 
 
-def script(shell: str) -> str:
+def completion_script(shell: str) -> str:
     """Return the script that the shell evaluates to enable completion."""
-    found = get_completion_class(shell)
-    assert found is not None
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
     # Click's bash class would start a bash to check its version, which may not be the user's bash.
-    return ShellComplete.source(found(click.Command(PROGRAM), {}, PROGRAM, COMPLETING))
+    return ShellComplete.source(shell_class(click.Command(PROGRAM), {}, PROGRAM, COMPLETION_VARIABLE))
 
 
-def complete(root: click.Command, instruction: str) -> int:
+def print_completions(root: click.Command, instruction: str) -> int:
     """Print the suggestions for the command line in the environment; return exit code 0, or 1 without any output."""
     with suppress(Exception):
-        shell, _, what = instruction.partition("_")
-        found = get_completion_class(shell)
-        if found is not None and what == "complete":
-            sys.stdout.write(found(root, {}, PROGRAM, COMPLETING).complete() + "\n")
+        shell, _, action = instruction.partition("_")
+        shell_class = get_completion_class(shell)
+        if shell_class is not None and action == "complete":
+            sys.stdout.write(shell_class(root, {}, PROGRAM, COMPLETION_VARIABLE).complete() + "\n")
             sys.stdout.flush()
             return 0
     return 1
 
 
-def suggest(kind: str, begun: str, asked: Asked) -> list[str]:
+def suggestions(kind: str, prefix: str, parameters: Parameters) -> list[str]:
     """Return the suggestions of a kind (`SOURCES`) with that prefix; empty on any error."""
     with suppress(Exception):
-        return [word for word in SOURCES[kind](asked) if word.startswith(begun)][:SUGGESTED_MAX]
+        return [word for word in SOURCES[kind](parameters) if word.startswith(prefix)][:SUGGESTED_MAX]
     return []
 
 
-def home() -> Path:
+def log_directory() -> Path:
     """Return the nearest `.mz` with a log in it. Raises StopIteration."""
     here = Path.cwd()
-    return next(folder / HOME for folder in (here, *here.parents) if (folder / HOME / LOG).is_file())
+    return next(folder / MZ_FOLDER for folder in (here, *here.parents) if (folder / MZ_FOLDER / LOG_FILE).is_file())
 
 
-def rows(query: str, *values: object) -> list[tuple[object, ...]]:
+def query_log(query: str, *values: object) -> list[tuple[object, ...]]:
     """Query the log. Raises sqlite3.Error. A log that no process has open is read as immutable, since opening it
     otherwise would create files beside it."""
-    log = home() / LOG
+    log = log_directory() / LOG_FILE
     wal = log.with_name("mz.db-wal")
-    still = not wal.exists() or wal.stat().st_size == 0
-    target = f"{log.as_uri()}?mode=ro{'&immutable=1' if still else ''}"
+    is_idle = not wal.exists() or wal.stat().st_size == 0
+    target = f"{log.as_uri()}?mode=ro{'&immutable=1' if is_idle else ''}"
     with closing(sqlite3.connect(target, uri=True, timeout=TIMEOUT_SECONDS)) as connection:
         return connection.execute(query, values).fetchall()
 
 
-def runs(asked: Asked) -> Iterable[str]:
+def runs(parameters: Parameters) -> Iterable[str]:
     """Return run ids, the newest first."""
-    return [str(name).removeprefix("run/") for (name,) in rows(RUNS, SUGGESTED_MAX)]
+    return [str(name).removeprefix("run/") for (name,) in query_log(RUNS, SUGGESTED_MAX)]
 
 
-def the_run(asked: Asked) -> str:
+def selected_run(parameters: Parameters) -> str:
     """Return the run on the command line, else the newest. Raises StopIteration."""
-    named = asked.get("run")
-    return next(each for each in runs(asked) if named is None or each.startswith(str(named)))
+    named = parameters.get("run")
+    return next(run for run in runs(parameters) if named is None or run.startswith(str(named)))
 
 
-def features(asked: Asked) -> Iterable[str]:
+def features(parameters: Parameters) -> Iterable[str]:
     """Return ids of the run's features that are not on the command line yet."""
-    taken = asked.get("features") or ()
-    found = named_in(rows(ITEMS, f"run/{the_run(asked)}"), "feature")
-    return [name for name in found if not isinstance(taken, tuple) or name not in taken]
+    entered = parameters.get("features") or ()
+    features_of_run = payload_values(query_log(ITEMS, f"run/{selected_run(parameters)}"), "feature")
+    return [name for name in features_of_run if not isinstance(entered, tuple) or name not in entered]
 
 
-def phases(asked: Asked) -> Iterable[str]:
+def phases(parameters: Parameters) -> Iterable[str]:
     """Return the started phases of the feature, or of all features of the run."""
-    return named_in(rows(PHASES, f"run/{the_run(asked)}/{asked.get('feature') or '%'}"), "phase")
+    return payload_values(query_log(PHASES, f"run/{selected_run(parameters)}/{parameters.get('feature') or '%'}"), "phase")
 
 
-def named_in(found: Iterable[tuple[object, ...]], key: str) -> Iterable[str]:
+def payload_values(payload_rows: Iterable[tuple[object, ...]], key: str) -> Iterable[str]:
     """Return the distinct values of a key in JSON payloads."""
-    payloads = (payload for (payload,) in found if isinstance(payload, bytes | str))
+    payloads = (payload for (payload,) in payload_rows if isinstance(payload, bytes | str))
     return dict.fromkeys(json.loads(payload)[key] for payload in payloads)
 
 
-def pipelines(asked: Asked) -> Iterable[str]:
+def pipelines(parameters: Parameters) -> Iterable[str]:
     from mz_engine.pipelines.load import built_in_pipelines, project_pipelines
 
     here = Path.cwd()
@@ -115,26 +115,26 @@ def pipelines(asked: Asked) -> Iterable[str]:
     return dict.fromkeys((*project_pipelines(root), *built_in_pipelines()))
 
 
-def codes(asked: Asked) -> Iterable[str]:
+def codes(parameters: Parameters) -> Iterable[str]:
     """Return error codes."""
     from mz_engine.errorcodes import CODES
 
     return CODES
 
 
-def agents(asked: Asked) -> Iterable[str]:
-    from mz_engine.agents.registry import built_in
+def agents(parameters: Parameters) -> Iterable[str]:
+    from mz_engine.agents.registry import built_in_adapters
 
-    return built_in()
+    return built_in_adapters()
 
 
-def topics(asked: Asked) -> Iterable[str]:
+def topics(parameters: Parameters) -> Iterable[str]:
     from mz_cli.topics import TOPICS
 
     return (*TOPICS, *COMMANDS)
 
 
-SOURCES: Mapping[str, Callable[[Asked], Iterable[str]]] = {
+SOURCES: Mapping[str, Callable[[Parameters], Iterable[str]]] = {
     "runs": runs,
     "features": features,
     "phases": phases,

@@ -17,190 +17,190 @@ from mz_engine.exits import Exit
 from mz_projections.cost import CallCost, paid_nanousd
 
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import counted, money, usd
-from mz_cli.shapes.cost import CostGate, GateLine
+from mz_cli.render.text import count_noun, exact_usd, rounded_usd
+from mz_cli.shapes.cost import CostGate, CostGateLine
 
 FLOOR_NANOUSD = 10_000_000
 """One cent per feature: a prompt cache that expires between two calls may cost as much."""
 CALLS_MIN = 3
 """An average over fewer calls depends on the length of single replies."""
-IN_ALL = "a delivered feature"
+PER_FEATURE = "a delivered feature"
 Verdict = Literal["ok", "worse", "better", "noise", "few-calls", "unpriced", "new", "gone"]
 _ALLOWED = re.compile(r"\+?([0-9]{1,4}(?:\.[0-9]{1,2})?) ?%\Z")
 
 
-class Bill(msgspec.Struct, frozen=True, kw_only=True):
+class RunCost(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one run, and the number of features that it delivered."""
 
     run: str
     calls: tuple[CallCost, ...]
     delivered: int
-    borrowed: int = 0
+    shared_features: int = 0
     """Features with calls that another run made and paid for (of a fork)."""
 
 
-class Side(msgspec.Struct, frozen=True):
+class FeatureCost(msgspec.Struct, frozen=True):
     """Cost of a phase, or of all phases, of one run."""
 
     calls: int
     nanousd: int | None
     """None: the cost of some call is unknown."""
-    each: Fraction | None
+    per_feature_nanousd: Fraction | None
     """Nano-dollars for one delivered feature."""
 
 
-class Compared(msgspec.Struct, frozen=True):
+class PhaseComparison(msgspec.Struct, frozen=True):
     phase: str | None
-    baseline: Side
-    run: Side
+    baseline: FeatureCost
+    run: FeatureCost
     verdict: Verdict
 
     @property
     def change(self) -> float | None:
-        before, now = self.baseline.each, self.run.each
+        before, now = self.baseline.per_feature_nanousd, self.run.per_feature_nanousd
         return None if before is None or now is None or not before else float(now / before) - 1
 
 
-def parse_allowed(text: str) -> Fraction:
+def parse_allowed_increase(text: str) -> Fraction:
     """`+15%` -> 3/20. Raises ValueError."""
-    found = _ALLOWED.match(text.strip())
-    if found is None:
+    match = _ALLOWED.match(text.strip())
+    if match is None:
         raise ValueError(f"{text[:20]!r} is not a percentage; write it as +15%")
-    return Fraction(found[1]) / 100
+    return Fraction(match[1]) / 100
 
 
-def compare(baseline: Bill, run: Bill, allowed: Fraction) -> tuple[Compared, ...]:
+def compare_phases(baseline: RunCost, run: RunCost, allowed: Fraction) -> tuple[PhaseComparison, ...]:
     """Compare all phases together, then each in the order of the first calls."""
-    phases = dict.fromkeys(call.phase for bill in (baseline, run) for call in bill.calls)
-    return tuple(_compared(phase, baseline, run, allowed) for phase in (None, *phases))
+    phases = dict.fromkeys(call.phase for run_cost in (baseline, run) for call in run_cost.calls)
+    return tuple(_compare_phase(phase, baseline, run, allowed) for phase in (None, *phases))
 
 
-def _compared(phase: str | None, baseline: Bill, run: Bill, allowed: Fraction) -> Compared:
-    before, now = (_side(bill, phase) for bill in (baseline, run))
-    return Compared(phase, before, now, _verdict(before, now, allowed))
+def _compare_phase(phase: str | None, baseline: RunCost, run: RunCost, allowed: Fraction) -> PhaseComparison:
+    before, after = (_phase_cost(bill, phase) for bill in (baseline, run))
+    return PhaseComparison(phase, before, after, _phase_verdict(before, after, allowed))
 
 
-def _side(bill: Bill, phase: str | None) -> Side:
-    amounts = [_amount(call) for call in bill.calls if phase is None or call.phase == phase]
-    known = [amount for amount in amounts if amount is not None]
-    total = sum(known) if len(known) == len(amounts) else None
-    return Side(len(amounts), total, None if total is None or not bill.delivered else Fraction(total, bill.delivered))
+def _phase_cost(run_cost: RunCost, phase: str | None) -> FeatureCost:
+    amounts = [_call_nanousd(call) for call in run_cost.calls if phase is None or call.phase == phase]
+    priced = [amount for amount in amounts if amount is not None]
+    total = sum(priced) if len(priced) == len(amounts) else None
+    return FeatureCost(len(amounts), total, None if total is None or not run_cost.delivered else Fraction(total, run_cost.delivered))
 
 
-def _amount(call: CallCost) -> int | None:
+def _call_nanousd(call: CallCost) -> int | None:
     """Return the cost of a call; None if unknown. A settled amount of 0 counts only if money was reserved."""
     paid = paid_nanousd(call)
     if paid is not None:
         return paid
-    return call.settled_nanousd if call.settled_nanousd or call.estimated_nanousd else None
+    return call.charged_nanousd if call.charged_nanousd or call.estimated_nanousd else None
 
 
-def _verdict(before: Side, now: Side, allowed: Fraction) -> Verdict:
+def _phase_verdict(before: FeatureCost, after: FeatureCost, allowed: Fraction) -> Verdict:
     if not before.calls:
         return "new"
-    if not now.calls:
+    if not after.calls:
         return "gone"
-    if before.each is None or now.each is None:
+    if before.per_feature_nanousd is None or after.per_feature_nanousd is None:
         return "unpriced"
-    if min(before.calls, now.calls) < CALLS_MIN:
+    if min(before.calls, after.calls) < CALLS_MIN:
         return "few-calls"
-    more = now.each - before.each
-    if abs(more) <= FLOOR_NANOUSD:
-        return "ok" if abs(more) <= before.each * allowed else "noise"
-    if more > before.each * allowed:
+    increase = after.per_feature_nanousd - before.per_feature_nanousd
+    if abs(increase) <= FLOOR_NANOUSD:
+        return "ok" if abs(increase) <= before.per_feature_nanousd * allowed else "noise"
+    if increase > before.per_feature_nanousd * allowed:
         return "worse"
-    return "better" if -more > before.each * allowed else "ok"
+    return "better" if -increase > before.per_feature_nanousd * allowed else "ok"
 
 
 # the verdict ----------------------------------------------------------------------------------------------------------
-def gate(baseline: Bill, run: Bill, allowed: Fraction) -> CostGate:
+def cost_gate(baseline: RunCost, run: RunCost, allowed: Fraction) -> CostGate:
     """Return the result of the comparison: any line that is worse fails it; without delivered features the runs are
     not comparable."""
-    lines = compare(baseline, run, allowed)
-    exit_, why = _judged(lines, baseline, run)
+    lines = compare_phases(baseline, run, allowed)
+    exit_code, reason = _gate_verdict(lines, baseline, run)
     verdicts = {Exit.OK: "passed", Exit.VERDICT: "failed"}
     return CostGate(
         run=run.run,
         baseline=baseline.run,
         allowed=float(allowed),
-        floor_usd=usd(FLOOR_NANOUSD) or "",
+        floor_usd=exact_usd(FLOOR_NANOUSD) or "",
         calls_min=CALLS_MIN,
         delivered=run.delivered,
         baseline_delivered=baseline.delivered,
-        lines=tuple(map(_line, lines)),
-        verdict=verdicts.get(exit_, "not-comparable"),
-        why=why,
-        exit=int(exit_),
+        lines=tuple(map(_gate_line, lines)),
+        verdict=verdicts.get(exit_code, "not-comparable"),
+        why=reason,
+        exit=int(exit_code),
     )
 
 
-def _judged(lines: Sequence[Compared], baseline: Bill, run: Bill) -> tuple[Exit, str]:
-    for bill in (baseline, run):
-        if not bill.delivered:
-            return Exit.NOT_COMPARABLE, f"run {bill.run} delivered no feature"
-        if bill.borrowed:
-            said = f"run {bill.run} continues features of another run, so both runs contain their cost"
-            return Exit.NOT_COMPARABLE, said
-        if not bill.calls:
-            return Exit.NOT_COMPARABLE, f"run {bill.run} called no agent"
-    worse = [line.phase or IN_ALL for line in lines if line.verdict == "worse"]
-    if worse:
-        return Exit.VERDICT, f"more than allowed: {', '.join(worse)}"
-    whole = lines[0]
-    if whole.verdict == "unpriced":
+def _gate_verdict(lines: Sequence[PhaseComparison], baseline: RunCost, run: RunCost) -> tuple[Exit, str]:
+    for run_cost in (baseline, run):
+        if not run_cost.delivered:
+            return Exit.NOT_COMPARABLE, f"run {run_cost.run} delivered no feature"
+        if run_cost.shared_features:
+            message = f"run {run_cost.run} continues features of another run, so both runs contain their cost"
+            return Exit.NOT_COMPARABLE, message
+        if not run_cost.calls:
+            return Exit.NOT_COMPARABLE, f"run {run_cost.run} called no agent"
+    worse_phases = [line.phase or PER_FEATURE for line in lines if line.verdict == "worse"]
+    if worse_phases:
+        return Exit.VERDICT, f"more than allowed: {', '.join(worse_phases)}"
+    total = lines[0]
+    if total.verdict == "unpriced":
         return Exit.NOT_COMPARABLE, "some calls have no price, so their cost is unknown"
-    if whole.verdict == "few-calls":
+    if total.verdict == "few-calls":
         return Exit.NOT_COMPARABLE, f"fewer than {CALLS_MIN} calls: too few to compare"
     return Exit.OK, "nothing costs more than allowed"
 
 
-def _line(compared: Compared) -> GateLine:
-    return GateLine(
-        phase=compared.phase,
-        baseline_usd=usd(_whole(compared.baseline.each)),
-        usd=usd(_whole(compared.run.each)),
-        change=None if compared.change is None else round(compared.change, 4),
-        baseline_calls=compared.baseline.calls,
-        calls=compared.run.calls,
-        verdict=compared.verdict,
+def _gate_line(comparison: PhaseComparison) -> CostGateLine:
+    return CostGateLine(
+        phase=comparison.phase,
+        baseline_usd=exact_usd(_rounded(comparison.baseline.per_feature_nanousd)),
+        usd=exact_usd(_rounded(comparison.run.per_feature_nanousd)),
+        change=None if comparison.change is None else round(comparison.change, 4),
+        baseline_calls=comparison.baseline.calls,
+        calls=comparison.run.calls,
+        verdict=comparison.verdict,
     )
 
 
-def _whole(amount: Fraction | None) -> int | None:
+def _rounded(amount: Fraction | None) -> int | None:
     return None if amount is None else round(amount)
 
 
-def delivered(statuses: Iterable[str]) -> int:
+def delivered_count(statuses: Iterable[str]) -> int:
     return sum(status == "delivered" for status in statuses)
 
 
 # for people -----------------------------------------------------------------------------------------------------------
-def gate_table(found: CostGate, whole: bool) -> Table:
+def gate_table(result: CostGate, exact: bool) -> Table:
     """Return the comparison. `exact`: for a pipe, with exact amounts."""
     rows = tuple(
         (
-            line.phase or IN_ALL,
-            _money(line.baseline_usd, whole),
-            _money(line.usd, whole),
+            line.phase or PER_FEATURE,
+            _money(line.baseline_usd, exact),
+            _money(line.usd, exact),
             "-" if line.change is None else f"{line.change:+.1%}",
             f"{line.baseline_calls}",
             f"{line.calls}",
             line.verdict,
         )
-        for line in found.lines
+        for line in result.lines
     )
-    heads = columns("phase", ">baseline", ">run", ">change", ">calls before", ">calls", "verdict")
-    return Table(columns=heads, rows=rows, empty="")
+    table_columns = columns("phase", ">baseline", ">run", ">change", ">calls before", ">calls", "verdict")
+    return Table(columns=table_columns, rows=rows, empty="")
 
 
-def _money(amount: str | None, whole: bool) -> str:
+def _money(amount: str | None, exact: bool) -> str:
     if amount is None:
         return "unpriced"
-    return amount if whole else money(int(Decimal(amount).scaleb(9))) or ""
+    return amount if exact else rounded_usd(int(Decimal(amount).scaleb(9))) or ""
 
 
-def gate_words(found: CostGate) -> str:
+def gate_text(result: CostGate) -> str:
     """Return the verdict with its reason."""
-    counts = f"{counted(found.delivered, 'delivered feature')} against {found.baseline_delivered} of {found.baseline}"
-    rules = f"allowed: +{found.allowed:.1%}; less than ${found.floor_usd} or {found.calls_min} calls is not judged"
-    return f"{found.verdict}: {found.why}\n{counts}; {rules}"
+    counts = f"{count_noun(result.delivered, 'delivered feature')} against {result.baseline_delivered} of {result.baseline}"
+    rules = f"allowed: +{result.allowed:.1%}; less than ${result.floor_usd} or {result.calls_min} calls is not judged"
+    return f"{result.verdict}: {result.why}\n{counts}; {rules}"

@@ -15,12 +15,12 @@ from mz_projections.views import (
     CommitView,
     FeatureView,
     PhaseView,
-    Refusal,
+    Rejection,
     RunView,
 )
 
-from mz_cli.advice import Around, Words
-from mz_cli.render.text import instant, usd
+from mz_cli.advice import RunContext, TextLoader
+from mz_cli.render.text import exact_usd, iso_time
 from mz_cli.shapes.base import Tokens
 from mz_cli.shapes.run import (
     ArtifactShape,
@@ -29,24 +29,24 @@ from mz_cli.shapes.run import (
     CommitShape,
     FeatureDetail,
     PhaseShape,
-    RefusalShape,
+    RejectionShape,
     ViolationShape,
 )
-from mz_cli.summary import ALONE, feature_status
+from mz_cli.summary import NO_CONTEXT, feature_status
 
 Patch = Callable[[Commit, Commit], str]
 """Two captures -> patch between them."""
 
 
-class OfPhase(Protocol):
+class HasPhase(Protocol):
     @property
     def phase(self) -> str: ...
 
 
-P = TypeVar("P", bound=OfPhase)
+P = TypeVar("P", bound=HasPhase)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class DetailOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of a feature to include; None: all."""
 
     phase: str | None = None
@@ -56,51 +56,51 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     patch: Patch | None = None
     """None: no diffs."""
 
-    def of(self, rows: Iterable[P]) -> tuple[P, ...]:
+    def in_phase(self, rows: Iterable[P]) -> tuple[P, ...]:
         return tuple(row for row in rows if self.phase in (None, row.phase))
 
     def calls(self, view: FeatureView) -> tuple[CallView, ...]:
-        return tuple(call for call in self.of(view.calls) if self.attempt in (None, call.attempt))
+        return tuple(call for call in self.in_phase(view.calls) if self.attempt in (None, call.attempt))
 
     def artifacts(self, view: FeatureView) -> tuple[ArtifactView, ...]:
         """Return the newest artifacts that are not superseded, or those that the chosen attempt produced."""
         if self.attempt is None:
-            return self.of(view.artifacts)
+            return self.in_phase(view.artifacts)
         return tuple(artifact for call in self.calls(view) for artifact in call.artifacts)
 
     def commands(self, view: FeatureView) -> tuple[CommandView, ...]:
-        return tuple(command for command in self.of(view.commands) if self.attempt in (None, command.attempt))
+        return tuple(command for command in self.in_phase(view.commands) if self.attempt in (None, command.attempt))
 
-    def touched(self, view: FeatureView) -> tuple[str, ...]:
+    def changed_paths(self, view: FeatureView) -> tuple[str, ...]:
         """Return the files changed by the feature, or by the chosen calls."""
-        if (self.phase, self.attempt) == (None, None) and view.touched:
-            return view.touched
-        return tuple(sorted({path for call in self.calls(view) for path in call.changed}))
+        if (self.phase, self.attempt) == (None, None) and view.changed_paths:
+            return view.changed_paths
+        return tuple(sorted({path for call in self.calls(view) for path in call.changed_paths}))
 
 
-def attempts_made(view: FeatureView, phase: str | None) -> dict[str, int]:
+def attempts_by_phase(view: FeatureView, phase: str | None) -> dict[str, int]:
     """Return the highest attempt of each phase, or of this one; phases without calls are left out."""
-    found: dict[str, int] = {}
+    attempts: dict[str, int] = {}
     for call in view.calls:
         if phase in (None, call.phase):
-            found[call.phase] = max(found.get(call.phase, 0), call.attempt)
-    return found
+            attempts[call.phase] = max(attempts.get(call.phase, 0), call.attempt)
+    return attempts
 
 
 def feature_detail(
-    run: RunView, view: FeatureView, wanted: Wanted, words: Words, around: Around = ALONE
+    run: RunView, view: FeatureView, options: DetailOptions, load_text: TextLoader, context: RunContext = NO_CONTEXT
 ) -> FeatureDetail:
-    standing = feature_status(view, run.run, words, around)
-    commits = () if wanted.attempt is not None else wanted.of(view.commits)
+    status = feature_status(view, run.run, load_text, context)
+    commits = () if options.attempt is not None else options.in_phase(view.commits)
     return FeatureDetail(
-        **{name: getattr(standing, name) for name in standing.__struct_fields__},
+        **{name: getattr(status, name) for name in status.__struct_fields__},
         run=run.run,
-        history=tuple(_phase(phase, view, wanted) for phase in wanted.of(view.phases)),
-        calls=tuple(_attempt(call, wanted, words) for call in wanted.calls(view)),
-        artifacts=tuple(_artifact(artifact) for artifact in wanted.artifacts(view)),
-        commands=tuple(_command(command, wanted, words) for command in wanted.commands(view)),
+        history=tuple(_phase_shape(phase, view, options) for phase in options.in_phase(view.phases)),
+        calls=tuple(_attempt_shape(call, options, load_text) for call in options.calls(view)),
+        artifacts=tuple(_artifact_shape(artifact) for artifact in options.artifacts(view)),
+        commands=tuple(_command_shape(command, options, load_text) for command in options.commands(view)),
         commits=tuple(map(_commit, commits)),
-        touched=wanted.touched(view),
+        changed_paths=options.changed_paths(view),
     )
 
 
@@ -111,70 +111,70 @@ def _commit(commit: CommitView) -> CommitShape:
     )  # fmt: skip
 
 
-def _artifact(artifact: ArtifactView) -> ArtifactShape:
+def _artifact_shape(artifact: ArtifactView) -> ArtifactShape:
     return ArtifactShape(
         artifact=artifact.artifact, phase=artifact.phase, unit=artifact.unit or None, path=artifact.path,
         digest=artifact.digest,
     )  # fmt: skip
 
 
-def _command(command: CommandView, wanted: Wanted, words: Words) -> CommandShape:
+def _command_shape(command: CommandView, options: DetailOptions, load_text: TextLoader) -> CommandShape:
     return CommandShape(
         stage=command.stage, phase=command.phase, unit=command.unit or None, name=command.name, exit=command.exit,
         passed=command.passed, failed=command.failed, duration_ms=command.duration_ms, iteration=command.iteration,
-        attempt=command.attempt, excerpt=words(command.excerpt), output_digest=command.output,
-        output=words(command.output) if wanted.outputs else None,
+        attempt=command.attempt, excerpt=load_text(command.excerpt), output_digest=command.output,
+        output=load_text(command.output) if options.outputs else None,
     )  # fmt: skip
 
 
-def _phase(phase: PhaseView, view: FeatureView, wanted: Wanted) -> PhaseShape:
+def _phase_shape(phase: PhaseView, view: FeatureView, options: DetailOptions) -> PhaseShape:
     calls = [call for call in view.calls if (call.phase, call.iteration) == (phase.phase, phase.iteration)]
     return PhaseShape(
-        phase=phase.phase, iteration=phase.iteration, state=phase.state, started_at=instant(phase.started_us),
-        ended_at=instant(phase.ended_us), units=phase.units, units_done=phase.units_done,
-        diff=_diff(wanted, calls) if wanted.attempt is None else None,
+        phase=phase.phase, iteration=phase.iteration, state=phase.state, started_at=iso_time(phase.started_us),
+        ended_at=iso_time(phase.ended_us), units=phase.units, units_done=phase.units_done,
+        diff=_diff(options, calls) if options.attempt is None else None,
     )  # fmt: skip
 
 
-def _attempt(call: CallView, wanted: Wanted, words: Words) -> AttemptShape:
-    shown = wanted.outputs and bool(call.problem)
+def _attempt_shape(call: CallView, options: DetailOptions, load_text: TextLoader) -> AttemptShape:
+    show_output = options.outputs and bool(call.problem)
     return AttemptShape(
-        key=call.key, place=call.place, phase=call.phase, unit=call.unit or None, iteration=call.iteration,
-        attempt=call.attempt, role=call.role, agent=call.agent, model=call.model, asked_at=instant(call.asked_us),
-        outcome=call.outcome, exit=call.exit, duration_ms=call.duration_ms, problem=call.problem or None,
-        detail=words(call.detail) or None, bad_lines=call.bad_lines, stdout_digest=call.stdout,
-        stderr_digest=call.stderr, stdout=words(call.stdout) if shown and call.stdout else None,
-        stderr=words(call.stderr) if shown and call.stderr else None, changed=call.changed, reverted=call.offences,
-        refusals=tuple(_refusal(refusal, words) for refusal in call.refusals),
+        key=call.key, event_ref=call.event_ref, phase=call.phase, unit=call.unit or None, iteration=call.iteration,
+        attempt=call.attempt, role=call.role, agent=call.agent, model=call.model, requested_at=iso_time(call.requested_us),
+        outcome=call.status, exit=call.exit, duration_ms=call.duration_ms, problem=call.problem or None,
+        detail=load_text(call.detail) or None, bad_lines=call.bad_lines, stdout_digest=call.stdout,
+        stderr_digest=call.stderr, stdout=load_text(call.stdout) if show_output and call.stdout else None,
+        stderr=load_text(call.stderr) if show_output and call.stderr else None, changed=call.changed_paths, reverted=call.forbidden_changes,
+        refusals=tuple(_refusal_shape(refusal, load_text) for refusal in call.rejections),
         tokens=Tokens(input=call.input_tokens, output=call.output_tokens),
-        estimated_usd=usd(call.estimated_nanousd), reported_usd=usd(call.reported_nanousd),
-        computed_usd=usd(call.computed_nanousd), prompt_digest=call.prompt,
-        prompt=words(call.prompt) if wanted.prompts else None,
-        artifacts=tuple(_artifact(artifact) for artifact in call.artifacts),
-        diff=_diff(wanted, [call]) if wanted.attempt is not None else None,
+        estimated_usd=exact_usd(call.estimated_nanousd), reported_usd=exact_usd(call.reported_nanousd),
+        computed_usd=exact_usd(call.computed_nanousd), prompt_digest=call.prompt,
+        prompt=load_text(call.prompt) if options.prompts else None,
+        artifacts=tuple(_artifact_shape(artifact) for artifact in call.artifacts),
+        diff=_diff(options, [call]) if options.attempt is not None else None,
     )  # fmt: skip
 
 
-def _diff(wanted: Wanted, calls: list[CallView]) -> str | None:
+def _diff(options: DetailOptions, calls: list[CallView]) -> str | None:
     """Return the patch from before the first to after the last of these calls that has a capture."""
-    ended = [call for call in calls if call.after is not None]
-    if wanted.patch is None or not ended or ended[0].before is None or ended[-1].after is None:
+    ended = [call for call in calls if call.tree_after is not None]
+    if options.patch is None or not ended or ended[0].tree_before is None or ended[-1].tree_after is None:
         return None
-    return wanted.patch(ended[0].before, ended[-1].after)
+    return options.patch(ended[0].tree_before, ended[-1].tree_after)
 
 
-def _refusal(refusal: Refusal, words: Words) -> RefusalShape:
+def _refusal_shape(refusal: Rejection, load_text: TextLoader) -> RejectionShape:
     rules = tuple(dict.fromkeys(violation.rule for violation in refusal.violations))
-    told = messages(words(refusal.report))
+    texts = report_messages(load_text(refusal.report))
     violations = tuple(
-        ViolationShape(rule=broken.rule, path=broken.path or None, line=broken.line, message=message)
-        for broken, message in zip_longest(refusal.violations, told)
-        if broken is not None
+        ViolationShape(rule=broken_rule.rule, path=broken_rule.path or None, line=broken_rule.line, message=message)
+        for broken_rule, message in zip_longest(refusal.violations, texts)
+        if broken_rule is not None
     )
-    return RefusalShape(gate=refusal.gate or None, rules=rules, messages=told, violations=violations)
+    return RejectionShape(gate=refusal.gate or None, rules=rules, messages=texts, violations=violations)
 
 
-def messages(report: str) -> tuple[str, ...]:
+def report_messages(report: str) -> tuple[str, ...]:
     """Return the messages of a report blob, a JSON array with one for each violation; other text is one message."""
     try:
         return tuple(_MESSAGES.decode(report)) if report else ()

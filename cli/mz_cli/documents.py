@@ -11,16 +11,16 @@ from mz_cli.shapes.cost import CostGate, CostReport
 from mz_cli.shapes.diff import DiffReport
 from mz_cli.shapes.drift import DriftResult
 from mz_cli.shapes.gate import GateReport
-from mz_cli.shapes.history import JudgeResult, PastRun
+from mz_cli.shapes.history import PastRun, RecheckResult
 from mz_cli.shapes.housekeeping import CleanResult, GcResult
 from mz_cli.shapes.imported import ImportedAudit, ImportedCostReport, ImportResult
 from mz_cli.shapes.lines import ErrorDocument
 from mz_cli.shapes.people import MessageResult, ReviewDetail, ReviewList
 from mz_cli.shapes.pipelines import LintResult, NewPipeline, PipelineList, PipelineShown
 from mz_cli.shapes.plan import PlanShape
-from mz_cli.shapes.project import ConfigShape, DoctorShape, ExplainAllShape, ExplainShape, InitShape, ValidShape
+from mz_cli.shapes.project import ConfigShape, ConfigValidShape, DoctorShape, ExplainAllShape, ExplainShape, InitShape
 from mz_cli.shapes.recordings import CassetteList, RecordingsLint
-from mz_cli.shapes.replay import RecordResult, ReplayResult
+from mz_cli.shapes.replay import RecordResult, ReplayReport
 from mz_cli.shapes.rerecord import RerecordResult
 from mz_cli.shapes.run import ArtifactText, CancelResult, DemoResult, FeatureDetail, RunList, RunStatus
 from mz_cli.shapes.sessions import SessionsReport
@@ -28,7 +28,7 @@ from mz_cli.shapes.state import StateAt
 from mz_cli.shapes.transcript import TranscriptReport
 from mz_cli.shapes.whatif import InjectResult, VariantsResult
 
-DOCUMENTS: Mapping[str, type[Shape]] = {
+JSON_DOCUMENTS: Mapping[str, type[Shape]] = {
     "artifact": ArtifactText,
     "audit": AuditReport,
     "audit-imported": ImportedAudit,
@@ -36,7 +36,7 @@ DOCUMENTS: Mapping[str, type[Shape]] = {
     "cancel": CancelResult,
     "clean": CleanResult,
     "config-show": ConfigShape,
-    "config-validate": ValidShape,
+    "config-validate": ConfigValidShape,
     "cost": CostReport,
     "cost-gate": CostGate,
     "cost-sessions": SessionsReport,
@@ -53,7 +53,7 @@ DOCUMENTS: Mapping[str, type[Shape]] = {
     "gc": GcResult,
     "import": ImportResult,
     "init": InitShape,
-    "judge": JudgeResult,
+    "judge": RecheckResult,
     "pause": MessageResult,
     "pipelines-lint": LintResult,
     "pipelines-list": PipelineList,
@@ -63,7 +63,7 @@ DOCUMENTS: Mapping[str, type[Shape]] = {
     "record": RecordResult,
     "recordings-lint": RecordingsLint,
     "recordings-list": CassetteList,
-    "replay": ReplayResult,
+    "replay": ReplayReport,
     "replay-inject": InjectResult,
     "replay-variants": VariantsResult,
     "replay-run": PastRun,

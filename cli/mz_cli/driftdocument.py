@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-from mz_recordings.drift.noise import WHY, Noise
-from mz_recordings.drift.run import Drifted
+from mz_recordings.drift.noise import REJECTION_REASONS, NoiseEntry
+from mz_recordings.drift.run import LibraryDrift
 from mz_recordings.findings import Risk
 
-from mz_cli.driftpage import classes
+from mz_cli.driftpage import drift_classes
 from mz_cli.findingshape import finding_shape
-from mz_cli.shapes.drift import BaselineShape, DriftedCassette, DriftResult, NoiseShape, RefusalShape
+from mz_cli.shapes.drift import BaselineShape, DriftedCassette, DriftResult, NoiseShape, RejectedNoise
 
 
-def document(
-    drifted: Drifted, ended: int, fail_on: Risk, against: str, baselines: tuple[BaselineShape, ...] = ()
+def drift_result(
+    drift: LibraryDrift, exit_code: int, fail_on: Risk, against: str, baselines: tuple[BaselineShape, ...] = ()
 ) -> DriftResult:
     """Return the JSON document. `baselines`: those that were written."""
     return DriftResult(
-        exit=ended,
+        exit=exit_code,
         fail_on=fail_on,
         against=against,
-        classes=classes(drifted, fail_on),
+        classes=drift_classes(drift, fail_on),
         cassettes=tuple(
             DriftedCassette(
                 path=cassette.path,
                 name=cassette.name,
                 provenance=cassette.provenance or None,
                 recordings=cassette.recordings,
-                played=cassette.played,
+                played=cassette.calls_replayed,
                 findings=tuple(finding_shape(finding, cassette.path) for finding in cassette.findings),
             )
-            for cassette in drifted.played
+            for cassette in drift.results
         ),
-        hidden=drifted.quiet,
-        noise=tuple(_noise(entry, count) for entry, count in drifted.hidden),
-        learned=tuple(_noise(entry, 0) for entry in drifted.learned),
+        hidden=drift.hidden_count,
+        noise=tuple(_noise_shape(entry, count) for entry, count in drift.matched_entries),
+        learned=tuple(_noise_shape(entry, 0) for entry in drift.proposed),
         refused=tuple(
-            RefusalShape(name=refusal.name, what=refusal.what, why=WHY[refusal.name]) for refusal in drifted.refused
+            RejectedNoise(name=refusal.name, what=refusal.subject, why=REJECTION_REASONS[refusal.name]) for refusal in drift.rejections
         ),
         baselines=baselines,
     )
 
 
-def _noise(entry: Noise, hides: int) -> NoiseShape:
+def _noise_shape(entry: NoiseEntry, hidden_count: int) -> NoiseShape:
     return NoiseShape(
         kind=entry.kind,
         path=entry.path,
@@ -49,5 +49,5 @@ def _noise(entry: Noise, hides: int) -> NoiseShape:
         reason=entry.reason,
         cassette=entry.cassette,
         until=entry.until.isoformat() if entry.until else None,
-        hides=hides,
+        hides=hidden_count,
     )

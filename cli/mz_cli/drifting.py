@@ -9,18 +9,18 @@ from pathlib import Path
 from msgspec.structs import replace
 from mz_engine.configfile import load_config
 from mz_engine.errors import MzError
-from mz_recordings.drift.known import Known, read_known
-from mz_recordings.drift.noisefile import NAME
-from mz_recordings.drift.run import Drifted, check_today
-from mz_recordings.files.library import CassetteUnusable, load
-from mz_recordings.wire.check import TRUSTED, Baselines, grown, observed_in
+from mz_recordings.drift.known import LibraryKnowledge, read_library
+from mz_recordings.drift.noisefile import FILE_NAME
+from mz_recordings.drift.run import LibraryDrift, check_current
+from mz_recordings.files.library import CassetteUnreadable, load
+from mz_recordings.wire.check import CLI_PROVENANCES, Baselines, extend_baseline, observe_cassette
 from mz_recordings.wire.files import write_baseline
-from mz_recordings.wire.wire import counted
+from mz_recordings.wire.wire import count_fields_by_use
 
-from mz_cli.commands.replay import cassettes_at, jobs_of, tell
-from mz_cli.recording import library_of, shown
-from mz_cli.render.console import note
-from mz_cli.render.text import line
+from mz_cli.commands.replay import print_progress, replay_jobs, require_cassettes
+from mz_cli.recording import display_path, library_path
+from mz_cli.render.console import print_note
+from mz_cli.render.text import single_line
 from mz_cli.shapes.drift import BaselineShape
 
 HINTS = {
@@ -30,56 +30,56 @@ HINTS = {
 """By error code of a file that cannot be read."""
 
 
-def known_of(home: Path, wire: Path | None = None) -> Known:
+def load_drift_library(home: Path, baseline_folder: Path | None = None) -> LibraryKnowledge:
     """Load noise and baselines of the library. Raises MzError (MZ6020, MZ6021)."""
-    library, described = library_of(home), load_config(home, os.environ, {}).config.agents
-    known, wrong = read_known(library, described, datetime.now(UTC).date(), wire)
-    if wrong:
-        first = wrong[0]
-        if first.refusal:
-            number = sum(bool(one.refusal) for one in wrong)
+    library, described = library_path(home), load_config(home, os.environ, {}).config.agents
+    drift_library, problems = read_library(library, described, datetime.now(UTC).date(), baseline_folder)
+    if problems:
+        first = problems[0]
+        if first.rejection:
+            number = sum(bool(problem.rejection) for problem in problems)
             hint = f"{number} entries are invalid; fix or remove them"
-            raise MzError(first.code, f"{shown(library / NAME)}: {first.what}", hint=hint)
-        raise MzError(first.code, first.what, hint=HINTS[first.code])
-    return replace(known, library=Path(shown(library)))
+            raise MzError(first.code, f"{display_path(library / FILE_NAME)}: {first.message}", hint=hint)
+        raise MzError(first.code, first.message, hint=HINTS[first.code])
+    return replace(drift_library, library=Path(display_path(library)))
 
 
 def check_library(
-    home: Path, paths: tuple[Path, ...], known: Known, static: bool, workers: int | None, reason: str
-) -> Drifted:
+    home: Path, paths: tuple[Path, ...], drift_library: LibraryKnowledge, static: bool, workers: int | None, reason: str
+) -> LibraryDrift:
     """Compare the cassettes at these paths, else the library, with the current code. Raises MzError (MZ6001)."""
     number = workers or os.cpu_count() or 1
-    jobs = jobs_of(home, cassettes_at(home, paths), number, None, (), "", False)
-    return check_today(
+    jobs = replay_jobs(home, require_cassettes(home, paths), number, None, (), "", False)
+    return check_current(
         jobs,
-        known,
+        drift_library,
         static=static,
-        whole=not paths,
+        is_whole_library=not paths,
         workers=number,
-        tell=lambda played: tell(played, len(jobs)),
+        report=lambda played: print_progress(played, len(jobs)),
         reason=reason,
     )
 
 
-def write_wires(found: tuple[Path, ...], known: Known, folder: Path, reason: str) -> tuple[BaselineShape, ...]:
+def write_baselines(cassette_paths: tuple[Path, ...], drift_library: LibraryKnowledge, folder: Path, reason: str) -> tuple[BaselineShape, ...]:
     """Extend and write the stream baselines of all agents and versions in these cassettes. Raises MzError (MZ6005)."""
-    baselines: Baselines = known.baselines
-    grew: dict[tuple[str, str], None] = {}
-    for path in found:
+    baselines: Baselines = drift_library.baselines
+    grown_keys: dict[tuple[str, str], None] = {}
+    for path in cassette_paths:
         try:
             cassette = load(path)
-        except CassetteUnusable as error:
-            raise MzError("MZ6005", str(error), hint=f"git restore {shown(path)}") from error
-        if cassette.manifest.provenance not in TRUSTED:
-            note(f"{line(shown(path))}: left out, because its streams are {cassette.manifest.provenance}")
+        except CassetteUnreadable as error:
+            raise MzError("MZ6005", str(error), hint=f"git restore {display_path(path)}") from error
+        if cassette.manifest.provenance not in CLI_PROVENANCES:
+            print_note(f"{single_line(display_path(path))}: left out, because its streams are {cassette.manifest.provenance}")
             continue
-        for seen in observed_in(cassette, known.described):
-            key = seen.wire.agent, seen.wire.version
-            if seen.wire.version:
-                baselines = {**baselines, key: grown(baselines.get(key), seen.wire)}
-                grew[key] = None
-    written = [(write_baseline(baselines[key], reason, folder), baselines[key]) for key in grew]
+        for observed in observe_cassette(cassette, drift_library.agent_descriptions):
+            key = observed.shape.agent, observed.shape.version
+            if observed.shape.version:
+                baselines = {**baselines, key: extend_baseline(baselines.get(key), observed.shape)}
+                grown_keys[key] = None
+    written = [(write_baseline(baselines[key], reason, folder), baselines[key]) for key in grown_keys]
     return tuple(
-        BaselineShape(path=shown(path), agent=wire.agent, version=wire.version, **counted(wire))
-        for path, wire in written
+        BaselineShape(path=display_path(path), agent=shape.agent, version=shape.version, **count_fields_by_use(shape))
+        for path, shape in written
     )

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentReplied, AgentRequested, ReplyRead
+from mz_events.catalog.call import AgentReplied, AgentRequested, ReplyParsed
 from mz_events.catalog.check import (
     ArtifactParsed,
     ArtifactValidated,
@@ -16,173 +16,173 @@ from mz_events.catalog.check import (
     GateChecked,
     RefMoved,
 )
-from mz_events.catalog.delivery import BaseMerged, ChecksSeen
-from mz_events.catalog.feature import Ask, UnitStarted, WorkspaceConflicted
+from mz_events.catalog.delivery import BaseMerged, ChecksPolled
+from mz_events.catalog.feature import QuestionKind, UnitStarted, WorkspaceConflicted
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest
 from mz_projections.queue import Question
-from mz_projections.state import Cell, State, Waiting, Working
+from mz_projections.state import InPhase, State, UnitRun, Waiting
 
-from mz_cli.advice import Words
-from mz_cli.detail import messages
-from mz_cli.questions import place_words
+from mz_cli.advice import TextLoader
+from mz_cli.detail import report_messages
+from mz_cli.questions import unit_text
 
-Kind = Literal["words", "violations", "output", "references", "paths", "reply", "artifact", "diff"]
-Log = Sequence[Recorded[Event]]
+EvidenceKind = Literal["words", "violations", "output", "references", "paths", "reply", "artifact", "diff"]
+Events = Sequence[Recorded[Event]]
 SHORT = 12
-TITLES = {
-    Ask.BLOCKER: "question of the agent",
-    Ask.RETRIES: "error of the last call",
-    Ask.LIMIT: "error of the last call",
+DETAIL_TITLES = {
+    QuestionKind.BLOCKER: "question of the agent",
+    QuestionKind.RETRIES: "error of the last call",
+    QuestionKind.LIMIT: "error of the last call",
 }
 """Title of the question's own text."""
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    kind: Kind
+class EvidencePiece(msgspec.Struct, frozen=True, kw_only=True):
+    kind: EvidenceKind
     title: str
-    place: str | None = None
+    event_ref: str | None = None
     digest: Digest | None = None
     text: str = ""
     """Empty: the text is that of the blob."""
     span: tuple[Commit, Commit] | None = None
     """Captures before and after, for a diff."""
-    without: frozenset[str] = frozenset()
+    excluded_paths: frozenset[str] = frozenset()
     """Paths that a diff leaves out because other evidence shows them."""
 
 
-def evidence(question: Question, state: State, events: Log, words: Words) -> tuple[Piece, ...]:
+def evidence_pieces(question: Question, state: State, events: Events, load_text: TextLoader) -> tuple[EvidencePiece, ...]:
     """Return the evidence in reading order: the reason for the question, then the work itself, without duplicates."""
-    cell = _since(question, events)
-    refusals = list(_refusals(question, cell, words))
-    title = TITLES.get(question.ask, "details")
-    asked = Piece(kind="words", title=title, place=question.place, digest=question.detail)
-    artifacts = list(_artifacts(cell))
+    unit_events = _unit_events(question, events)
+    violations = list(_violations(question, unit_events, load_text))
+    title = DETAIL_TITLES.get(question.question_kind, "details")
+    detail_piece = EvidencePiece(kind="words", title=title, event_ref=question.event_ref, digest=question.detail)
+    artifacts = list(_artifacts(unit_events))
     pieces = (
-        *([asked] if question.detail is not None and not refusals else []),
-        *refusals,
-        *_outputs(question, cell),
-        *_repository(question, cell),
-        *_checks(question, cell, words),
-        *(artifacts if question.ask is not Ask.SECRET else []),
-        *_reply(question, cell),
+        *([detail_piece] if question.detail is not None and not violations else []),
+        *violations,
+        *_command_output(question, unit_events),
+        *_repository_state(question, unit_events),
+        *_checks(question, unit_events, load_text),
+        *(artifacts if question.question_kind is not QuestionKind.SECRET else []),
+        *_reply(question, unit_events),
         *_changes(question, state, artifacts),
     )
-    first = {piece.digest: piece for piece in reversed(pieces)}
-    return tuple(piece for piece in pieces if piece.digest is None or first[piece.digest] is piece)
+    first_by_digest = {piece.digest: piece for piece in reversed(pieces)}
+    return tuple(piece for piece in pieces if piece.digest is None or first_by_digest[piece.digest] is piece)
 
 
-def _since(question: Question, events: Log) -> Log:
+def _unit_events(question: Question, events: Events) -> Events:
     """Return the events of the unit run with the question; all events before the first phase."""
-    begun = 0
+    start = 0
     for index, recorded in enumerate(events):
         event = recorded.event
         if isinstance(event, UnitStarted) and (event.phase, event.unit) == (question.phase, question.unit):
-            begun = index
-    return events[begun:]
+            start = index
+    return events[start:]
 
 
-def _newest(events: Log, kind: type[Event] | tuple[type[Event], ...]) -> Recorded[Event] | None:
+def _newest_event(events: Events, kind: type[Event] | tuple[type[Event], ...]) -> Recorded[Event] | None:
     return next((recorded for recorded in reversed(events) if isinstance(recorded.event, kind)), None)
 
 
-def _refusals(question: Question, events: Log, words: Words) -> Iterator[Piece]:
+def _violations(question: Question, events: Events, load_text: TextLoader) -> Iterator[EvidencePiece]:
     """Yield the last violations of rules or of a gate."""
-    found = _newest(events, (ArtifactValidated, GateChecked))
-    if found is None or question.ask not in (Ask.EXHAUSTED, Ask.UNROUTED, Ask.ROLLBACKS, Ask.APPROVAL):
+    checked = _newest_event(events, (ArtifactValidated, GateChecked))
+    if checked is None or question.question_kind not in (QuestionKind.EXHAUSTED, QuestionKind.UNROUTED, QuestionKind.ROLLBACKS, QuestionKind.APPROVAL):
         return
-    event = found.event
+    event = checked.event
     assert isinstance(event, ArtifactValidated | GateChecked)
     if event.report is None or (isinstance(event, GateChecked) and event.passed):
         return
-    by = f"the gate {event.gate}" if isinstance(event, GateChecked) else "the rules"
-    text = "\n".join(message.strip() for message in messages(words(event.report)))
-    yield Piece(kind="violations", title=f"rejected by {by}", place=found.place, digest=event.report, text=text)
+    source = f"the gate {event.gate}" if isinstance(event, GateChecked) else "the rules"
+    text = "\n".join(message.strip() for message in report_messages(load_text(event.report)))
+    yield EvidencePiece(kind="violations", title=f"rejected by {source}", event_ref=checked.event_ref, digest=event.report, text=text)
 
 
-def _outputs(question: Question, events: Log) -> Iterator[Piece]:
+def _command_output(question: Question, events: Events) -> Iterator[EvidencePiece]:
     """Yield the output of the last command if the question is about one and no gate reports it."""
-    found, checked = _newest(events, CommandRan), _newest(events, GateChecked)
-    if found is None or question.ask not in (Ask.EXHAUSTED, Ask.UNROUTED, Ask.ROLLBACKS, Ask.CONFLICT, Ask.APPROVAL):
+    newest_command, checked = _newest_event(events, CommandRan), _newest_event(events, GateChecked)
+    if newest_command is None or question.question_kind not in (QuestionKind.EXHAUSTED, QuestionKind.UNROUTED, QuestionKind.ROLLBACKS, QuestionKind.CONFLICT, QuestionKind.APPROVAL):
         return
-    ran = found.event
-    assert isinstance(ran, CommandRan)
+    command = newest_command.event
+    assert isinstance(command, CommandRan)
     if (
         checked is not None
         and isinstance(checked.event, GateChecked)
-        and (checked.event.gate, checked.event.passed) == (ran.name, False)
+        and (checked.event.gate, checked.event.passed) == (command.name, False)
     ):
         return
-    ended = "killed at its time limit" if ran.exit is None else f"exit {ran.exit}"
-    tests = f", {ran.passed or 0} passed, {ran.failed or 0} failed" if ran.passed is not None else ""
-    yield Piece(kind="output", title=f"output of `{ran.name}` ({ended}{tests})", place=found.place, digest=ran.excerpt)
+    ended = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
+    tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if command.passed is not None else ""
+    yield EvidencePiece(kind="output", title=f"output of `{command.name}` ({ended}{tests})", event_ref=newest_command.event_ref, digest=command.excerpt)
 
 
-def _repository(question: Question, events: Log) -> Iterator[Piece]:
+def _repository_state(question: Question, events: Events) -> Iterator[EvidencePiece]:
     """Yield moved refs, conflicting files, or files with a secret."""
-    if question.ask is Ask.REPOSITORY:
+    if question.question_kind is QuestionKind.REPOSITORY:
         request = max((i for i, recorded in enumerate(events) if isinstance(recorded.event, AgentRequested)), default=0)
-        moved = [(later.place, later.event) for later in events[request:] if isinstance(later.event, RefMoved)]
+        moved = [(later.event_ref, later.event) for later in events[request:] if isinstance(later.event, RefMoved)]
         text = "\n".join(f"{e.name}: {e.old[:SHORT] or 'absent'} -> {e.new[:SHORT] or 'absent'}" for _, e in moved)
         if moved:
-            yield Piece(kind="references", title="moved refs", place=moved[-1][0], text=text)
-    if question.ask is Ask.CONFLICT and question.detail is None:
-        conflict = _newest(events, (WorkspaceConflicted, BaseMerged))
+            yield EvidencePiece(kind="references", title="moved refs", event_ref=moved[-1][0], text=text)
+    if question.question_kind is QuestionKind.CONFLICT and question.detail is None:
+        conflict = _newest_event(events, (WorkspaceConflicted, BaseMerged))
         if conflict is not None:
             event = conflict.event
             assert isinstance(event, WorkspaceConflicted | BaseMerged)
             paths = event.conflicts if isinstance(event, BaseMerged) else event.paths
             yield from _paths("conflicting files", conflict, paths)
-    if question.ask is Ask.SECRET:
-        check = _newest(events, (ChangesChecked, AgentReplied))
+    if question.question_kind is QuestionKind.SECRET:
+        check = _newest_event(events, (ChangesChecked, AgentReplied))
         if check is not None:
             assert isinstance(check.event, ChangesChecked | AgentReplied)
-            offences = check.event.offences
+            offences = check.event.forbidden_changes
             yield from _paths("files with a secret", check, [o.path for o in offences if o.kind == "secret"])
 
 
-def _paths(title: str, found: Recorded[Event], paths: Iterable[str]) -> Iterator[Piece]:
+def _paths(title: str, recorded: Recorded[Event], paths: Iterable[str]) -> Iterator[EvidencePiece]:
     text = "\n".join(paths)
     if text:
-        yield Piece(kind="paths", title=title, place=found.place, text=text)
+        yield EvidencePiece(kind="paths", title=title, event_ref=recorded.event_ref, text=text)
 
 
-def _checks(question: Question, events: Log, words: Words) -> Iterator[Piece]:
-    found = _newest(events, ChecksSeen)
-    if found is not None and isinstance(found.event, ChecksSeen):
-        seen = found.event
-        counts = f"{seen.green} passed, {seen.red} failed, {seen.pending} pending at {seen.commit[:SHORT]}"
-        told = messages(words(seen.report)) if question.detail is None else ()
-        text = "\n".join((counts, *told))
-        yield Piece(kind="output", title="checks of the pull request", place=found.place, text=text)
+def _checks(question: Question, events: Events, load_text: TextLoader) -> Iterator[EvidencePiece]:
+    polled = _newest_event(events, ChecksPolled)
+    if polled is not None and isinstance(polled.event, ChecksPolled):
+        checks = polled.event
+        counts = f"{checks.passed} passed, {checks.failed} failed, {checks.pending} pending at {checks.commit[:SHORT]}"
+        texts = report_messages(load_text(checks.report)) if question.detail is None else ()
+        text = "\n".join((counts, *texts))
+        yield EvidencePiece(kind="output", title="checks of the pull request", event_ref=polled.event_ref, text=text)
 
 
-def _reply(question: Question, events: Log) -> Iterator[Piece]:
+def _reply(question: Question, events: Events) -> Iterator[EvidencePiece]:
     """Yield the agent's last reply, if it is not the question itself."""
-    found = _newest(events, ReplyRead)
-    if found is not None and isinstance(found.event, ReplyRead) and question.ask is not Ask.SECRET:
-        text = found.event.text
+    parsed = _newest_event(events, ReplyParsed)
+    if parsed is not None and isinstance(parsed.event, ReplyParsed) and question.question_kind is not QuestionKind.SECRET:
+        text = parsed.event.text
         if text is not None and text != question.detail:
-            yield Piece(kind="reply", title="last reply of the agent", place=found.place, digest=text)
+            yield EvidencePiece(kind="reply", title="last reply of the agent", event_ref=parsed.event_ref, digest=text)
 
 
-def _artifacts(events: Log) -> Iterator[Piece]:
+def _artifacts(events: Events) -> Iterator[EvidencePiece]:
     """Yield the newest version of each artifact that the phase has produced."""
-    newest = {each.event.artifact: each for each in events if isinstance(each.event, ArtifactParsed)}
+    newest = {parsed.event.artifact: parsed for parsed in events if isinstance(parsed.event, ArtifactParsed)}
     for name, recorded in newest.items():
         event = recorded.event
         assert isinstance(event, ArtifactParsed)
         title = f"artifact {name}" + (f" ({event.path})" if event.path else "")
-        without = frozenset([str(event.path)] if event.path else [])
-        yield Piece(kind="artifact", title=title, place=recorded.place, digest=event.digest, without=without)
+        excluded_paths = frozenset([str(event.path)] if event.path else [])
+        yield EvidencePiece(kind="artifact", title=title, event_ref=recorded.event_ref, digest=event.digest, excluded_paths=excluded_paths)
 
 
-def _changes(question: Question, state: State, artifacts: Sequence[Piece]) -> Iterator[Piece]:
+def _changes(question: Question, state: State, artifacts: Sequence[EvidencePiece]) -> Iterator[EvidencePiece]:
     """Yield the changes of the unit run; never if they contain a secret."""
-    if question.ask is Ask.SECRET or not isinstance(state, Waiting):
+    if question.question_kind is QuestionKind.SECRET or not isinstance(state, Waiting):
         return
-    match state.then:
-        case Working(cell=Cell(base=base, tree=tree)) if base != tree:
-            shown = frozenset(path for piece in artifacts for path in piece.without)
-            title = f"changes in {place_words(question.phase, question.unit)}"
-            yield Piece(kind="diff", title=title, span=(base, tree), without=shown)
+    match state.suspended:
+        case InPhase(unit_run=UnitRun(base=base, tree=tree)) if base != tree:
+            shown_paths = frozenset(path for piece in artifacts for path in piece.excluded_paths)
+            title = f"changes in {unit_text(question.phase, question.unit)}"
+            yield EvidencePiece(kind="diff", title=title, span=(base, tree), excluded_paths=shown_paths)

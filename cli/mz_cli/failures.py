@@ -15,70 +15,70 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from mz_engine.home import HOME
+from mz_engine.home import MZ_FOLDER
 
-from mz_cli.render.console import put
+from mz_cli.render.console import write_text
 
 if TYPE_CHECKING:
     from mz_engine.errors import MzError
 
 OK, STOPPED, BUG = 0, 20, 70
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing to stdout; the log and its blobs raise errors of their own for these."""
-MACHINE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST)
+FILE_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST)
 """Errors of files that `mz` cannot use, and that are no bug of mz."""
 NO_GIT = ("git-missing", "git-too-old")
 MESSAGE_MAX = 300
 """Characters of an unexpected exception's text that are shown; the traceback has all of it."""
 
 
-def guarded(work: Callable[[], object], words: Sequence[str]) -> int:
+def run_guarded(work: Callable[[], object], arguments: Sequence[str]) -> int:
     """Run the command and return its exit code: its own integer, 0, or that of its exception.
 
     A closed stdout (`mz log | head`) is no failure.
     """
-    survive_odd_text(sys.stdout, sys.stderr)
+    escape_unencodable(sys.stdout, sys.stderr)
     try:
-        answer = work()
-        put(sys.stdout, "")
+        result = work()
+        write_text(sys.stdout, "")
     except BrokenPipeError:
         silence(sys.stdout)
         return OK
     except Exception as error:
-        return report(error, words)
+        return report_error(error, arguments)
     except KeyboardInterrupt as error:
-        return report(error, words)
-    return answer if isinstance(answer, int) else OK
+        return report_error(error, arguments)
+    return result if isinstance(result, int) else OK
 
 
-def survive_odd_text(*streams: object) -> None:
+def escape_unencodable(*streams: object) -> None:
     """Print characters that the terminal's encoding lacks as escapes, so that they never end a command."""
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def report(error: BaseException, words: Sequence[str]) -> int:
+def report_error(error: BaseException, arguments: Sequence[str]) -> int:
     """Print the error with its hint on stderr, and return the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
-        say("stopped")
+        print_error("stopped")
         return STOPPED
     try:
-        told = translated(error, words)
-        say(as_json(told) if "--json" in words else str(told))
-        return int(told.exit_code)
+        mz_error = translate_error(error, arguments)
+        print_error(error_json(mz_error) if "--json" in arguments else str(mz_error))
+        return int(mz_error.exit_code)
     except Exception as second:
-        say(f"error: {error!r}; and it could not be explained: {second!r}")
+        print_error(f"error: {error!r}; and it could not be explained: {second!r}")
         return BUG
 
 
-def translated(error: BaseException, words: Sequence[str]) -> MzError:
+def translate_error(error: BaseException, arguments: Sequence[str]) -> MzError:
     """Return the error as MzError; an unexpected one is a bug, with its traceback in a file."""
     from mz_engine.errors import MzError
     from mz_engine.ports import RepositoryUnusable
-    from mz_events.store import BlobMissing, StoreUnusable, UnknownEvent, WrongVersion
+    from mz_events.store import BlobMissing, StoreUnusable, UnknownEvent, VersionConflict
 
     match error:
         case MzError():
@@ -92,29 +92,29 @@ def translated(error: BaseException, words: Sequence[str]) -> MzError:
             return MzError("MZ1006", sentence(str(error)), hint="`mz explain MZ1006` lists possible causes")
         case BlobMissing():
             return MzError("MZ1006", sentence(str(error)), hint="it was erased, or `.mz/blobs` is incomplete")
-        case WrongVersion():
+        case VersionConflict():
             return MzError("MZ5002", sentence(str(error)), hint="`mz status` shows the run")
         case RepositoryUnusable():
-            said, _, hint = str(error).partition("; ")
-            return MzError("MZ1004" if error.code in NO_GIT else "MZ1003", sentence(said), hint=hint)
-        case OSError() if error.errno in FULL and error.filename is None:
+            problem, _, hint = str(error).partition("; ")
+            return MzError("MZ1004" if error.code in NO_GIT else "MZ1003", sentence(problem), hint=hint)
+        case OSError() if error.errno in OUTPUT_ERRORS and error.filename is None:
             silence(sys.stdout)
             return MzError(
                 "MZ1006", f"the output cannot be written: {error.strerror}", hint="free disk space, or write elsewhere"
             )
-        case OSError() if error.errno in MACHINE and error.filename is not None:
+        case OSError() if error.errno in FILE_ERRORS and error.filename is not None:
             return MzError("MZ1006", f"{error.filename} cannot be used: {error.strerror}")
-    return bug(error, words)
+    return bug_error(error, arguments)
 
 
-def bug(error: BaseException, words: Sequence[str]) -> MzError:
+def bug_error(error: BaseException, arguments: Sequence[str]) -> MzError:
     from mz_engine.errors import MzError
 
     trace = "".join(traceback.format_exception(error))
-    place = write_crash(f"mz {' '.join(words)}\n\n{trace}", crash_folders(Path.cwd()))
-    kept = f"the traceback is in {place}" if place else "the traceback could not be written anywhere"
+    path = write_crash(f"mz {' '.join(arguments)}\n\n{trace}", crash_folders(Path.cwd()))
+    traceback_note = f"the traceback is in {path}" if path else "the traceback could not be written anywhere"
     message = f"a bug in mz: {type(error).__name__}: {str(error)[:MESSAGE_MAX]}"
-    return MzError("MZ1001", message, hint=f"the log is intact; {kept}")
+    return MzError("MZ1001", message, hint=f"the log is intact; {traceback_note}")
 
 
 def sentence(text: str) -> str:
@@ -123,17 +123,17 @@ def sentence(text: str) -> str:
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
-def as_json(error: MzError) -> str:
+def error_json(error: MzError) -> str:
     from mz_engine.errors import format_error_json
 
-    from mz_cli.render.document import harmless
+    from mz_cli.render.document import escape_unsafe
 
-    return harmless(format_error_json(error))
+    return escape_unsafe(format_error_json(error))
 
 
 def crash_folders(start: Path) -> tuple[Path, ...]:
     """Return directories for the traceback, best first: the repository's `.mz`, the system's temporary directory."""
-    homes = [folder / HOME for folder in (start, *start.parents) if (folder / HOME).is_dir()]
+    homes = [folder / MZ_FOLDER for folder in (start, *start.parents) if (folder / MZ_FOLDER).is_dir()]
     return (*homes[:1], Path(tempfile.gettempdir()))
 
 
@@ -150,12 +150,12 @@ def write_crash(text: str, folders: Sequence[Path]) -> Path | None:
     return None
 
 
-def say(text: str) -> None:
+def print_error(text: str) -> None:
     """Print to stderr without escapes; ignore a closed stderr."""
-    from mz_cli.render.text import clean
+    from mz_cli.render.text import strip_escapes
 
     with suppress(OSError, ValueError):
-        print(clean(text), file=sys.stderr, flush=True)
+        print(strip_escapes(text), file=sys.stderr, flush=True)
 
 
 def silence(stream: object) -> None:

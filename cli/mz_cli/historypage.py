@@ -5,220 +5,220 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mz_engine.exits import Exit
-from mz_recordings.findings import KINDS, Finding
-from mz_recordings.history.changes import CHANGES
+from mz_recordings.findings import KIND_PROPERTIES, Finding
+from mz_recordings.history.changes import INTENDED_CHANGES
 from mz_recordings.history.divergence import (
-    PARTINGS,
-    Cause,
+    DIVERGENCE_DESCRIPTIONS,
     Divergence,
-    History,
-    Replayed,
+    DivergenceCause,
+    RunReplay,
+    StreamReplay,
     field_name,
-    grouped,
+    group_by_cause,
 )
-from mz_recordings.history.judge import Judged, Judgement
-from mz_recordings.history.told import MEND, lines_of
+from mz_recordings.history.judge import Recheck, RuleChange
+from mz_recordings.history.told import FIX, divergence_lines
 
 from mz_cli.render.styled import Line, Span
-from mz_cli.render.text import counted
+from mz_cli.render.text import count_noun
 from mz_cli.shapes.history import (
-    BrokenShape,
     CauseShape,
+    ComparedStream,
     DivergenceShape,
-    FieldShape,
-    JudgementShape,
-    JudgeResult,
-    LeftShape,
+    FieldDifferenceShape,
     PastRun,
-    StreamShape,
+    RecheckResult,
+    RuleChangeShape,
+    RuleViolationShape,
+    UncheckedPart,
 )
 
 PLACES_MAX = 6
-LOOKS = {"-": "red", "+": "green"}
+DIFF_STYLES = {"-": "red", "+": "green"}
 
 
 # a past run -----------------------------------------------------------------------------------------------------------
-def page(history: History) -> Iterator[Line]:
+def render_text(history: RunReplay) -> Iterator[Line]:
     """Yield each stream's first divergence, then all divergences by cause, then the summary."""
     for stream in history.streams:
-        if found := _open(stream):
-            yield (Span(f"{stream.stream}", "bold"), Span(f": first divergence at {found[0].place}"))
-            if stream.unfollowed:
-                yield (Span(f"  {stream.unfollowed} later events are not comparable", "dim"),)
-    causes = grouped(history.divergences)
+        if unexplained := _unexplained(stream):
+            yield (Span(f"{stream.stream}", "bold"), Span(f": first divergence at {unexplained[0].event_ref}"))
+            if stream.not_compared:
+                yield (Span(f"  {stream.not_compared} later events are not comparable", "dim"),)
+    causes = group_by_cause(history.divergences)
     if causes:
         yield ()
     for cause in causes:
-        yield from _cause(cause)
+        yield from _cause_lines(cause)
         yield ()
-    yield from _explained(history.explained)
-    yield from _left(left_of(history.streams), "taken from the log, not computed again")
+    yield from _explained_lines(history.explained)
+    yield from _skipped_lines(skipped_counts(history.streams), "taken from the log, not computed again")
     yield (Span(summary(history)),)
 
 
-def _open(stream: Replayed) -> tuple[Divergence, ...]:
-    return tuple(one for one in stream.divergences if not one.explained)
+def _unexplained(stream: StreamReplay) -> tuple[Divergence, ...]:
+    return tuple(divergence for divergence in stream.divergences if not divergence.intended_change)
 
 
-def _cause(cause: Cause) -> Iterator[Line]:
+def _cause_lines(cause: DivergenceCause) -> Iterator[Line]:
     first = cause.first
-    yield (Span(first.finding, "bold red"), Span(f"  {PARTINGS[first.kind]} ({first.kind})"))
-    yield (Span(f"  {places(cause.places)}", "dim"),)
-    for line in lines_of(first):
-        yield (Span(f"  {line}", LOOKS.get(line[:1], "")),)
-    yield (Span("  fix: ", "bold"), Span(MEND), Span(f"  (exit {int(KINDS[first.finding].exit)})", "dim"))
+    yield (Span(first.finding, "bold red"), Span(f"  {DIVERGENCE_DESCRIPTIONS[first.kind]} ({first.kind})"))
+    yield (Span(f"  {first_event_refs(cause.event_refs)}", "dim"),)
+    for line in divergence_lines(first):
+        yield (Span(f"  {line}", DIFF_STYLES.get(line[:1], "")),)
+    yield (Span("  fix: ", "bold"), Span(FIX), Span(f"  (exit {int(KIND_PROPERTIES[first.finding].exit)})", "dim"))
 
 
-def places(found: Sequence[str]) -> str:
+def first_event_refs(event_refs: Sequence[str]) -> str:
     """Return the first event refs, and the number of the others."""
-    more = len(found) - PLACES_MAX
-    return ", ".join(found[:PLACES_MAX]) + (f", and {more} more" if more > 0 else "")
+    hidden = len(event_refs) - PLACES_MAX
+    return ", ".join(event_refs[:PLACES_MAX]) + (f", and {hidden} more" if hidden > 0 else "")
 
 
-def _explained(found: tuple[Divergence, ...]) -> Iterator[Line]:
-    why = {change.id: change.why for change in CHANGES}
-    for name in dict.fromkeys(one.explained for one in found):
-        number = sum(one.explained == name for one in found)
-        yield (Span(f"explained by {name} ({number}): {why.get(name, '')}".removesuffix(": "), "dim"),)
+def _explained_lines(divergences: tuple[Divergence, ...]) -> Iterator[Line]:
+    reasons = {change.id: change.reason for change in INTENDED_CHANGES}
+    for name in dict.fromkeys(divergence.intended_change for divergence in divergences):
+        number = sum(divergence.intended_change == name for divergence in divergences)
+        yield (Span(f"explained by {name} ({number}): {reasons.get(name, '')}".removesuffix(": "), "dim"),)
 
 
-def _left(left: Mapping[str, int], words: str) -> Iterator[Line]:
-    for what, times in left.items():
-        yield (Span(f"{words}: {what} ({times})", "dim"),)
+def _skipped_lines(counts: Mapping[str, int], label: str) -> Iterator[Line]:
+    for kind, times in counts.items():
+        yield (Span(f"{label}: {kind} ({times})", "dim"),)
 
 
-def left_of(streams: Iterable[Replayed] | Iterable[Judged]) -> dict[str, int]:
+def skipped_counts(streams: Iterable[StreamReplay] | Iterable[Recheck]) -> dict[str, int]:
     """Add up the skipped events of all streams, by kind."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for stream in streams:
-        for what, times in stream.left.items():
-            found[what] = found.get(what, 0) + times
-    return found
+        for kind, times in stream.not_recomputed.items():
+            counts[kind] = counts.get(kind, 0) + times
+    return counts
 
 
-def summary(history: History) -> str:
+def summary(history: RunReplay) -> str:
     """Return in one line what was replayed, and the verdict."""
     events = sum(stream.events for stream in history.streams)
     compared = sum(stream.compared for stream in history.streams)
-    number, causes = len(history.divergences), len(grouped(history.divergences))
+    number, causes = len(history.divergences), len(group_by_cause(history.divergences))
     verdict = "matches the log"
     if number:
-        verdict = f"differs from the log: {counted(number, 'divergence')} of {counted(causes, 'cause')}"
-    streams = counted(len(history.streams), "stream")
-    return f"run {history.run} (mz {history.core}): {events} events in {streams}, {compared} compared: {verdict}"
+        verdict = f"differs from the log: {count_noun(number, 'divergence')} of {count_noun(causes, 'cause')}"
+    streams = count_noun(len(history.streams), "stream")
+    return f"run {history.run} (mz {history.mz_version}): {events} events in {streams}, {compared} compared: {verdict}"
 
 
-def exit_of(history: History) -> Exit:
+def history_exit(history: RunReplay) -> Exit:
     """Return the exit code; a crash of the current code is a bug, and no verdict on its decisions."""
-    if any(one.kind == "failure" for one in history.divergences):
+    if any(divergence.kind == "failure" for divergence in history.divergences):
         return Exit.BUG
     return Exit.DRIFT if history.divergences else Exit.OK
 
 
-def document(history: History) -> PastRun:
+def past_run(history: RunReplay) -> PastRun:
     return PastRun(
-        exit=int(exit_of(history)),
+        exit=int(history_exit(history)),
         run=history.run,
-        core=history.core,
-        streams=tuple(map(_stream, history.streams)),
-        divergences=tuple(map(_divergence, history.divergences)),
-        causes=tuple(map(_cause_shape, grouped(history.divergences))),
-        explained=tuple(map(_divergence, history.explained)),
-        left=_left_shapes(left_of(history.streams)),
+        mz_version=history.mz_version,
+        streams=tuple(map(_stream_shape, history.streams)),
+        divergences=tuple(map(_divergence_shape, history.divergences)),
+        causes=tuple(map(_cause_shape, group_by_cause(history.divergences))),
+        explained=tuple(map(_divergence_shape, history.explained)),
+        left=_skipped_shapes(skipped_counts(history.streams)),
     )
 
 
-def _stream(one: Replayed) -> StreamShape:
-    found = _open(one)
-    return StreamShape(
-        stream=one.stream, events=one.events, compared=one.compared, first=found[0].place if found else None,
-        divergences=len(found), unfollowed=one.unfollowed,
+def _stream_shape(stream: StreamReplay) -> ComparedStream:
+    unexplained = _unexplained(stream)
+    return ComparedStream(
+        stream=stream.stream, events=stream.events, compared=stream.compared, first=unexplained[0].event_ref if unexplained else None,
+        divergences=len(unexplained), unfollowed=stream.not_compared,
     )  # fmt: skip
 
 
-def _divergence(one: Divergence) -> DivergenceShape:
+def _divergence_shape(divergence: Divergence) -> DivergenceShape:
     return DivergenceShape(
-        place=one.place, kind=one.kind, finding=one.finding, risk=KINDS[one.finding].risk, recorded=one.recorded,
-        produced=one.produced, note=one.note or None, explained=one.explained or None,
+        event_ref=divergence.event_ref, kind=divergence.kind, finding=divergence.finding, risk=KIND_PROPERTIES[divergence.finding].risk, recorded=divergence.recorded,
+        produced=divergence.produced, note=divergence.note or None, explained=divergence.intended_change or None,
         differences=tuple(
-            FieldShape(field=each.field, recorded=each.recorded, produced=each.produced, lines=each.lines)
-            for each in one.differences
+            FieldDifferenceShape(field=difference.field, recorded=difference.recorded, produced=difference.produced, lines=difference.lines)
+            for difference in divergence.differences
         ),
     )  # fmt: skip
 
 
-def _cause_shape(one: Cause) -> CauseShape:
-    fields = sorted({field_name(each.field) for each in one.first.differences})
+def _cause_shape(cause: DivergenceCause) -> CauseShape:
+    fields = sorted({field_name(difference.field) for difference in cause.first.differences})
     return CauseShape(
-        kind=one.first.kind, recorded=one.first.recorded, produced=one.first.produced, fields=tuple(fields),
-        places=one.places,
+        kind=cause.first.kind, recorded=cause.first.recorded, produced=cause.first.produced, fields=tuple(fields),
+        event_refs=cause.event_refs,
     )  # fmt: skip
 
 
-def _left_shapes(left: Mapping[str, int]) -> tuple[LeftShape, ...]:
-    return tuple(LeftShape(what=what, times=times) for what, times in left.items())
+def _skipped_shapes(counts: Mapping[str, int]) -> tuple[UncheckedPart, ...]:
+    return tuple(UncheckedPart(what=kind, times=times) for kind, times in counts.items())
 
 
 # artifacts of past runs -----------------------------------------------------------------------------------------------
-def judge_page(judged: Sequence[Judged]) -> Iterator[Line]:
+def recheck_text(rechecked: Sequence[Recheck]) -> Iterator[Line]:
     """Yield the artifacts with another verdict under the current rules, and the summary."""
-    for change in (change for run in judged for change in run.differing):
+    for change in (change for run in rechecked for change in run.rule_changes):
         verdict = "now fails" if change.now_fails else "now passes"
-        what = f"  {change.place}: {change.path or change.artifact} {verdict} ({change.rules})"
-        yield (Span("POLICY", "bold red"), Span(what))
-        for broken in change.broken:
+        what = f"  {change.event_ref}: {change.path or change.artifact} {verdict} ({change.rule_set})"
+        yield (Span("DECISION", "bold red"), Span(what))
+        for broken in change.violations:
             sign = "+" if change.now_fails else "-"
-            yield (Span(f"  {sign} {broken.message or f'{broken.path} [{broken.rule}]'}", LOOKS[sign]),)
+            yield (Span(f"  {sign} {broken.message or f'{broken.path} [{broken.rule}]'}", DIFF_STYLES[sign]),)
         yield ()
-    yield from _left(left_of(judged), "not rechecked")
-    yield (Span(judge_summary(judged)),)
+    yield from _skipped_lines(skipped_counts(rechecked), "not rechecked")
+    yield (Span(recheck_summary(rechecked)),)
 
 
-def judge_summary(judged: Sequence[Judged]) -> str:
-    artifacts = sum(run.artifacts for run in judged)
-    fails, passes = (sum(one.now_fails is fails for run in judged for one in run.differing) for fails in (True, False))
-    runs = counted(len(judged), "run")
+def recheck_summary(rechecked: Sequence[Recheck]) -> str:
+    artifacts = sum(run.artifacts for run in rechecked)
+    fails, passes = (sum(change.now_fails is fails for run in rechecked for change in run.rule_changes) for fails in (True, False))
+    runs = count_noun(len(rechecked), "run")
     verdict = f"{fails} now fail, {passes} now pass" if fails or passes else "all verdicts are unchanged"
-    return f"{counted(artifacts, 'artifact')} of {runs} rechecked with the current rules: {verdict}"
+    return f"{count_noun(artifacts, 'artifact')} of {runs} rechecked with the current rules: {verdict}"
 
 
-def judge_exit(judged: Sequence[Judged]) -> Exit:
-    return Exit.DRIFT if any(run.differing for run in judged) else Exit.OK
+def recheck_exit(rechecked: Sequence[Recheck]) -> Exit:
+    return Exit.DRIFT if any(run.rule_changes for run in rechecked) else Exit.OK
 
 
-def judge_findings(judged: Judged) -> tuple[Finding, ...]:
+def recheck_findings(rechecked: Recheck) -> tuple[Finding, ...]:
     """Return one finding for each changed verdict."""
     return tuple(
         Finding(
-            kind="POLICY",
-            what=f"{one.path or one.artifact} at {one.place} {'now fails' if one.now_fails else 'now passes'}",
-            feature=one.feature,
-            cause=one.rules,
-            detail=tuple(f"{each.path}: {each.message or each.rule}" for each in one.broken),
-            mend="revert the rules, or fix what they find",
+            kind="DECISION",
+            message=f"{change.path or change.artifact} at {change.event_ref} {'now fails' if change.now_fails else 'now passes'}",
+            feature=change.feature,
+            cause=change.rule_set,
+            detail=tuple(f"{violation.path}: {violation.message or violation.rule}" for violation in change.violations),
+            fix="revert the rules, or fix what they find",
         )
-        for one in judged.differing
+        for change in rechecked.rule_changes
     )
 
 
-def judge_document(judged: Sequence[Judged]) -> JudgeResult:
-    return JudgeResult(
-        exit=int(judge_exit(judged)),
-        runs=tuple(run.run for run in judged),
-        artifacts=sum(run.artifacts for run in judged),
-        differing=tuple(_judgement(one) for run in judged for one in run.differing),
-        left=_left_shapes(left_of(judged)),
+def recheck_result(rechecked: Sequence[Recheck]) -> RecheckResult:
+    return RecheckResult(
+        exit=int(recheck_exit(rechecked)),
+        runs=tuple(run.run for run in rechecked),
+        artifacts=sum(run.artifacts for run in rechecked),
+        differing=tuple(_change_shape(change) for run in rechecked for change in run.rule_changes),
+        left=_skipped_shapes(skipped_counts(rechecked)),
     )
 
 
-def _judgement(one: Judgement) -> JudgementShape:
+def _change_shape(change: RuleChange) -> RuleChangeShape:
     valid = ("valid", "invalid")
-    was, now = valid if one.now_fails else valid[::-1]
-    return JudgementShape(
-        run=one.run, feature=one.feature, place=one.place, phase=one.phase, artifact=one.artifact,
-        path=one.path or None, rules=one.rules, was=was, now=now,
+    before, after = valid if change.now_fails else valid[::-1]
+    return RuleChangeShape(
+        run=change.run, feature=change.feature, event_ref=change.event_ref, phase=change.phase, artifact=change.artifact,
+        path=change.path or None, rules=change.rule_set, was=before, now=after,
         broken=tuple(
-            BrokenShape(rule=each.rule, path=each.path, line=each.line, message=each.message or None)
-            for each in one.broken
+            RuleViolationShape(rule=violation.rule, path=violation.path, line=violation.line, message=violation.message or None)
+            for violation in change.violations
         ),
     )  # fmt: skip

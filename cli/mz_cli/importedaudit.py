@@ -8,36 +8,36 @@ from collections.abc import Iterator
 
 from mz_events.names import Digest
 from mz_events.store import BlobMissing
-from mz_projections.imported import File, Session, Sum, count
+from mz_projections.imported import ImportedFile, ImportedSession, QuarterSum, count_session
 from mz_recordings.transcripts.notes import NOTES
 
-from mz_cli.importedcosts import NOT_TOLD, Totals, amounts, models
+from mz_cli.importedcosts import NOT_REPORTED_LABEL, ImportedTotals, amounts, models
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import compact, counted, instant, money, nanousd_of
+from mz_cli.render.text import compact_number, count_noun, iso_time, parse_usd, rounded_usd
 from mz_cli.shapes.imported import ImportedAudit, SessionAudit, SessionFile, ToolCount, TypeCount
-from mz_cli.summary import FEWER, NOT_REPORTED, UNPRICED
-from mz_cli.userlog import PREFIX, Imported
+from mz_cli.summary import INCOMPLETE_TOKENS, NOT_REPORTED, UNPRICED
+from mz_cli.userlog import PREFIX, ImportedLog
 from mz_cli.verification import Verification
 
-NONE = "Nothing was imported."
+NOTHING_IMPORTED = "Nothing was imported."
 ABSENT = "-"
 TOOLS_SHOWN = 8
 
 
-class Paths:
+class FilePaths:
     """Paths of imported files, loaded from blobs."""
 
-    def __init__(self, log: Imported) -> None:
+    def __init__(self, log: ImportedLog) -> None:
         self._log = log
-        self._known: dict[str, str] = {}
-        self._seen: set[Digest] = set()
+        self._path_by_file: dict[str, str] = {}
+        self._loaded_digests: set[Digest] = set()
 
-    def of(self, file: File) -> str | None:
+    def find(self, file: ImportedFile) -> str | None:
         """Return the path; None if it was erased."""
-        if file.paths not in self._seen:
-            self._seen.add(file.paths)
-            self._known.update(self._listed(file.paths))
-        return self._known.get(file.file)
+        if file.paths not in self._loaded_digests:
+            self._loaded_digests.add(file.paths)
+            self._path_by_file.update(self._listed(file.paths))
+        return self._path_by_file.get(file.file)
 
     def _listed(self, digest: Digest) -> Iterator[tuple[str, str]]:
         try:
@@ -48,101 +48,101 @@ class Paths:
             yield hashlib.sha256(path).hexdigest(), os.fsdecode(path)
 
 
-def audited(log: Imported, record: Verification, stream: str | None) -> ImportedAudit:
+def imported_audit(log: ImportedLog, verification: Verification, stream: str | None) -> ImportedAudit:
     """Audit one session, or all."""
     from mz_cli.commands.verify import finding_shapes
 
-    paths = Paths(log)
+    paths = FilePaths(log)
     versions = {str(name): version for name, version in log.store.streams(PREFIX)}
     times = log.views.times(stream)
     sessions = (
         session_audit(
-            log, each, tuple(log.views.files_of(each.stream)), log.views.sums_of(each.stream), paths,
-            f"{each.stream}@{versions.get(each.stream, 0)}", times.get(each.stream),
+            log, session, tuple(log.views.files_of(session.stream)), log.views.sums_of(session.stream), paths,
+            f"{session.stream}@{versions.get(session.stream, 0)}", times.get(session.stream),
         )
-        for each in log.views.sessions() if stream in (None, each.stream)
+        for session in log.views.sessions() if stream in (None, session.stream)
     )  # fmt: skip
     return ImportedAudit(
-        log=str(log.home), whole=record.whole, findings=finding_shapes(record), sessions=tuple(sessions)
+        log=str(log.home), intact=verification.is_intact, findings=finding_shapes(verification), sessions=tuple(sessions)
     )
 
 
 def session_audit(
-    log: Imported, session: Session, files: tuple[File, ...], rows: tuple[Sum, ...], paths: Paths, place: str,
+    log: ImportedLog, session: ImportedSession, files: tuple[ImportedFile, ...], rows: tuple[QuarterSum, ...], paths: FilePaths, event_ref: str,
     times: tuple[int, int] | None,
 ) -> SessionAudit:  # fmt: skip
-    from mz_recordings.importing.settle import lacking  # Imports the readers of all formats.
+    from mz_recordings.importing.settle import incomplete_reasons  # Imports the readers of all formats.
 
-    totals = Totals()
-    parts: dict[str, None] = {}
+    totals = ImportedTotals()
+    subagents: dict[str, None] = {}
     for row in rows:
         totals.add(row, session.by_mz)
-        parts.setdefault(row.part)
-    counts = count(files)
+        subagents.setdefault(row.subagent)
+    counts = count_session(files)
     first, last = times or (None, None)
     return SessionAudit(
         session=session.stream.removeprefix(PREFIX), agent=session.agent, version=session.version or None,
         project=log.project(session) or None, parent=session.parent or None, by_mz=session.by_mz,
-        models=models(totals), parts=tuple(part for part in parts if part), first=instant(first),
-        last=instant(last), prompts=counts.prompts, tool_calls=sum(counts.tools.values()),
+        models=models(totals), subagents=tuple(part for part in subagents if part), first=iso_time(first),
+        last=iso_time(last), prompts=counts.prompts, tool_calls=sum(counts.tools.values()),
         failed_tool_calls=counts.failed,
         tools=tuple(ToolCount(tool=tool, calls=calls) for tool, calls in sorted(counts.tools.items())),
-        lines=counts.lines, bad_lines=counts.bad,
+        lines=counts.lines, bad_lines=counts.undecodable_lines,
         unknown_lines=tuple(TypeCount(type=kind, lines=lines) for kind, lines in sorted(counts.unknown.items())),
-        undated_requests=counts.undated, requests_ahead=counts.ahead, lacks=lacking(files, rows),
+        undated_requests=counts.undated, requests_ahead=counts.future_dated, incomplete_reasons=incomplete_reasons(files, rows),
         files=tuple(
-            SessionFile(path=paths.of(each), format=each.format, part=each.part or None, bytes=each.size,
-                        bytes_read=each.upto, lines=each.lines, bad_lines=each.bad)
-            for each in files
+            SessionFile(path=paths.find(file), format=file.format, subagent=file.subagent or None, bytes=file.size_bytes,
+                        bytes_read=file.offset_end, lines=file.lines, bad_lines=file.undecodable_lines)
+            for file in files
         ),
-        place=place, **amounts(totals),
+        event_ref=event_ref, **amounts(totals),
     )  # fmt: skip
 
 
 def audit_lines(report: ImportedAudit) -> Iterator[str]:
     """Yield all sessions in full, for a terminal."""
-    for each in report.sessions:
-        yield f"{each.session}" + (f", version {each.version}" if each.version else "")
-        yield f"  project      {each.project or NOT_TOLD}" + (" (driven by mz)" if each.by_mz else "")
-        if each.parent:
-            yield f"  branched of  {each.parent}"
-        yield f"  time         {_span(each)}"
+    for session in report.sessions:
+        yield f"{session.session}" + (f", version {session.version}" if session.version else "")
+        yield f"  project      {session.project or NOT_REPORTED_LABEL}" + (" (driven by mz)" if session.by_mz else "")
+        if session.parent:
+            yield f"  branched of  {session.parent}"
+        yield f"  time         {_time_span(session)}"
         yield (
-            f"  requests     {each.requests:,} to {', '.join(each.models) or NOT_TOLD}; "
-            f"{counted(each.prompts, 'prompt')}, {counted(each.tool_calls, 'tool call')}"
+            f"  requests     {session.requests:,} to {', '.join(session.models) or NOT_REPORTED_LABEL}; "
+            f"{count_noun(session.prompts, 'prompt')}, {count_noun(session.tool_calls, 'tool call')}"
         )
-        if each.parts:
-            yield f"  sub-agents   {', '.join(each.parts)}"
-        if each.tools:
-            most = sorted(each.tools, key=lambda tool: -tool.calls)[:TOOLS_SHOWN]
-            yield f"  tools        {', '.join(f'{tool.tool} {tool.calls}' for tool in most)}"
+        if session.subagents:
+            yield f"  sub-agents   {', '.join(session.subagents)}"
+        if session.tools:
+            most_used = sorted(session.tools, key=lambda tool: -tool.calls)[:TOOLS_SHOWN]
+            yield f"  tools        {', '.join(f'{tool.tool} {tool.calls}' for tool in most_used)}"
         yield (
-            f"  tokens       {compact(each.uncached_input_tokens)} uncached, {compact(each.cache_write_5m_tokens)} "
-            f"written for 5 minutes, {compact(each.cache_write_1h_tokens)} for an hour, "
-            f"{compact(each.cache_read_tokens)} read, {compact(each.output_tokens)} out"
+            f"  tokens       {compact_number(session.uncached_input_tokens)} uncached, {compact_number(session.cache_write_5m_tokens)} "
+            f"written for 5 minutes, {compact_number(session.cache_write_1h_tokens)} for an hour, "
+            f"{compact_number(session.cache_read_tokens)} read, {compact_number(session.output_tokens)} out"
         )
-        yield f"  cost         {_worth(each.computed_usd)} computed, {_worth(each.reported_usd)} reported"
-        for gap in gaps(each):
-            yield f"  missing      {gap}"
-        for file in each.files:
-            yield f"  file         {file.path or '(erased)'}: {file.format}, {counted(file.lines, 'line')}"
-        yield f"  event ref    {each.place}"
+        yield f"  cost         {_money_or_nothing(session.computed_usd)} computed, {_money_or_nothing(session.reported_usd)} reported"
+        for gap_text in gap_texts(session):
+            yield f"  missing      {gap_text}"
+        for file in session.files:
+            yield f"  file         {file.path or '(erased)'}: {file.format}, {count_noun(file.lines, 'line')}"
+        yield f"  event ref    {session.event_ref}"
 
 
-def gaps(session: SessionAudit) -> Iterator[str]:
+def gap_texts(session: SessionAudit) -> Iterator[str]:
     """Yield a description of each gap in the numbers."""
     if session.unpriced_requests:
-        yield f"a price for {counted(session.unpriced_requests, 'request')}"
-    for code in session.lacks:
+        yield f"a price for {count_noun(session.unpriced_requests, 'request')}"
+    for code in session.incomplete_reasons:
         yield f"tokens: {NOTES.get(code, code)}"
     if session.bad_lines:
-        yield f"{counted(session.bad_lines, 'line')} that cannot be decoded"
+        yield f"{count_noun(session.bad_lines, 'line')} that cannot be decoded"
     if session.unknown_lines:
-        yield f"{counted(sum(each.lines for each in session.unknown_lines), 'line')} of unknown types"
+        yield f"{count_noun(sum(line_type.lines for line_type in session.unknown_lines), 'line')} of unknown types"
     if session.undated_requests:
-        yield f"the time of {counted(session.undated_requests, 'request')}"
+        yield f"the time of {count_noun(session.undated_requests, 'request')}"
     if session.requests_ahead:
-        yield f"a correct clock: {counted(session.requests_ahead, 'request')} dated in the future"
+        yield f"a correct clock: {count_noun(session.requests_ahead, 'request')} dated in the future"
     for file in session.files:
         if file.bytes_read < file.bytes:
             yield f"the last {file.bytes - file.bytes_read:,} bytes of {file.path or 'a file'}: incomplete line"
@@ -150,55 +150,55 @@ def gaps(session: SessionAudit) -> Iterator[str]:
 
 def remarks(report: ImportedAudit) -> Iterator[str]:
     """Yield notes below the table of all sessions."""
-    short = [each for each in report.sessions if each.lacks]
-    if short:
-        told = f"{len(short):,} of {counted(len(report.sessions), 'session')} {FEWER}"
-        yield f"{told}, such as {short[0].session}; see mz audit --imported SESSION"
+    incomplete = [session for session in report.sessions if session.incomplete_reasons]
+    if incomplete:
+        count_text = f"{len(incomplete):,} of {count_noun(len(report.sessions), 'session')} {INCOMPLETE_TOKENS}"
+        yield f"{count_text}, such as {incomplete[0].session}; see mz audit --imported SESSION"
 
 
 def audit_table(report: ImportedAudit, names: dict[str, str] | None = None) -> Table:
     """Return one row per session. `names`: short names by stream, for a terminal; None: exact, for a pipe."""
-    rows = tuple(_exact(each) if names is None else _brief(each, names) for each in report.sessions)
+    rows = tuple(_exact_row(session) if names is None else _short_row(session, names) for session in report.sessions)
     first = ("*session",) if names is None else ("*session", "agent")
     heads = (*first, "~project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced", ">reported",
              ">computed", *(("event_ref",) if names is None else ()))  # fmt: skip
-    return Table(columns=columns(*heads), rows=rows, empty=NONE)
+    return Table(columns=columns(*heads), rows=rows, empty=NOTHING_IMPORTED)
 
 
-def _exact(each: SessionAudit) -> tuple[str, ...]:
+def _exact_row(session: SessionAudit) -> tuple[str, ...]:
     return (
-        each.session, each.project or NOT_TOLD, each.first or ABSENT, *_counts(each),
-        each.reported_usd or NOT_REPORTED, each.computed_usd or _unpriced(each), each.place,
+        session.session, session.project or NOT_REPORTED_LABEL, session.first or ABSENT, *_count_cells(session),
+        session.reported_usd or NOT_REPORTED, session.computed_usd or _unpriced_cell(session), session.event_ref,
     )  # fmt: skip
 
 
-def _brief(each: SessionAudit, names: dict[str, str]) -> tuple[str, ...]:
+def _short_row(session: SessionAudit, names: dict[str, str]) -> tuple[str, ...]:
     return (
-        names.get(f"{PREFIX}{each.session}", each.session), each.agent, each.project or NOT_TOLD,
-        (each.first or ABSENT)[:16], *_counts(each), _money(each.reported_usd) or ABSENT,
-        _money(each.computed_usd) or _unpriced(each),
+        names.get(f"{PREFIX}{session.session}", session.session), session.agent, session.project or NOT_REPORTED_LABEL,
+        (session.first or ABSENT)[:16], *_count_cells(session), _money(session.reported_usd) or ABSENT,
+        _money(session.computed_usd) or _unpriced_cell(session),
     )  # fmt: skip
 
 
-def _unpriced(each: SessionAudit) -> str:
+def _unpriced_cell(session: SessionAudit) -> str:
     """Return `-` without requests, since then no price is missing."""
-    return UNPRICED if each.requests else ABSENT
+    return UNPRICED if session.requests else ABSENT
 
 
-def _counts(each: SessionAudit) -> tuple[str, str, str, str]:
-    return str(each.requests), str(len(each.parts)), str(each.bad_lines), str(each.unpriced_requests)
+def _count_cells(session: SessionAudit) -> tuple[str, str, str, str]:
+    return str(session.requests), str(len(session.subagents)), str(session.bad_lines), str(session.unpriced_requests)
 
 
-def _span(session: SessionAudit) -> str:
+def _time_span(session: SessionAudit) -> str:
     """Return first and last time, to the second."""
     if session.first is None or session.last is None:
-        return NOT_TOLD
+        return NOT_REPORTED_LABEL
     return " to ".join(f"{end[:10]} {end[11:19]}Z" for end in (session.first, session.last))
 
 
-def _worth(amount: str | None) -> str:
+def _money_or_nothing(amount: str | None) -> str:
     return _money(amount) or "nothing"
 
 
 def _money(amount: str | None) -> str | None:
-    return None if amount is None else money(nanousd_of(amount))
+    return None if amount is None else rounded_usd(parse_usd(amount))

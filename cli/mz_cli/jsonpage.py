@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from msgspec import inspect
 
-from mz_cli.documents import DOCUMENTS
+from mz_cli.documents import JSON_DOCUMENTS
 from mz_cli.shapes.base import Shape
 from mz_cli.shapes.lines import LogEntry, LogHeader
 
-LINES = "log"
+LOG_DOCUMENT = "log"
 HEAD = """# JSON
 
 Output of `--json`; `python -m mz_cli.jsonpage docs/json.md` writes this page from the code.
@@ -31,28 +31,28 @@ Output of `--json`; `python -m mz_cli.jsonpage docs/json.md` writes this page fr
 """
 
 
-class Row(NamedTuple):
+class KeyRow(NamedTuple):
     key: str
     type: str
     about: str
 
 
-def page() -> str:
+def markdown_page() -> str:
     """Return the page as Markdown."""
-    documents = [_section(f"## mz.{name}/1", shape, "schema") for name, shape in DOCUMENTS.items() if name < LINES]
-    documents += [_section(f"## mz.{LINES}/1", LogHeader, ""), _section("### The other lines", LogEntry, "")]
-    documents += [_section(f"## mz.{name}/1", shape, "schema") for name, shape in DOCUMENTS.items() if name > LINES]
-    parts = [_section(f"### {title_of(shape)}", shape, "") for shape in sorted(parts_of_all(), key=title_of)]
+    documents = [_section(f"## mz.{name}/1", shape, "schema") for name, shape in JSON_DOCUMENTS.items() if name < LOG_DOCUMENT]
+    documents += [_section(f"## mz.{LOG_DOCUMENT}/1", LogHeader, ""), _section("### The other lines", LogEntry, "")]
+    documents += [_section(f"## mz.{name}/1", shape, "schema") for name, shape in JSON_DOCUMENTS.items() if name > LOG_DOCUMENT]
+    parts = [_section(f"### {shape_title(shape)}", shape, "") for shape in sorted(nested_shapes(), key=shape_title)]
     return "\n".join([HEAD, *documents, "## Parts\n\nObjects nested in the documents above.\n", *parts])
 
 
 def _section(heading: str, shape: type[Shape], schema: str) -> str:
-    rows = [Row("schema", "text", f"`{heading.removeprefix('## ')}`")] if schema else []
+    rows = [KeyRow("schema", "text", f"`{heading.removeprefix('## ')}`")] if schema else []
     rows += [
-        Row(field.encode_name, told(field.type), _documented(shape).get(field.name, "")) for field in fields(shape)
+        KeyRow(field.encode_name, type_text(field.type), _field_docs(shape).get(field.name, "")) for field in fields(shape)
     ]
     lines = [f"| `{key}` | {type_} | {about} |" for key, type_, about in rows]
-    return "\n".join([f"{heading}\n\n{_about(shape)}\n", "| key | type | meaning |", "|---|---|---|", *lines, ""])
+    return "\n".join([f"{heading}\n\n{_description(shape)}\n", "| key | type | meaning |", "|---|---|---|", *lines, ""])
 
 
 def fields(shape: type[Shape]) -> tuple[inspect.Field, ...]:
@@ -61,21 +61,21 @@ def fields(shape: type[Shape]) -> tuple[inspect.Field, ...]:
     return kind.fields
 
 
-def told(kind: inspect.Type) -> str:
+def type_text(kind: inspect.Type) -> str:
     """Return the type as text, with links to nested objects."""
     match kind:
         case inspect.Metadata():
-            return told(kind.type)
+            return type_text(kind.type)
         case inspect.StructType():
-            title = title_of(kind.cls)
+            title = shape_title(kind.cls)
             return f"[{title}](#{title.lower().replace('.', '').replace(' ', '-')})"
         case inspect.VarTupleType():
-            return f"list of {told(kind.item_type)}"
+            return f"list of {type_text(kind.item_type)}"
         case inspect.DictType():
-            return f"object of {told(kind.value_type)}"
+            return f"object of {type_text(kind.value_type)}"
         case inspect.UnionType():
             types = sorted(kind.types, key=lambda member: isinstance(member, inspect.NoneType))
-            return " or ".join(map(told, types))
+            return " or ".join(map(type_text, types))
         case inspect.LiteralType():
             return " or ".join(f"`{value}`" for value in kind.values)
         case inspect.EnumType():
@@ -87,28 +87,28 @@ def told(kind: inspect.Type) -> str:
     return names[type(kind)]
 
 
-def parts_of_all() -> set[type[Shape]]:
+def nested_shapes() -> set[type[Shape]]:
     """Return all Structs nested in documents."""
-    found: set[type[Shape]] = set()
-    waiting: list[inspect.Type] = [field.type for shape in DOCUMENTS.values() for field in fields(shape)]
-    while waiting:
-        kind = waiting.pop()
+    shapes: set[type[Shape]] = set()
+    pending: list[inspect.Type] = [field.type for shape in JSON_DOCUMENTS.values() for field in fields(shape)]
+    while pending:
+        kind = pending.pop()
         match kind:
             case inspect.Metadata():
-                waiting.append(kind.type)
+                pending.append(kind.type)
             case inspect.VarTupleType():
-                waiting.append(kind.item_type)
+                pending.append(kind.item_type)
             case inspect.DictType():
-                waiting.append(kind.value_type)
+                pending.append(kind.value_type)
             case inspect.UnionType():
-                waiting += kind.types
-            case inspect.StructType() if issubclass(kind.cls, Shape) and kind.cls not in found:
-                found.add(kind.cls)
-                waiting += [field.type for field in kind.fields]
-    return found
+                pending += kind.types
+            case inspect.StructType() if issubclass(kind.cls, Shape) and kind.cls not in shapes:
+                shapes.add(kind.cls)
+                pending += [field.type for field in kind.fields]
+    return shapes
 
 
-def title_of(shape: type[object]) -> str:
+def shape_title(shape: type[object]) -> str:
     """Return the Struct's name, with that of its module if it is not unique."""
     same = [other for other in _all_shapes() if other.__name__ == shape.__name__]
     return shape.__name__ if len(same) < 2 else f"{shape.__module__.rpartition('.')[2]} {shape.__name__}"
@@ -116,37 +116,37 @@ def title_of(shape: type[object]) -> str:
 
 @cache
 def _all_shapes() -> frozenset[type[Shape]]:
-    return frozenset(parts_of_all())
+    return frozenset(nested_shapes())
 
 
-def _about(shape: type[Shape]) -> str:
+def _description(shape: type[Shape]) -> str:
     return " ".join(cleandoc(shape.__doc__ or "").split())
 
 
-def _documented(shape: type[Shape]) -> dict[str, str]:
+def _field_docs(shape: type[Shape]) -> dict[str, str]:
     """Return the docstrings of fields, those of base classes included."""
-    found: dict[str, str] = {}
-    for each in reversed(shape.__mro__):
-        if each.__module__.startswith("mz_cli."):
-            found |= _of_module(each.__module__).get(each.__name__, {})
-    return found
+    docs: dict[str, str] = {}
+    for base in reversed(shape.__mro__):
+        if base.__module__.startswith("mz_cli."):
+            docs |= _module_docs(base.__module__).get(base.__name__, {})
+    return docs
 
 
 @cache
-def _of_module(name: str) -> dict[str, dict[str, str]]:
+def _module_docs(name: str) -> dict[str, dict[str, str]]:
     file = sys.modules[name].__file__
     assert file is not None
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    return {each.name: dict(_of_class(each)) for each in tree.body if isinstance(each, ast.ClassDef)}
+    return {definition.name: dict(_class_docs(definition)) for definition in tree.body if isinstance(definition, ast.ClassDef)}
 
 
-def _of_class(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
+def _class_docs(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
     for field, text in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             match text:
-                case ast.Expr(value=ast.Constant(value=str(words))):
-                    yield field.target.id, " ".join(words.split()).replace("|", "\\|")
+                case ast.Expr(value=ast.Constant(value=str(doc))):
+                    yield field.target.id, " ".join(doc.split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
+    Path(sys.argv[1]).write_text(markdown_page(), encoding="utf-8")

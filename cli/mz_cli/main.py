@@ -15,8 +15,8 @@ import click
 from click.shell_completion import CompletionItem
 from mz_engine.version import VERSION
 
-from mz_cli.closed import open_closed
-from mz_cli.help import HELP_WIDTH, refuse_unknown, write_examples, write_following
+from mz_cli.closed import open_closed_streams
+from mz_cli.help import HELP_WIDTH, reject_unknown_command, write_examples, write_next_command
 
 COMMANDS: dict[str, str] = {
     "demo": "Watch a complete run with recorded agents, offline and free.",
@@ -68,9 +68,9 @@ SECTIONS = {
     "Learn": ("help", "explain", "completion"),
 }
 """Groups of commands in `mz --help`."""
-RENAMED = {"help": "help_", "import": "import_"}
+MODULE_NAMES = {"help": "help_", "import": "import_"}
 """Commands whose names Python uses already."""
-COMPLETING = "_MZ_COMPLETE"
+COMPLETION_VARIABLE = "_MZ_COMPLETE"
 """Environment variable with which a shell requests suggestions."""
 
 EXAMPLES = (
@@ -79,7 +79,7 @@ EXAMPLES = (
     ("mz status", "show progress and open questions"),
 )
 
-FOLLOWING = (
+NEXT_COMMAND = (
     "`mz demo` shows a complete run in a minute; `mz COMMAND --help` explains a command, `mz help TOPIC` a topic: "
     "exit-codes, environment, formatting."
 )
@@ -94,22 +94,22 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        name = RENAMED.get(cmd_name, cmd_name)
+        name = MODULE_NAMES.get(cmd_name, cmd_name)
         module = name if keyword.iskeyword(cmd_name) else cmd_name
-        found = getattr(import_module(f"mz_cli.commands.{module}"), name)
-        assert isinstance(found, click.Command)
-        return found
+        command = getattr(import_module(f"mz_cli.commands.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        refuse_unknown(ctx, args, COMMANDS)
+        reject_unknown_command(ctx, args, COMMANDS)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Suggest command names without importing the commands."""
-        found = [CompletionItem(name, help=about) for name, about in COMMANDS.items() if name.startswith(incomplete)]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        items = [CompletionItem(name, help=about) for name, about in COMMANDS.items() if name.startswith(incomplete)]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
@@ -120,31 +120,31 @@ class LazyGroup(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<{width}}", COMMANDS[name]) for name in names if name in COMMANDS])
         click.Command.format_options(self, ctx, formatter)
-        write_following(formatter, FOLLOWING)
+        write_next_command(formatter, NEXT_COMMAND)
 
 
-WHEN = ("auto", "always", "never")
+COLOR_MODES = ("auto", "always", "never")
 
 
-def choose_color(when: str | None) -> None:
+def choose_color(mode: str | None) -> None:
     """Set the environment variables that override all others, as `--color` says."""
-    if when is not None:
+    if mode is not None:
         for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
             os.environ.pop(name, None)
-    if when in ("always", "never"):
-        os.environ["FORCE_COLOR" if when == "always" else "NO_COLOR"] = "1"
+    if mode in ("always", "never"):
+        os.environ["FORCE_COLOR" if mode == "always" else "NO_COLOR"] = "1"
 
 
-def color_first(words: Sequence[str]) -> list[str]:
+def move_color_option_first(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `--color WHEN` moved to the front, where it is declared."""
-    rest, found = list(words), list[str]()
-    end = rest.index("--") if "--" in rest else len(rest)
-    for at in reversed(range(end)):
-        if rest[at] == "--color" or rest[at].startswith("--color="):
-            size = 2 if rest[at] == "--color" else 1
-            found = rest[at : at + size]
-            del rest[at : at + size]
-    return [*found, *rest]
+    remaining, color_option = list(arguments), list[str]()
+    end = remaining.index("--") if "--" in remaining else len(remaining)
+    for index in reversed(range(end)):
+        if remaining[index] == "--color" or remaining[index].startswith("--color="):
+            length = 2 if remaining[index] == "--color" else 1
+            color_option = remaining[index : index + length]
+            del remaining[index : index + length]
+    return [*color_option, *remaining]
 
 
 @click.group(
@@ -155,7 +155,7 @@ def color_first(words: Sequence[str]) -> list[str]:
 @click.version_option(VERSION, prog_name="mz", message="%(prog)s %(version)s")
 @click.option(
     "--color",
-    type=click.Choice(WHEN),
+    type=click.Choice(COLOR_MODES),
     expose_value=False,
     callback=lambda _, __, when: choose_color(when),
     help="When to write escape sequences; also accepted after a command. [default: auto]",
@@ -172,24 +172,24 @@ def mz(ctx: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command, and end the process with its exit code."""
-    open_closed()
-    if instruction := os.environ.get(COMPLETING):
-        from mz_cli.completing import complete
+    open_closed_streams()
+    if instruction := os.environ.get(COMPLETION_VARIABLE):
+        from mz_cli.completing import print_completions
 
-        sys.exit(complete(mz, instruction))
-    from mz_cli.failures import guarded
+        sys.exit(print_completions(mz, instruction))
+    from mz_cli.failures import run_guarded
 
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    code = guarded(lambda: run(words), words)
-    if "--bisect" in words:
-        from mz_cli.past import of_command
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
+    code = run_guarded(lambda: run_command(command_line), command_line)
+    if "--bisect" in command_line:
+        from mz_cli.past import command_exit
 
-        code = of_command(words, code)
+        code = command_exit(command_line, code)
     sys.exit(code)
 
 
-def run(words: Sequence[str]) -> object:
+def run_command(arguments: Sequence[str]) -> object:
     """Run the command line; return the command's result. All exceptions propagate: click's own `main` would end the
     process itself if stdout is closed."""
-    with mz.make_context("mz", color_first(words)) as context:
+    with mz.make_context("mz", move_color_option_first(arguments)) as context:
         return mz.invoke(context)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from mz_cli.help import HELP_WIDTH, Section
+from mz_cli.help import HELP_WIDTH, CommandFamily
 from mz_cli.main import COMMANDS, mz
 
 HEAD = """# Commands
@@ -21,9 +21,9 @@ The result of a command goes to stdout, everything else to stderr. A pipe gets t
 """
 
 
-def manual() -> str:
+def markdown_page() -> str:
     """Return the page as Markdown."""
-    return HEAD + "".join(f"\n{heading(title)}\n\n```text\n{_help(title, page)}\n```\n" for title, page in pages())
+    return HEAD + "".join(f"\n{heading(title)}\n\n```text\n{_help_text(title, page)}\n```\n" for title, page in command_pages())
 
 
 def heading(title: str) -> str:
@@ -31,21 +31,21 @@ def heading(title: str) -> str:
     return f"{'###' if len(title.split()) > 2 else '##'} {title}"
 
 
-def pages() -> Iterator[tuple[str, click.Command]]:
+def command_pages() -> Iterator[tuple[str, click.Command]]:
     """Yield `mz`, then every command followed by its subcommands, each with its command line."""
     yield "mz", mz
     for name in COMMANDS:
-        found = mz.get_command(click.Context(mz), name)
-        assert found is not None
-        yield f"mz {name}", found
-        if isinstance(found, Section):
-            yield from ((f"mz {name} {each}", page) for each, page in found.commands.items())
+        command = mz.get_command(click.Context(mz), name)
+        assert command is not None
+        yield f"mz {name}", command
+        if isinstance(command, CommandFamily):
+            yield from ((f"mz {name} {subcommand}", page) for subcommand, page in command.commands.items())
 
 
-def _help(title: str, page: click.Command) -> str:
+def _help_text(title: str, page: click.Command) -> str:
     context = click.Context(page, info_name=title, terminal_width=HELP_WIDTH, help_option_names=["-h", "--help"])
     return page.get_help(context).rstrip()
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(manual(), encoding="utf-8")
+    Path(sys.argv[1]).write_text(markdown_page(), encoding="utf-8")

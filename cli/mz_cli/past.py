@@ -13,8 +13,8 @@ from typing import Any
 import click
 from mz_engine.exits import Exit
 
-VERDICTS = (Exit.OK, Exit.DRIFT, Exit.RECORDING)
-SHARED = ("as_json", "reports")
+VERDICT_EXITS = (Exit.OK, Exit.DRIFT, Exit.RECORDING)
+SHARED_OPTIONS = ("as_json", "reports")
 """Options that past runs accept too; all others are for cassettes."""
 
 
@@ -27,9 +27,9 @@ def past_options(function: Callable[..., Any]) -> Callable[..., Any]:
         def work() -> int:
             if run is None and not judge:
                 return int(function(*args, bisect=bisect, **options))
-            return _past(run, judge, bisect, options)
+            return _run_past_mode(run, judge, bisect, options)
 
-        return undecided_but_for_verdicts(work) if bisect else work()
+        return bisect_exit(work) if bisect else work()
 
     add_options = (
         click.option("--bisect", is_flag=True, help="Use exit codes for git bisect run: 125 for all but verdicts."),
@@ -42,38 +42,38 @@ def past_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-def _past(run: str | None, judge: bool, bisect: bool, rest: dict[str, Any]) -> int:
-    from mz_cli.history import judge_past, replay_history
+def _run_past_mode(run: str | None, judge: bool, bisect: bool, options: dict[str, Any]) -> int:
+    from mz_cli.history import recheck_past_runs, replay_history
     from mz_cli.reports.options import check_reports
 
     flag = "--judge" if judge else "--run"
-    if any(value for name, value in rest.items() if name not in SHARED):
+    if any(value for name, value in options.items() if name not in SHARED_OPTIONS):
         raise click.UsageError(f"{flag} replays runs of the log: it accepts no PATH and no option for cassettes")
-    check_reports(rest["reports"], rest["as_json"])
+    check_reports(options["reports"], options["as_json"])
     if judge:
-        return judge_past(run, rest["as_json"], rest["reports"])
+        return recheck_past_runs(run, options["as_json"], options["reports"])
     assert run is not None
-    return replay_history(run, bisect, rest["as_json"], rest["reports"])
+    return replay_history(run, bisect, options["as_json"], options["reports"])
 
 
-def undecided_but_for_verdicts(work: Callable[[], int]) -> int:
+def bisect_exit(work: Callable[[], int]) -> int:
     """Return the exit code for `git bisect run`. An error is reported, and is no verdict, whatever its own code."""
-    from mz_cli.failures import report
+    from mz_cli.failures import report_error
 
     context = click.get_current_context()
     try:
-        return int(clamped(work()))
+        return int(clamp_exit(work()))
     except Exception as error:
-        report(error, (context.command_path, "--bisect", *(["--json"] if context.params.get("as_json") else [])))
+        report_error(error, (context.command_path, "--bisect", *(["--json"] if context.params.get("as_json") else [])))
         return int(Exit.NOT_COMPARABLE)
 
 
-def clamped(code: int) -> Exit:
+def clamp_exit(code: int) -> Exit:
     """Return verdicts unchanged, anything else as 125."""
-    return Exit(code) if code in VERDICTS else Exit.NOT_COMPARABLE
+    return Exit(code) if code in VERDICT_EXITS else Exit.NOT_COMPARABLE
 
 
-def of_command(words: Sequence[str], code: int) -> int:
+def command_exit(arguments: Sequence[str], code: int) -> int:
     """Return the exit code of the process: an invalid command line or a failed import must not count as a bad
     commit."""
-    return int(clamped(code)) if "--bisect" in words and "replay" in words else code
+    return int(clamp_exit(code)) if "--bisect" in arguments and "replay" in arguments else code

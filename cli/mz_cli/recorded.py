@@ -5,42 +5,42 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mz_engine.check import Check
+from mz_engine.check import DoctorCheck
 from mz_engine.errors import MzError
 from mz_recordings.cassette import parse_time
-from mz_recordings.files.library import CassetteUnusable, cassettes, peek
+from mz_recordings.files.library import CassetteUnreadable, list_cassettes, load_summary
 
-from mz_cli.recording import library_of
+from mz_cli.recording import library_path
 
 DAYS_MAX = 180
 
 
-def recordings_check(root: Path, now: float) -> Check:
+def recordings_check(root: Path, now: float) -> DoctorCheck:
     """Check the age of the oldest cassette of the library. `now`: seconds since the epoch."""
     try:
-        library = library_of(root)
+        library = library_path(root)
     except MzError:
-        return Check.warn("recordings", "not checked: the settings are invalid", "mz config validate")
+        return DoctorCheck.warn("recordings", "not checked: the settings are invalid", "mz config validate")
     ages: dict[Path, int] = {}
-    unusable: list[CassetteUnusable] = []
-    for place in cassettes(library):
+    unusable: list[CassetteUnreadable] = []
+    for cassette_path in list_cassettes(library):
         try:
-            ages[place] = age_days(peek(place)[1].world.clock_start, datetime.fromtimestamp(now, UTC))
-        except CassetteUnusable as error:
+            ages[cassette_path] = days_since(load_summary(cassette_path)[1].fixture.clock_start, datetime.fromtimestamp(now, UTC))
+        except CassetteUnreadable as error:
             unusable.append(error)
     if unusable:
-        said = f"{len(unusable)} of {len(unusable) + len(ages)} unreadable: {unusable[0]}"
-        return Check.warn("recordings", said, "restore it from git, or record it again; mz recordings list")
+        summary = f"{len(unusable)} of {len(unusable) + len(ages)} unreadable: {unusable[0]}"
+        return DoctorCheck.warn("recordings", summary, "restore it from git, or record it again; mz recordings list")
     if not ages:
-        return Check.ok("recordings", "none yet")
+        return DoctorCheck.ok("recordings", "none yet")
     oldest = max(ages, key=ages.__getitem__)
     name = oldest.relative_to(root) if oldest.is_relative_to(root) else oldest
-    said = f"{len(ages)}, the oldest {ages[oldest]} days: {name}"
+    summary = f"{len(ages)}, the oldest {ages[oldest]} days: {name}"
     if ages[oldest] > DAYS_MAX:
-        return Check.warn("recordings", said, "agents and models may have changed; record it again")
-    return Check.ok("recordings", said)
+        return DoctorCheck.warn("recordings", summary, "agents and models may have changed; record it again")
+    return DoctorCheck.ok("recordings", summary)
 
 
-def age_days(recorded: str, today: datetime) -> int:
+def days_since(recorded: str, today: datetime) -> int:
     """Return full days since a time in the format of cassettes."""
     return (today - parse_time(recorded)).days

@@ -20,45 +20,68 @@ from msgspec.structs import replace
 from mz_engine.configfile import load_config
 from mz_engine.errors import MzError
 from mz_engine.estimate import Estimate
-from mz_engine.exits import Exit, worst
+from mz_engine.exits import Exit, most_severe
 from mz_engine.session import UNWRITABLE
 from mz_recordings.cassette import Cassette, Provenance
-from mz_recordings.drift.drift import Described, compare_cassettes
-from mz_recordings.files.library import CassetteChanged, CassetteUnusable, load, renew, seal_of
+from mz_recordings.drift.drift import AgentDescriptions, compare_cassettes
+from mz_recordings.files.library import CassetteChanged, CassetteUnreadable, load, overwrite, seal_of
 from mz_recordings.findings import Finding, FindingKind
-from mz_recordings.playing.fleet import environment_of, find
+from mz_recordings.playing.fleet import find_cassettes, without_git_variables
 from mz_recordings.recording.record import SecretInRecording
-from mz_recordings.recording.scratch import WorldMissing
-from mz_recordings.rerecord.drive import Ended, Reins
-from mz_recordings.rerecord.keep import classes
-from mz_recordings.rerecord.place import Workplace, drop_waiting, is_waiting, leave, waiting_for, workplace
-from mz_recordings.rerecord.plan import Wish
-from mz_recordings.rerecord.rerecord import Order, Outcome, Prepared, carry_out, check, prepare
+from mz_recordings.recording.scratch import FixtureUnavailable
+from mz_recordings.rerecord.drive import RunEnd, StopControl
+from mz_recordings.rerecord.keep import finding_kinds
+from mz_recordings.rerecord.place import (
+    RerecordWorkspace,
+    is_pending,
+    lock_workspace,
+    pending_path,
+    remove_pending,
+    write_pending,
+)
+from mz_recordings.rerecord.plan import CallSelection
+from mz_recordings.rerecord.rerecord import (
+    RerecordJob,
+    RerecordPlan,
+    RerecordResult,
+    check_installed,
+    prepare_rerecord,
+    run_rerecord,
+)
 
 from mz_cli.asking import ask_line, may_ask
-from mz_cli.recording import library_of, shown
-from mz_cli.render.console import is_terminal, note, put_lines
-from mz_cli.render.draw import show
-from mz_cli.render.text import line
-from mz_cli.rerecordpage import differences, differing, nothing, shape, summing, table, total, words_of
+from mz_cli.recording import display_path, library_path
+from mz_cli.render.console import is_terminal, print_note, write_lines
+from mz_cli.render.draw import print_table
+from mz_cli.render.text import single_line
+from mz_cli.rerecordpage import (
+    class_lines,
+    differences,
+    nothing_to_do_text,
+    planned_estimate,
+    progress_text,
+    rerecorded_cassette,
+    summary_lines,
+    table,
+)
 from mz_cli.shapes.rerecord import RerecordedCassette
-from mz_cli.summary import exit_of_code
+from mz_cli.summary import fatal_exit
 
 ALL = "ALL"
 CHANGED_MEANWHILE = "cassette changed meanwhile"
-PATIENCE = "stopping after the current call; Ctrl-C again ends the agent now. Paid replies are kept"
+STOPPING_NOTE = "stopping after the current call; Ctrl-C again ends the agent now. Paid replies are kept"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STOPS = {"budget": Exit.LIMIT, "interrupted": Exit.STOPPED}
-NO = ("", "0", "false")
+STOP_EXITS = {"budget": Exit.LIMIT, "interrupted": Exit.STOPPED}
+FALSE_VALUES = ("", "0", "false")
 BUILD_SERVERS = ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "TEAMCITY_VERSION", "JENKINS_URL", "TF_BUILD")
 """Variables set by build servers, some of which do not set `CI`."""
-IN_THE_WAY = UNWRITABLE | {errno.EEXIST, errno.ENOTDIR, errno.EPERM}
+WRITE_ERRORS = UNWRITABLE | {errno.EEXIST, errno.ENOTDIR, errno.EPERM}
 
 
-class Asked(NamedTuple):
+class RerecordOptions(NamedTuple):
     """Options of the command line."""
 
-    wish: Wish
+    selection: CallSelection
     agent: str
     provenance: Provenance
     prune: bool
@@ -68,130 +91,130 @@ class Asked(NamedTuple):
     in_ci: bool
 
 
-class Work(NamedTuple):
+class RerecordWork(NamedTuple):
     """One cassette prepared for re-recording."""
 
     path: Path
-    order: Order
-    place: Workplace
-    prepared: Prepared
+    job: RerecordJob
+    workspace: RerecordWorkspace
+    prepared: RerecordPlan
 
 
 # cassettes ------------------------------------------------------------------------------------------------------------
-def record_again(home: Path, paths: Sequence[Path], asked: Asked) -> tuple[RerecordedCassette, ...]:
+def rerecord_cassettes(home: Path, paths: Sequence[Path], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
     """Re-record the selected calls of each cassette, one cassette after the other; a stop ends all. Raises MzError."""
-    environment = environment_of(os.environ)
-    refuse_ci(os.environ, asked)
-    with ExitStack() as held:
-        works = [_prepared(held, home, path, environment, asked) for path in paths]
-        check_names(works, asked.wish)
+    environment = without_git_variables(os.environ)
+    check_ci(os.environ, options)
+    with ExitStack() as stack:
+        works = [_prepare_work(stack, home, path, environment, options) for path in paths]
+        check_names(works, options.selection)
         for work in works:
             if not _has_work(work):
-                note(line(nothing(shown(work.path), work.prepared)))
+                print_note(single_line(nothing_to_do_text(display_path(work.path), work.prepared)))
         todo = [work for work in works if _has_work(work)]
-        paid = [work for work in todo if work.prepared.planned]
-        if paid:
-            consent(paid, asked)
-        return _carried_out(todo, asked)
+        paid_works = [work for work in todo if work.prepared.calls]
+        if paid_works:
+            ask_consent(paid_works, options)
+        return _execute_all(todo, options)
 
 
-def _prepared(held: ExitStack, home: Path, path: Path, environment: dict[str, str], asked: Asked) -> Work:
-    if is_waiting(path):
-        take = f"accept it: mz rerecord {quote(shown(path))} --take; or delete it: rm -r "
-        message = f"{shown(waiting_for(path))}: a new cassette is waiting for your decision"
-        raise MzError("MZ6002", message, hint=take + quote(shown(waiting_for(path))))
-    order = Order(
+def _prepare_work(stack: ExitStack, home: Path, path: Path, environment: dict[str, str], options: RerecordOptions) -> RerecordWork:
+    if is_pending(path):
+        hint = f"accept it: mz rerecord {quote(display_path(path))} --take; or delete it: rm -r "
+        message = f"{display_path(pending_path(path))}: a new cassette is waiting for your decision"
+        raise MzError("MZ6002", message, hint=hint + quote(display_path(pending_path(path))))
+    job = RerecordJob(
         path=str(path.resolve()),
         project=str(home.resolve()),
         environment=environment,
-        today=datetime.now(UTC),
-        wish=asked.wish,
-        agent=asked.agent,
-        provenance=asked.provenance,
-        prune=asked.prune,
+        now=datetime.now(UTC),
+        selection=options.selection,
+        agent=options.agent,
+        provenance=options.provenance,
+        prune=options.prune,
     )
-    with usable(path), writable(path):
-        place = held.enter_context(workplace(home.resolve(), path))
-        return Work(path, order, place, prepare(order, place))
+    with reject_unusable(path), reject_unwritable(path):
+        workspace = stack.enter_context(lock_workspace(home.resolve(), path))
+        return RerecordWork(path, job, workspace, prepare_rerecord(job, workspace))
 
 
 @contextmanager
-def usable(path: Path) -> Iterator[None]:
+def reject_unusable(path: Path) -> Iterator[None]:
     """Turn errors of an unreadable cassette into MzError MZ6005, and of a secret into MZ6004."""
     try:
         yield
-    except (CassetteUnusable, WorldMissing) as error:
-        raise MzError("MZ6005", str(error), hint=f"git restore {quote(shown(path))}, or record it anew") from error
+    except (CassetteUnreadable, FixtureUnavailable) as error:
+        raise MzError("MZ6005", str(error), hint=f"git restore {quote(display_path(path))}, or record it anew") from error
     except SecretInRecording as error:
         hint = "remove the secret and rotate it. The cassette is unchanged"
         raise MzError("MZ6004", str(error), hint=hint) from error
 
 
-def _has_work(work: Work) -> bool:
-    return bool(work.prepared.planned) or work.prepared.cassette is not work.prepared.old
+def _has_work(work: RerecordWork) -> bool:
+    return bool(work.prepared.calls) or work.prepared.cassette is not work.prepared.old
 
 
-def _carried_out(todo: Sequence[Work], asked: Asked) -> tuple[RerecordedCassette, ...]:
+def _execute_all(todo: Sequence[RerecordWork], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
     done: list[RerecordedCassette] = []
-    left, reins = asked.budget_nanousd, Reins()
+    remaining_nanousd, stop_control = options.budget_nanousd, StopControl()
     for work in todo:
-        outcome = Outcome(Ended("", 0))
-        if work.prepared.planned:
-            with usable(work.path), writable(work.path), minding(reins):
-                outcome = carry_out(
-                    work.order, work.prepared, work.place, left, lambda told: note(words_of(told)), reins
+        outcome = RerecordResult(RunEnd("", 0))
+        if work.prepared.calls:
+            with reject_unusable(work.path), reject_unwritable(work.path), handle_signals(stop_control):
+                outcome = run_rerecord(
+                    work.job, work.prepared, work.workspace, remaining_nanousd, lambda progress: print_note(progress_text(progress)), stop_control
                 )
-            left = None if left is None else max(0, left - outcome.ended.spent_nanousd)
-        for key in outcome.denied:
-            note(f"{key}: a command tried to use the network, which is cut off while recording")
-        done.append(_finished(work, outcome, asked))
-        if outcome.ended.stopped:
+            remaining_nanousd = None if remaining_nanousd is None else max(0, remaining_nanousd - outcome.run_end.spent_nanousd)
+        for key in outcome.denied_keys:
+            print_note(f"{key}: a command tried to use the network, which is cut off while recording")
+        done.append(_finish_work(work, outcome, options))
+        if outcome.run_end.stop_reason:
             break
     return tuple(done)
 
 
 # before anything is paid ----------------------------------------------------------------------------------------------
-def refuse_ci(environment: Mapping[str, str], asked: Asked) -> None:
+def check_ci(environment: Mapping[str, str], options: RerecordOptions) -> None:
     """Raise MzError (MZ1002) on a build server unless both options are given."""
-    if in_ci(environment) and not (asked.in_ci and asked.budget_nanousd is not None):
+    if on_build_server(environment) and not (options.in_ci and options.budget_nanousd is not None):
         message = "in CI the real agent is called only with --in-ci and --budget"
         raise MzError("MZ1002", message, hint="record on your machine, or: mz rerecord --in-ci --budget 5.00")
 
 
-def in_ci(environment: Mapping[str, str]) -> bool:
+def on_build_server(environment: Mapping[str, str]) -> bool:
     """Return True on a build server: `CI` decides if it is set, even if empty; else each server's own variable."""
     if "CI" in environment:
-        return environment["CI"].lower() not in NO
-    return any(environment.get(name, "").lower() not in NO for name in BUILD_SERVERS)
+        return environment["CI"].lower() not in FALSE_VALUES
+    return any(environment.get(name, "").lower() not in FALSE_VALUES for name in BUILD_SERVERS)
 
 
-def check_names(works: Sequence[Work], wish: Wish) -> None:
+def check_names(works: Sequence[RerecordWork], selection: CallSelection) -> None:
     """Raise MzError for a feature (MZ4010) or phase (MZ1002) that no cassette has."""
-    features = {item.feature: None for work in works for item in work.prepared.old.manifest.world.items}
-    phases = {one.recording.identity.phase: None for work in works for one in work.prepared.old.taken}
+    features = {item.feature: None for work in works for item in work.prepared.old.manifest.fixture.items}
+    phases = {call.recording.identity.phase: None for work in works for call in work.prepared.old.calls}
     phases |= {phase.phase: None for work in works for phase in work.prepared.pins.pipeline.phases}
-    for code, what, known, given in (("MZ4010", "feature", features, wish.features), ("MZ1002", "phase", phases,
-                                                                                      wish.phases)):  # fmt: skip
-        for name in given:
-            if name not in known:
-                raise MzError(code, f"no cassette has the {what} {name!r}", hint=f"valid: {', '.join(known)}")
+    for code, noun, available, names in (("MZ4010", "feature", features, selection.features), ("MZ1002", "phase", phases,
+                                                                                      selection.phases)):  # fmt: skip
+        for name in names:
+            if name not in available:
+                raise MzError(code, f"no cassette has the {noun} {name!r}", hint=f"valid: {', '.join(available)}")
 
 
-def consent(works: Sequence[Work], asked: Asked) -> None:
+def ask_consent(works: Sequence[RerecordWork], options: RerecordOptions) -> None:
     """Show the planned calls with their cost, and ask once. Raises MzError, and click.Abort for a no."""
     for work in works:
-        check(work.order, work.prepared)
-    shown_works = [(shown(work.path), work.prepared) for work in works]
-    show(table(shown_works, whole=not is_terminal(sys.stderr)), sys.stderr)
-    for words in summing(shown_works, asked.budget_nanousd):
-        note(words)
-    check_prices(total(shown_works), asked.budget_nanousd)
-    if asked.yes or in_ci(os.environ):
+        check_installed(work.job, work.prepared)
+    shown_works = [(display_path(work.path), work.prepared) for work in works]
+    print_table(table(shown_works, exact=not is_terminal(sys.stderr)), sys.stderr)
+    for text in summary_lines(shown_works, options.budget_nanousd):
+        print_note(text)
+    check_prices(planned_estimate(shown_works), options.budget_nanousd)
+    if options.yes or on_build_server(os.environ):
         return
     if not may_ask(os.environ):
         hint = "check the table above, then repeat the command with --yes and --budget"
         raise MzError("MZ1002", "calling the real agent costs money and needs your consent", hint=hint)
-    if not agrees("Call the real agent?"):
+    if not is_confirmed("Call the real agent?"):
         raise click.Abort
 
 
@@ -203,154 +226,154 @@ def check_prices(estimate: Estimate, budget_nanousd: int | None) -> None:
         raise MzError("MZ1002", message, hint=hint)
 
 
-def agrees(question: str) -> bool:
+def is_confirmed(question: str) -> bool:
     return ask_line(f"{question} [y/N]", "").lower() in ("y", "yes")
 
 
 @contextmanager
-def minding(reins: Reins) -> Iterator[None]:
+def handle_signals(stop_control: StopControl) -> Iterator[None]:
     """Stop the run after the current call on the first Ctrl-C; end agents at once on a second one, SIGTERM or
     SIGHUP."""
-    asked: list[int] = []
+    received: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         # The handler interrupts the thread that reads the scheduler's queue, whose lock it must not wait for.
-        asked.append(number)
-        at_once = len(asked) > 1 or number != signal.SIGINT
+        received.append(number)
+        at_once = len(received) > 1 or number != signal.SIGINT
         Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
 
     def end(at_once: bool) -> None:
         if at_once:
-            reins.kill()
+            stop_control.kill()
         else:
-            reins.stop()
-            note(PATIENCE)
+            stop_control.stop()
+            print_note(STOPPING_NOTE)
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    previous = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 # after ----------------------------------------------------------------------------------------------------------------
-def _finished(work: Work, outcome: Outcome, asked: Asked) -> RerecordedCassette:
+def _finish_work(work: RerecordWork, outcome: RerecordResult, options: RerecordOptions) -> RerecordedCassette:
     path, prepared = work.path, work.prepared
-    done = shape(shown(path), prepared, outcome)
-    if outcome.ended.stopped:
-        if outcome.safe:
-            note(paid_words(outcome.safe))
-        return replace(done, helps=continuing(path, asked, outcome.ended.stopped))
+    result = rerecorded_cassette(display_path(path), prepared, outcome)
+    if outcome.run_end.stop_reason:
+        if outcome.paid_replies:
+            print_note(paid_text(outcome.paid_replies))
+        return replace(result, helps=continue_command(path, options, outcome.run_end.stop_reason))
     pruned = prepared.cassette if prepared.cassette is not prepared.old else None
     new = outcome.cassette or pruned
-    with usable(path), writable(path):
+    with reject_unusable(path), reject_unwritable(path):
         if new is not None:
-            done = settle(path, prepared.old, new, prepared.pins.config.agents, asked, done)
-        if left := work.place.use_up(outcome.used_up):
-            note(paid_words(left))
-    return done
+            result = write_or_hold(path, prepared.old, new, prepared.pins.config.agents, options, result)
+        if kept_replies := work.workspace.discard_paid(outcome.used_up_features):
+            print_note(paid_text(kept_replies))
+    return result
 
 
-def paid_words(answers: int) -> str:
-    kept = "1 paid reply is kept" if answers == 1 else f"{answers} paid replies are kept"
-    return f"{kept}; the next attempt repeats only the other calls"
+def paid_text(replies: int) -> str:
+    kept_text = "1 paid reply is kept" if replies == 1 else f"{replies} paid replies are kept"
+    return f"{kept_text}; the next attempt repeats only the other calls"
 
 
 @contextmanager
-def writable(path: Path) -> Iterator[None]:
+def reject_unwritable(path: Path) -> Iterator[None]:
     """Turn write errors into MzError MZ1006; paid replies are kept."""
     try:
         yield
     except OSError as error:
-        if error.errno not in IN_THE_WAY:
+        if error.errno not in WRITE_ERRORS:
             raise
-        message = f"{error.filename or shown(path)} cannot be written: {error.strerror}"
+        message = f"{error.filename or display_path(path)} cannot be written: {error.strerror}"
         hint = "make it writable, or free disk space; the same command then continues without paying anything twice"
         raise MzError("MZ1006", message, hint=hint) from error
 
 
-def settle(
-    path: Path, old: Cassette, new: Cassette, described: Described, asked: Asked, done: RerecordedCassette
+def write_or_hold(
+    path: Path, old: Cassette, new: Cassette, described: AgentDescriptions, options: RerecordOptions, result: RerecordedCassette
 ) -> RerecordedCassette:
     """Show the differences, and write the new cassette if all are accepted; else keep it for a later decision."""
     seal = seal_of(path)
-    same, findings = load(path) == old, compare_cassettes(old, new, described)
-    refused: tuple[str, ...] = review(findings, asked)
+    is_unchanged, findings = load(path) == old, compare_cassettes(old, new, described)
+    rejected: tuple[str, ...] = rejected_classes(findings, options)
     backup: Path | None = None
     try:
-        if not refused and same:
-            backup = renew(new, path.resolve(), seal)
+        if not rejected and is_unchanged:
+            backup = overwrite(new, path.resolve(), seal)
     except CassetteChanged:
-        same = False
-    if not refused and not same:
-        refused = (CHANGED_MEANWHILE,)
-    done = replace(done, differences=differences(findings), refused=refused)
-    if refused:
-        leave(new, path)
-        helps = f"mz rerecord {quote(shown(path))} --take"
-        helps += "".join(f" --accept {kind}" for kind in classes(findings))
-        return replace(done, waits=shown(waiting_for(path)), helps=helps)
-    drop_waiting(path)
-    return replace(done, written=True, backup=shown(backup) if backup else None)
+        is_unchanged = False
+    if not rejected and not is_unchanged:
+        rejected = (CHANGED_MEANWHILE,)
+    result = replace(result, differences=differences(findings), refused=rejected)
+    if rejected:
+        write_pending(new, path)
+        command = f"mz rerecord {quote(display_path(path))} --take"
+        command += "".join(f" --accept {kind}" for kind in finding_kinds(findings))
+        return replace(result, waits=display_path(pending_path(path)), helps=command)
+    remove_pending(path)
+    return replace(result, written=True, backup=display_path(backup) if backup else None)
 
 
-def review(findings: Sequence[Finding], asked: Asked) -> tuple[FindingKind, ...]:
+def rejected_classes(findings: Sequence[Finding], options: RerecordOptions) -> tuple[FindingKind, ...]:
     """Return the classes of differences that are not accepted; on a terminal, ask for each class."""
-    refused: list[FindingKind] = []
-    for kind in classes(findings):
-        put_lines(sys.stderr, differing(kind, findings))
-        known = ALL in asked.accept or kind in asked.accept or (asked.prune and kind == "UNUSED")
-        if not known and not (may_ask(os.environ) and agrees(f"Accept {kind}?")):
-            refused.append(kind)
-    return tuple(refused)
+    rejected: list[FindingKind] = []
+    for kind in finding_kinds(findings):
+        write_lines(sys.stderr, class_lines(kind, findings))
+        is_accepted = ALL in options.accept or kind in options.accept or (options.prune and kind == "UNUSED")
+        if not is_accepted and not (may_ask(os.environ) and is_confirmed(f"Accept {kind}?")):
+            rejected.append(kind)
+    return tuple(rejected)
 
 
-def continuing(path: Path, asked: Asked, stopped: str) -> str:
+def continue_command(path: Path, options: RerecordOptions, stopped: str) -> str:
     """Return the command that continues after a stop."""
-    wish = asked.wish
-    words = ["mz", "rerecord", quote(shown(path)), *(["--agent", quote(asked.agent)] if asked.agent else [])]
-    for option, values in (("--feature", wish.features), ("--phase", wish.phases)):
-        words += [word for value in values for word in (option, quote(value))]
-    flags = {"changed": wish.changed, "expired": wish.expired, "new": wish.new, "all": wish.everything}
-    words += [f"--{name}" for name, given in {**flags, "prune": asked.prune}.items() if given]
-    words += ["--budget", "MORE"] if stopped == "budget" else []
-    return " ".join(words)
+    selection = options.selection
+    arguments = ["mz", "rerecord", quote(display_path(path)), *(["--agent", quote(options.agent)] if options.agent else [])]
+    for option, values in (("--feature", selection.features), ("--phase", selection.phases)):
+        arguments += [word for value in values for word in (option, quote(value))]
+    flags = {"changed": selection.changed, "expired": selection.expired, "new": selection.new, "all": selection.everything}
+    arguments += [f"--{name}" for name, is_set in {**flags, "prune": options.prune}.items() if is_set]
+    arguments += ["--budget", "MORE"] if stopped == "budget" else []
+    return " ".join(arguments)
 
 
-def take_waiting(home: Path, paths: Sequence[Path], asked: Asked) -> tuple[RerecordedCassette, ...]:
+def accept_waiting(home: Path, paths: Sequence[Path], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
     """Replace cassettes by their waiting new ones, as far as the differences are accepted now. Raises MzError (MZ6001)
     if none is waiting."""
-    found = [path for path in paths if is_waiting(path)]
-    if not found:
-        message = f"no new cassette is waiting in {', '.join(shown(path) for path in paths)}"
+    waiting_paths = [path for path in paths if is_pending(path)]
+    if not waiting_paths:
+        message = f"no new cassette is waiting in {', '.join(display_path(path) for path in paths)}"
         raise MzError("MZ6001", message, hint="`mz rerecord` makes one")
-    done, described = [], load_config(home, os.environ, {}).config.agents
-    for path in found:
-        with usable(path), workplace(home.resolve(), path), writable(path):
-            old, new = load(path), load(waiting_for(path))
-            done.append(settle(path, old, new, described, asked, shape(shown(path), None, None)))
-    return tuple(done)
+    results, described = [], load_config(home, os.environ, {}).config.agents
+    for path in waiting_paths:
+        with reject_unusable(path), lock_workspace(home.resolve(), path), reject_unwritable(path):
+            old, new = load(path), load(pending_path(path))
+            results.append(write_or_hold(path, old, new, described, options, rerecorded_cassette(display_path(path), None, None)))
+    return tuple(results)
 
 
-def cassettes_at(home: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
+def find_at_paths(home: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
     """Return all cassettes at these paths, by default the library. Raises MzError (MZ6001) for a path without any."""
-    places = tuple(paths) or (library_of(home),)
-    for place in places:
-        if not find((place,)):
-            message = f"there is no cassette in {shown(place)}"
+    folders = tuple(paths) or (library_path(home),)
+    for folder in folders:
+        if not find_cassettes((folder,)):
+            message = f"there is no cassette in {display_path(folder)}"
             raise MzError("MZ6001", message, hint="record a run first: mz run && mz record")
-    return find(places)
+    return find_cassettes(folders)
 
 
-def exit_of(done: Sequence[RerecordedCassette]) -> Exit:
+def rerecord_exit(done: Sequence[RerecordedCassette]) -> Exit:
     """Return the exit code of the command."""
-    found: list[Exit] = []
-    for one in done:
-        if one.stopped:
-            found.append(STOPS.get(one.stopped) or exit_of_code(one.stopped))
-        if one.dropped:
-            found.append(Exit.VERDICT)
-        if one.refused:
-            found.append(Exit.DRIFT)
-    return worst(found)
+    exits: list[Exit] = []
+    for cassette in done:
+        if cassette.stopped:
+            exits.append(STOP_EXITS.get(cassette.stopped) or fatal_exit(cassette.stopped))
+        if cassette.dropped:
+            exits.append(Exit.VERDICT)
+        if cassette.refused:
+            exits.append(Exit.DRIFT)
+    return most_severe(exits)

@@ -29,7 +29,7 @@ ENVIRONMENT = (
     "`mz config show --origin` shows the origin of each value. An empty variable counts as unset."
 )
 
-SEEN = "Agents and commands see only these variables, and those listed in `pass_environment` in mz.yaml:"
+VISIBLE_VARIABLES = "Agents and commands see only these variables, and those listed in `pass_environment` in mz.yaml:"
 INHERITED = (
     "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE LC_* LD_LIBRARY_PATH XDG_CONFIG_HOME XDG_DATA_HOME "
     "XDG_CACHE_HOME XDG_STATE_HOME XDG_RUNTIME_DIR HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy "
@@ -54,10 +54,10 @@ FORMATTING = {
 
 
 def exit_codes() -> str:
-    from mz_engine.exits import MEANINGS, WORST_FIRST
+    from mz_engine.exits import BY_SEVERITY, MEANINGS
 
-    order = ", ".join(str(code.value) for code in WORST_FIRST if code)
-    rows = {str(code.value): words for code, words in MEANINGS.items()}
+    order = ", ".join(str(code.value) for code in BY_SEVERITY if code)
+    rows = {str(code.value): meaning for code, meaning in MEANINGS.items()}
     return "\n\n".join((
         paragraph("Exit codes of mz. They are stable: scripts may rely on them."),
         table(rows),
@@ -68,19 +68,19 @@ def exit_codes() -> str:
 
 def environment() -> str:
     from mz_engine.agents import anthropic_api, codex
-    from mz_engine.agents.claude_code import PASSED, SETTINGS
-    from mz_engine.configure import settings
+    from mz_engine.agents.claude_code import PASSED_VARIABLES, SETTINGS
+    from mz_engine.configure import list_settings
 
-    names = {each.variable: f"The setting `{each.name}`." for each in settings() if each.scalar}
+    names = {setting.variable: f"The setting `{setting.name}`." for setting in list_settings() if setting.scalar}
     return "\n\n".join((
         paragraph(ENVIRONMENT),
         table({**VARIABLES, **names}),
-        paragraph(SEEN),
+        paragraph(VISIBLE_VARIABLES),
         table({
             "all": f"{INHERITED}; and MZ_KEY, which mz sets.",
-            "anthropic": f"{' '.join(anthropic_api.PASSED)}.",
-            "claude-code": f"{' '.join(PASSED)}; and {' '.join(SETTINGS)}, which mz sets.",
-            "codex": f"{' '.join(codex.PASSED)}.",
+            "anthropic": f"{' '.join(anthropic_api.PASSED_VARIABLES)}.",
+            "claude-code": f"{' '.join(PASSED_VARIABLES)}; and {' '.join(SETTINGS)}, which mz sets.",
+            "codex": f"{' '.join(codex.PASSED_VARIABLES)}.",
         }),
     ))  # fmt: skip
 
@@ -103,14 +103,14 @@ def paragraph(text: str) -> str:
 
 def table(rows: Mapping[str, str]) -> str:
     """Return names with their meanings beside them; long names have a line of their own."""
-    room = max((len(name) for name in rows if len(name) <= WIDTH // 3), default=0)
+    name_width = max((len(name) for name in rows if len(name) <= WIDTH // 3), default=0)
     lines = []
-    for name, words in rows.items():
-        told = wrap(words, WIDTH - INDENT - room - 2, break_on_hyphens=False, break_long_words=False)
-        head = f"{' ' * INDENT}{name:<{room}}"
-        if len(name) > room:
+    for name, meaning in rows.items():
+        wrapped = wrap(meaning, WIDTH - INDENT - name_width - 2, break_on_hyphens=False, break_long_words=False)
+        head = f"{' ' * INDENT}{name:<{name_width}}"
+        if len(name) > name_width:
             lines.append(head)
-            head = " " * (INDENT + room)
-        lines.append(f"{head}  {told[0]}")
-        lines += [f"{' ' * (INDENT + room)}  {text}" for text in told[1:]]
+            head = " " * (INDENT + name_width)
+        lines.append(f"{head}  {wrapped[0]}")
+        lines += [f"{' ' * (INDENT + name_width)}  {text}" for text in wrapped[1:]]
     return "\n".join(lines)

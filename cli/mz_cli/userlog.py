@@ -14,57 +14,57 @@ from pathlib import Path
 from mz_engine.errors import MzError
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.names import Digest
-from mz_projections.imported import Session
-from mz_projections.importedviews import ImportedViews
+from mz_projections.imported import ImportedSession
+from mz_projections.importedviews import ImportedStore
 
-from mz_cli.context import Reading
-from mz_cli.words import words_of
+from mz_cli.context import ProjectLog
+from mz_cli.words import text_loader
 
 LOG, VIEWS = "mz.db", "imported.sqlite"
-DATA = "MZ_DATA"
+DATA_VARIABLE = "MZ_DATA"
 PREFIX = "session/"
 NAMED_MAX = 5
-SHORT = 8
+SHORT_ID_LENGTH = 8
 """Displayed characters of an id, unless more are needed to distinguish sessions."""
 
 
-def data_home(environment: Mapping[str, str]) -> Path:
+def user_data_directory(environment: Mapping[str, str]) -> Path:
     """Return the directory of the user's log, which may not exist."""
     from platformdirs import user_data_path
 
-    chosen = environment.get(DATA)
+    chosen = environment.get(DATA_VARIABLE)
     return Path(chosen).expanduser().absolute() if chosen else user_data_path("mz", appauthor=False)
 
 
-class Imported(Reading):
+class ImportedLog(ProjectLog):
     """The user's log, open for reading, with its read models."""
 
-    def __init__(self, home: Path, store: SqliteStore, views: ImportedViews) -> None:
+    def __init__(self, home: Path, store: SqliteStore, views: ImportedStore) -> None:
         super().__init__(home, store, home)
         self.views = views
 
-    def find(self, wanted: str) -> str:
+    def find(self, prefix: str) -> str:
         """Return the stream of the session with this id (or agent/id) or unique prefix. Raises MzError (MZ5010)."""
-        every: list[str] = [stream for stream, _ in self.store.streams(PREFIX)]
+        streams: list[str] = [stream for stream, _ in self.store.streams(PREFIX)]
 
         def named(stream: str, fits: Callable[[str], bool]) -> bool:
             return any(map(fits, _names(stream)))
 
-        found = [stream for stream in every if named(stream, lambda name: name == wanted)]
-        found = found or [stream for stream in every if wanted and named(stream, lambda name: name.startswith(wanted))]
-        if len(found) == 1:
-            return found[0]
-        problem = f"{len(found)} sessions begin with {wanted!r}" if found else f"no session {wanted!r} was imported"
-        known = ", ".join(stream.removeprefix(PREFIX) for stream in (found or every)[:NAMED_MAX])
-        raise MzError("MZ5010", problem, hint=f"for example: {known}; `mz cost --imported --by session` lists all")
+        matching = [stream for stream in streams if named(stream, lambda name: name == prefix)]
+        matching = matching or [stream for stream in streams if prefix and named(stream, lambda name: name.startswith(prefix))]
+        if len(matching) == 1:
+            return matching[0]
+        problem = f"{len(matching)} sessions begin with {prefix!r}" if matching else f"no session {prefix!r} was imported"
+        examples = ", ".join(stream.removeprefix(PREFIX) for stream in (matching or streams)[:NAMED_MAX])
+        raise MzError("MZ5010", problem, hint=f"for example: {examples}; `mz cost --imported --by session` lists all")
 
     def short_names(self) -> dict[str, str]:
         """Return by stream the shortest prefix of the session's id that `find` accepts; agent/id if there is none."""
         return short_names([stream for stream, _ in self.store.streams(PREFIX)])
 
-    def project(self, session: Session | None) -> str:
+    def project(self, session: ImportedSession | None) -> str:
         """Return the working directory of the session; empty if unknown or erased."""
-        return words_of(self.blobs)(Digest(session.project)) if session and session.project else ""
+        return text_loader(self.blobs)(Digest(session.project)) if session and session.project else ""
 
 
 def _names(stream: str) -> tuple[str, str, str]:
@@ -73,7 +73,7 @@ def _names(stream: str) -> tuple[str, str, str]:
     return stream, short, short.partition("/")[2]
 
 
-def _alike(first: str, second: str) -> int:
+def _common_prefix_length(first: str, second: str) -> int:
     """Return the length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
@@ -81,29 +81,29 @@ def _alike(first: str, second: str) -> int:
 def short_names(streams: Sequence[str]) -> dict[str, str]:
     """Return short names by stream, as `ImportedLog.short_names` does."""
     ordered = sorted((name, stream) for stream in streams for name in _names(stream))
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for at, (name, stream) in enumerate(ordered):
-        _, whole, bare = _names(stream)
-        if name != bare:
+        _, qualified_name, session_id = _names(stream)
+        if name != session_id:
             continue
-        around = ordered[max(at - 1, 0) : at] + ordered[at + 1 : at + 2]
-        shared = max((_alike(name, other) for other, _ in around), default=0)
-        length = max(SHORT, shared + 1)
+        neighbours = ordered[max(at - 1, 0) : at] + ordered[at + 1 : at + 2]
+        shared = max((_common_prefix_length(name, other) for other, _ in neighbours), default=0)
+        length = max(SHORT_ID_LENGTH, shared + 1)
         while name[length - 1 : length] == "-":
             length += 1
-        found[stream] = name[:length] if shared < len(name) else whole
-    return found
+        names[stream] = name[:length] if shared < len(name) else qualified_name
+    return names
 
 
 @contextmanager
-def reading_imported() -> Iterator[Imported]:
+def open_imported_log() -> Iterator[ImportedLog]:
     """Open the user's log, and update its read models. Raises MzError (MZ5011) if nothing was imported."""
-    home = data_home(os.environ)
+    home = user_data_directory(os.environ)
     if not (home / LOG).is_file():
         raise MzError(
             "MZ5011", f"nothing was imported yet: there is no log at {home / LOG}",
             hint="`mz import` imports agents' session files; MZ_DATA names another directory",
         )  # fmt: skip
-    with SqliteStore(home / LOG, read_only=True) as store, ImportedViews(home / VIEWS, store) as views:
+    with SqliteStore(home / LOG, read_only=True) as store, ImportedStore(home / VIEWS, store) as views:
         views.refresh()
-        yield Imported(home, store, views)
+        yield ImportedLog(home, store, views)

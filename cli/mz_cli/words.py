@@ -8,7 +8,7 @@ from mz_events.names import Digest
 from mz_events.store import BlobMissing, Blobs
 
 
-def words_of(blobs: Blobs) -> Callable[[Digest | None], str]:
+def text_loader(blobs: Blobs) -> Callable[[Digest | None], str]:
     """Return a function from digest to text; empty for None and for an erased blob."""
 
     def load_text(digest: Digest | None) -> str:

@@ -15,24 +15,24 @@ from msgspec.structs import replace
 
 from mz_engine.config import Coefficients
 
-CALLS_MIN = 5
+GROUP_CALLS_MIN = 5
 """With fewer calls a median is mostly chance."""
-DIGITS = 3
-FITTING = (0.9, 1.1)
+RATIO_DIGITS = 3
+FITTING_RATIOS = (0.9, 1.1)
 """Ratios of used to estimated tokens that need no calibration."""
 
-Cell = tuple[str, str, str]
+CallGroup = tuple[str, str, str]
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class CallSample(msgspec.Struct, frozen=True, kw_only=True):
     """One call with known usage."""
 
     agent: str
     model: str
     phase: str
-    asked_tokens: int
+    estimated_input_tokens: int
     """Input as it was reserved: counted by the agent or estimated, a continued session included."""
-    reply_tokens: int
+    estimated_output_tokens: int
     """Estimated output."""
     input: int
     """Used; cache reads and writes included."""
@@ -41,7 +41,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     cache_write: int
 
 
-class Expected(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedTokens(msgspec.Struct, frozen=True, kw_only=True):
     """Expected tokens of a call."""
 
     input: int
@@ -50,7 +50,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     cache_write: int = 0
 
 
-class Fitted(msgspec.Struct, frozen=True, kw_only=True):
+class GroupCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """Coefficients of a group of calls, and the error of its estimates.
 
     Errors are medians of |estimate - used| / used over input and output together.
@@ -69,7 +69,7 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True):
         return self.error_after < self.error_before
 
 
-def cells_of(sample: Sample) -> tuple[Cell, ...]:
+def groups_of(sample: CallSample) -> tuple[CallGroup, ...]:
     """Return the groups that the call belongs to, the narrowest first."""
     return (
         (sample.agent, sample.model, sample.phase),
@@ -78,30 +78,30 @@ def cells_of(sample: Sample) -> tuple[Cell, ...]:
     )
 
 
-def calibrate(samples: Iterable[Sample]) -> tuple[Fitted, ...]:
+def calibrate(samples: Iterable[CallSample]) -> tuple[GroupCalibration, ...]:
     """Return every group with enough calls, the widest first within an agent."""
-    cells: dict[Cell, list[Sample]] = {}
+    groups: dict[CallGroup, list[CallSample]] = {}
     for sample in samples:
-        for cell in cells_of(sample):
-            cells.setdefault(cell, []).append(sample)
-    return tuple(_fitted(cell, members) for cell, members in sorted(cells.items()) if len(members) >= CALLS_MIN)
+        for group in groups_of(sample):
+            groups.setdefault(group, []).append(sample)
+    return tuple(_calibrate_group(group, members) for group, members in sorted(groups.items()) if len(members) >= GROUP_CALLS_MIN)
 
 
-def too_few(samples: Iterable[Sample]) -> tuple[tuple[Cell, int], ...]:
+def groups_with_too_few_calls(samples: Iterable[CallSample]) -> tuple[tuple[CallGroup, int], ...]:
     """Return groups of agent, model and phase with too few calls, and the number of calls."""
-    counted: dict[Cell, int] = {}
+    calls_by_group: dict[CallGroup, int] = {}
     for sample in samples:
-        cell = cells_of(sample)[0]
-        counted[cell] = counted.get(cell, 0) + 1
-    return tuple(sorted((cell, calls) for cell, calls in counted.items() if calls < CALLS_MIN))
+        group = groups_of(sample)[0]
+        calls_by_group[group] = calls_by_group.get(group, 0) + 1
+    return tuple(sorted((group, calls) for group, calls in calls_by_group.items() if calls < GROUP_CALLS_MIN))
 
 
-def fit(cell: Cell, members: Sequence[Sample]) -> Coefficients:
+def median_coefficients(group: CallGroup, members: Sequence[CallSample]) -> Coefficients:
     """Return the coefficients of a group of at least one call."""
-    agent, model, phase = cell
+    agent, model, phase = group
 
-    def rounded_median(value: Callable[[Sample], float]) -> float:
-        return round(median(value(sample) for sample in members), DIGITS)
+    def rounded_median(value: Callable[[CallSample], float]) -> float:
+        return round(median(value(sample) for sample in members), RATIO_DIGITS)
 
     return Coefficients(
         agent=agent,
@@ -117,50 +117,50 @@ def fit(cell: Cell, members: Sequence[Sample]) -> Coefficients:
     )
 
 
-def worth_writing(fitted: Iterable[Fitted]) -> tuple[Coefficients, ...]:
+def useful_coefficients(calibrations: Iterable[GroupCalibration]) -> tuple[Coefficients, ...]:
     """Return the coefficients that improve estimates.
 
     A group that its own do not improve gets neutral ones if a wider group has some, so that it does not use those.
     """
-    helping, chosen = set[Cell](), list[Coefficients]()
-    for entry in sorted(fitted, key=lambda entry: _cell(entry.coefficients)):
+    helping, chosen = set[CallGroup](), list[Coefficients]()
+    for entry in sorted(calibrations, key=lambda entry: _group(entry.coefficients)):
         coefficients = entry.coefficients
-        agent, model, _ = _cell(coefficients)
+        agent, model, _ = _group(coefficients)
         if entry.helps:
-            helping.add(_cell(coefficients))
+            helping.add(_group(coefficients))
             chosen.append(coefficients)
         elif helping & {(agent, model, ""), (agent, "", "")}:
             chosen.append(replace(coefficients, input=1.0, output=1.0, cache_read=0.0, cache_write=0.0))
     return tuple(chosen)
 
 
-def _cell(by: Coefficients) -> Cell:
-    return by.agent, by.model, by.phase
+def _group(coefficients: Coefficients) -> CallGroup:
+    return coefficients.agent, coefficients.model, coefficients.phase
 
 
-def _fitted(cell: Cell, members: Sequence[Sample]) -> Fitted:
+def _calibrate_group(group: CallGroup, members: Sequence[CallSample]) -> GroupCalibration:
     input_ratios = medians_of_others([_input_ratio(sample) for sample in members])
     output_ratios = medians_of_others([_output_ratio(sample) for sample in members])
     corrected = [
-        round(input_ratio * sample.asked_tokens) + round(output_ratio * sample.reply_tokens)
+        round(input_ratio * sample.estimated_input_tokens) + round(output_ratio * sample.estimated_output_tokens)
         for sample, input_ratio, output_ratio in zip(members, input_ratios, output_ratios, strict=True)
     ]
-    return Fitted(
-        coefficients=fit(cell, members),
-        error_before=median(_off(sample, sample.asked_tokens + sample.reply_tokens) for sample in members),
-        error_after=median(_off(sample, estimate) for sample, estimate in zip(members, corrected, strict=True)),
+    return GroupCalibration(
+        coefficients=median_coefficients(group, members),
+        error_before=median(_relative_error(sample, sample.estimated_input_tokens + sample.estimated_output_tokens) for sample in members),
+        error_after=median(_relative_error(sample, estimate) for sample, estimate in zip(members, corrected, strict=True)),
         ratio=median(
-            (sample.input + sample.output) / max(sample.asked_tokens + sample.reply_tokens, 1) for sample in members
+            (sample.input + sample.output) / max(sample.estimated_input_tokens + sample.estimated_output_tokens, 1) for sample in members
         ),
     )
 
 
-def _input_ratio(sample: Sample) -> float:
-    return sample.input / max(sample.asked_tokens, 1)
+def _input_ratio(sample: CallSample) -> float:
+    return sample.input / max(sample.estimated_input_tokens, 1)
 
 
-def _output_ratio(sample: Sample) -> float:
-    return sample.output / max(sample.reply_tokens, 1)
+def _output_ratio(sample: CallSample) -> float:
+    return sample.output / max(sample.estimated_output_tokens, 1)
 
 
 def medians_of_others(values: Sequence[float]) -> list[float]:
@@ -176,44 +176,44 @@ def medians_of_others(values: Sequence[float]) -> list[float]:
     return medians
 
 
-def _off(sample: Sample, estimate: int) -> float:
+def _relative_error(sample: CallSample, estimate: int) -> float:
     used = sample.input + sample.output
     return abs(estimate - used) / max(used, 1)
 
 
-def advice(ratio: float) -> str:
+def classify_ratio(ratio: float) -> str:
     """Return fits, low (more was used than estimated) or high for a ratio of used to estimated tokens."""
-    low, high = FITTING
+    low, high = FITTING_RATIOS
     return "high" if ratio < low else "low" if ratio > high else "fits"
 
 
-def typical(by: Coefficients) -> Expected:
+def typical_tokens(coefficients: Coefficients) -> ExpectedTokens:
     """Return the expected tokens of a call whose prompt is not known yet."""
-    read = min(round(by.cache_read * by.input_tokens), by.input_tokens)
-    write = min(round(by.cache_write * by.input_tokens), by.input_tokens - read)
-    return Expected(input=by.input_tokens, output=by.output_tokens, cache_read=read, cache_write=write)
+    read = min(round(coefficients.cache_read * coefficients.input_tokens), coefficients.input_tokens)
+    write = min(round(coefficients.cache_write * coefficients.input_tokens), coefficients.input_tokens - read)
+    return ExpectedTokens(input=coefficients.input_tokens, output=coefficients.output_tokens, cache_read=read, cache_write=write)
 
 
 # using ----------------------------------------------------------------------------------------------------------------
-def coefficients_for(known: Iterable[Coefficients], agent: str, model: str, phase: str) -> Coefficients | None:
+def coefficients_for(calibration: Iterable[Coefficients], agent: str, model: str, phase: str) -> Coefficients | None:
     """Return the coefficients of the narrowest group that a call belongs to, or None."""
-    by_group = {_cell(coefficients): coefficients for coefficients in known}
+    by_group = {_group(coefficients): coefficients for coefficients in calibration}
     groups = ((agent, model, phase), (agent, model, ""), (agent, "", ""))
     return next((by_group[group] for group in groups if group in by_group), None)
 
 
-def expect(
-    known: Iterable[Coefficients], agent: str, model: str, phase: str, asked_tokens: int, reply_tokens: int
-) -> Expected:
+def expected_tokens(
+    calibration: Iterable[Coefficients], agent: str, model: str, phase: str, estimated_input_tokens: int, estimated_output_tokens: int
+) -> ExpectedTokens:
     """Return the expected tokens of a call with this input; without coefficients the arguments, and no cache."""
-    coefficients = coefficients_for(known, agent, model, phase)
+    coefficients = coefficients_for(calibration, agent, model, phase)
     if coefficients is None:
-        return Expected(input=asked_tokens, output=reply_tokens)
-    input_tokens = round(coefficients.input * asked_tokens)
+        return ExpectedTokens(input=estimated_input_tokens, output=estimated_output_tokens)
+    input_tokens = round(coefficients.input * estimated_input_tokens)
     read = min(round(coefficients.cache_read * input_tokens), input_tokens)
-    return Expected(
+    return ExpectedTokens(
         input=input_tokens,
-        output=round(coefficients.output * reply_tokens),
+        output=round(coefficients.output * estimated_output_tokens),
         cache_read=read,
         cache_write=min(round(coefficients.cache_write * input_tokens), input_tokens - read),
     )

@@ -9,7 +9,7 @@ import msgspec
 from mz_engine.errors import MzError
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     OK = "ok"
     WARN = "warn"
     """Runs work, but with limitations, or not for long."""
@@ -17,34 +17,34 @@ class Status(StrEnum):
     """Something that a run needs is missing."""
 
 
-class Check(msgspec.Struct, frozen=True):
+class DoctorCheck(msgspec.Struct, frozen=True):
     name: str
     """Stable; scripts may rely on it."""
-    status: Status
+    status: CheckStatus
     summary: str
     """The result in one sentence, without a final full stop."""
     hint: str = ""
     """How to fix it."""
 
     @classmethod
-    def ok(cls, name: str, summary: str, hint: str = "") -> Check:
-        return cls(name, Status.OK, summary, hint)
+    def ok(cls, name: str, summary: str, hint: str = "") -> DoctorCheck:
+        return cls(name, CheckStatus.OK, summary, hint)
 
     @classmethod
-    def warn(cls, name: str, summary: str, hint: str = "") -> Check:
-        return cls(name, Status.WARN, summary, hint)
+    def warn(cls, name: str, summary: str, hint: str = "") -> DoctorCheck:
+        return cls(name, CheckStatus.WARN, summary, hint)
 
     @classmethod
-    def fail(cls, name: str, summary: str, hint: str = "") -> Check:
-        return cls(name, Status.FAIL, summary, hint)
+    def fail(cls, name: str, summary: str, hint: str = "") -> DoctorCheck:
+        return cls(name, CheckStatus.FAIL, summary, hint)
 
 
-def told(name: str, error: MzError, otherwise: str = "") -> Check:
+def failed_check(name: str, error: MzError, default_hint: str = "") -> DoctorCheck:
     """Return an error as a failed check: its first diagnostic, and the number of others.
 
     `otherwise` is the hint if there are several diagnostics, or none has a hint.
     """
     first, *more = [item for item in error.diagnostics if item.severity == "error"] or error.diagnostics
-    location = f"{first.place} " if first.place else ""
+    location = f"{first.location} " if first.location else ""
     count = f" (and {len(more)} more)" if more else ""
-    return Check.fail(name, f"{location}{first.message}{count}", otherwise if more or not first.hint else first.hint)
+    return DoctorCheck.fail(name, f"{location}{first.message}{count}", default_hint if more or not first.hint else first.hint)

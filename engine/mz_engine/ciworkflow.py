@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 
-from mz_engine.starter import Detected
+from mz_engine.starter import DetectedProject
 
-WORKFLOW = ".github/workflows/mz.yml"
-REPORTS = "mz-reports"
+WORKFLOW_PATH = ".github/workflows/mz.yml"
+REPORTS_FOLDER = "mz-reports"
 """Folder of the workflow's reports."""
 
 _WORKFLOW = """\
@@ -92,9 +92,9 @@ _SETUP = """
 """
 
 
-def workflow(detected: Detected, version: str) -> str:
+def workflow_text(detected: DetectedProject, version: str) -> str:
     """Return the text of the workflow, for this version of `mz`."""
     lines = "\n".join(f"        {command}" for command in detected.setup)
     setup = _SETUP.format(commands=lines) if detected.setup else ""
     base = json.dumps(detected.base or "main", ensure_ascii=False)
-    return _WORKFLOW.format(base=base, version=version, setup=setup, reports=REPORTS)
+    return _WORKFLOW.format(base=base, version=version, setup=setup, reports=REPORTS_FOLDER)

@@ -10,18 +10,18 @@ from mz_engine.agents.generic_form import AgentDescription
 from mz_engine.pipelines.definition import Autonomy
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SettingsBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the settings; an unknown key in `mz.yaml` is an error."""
 
 
-class Command(Setting, frozen=True, kw_only=True):
+class Command(SettingsBase, frozen=True, kw_only=True):
     """A command line of the user, run in the worktree with `sh -c`."""
 
     run: str
     timeout_seconds: int = 600
 
 
-class WorkspaceSettings(Setting, frozen=True, kw_only=True):
+class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
     setup: tuple[str, ...] = ()
     """Run once per worktree; a fresh one has neither dependencies nor build results."""
     copy: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class WorkspaceSettings(Setting, frozen=True, kw_only=True):
     """Ignored paths that survive when a tree is restored."""
 
 
-class PullRequests(Setting, frozen=True, kw_only=True):
+class PullRequests(SettingsBase, frozen=True, kw_only=True):
     strategy: Literal["none", "draft", "ready"] = "none"
     remote: str = "origin"
     checks_wait_seconds: int = 3600
@@ -44,14 +44,14 @@ class PullRequests(Setting, frozen=True, kw_only=True):
     """Maximum number of times that flaky checks are started again."""
 
 
-class Budget(Setting, frozen=True, kw_only=True):
+class Budget(SettingsBase, frozen=True, kw_only=True):
     """Limits in USD, as decimal strings in `mz.yaml`; integers of nano-dollars here. None: no limit."""
 
     run_nanousd: int | None = None
     feature_nanousd: int | None = None
 
 
-class Limits(Setting, frozen=True, kw_only=True):
+class Limits(SettingsBase, frozen=True, kw_only=True):
     """Numbers that rules and prompts share."""
 
     techspec_files_max: int = 8
@@ -65,7 +65,7 @@ class Limits(Setting, frozen=True, kw_only=True):
     """A rate limit with a longer wait switches to the next agent of `failover`."""
 
 
-class Models(Setting, frozen=True, kw_only=True):
+class Models(SettingsBase, frozen=True, kw_only=True):
     """Models of the configured agent by tier; None: the adapter's default."""
 
     cheap: str | None = None
@@ -73,7 +73,7 @@ class Models(Setting, frozen=True, kw_only=True):
     premium: str | None = None
 
 
-class Rates(Setting, frozen=True, kw_only=True):
+class Rates(SettingsBase, frozen=True, kw_only=True):
     """Prices in nano-dollars for a million tokens. None: the price of the more general kind of token."""
 
     input: int
@@ -83,7 +83,7 @@ class Rates(Setting, frozen=True, kw_only=True):
     cache_write_1h: int | None = None
 
 
-class PriceRow(Setting, frozen=True, kw_only=True):
+class PriceRow(SettingsBase, frozen=True, kw_only=True):
     """The user's prices of a model from a date on; they come before the built-in table."""
 
     model: str
@@ -103,7 +103,7 @@ TokenCount = Annotated[int, msgspec.Meta(ge=0)]
 """Not negative: a negative reservation would enlarge the budget."""
 
 
-class Coefficients(Setting, frozen=True, kw_only=True):
+class Coefficients(SettingsBase, frozen=True, kw_only=True):
     """Used against estimated tokens for a group of calls; empty `model` or `phase`: any."""
 
     agent: str
@@ -122,7 +122,7 @@ class Coefficients(Setting, frozen=True, kw_only=True):
     output_tokens: TokenCount
 
 
-class Config(Setting, frozen=True, kw_only=True):
+class Config(SettingsBase, frozen=True, kw_only=True):
     pipeline: str = "monozukuri"
     agent: str = "claude-code"
     failover: tuple[str, ...] = ()

@@ -23,25 +23,25 @@ SCHEMA_PATH = ".mz/schema/mz.yaml.json"
 Duration = Annotated[int | str, Meta(description="Seconds, or a text such as 90s, 30m, 1h30m.", examples=["30m"])]
 Money = Annotated[int | float | str, Meta(description="US dollars, best as a quoted decimal.", examples=["5.00"])]
 
-DEFAULT = Config()
+DEFAULT_CONFIG = Config()
 LIMITS = Limits()
 MODELS = Models()
 PULL_REQUESTS = PullRequests()
 WORKSPACE = WorkspaceSettings()
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FormBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the written settings."""
 
 
-class CommandForm(Form, frozen=True, kw_only=True):
+class CommandForm(FormBase, frozen=True, kw_only=True):
     run: Annotated[str, Meta(description="A command line for `sh -c`, run in the worktree.")]
     timeout: Annotated[Duration, Meta(description="How long it may take; then its whole process tree is killed.")] = (
         format_duration(Command(run="").timeout_seconds)
     )
 
 
-class WorkspaceForm(Form, frozen=True, kw_only=True):
+class WorkspaceForm(FormBase, frozen=True, kw_only=True):
     setup: Annotated[
         tuple[str, ...],
         Meta(description="Commands run once in each new worktree, which has neither dependencies nor build results."),
@@ -55,7 +55,7 @@ class WorkspaceForm(Form, frozen=True, kw_only=True):
     ] = WORKSPACE.keep
 
 
-class PullRequestsForm(Form, frozen=True, kw_only=True):
+class PullRequestsForm(FormBase, frozen=True, kw_only=True):
     strategy: Annotated[
         Literal["none", "draft", "ready"],
         Meta(description="Whether pull requests are opened, and how; none writes the text to a file for a person."),
@@ -79,12 +79,12 @@ class PullRequestsForm(Form, frozen=True, kw_only=True):
     )
 
 
-class BudgetForm(Form, frozen=True, kw_only=True):
+class BudgetForm(FormBase, frozen=True, kw_only=True):
     run: Annotated[Money | None, Meta(description="Most that one run may spend; without it there is no limit.")] = None
     feature: Annotated[Money | None, Meta(description="Most that one feature may spend; without it no limit.")] = None
 
 
-class ModelsForm(Form, frozen=True, kw_only=True):
+class ModelsForm(FormBase, frozen=True, kw_only=True):
     cheap: Annotated[str | None, Meta(description="Model of the cheap tier; absent: the agent's own.")] = MODELS.cheap
     mid: Annotated[str | None, Meta(description="Model of the mid tier; absent: the agent's own.")] = MODELS.mid
     premium: Annotated[str | None, Meta(description="Model of the premium tier; absent: the agent's own.")] = (
@@ -92,7 +92,7 @@ class ModelsForm(Form, frozen=True, kw_only=True):
     )
 
 
-class LimitsForm(Form, frozen=True, kw_only=True):
+class LimitsForm(FormBase, frozen=True, kw_only=True):
     techspec_files_max: Annotated[int, Meta(ge=1, description="Most files that a technical specification lists.")] = (
         LIMITS.techspec_files_max
     )
@@ -116,11 +116,11 @@ class LimitsForm(Form, frozen=True, kw_only=True):
     ] = format_duration(LIMITS.failover_wait_seconds)
 
 
-class ConfigForm(Form, frozen=True, kw_only=True):
+class ConfigForm(FormBase, frozen=True, kw_only=True):
     pipeline: Annotated[
         str, Meta(description="Name of pipelines/NAME.yaml or of a built-in pipeline, or the path of a pipeline file.")
-    ] = DEFAULT.pipeline
-    agent: Annotated[str, Meta(description="Which agent is called.")] = DEFAULT.agent
+    ] = DEFAULT_CONFIG.pipeline
+    agent: Annotated[str, Meta(description="Which agent is called.")] = DEFAULT_CONFIG.agent
     agents: Annotated[
         dict[str, AgentDescription],
         Meta(description="Programs of your own as agents, by name: how they are called, and how their output is read."),
@@ -131,31 +131,31 @@ class ConfigForm(Form, frozen=True, kw_only=True):
             description="Agents to switch to, in this order, when the one before has no login, no program, no credit, "
             "a long rate limit or no retries left."
         ),
-    ] = DEFAULT.failover
+    ] = DEFAULT_CONFIG.failover
     sessions: Annotated[
         Literal["fresh", "continue"],
         Meta(
             description="Whether the calls of a feature continue one session of the agent or start new ones; phases "
             "can override it. Agents without sessions always start anew."
         ),
-    ] = DEFAULT.sessions
+    ] = DEFAULT_CONFIG.sessions
     base: Annotated[
         str | None,
         Meta(description="Branch that features start from and pull requests target; absent: the current one."),
-    ] = DEFAULT.base
-    backlog: Annotated[str, Meta(description="The Markdown file with the features.")] = DEFAULT.backlog
-    branch_prefix: Annotated[str, Meta(description="Features get branches PREFIX/ID.")] = DEFAULT.branch_prefix
+    ] = DEFAULT_CONFIG.base
+    backlog: Annotated[str, Meta(description="The Markdown file with the features.")] = DEFAULT_CONFIG.backlog
+    branch_prefix: Annotated[str, Meta(description="Features get branches PREFIX/ID.")] = DEFAULT_CONFIG.branch_prefix
     autonomy: Annotated[
         Autonomy,
         Meta(description="How often a person is asked: after planning too (supervised), at gates, or never."),
-    ] = DEFAULT.autonomy
+    ] = DEFAULT_CONFIG.autonomy
     parallel_max: Annotated[int, Meta(ge=1, le=64, description="How many features are worked on at the same time.")] = (
-        DEFAULT.parallel_max
+        DEFAULT_CONFIG.parallel_max
     )
     sanitize: Annotated[
         Literal["strict", "relaxed", "off"],
         Meta(description="What happens to backlog text that tries to give orders to the agent."),
-    ] = DEFAULT.sanitize
+    ] = DEFAULT_CONFIG.sanitize
     models: ModelsForm = ModelsForm()
     commands: Annotated[
         dict[str, str | CommandForm],
@@ -170,12 +170,12 @@ class ConfigForm(Form, frozen=True, kw_only=True):
     denied_paths: Annotated[
         tuple[str, ...],
         Meta(description="Paths that no agent may change, whatever the phase allows; patterns as in .gitignore."),
-    ] = DEFAULT.denied_paths
+    ] = DEFAULT_CONFIG.denied_paths
     pass_environment: Annotated[
         tuple[str, ...], Meta(description="Further environment variables that agents and commands may see.")
-    ] = DEFAULT.pass_environment
+    ] = DEFAULT_CONFIG.pass_environment
     recordings: Annotated[str, Meta(description="The folder of the library of recorded agent calls.")] = (
-        DEFAULT.recordings
+        DEFAULT_CONFIG.recordings
     )
     prices: Annotated[
         tuple[PriceForm, ...], Meta(description="Your own prices of models; they come before the price table.")

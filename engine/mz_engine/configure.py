@@ -9,126 +9,126 @@ from typing import Any, TypeVar
 import msgspec
 import pathspec
 from msgspec import inspect
-from mz_events.names import BadName, parse_name, parse_path
+from mz_events.names import InvalidName, parse_name, parse_path
 
-from mz_engine.agents.generic_check import faults
+from mz_engine.agents.generic_check import description_errors
 from mz_engine.agents.generic_form import AgentDescription
 from mz_engine.config import Budget, Command, Config, Limits, Models, PriceRow, PullRequests, WorkspaceSettings
 from mz_engine.configform import CommandForm, ConfigForm, LimitsForm
 from mz_engine.priceform import to_rows
 from mz_engine.quantity import parse_duration, parse_usd
-from mz_engine.shape import Mismatch, Route, describe
+from mz_engine.shape import DecodeError, KeyPath, format_key_path
 
 V = TypeVar("V")
 R = TypeVar("R")
 
-DRAFT = "http://json-schema.org/draft-07/schema#"
+JSON_SCHEMA_DRAFT = "http://json-schema.org/draft-07/schema#"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|\.lock(?:/|\Z)|[./]\Z|^\Z")
 """Names that git rejects as refs, and names with a leading `-` or `@`."""
 
 
-def to_config(form: ConfigForm) -> tuple[Config, tuple[Mismatch, ...]]:
+def to_config(form: ConfigForm) -> tuple[Config, tuple[DecodeError, ...]]:
     """Return the settings and all errors in them; the settings are valid only without errors."""
-    reader = _Reader()
+    parser = _FormParser()
     limits = form.limits
     config = Config(
-        pipeline=reader.parse(("pipeline",), form.pipeline, _filled, ""),
-        agent=reader.parse(("agent",), form.agent, parse_name, ""),
-        failover=reader.every(("failover",), form.failover, parse_name),
+        pipeline=parser.parse(("pipeline",), form.pipeline, _non_empty, ""),
+        agent=parser.parse(("agent",), form.agent, parse_name, ""),
+        failover=parser.parse_each(("failover",), form.failover, parse_name),
         sessions=form.sessions,
-        agents=dict(reader.agents(form)),
-        base=reader.optional(("base",), form.base, _branch),
-        backlog=reader.parse(("backlog",), form.backlog, parse_path, ""),
-        branch_prefix=reader.parse(("branch_prefix",), form.branch_prefix, _branch, ""),
+        agents=dict(parser.parse_agents(form)),
+        base=parser.parse_optional(("base",), form.base, _branch_name),
+        backlog=parser.parse(("backlog",), form.backlog, parse_path, ""),
+        branch_prefix=parser.parse(("branch_prefix",), form.branch_prefix, _branch_name, ""),
         autonomy=form.autonomy,
         parallel_max=form.parallel_max,
         sanitize=form.sanitize,
         models=Models(**msgspec.structs.asdict(form.models)),
-        commands=dict(reader.commands(form)),
-        workspace=reader.workspace(form),
-        pull_requests=reader.pull_requests(form),
+        commands=dict(parser.parse_commands(form)),
+        workspace=parser.parse_workspace(form),
+        pull_requests=parser.parse_pull_requests(form),
         budget=Budget(
-            run_nanousd=reader.optional(("budget", "run"), form.budget.run, parse_usd, "MZ2010"),
-            feature_nanousd=reader.optional(("budget", "feature"), form.budget.feature, parse_usd, "MZ2010"),
+            run_nanousd=parser.parse_optional(("budget", "run"), form.budget.run, parse_usd, "MZ2010"),
+            feature_nanousd=parser.parse_optional(("budget", "feature"), form.budget.feature, parse_usd, "MZ2010"),
         ),
         limits=_limits(
             limits,
-            reader.duration(("limits", "wait_max"), limits.wait_max),
-            reader.duration(("limits", "failover_wait"), limits.failover_wait),
+            parser.parse_duration(("limits", "wait_max"), limits.wait_max),
+            parser.parse_duration(("limits", "failover_wait"), limits.failover_wait),
         ),
-        denied_paths=reader.every(("denied_paths",), form.denied_paths, _pattern),
-        pass_environment=reader.every(("pass_environment",), form.pass_environment, _variable),
-        recordings=reader.parse(("recordings",), form.recordings, parse_path, ""),
-        prices=reader.prices(form),
+        denied_paths=parser.parse_each(("denied_paths",), form.denied_paths, _gitignore_pattern),
+        pass_environment=parser.parse_each(("pass_environment",), form.pass_environment, _variable_name),
+        recordings=parser.parse(("recordings",), form.recordings, parse_path, ""),
+        prices=parser.parse_prices(form),
     )
-    return config, tuple(reader.found)
+    return config, tuple(parser.errors)
 
 
-class _Reader:
+class _FormParser:
     """Applies parsers that raise ValueError, and collects the errors."""
 
     def __init__(self) -> None:
-        self.found: list[Mismatch] = []
+        self.errors: list[DecodeError] = []
 
-    def parse(self, route: Route, value: V, parser: Callable[[V], R], spare: R, code: str = "MZ2013") -> R:
+    def parse(self, key_path: KeyPath, value: V, parser: Callable[[V], R], fallback: R, code: str = "MZ2013") -> R:
         try:
             return parser(value)
         except ValueError as error:
-            self.found.append(
-                Mismatch(route=route, code=code, message=f"`{describe(route)}`: {error}", hint=_advice(code))
+            self.errors.append(
+                DecodeError(key_path=key_path, code=code, message=f"`{format_key_path(key_path)}`: {error}", hint=_hint_for(code))
             )
-            return spare
+            return fallback
 
-    def optional(self, route: Route, value: V | None, parser: Callable[[V], R], code: str = "MZ2013") -> R | None:
-        return None if value is None else self.parse(route, value, parser, None, code)
+    def parse_optional(self, key_path: KeyPath, value: V | None, parser: Callable[[V], R], code: str = "MZ2013") -> R | None:
+        return None if value is None else self.parse(key_path, value, parser, None, code)
 
-    def every(self, route: Route, values: Iterable[str], parser: Callable[[str], R]) -> tuple[R, ...]:
-        parsed = [self.parse((*route, index), value, parser, None) for index, value in enumerate(values)]
+    def parse_each(self, key_path: KeyPath, values: Iterable[str], parser: Callable[[str], R]) -> tuple[R, ...]:
+        parsed = [self.parse((*key_path, index), value, parser, None) for index, value in enumerate(values)]
         return tuple(value for value in parsed if value is not None)
 
-    def duration(self, route: Route, written: int | str) -> int:
-        return self.parse(route, written, parse_duration, 0, "MZ2009")
+    def parse_duration(self, key_path: KeyPath, written: int | str) -> int:
+        return self.parse(key_path, written, parse_duration, 0, "MZ2009")
 
-    def commands(self, form: ConfigForm) -> Iterator[tuple[str, Command]]:
+    def parse_commands(self, form: ConfigForm) -> Iterator[tuple[str, Command]]:
         for name, written in form.commands.items():
-            route = ("commands", name)
+            key_path = ("commands", name)
             command = CommandForm(run=written) if isinstance(written, str) else written
-            self.parse(route, name, parse_name, "")
-            run = self.parse((*route, "run"), command.run, _filled, "")
-            yield name, Command(run=run, timeout_seconds=self.duration((*route, "timeout"), command.timeout))
+            self.parse(key_path, name, parse_name, "")
+            run = self.parse((*key_path, "run"), command.run, _non_empty, "")
+            yield name, Command(run=run, timeout_seconds=self.parse_duration((*key_path, "timeout"), command.timeout))
 
-    def agents(self, form: ConfigForm) -> Iterator[tuple[str, AgentDescription]]:
+    def parse_agents(self, form: ConfigForm) -> Iterator[tuple[str, AgentDescription]]:
         for name, description in form.agents.items():
             self.parse(("agents", name), name, parse_name, "")
-            for inner_path, fault in faults(description):
-                route = ("agents", name, *inner_path)
-                message = f"`{describe(route)}`: {fault}"
-                self.found.append(Mismatch(route=route, code="MZ2013", message=message, hint=_advice("MZ2013")))
+            for inner_path, fault in description_errors(description):
+                key_path = ("agents", name, *inner_path)
+                message = f"`{format_key_path(key_path)}`: {fault}"
+                self.errors.append(DecodeError(key_path=key_path, code="MZ2013", message=message, hint=_hint_for("MZ2013")))
             yield name, description
 
-    def prices(self, form: ConfigForm) -> tuple[PriceRow, ...]:
+    def parse_prices(self, form: ConfigForm) -> tuple[PriceRow, ...]:
         rows, errors = to_rows(form.prices)
-        self.found += errors
+        self.errors += errors
         return rows
 
-    def pull_requests(self, form: ConfigForm) -> PullRequests:
+    def parse_pull_requests(self, form: ConfigForm) -> PullRequests:
         written = form.pull_requests
         return PullRequests(
             strategy=written.strategy,
-            remote=self.parse(("pull_requests", "remote"), written.remote, _branch, ""),
-            checks_wait_seconds=self.duration(("pull_requests", "checks_wait"), written.checks_wait),
-            checks_poll_seconds=self.duration(("pull_requests", "checks_poll"), written.checks_poll),
-            checks_grace_seconds=self.duration(("pull_requests", "checks_grace"), written.checks_grace),
-            flaky=self.every(("pull_requests", "flaky"), written.flaky, _filled),
+            remote=self.parse(("pull_requests", "remote"), written.remote, _branch_name, ""),
+            checks_wait_seconds=self.parse_duration(("pull_requests", "checks_wait"), written.checks_wait),
+            checks_poll_seconds=self.parse_duration(("pull_requests", "checks_poll"), written.checks_poll),
+            checks_grace_seconds=self.parse_duration(("pull_requests", "checks_grace"), written.checks_grace),
+            flaky=self.parse_each(("pull_requests", "flaky"), written.flaky, _non_empty),
             reruns_max=written.reruns_max,
         )
 
-    def workspace(self, form: ConfigForm) -> WorkspaceSettings:
+    def parse_workspace(self, form: ConfigForm) -> WorkspaceSettings:
         return WorkspaceSettings(
-            setup=self.every(("workspace", "setup"), form.workspace.setup, _filled),
-            copy=self.every(("workspace", "copy"), form.workspace.copy, parse_path),
-            keep=self.every(("workspace", "keep"), form.workspace.keep, parse_path),
+            setup=self.parse_each(("workspace", "setup"), form.workspace.setup, _non_empty),
+            copy=self.parse_each(("workspace", "copy"), form.workspace.copy, parse_path),
+            keep=self.parse_each(("workspace", "keep"), form.workspace.keep, parse_path),
         )
 
 
@@ -138,42 +138,42 @@ def _limits(form: LimitsForm, wait_seconds: int, failover_seconds: int) -> Limit
     return Limits(**numbers, wait_minutes_max=-(-wait_seconds // 60), failover_wait_seconds=failover_seconds)
 
 
-def _filled(text: str) -> str:
+def _non_empty(text: str) -> str:
     if not text.strip() or "\0" in text:
-        raise BadName("it is empty")
+        raise InvalidName("it is empty")
     return text
 
 
-def _branch(text: str) -> str:
+def _branch_name(text: str) -> str:
     if _NOT_A_REF.search(text):
-        raise BadName(f"{text[:80]!r} is not usable as a branch or remote name")
+        raise InvalidName(f"{text[:80]!r} is not usable as a branch or remote name")
     return text
 
 
-def _variable(text: str) -> str:
+def _variable_name(text: str) -> str:
     if not _VARIABLE.match(text):
-        raise BadName(f"{text[:80]!r} is not the name of an environment variable")
+        raise InvalidName(f"{text[:80]!r} is not the name of an environment variable")
     return text
 
 
-def _pattern(text: str) -> str:
+def _gitignore_pattern(text: str) -> str:
     try:
-        pathspec.GitIgnoreSpec.from_lines([_filled(text)])
-    except BadName:
+        pathspec.GitIgnoreSpec.from_lines([_non_empty(text)])
+    except InvalidName:
         raise
     except ValueError:
-        raise BadName(f"{text[:80]!r} is not a pattern as in .gitignore") from None
+        raise InvalidName(f"{text[:80]!r} is not a pattern as in .gitignore") from None
     return text
 
 
-def _advice(code: str) -> str:
+def _hint_for(code: str) -> str:
     return {
         "MZ2009": "write seconds (600), or a text such as 90s, 30m, 1h30m",
         "MZ2010": 'write US dollars as a quoted decimal, such as "5.00"',
     }.get(code, f"see `mz explain {code}` for valid values")
 
 
-def leave_out(value: object, key_paths: Iterable[Route]) -> object:
+def without_key_paths(value: object, key_paths: Iterable[KeyPath]) -> object:
     """Return a document's value without the parts at these key paths; an empty mapping if the root is no mapping.
 
     A list with such an item is left out as a whole, so that positions do not change.
@@ -185,7 +185,7 @@ def leave_out(value: object, key_paths: Iterable[Route]) -> object:
     for key, item in value.items():
         inner = [path[1:] for path in removed if path[0] == key]
         if inner and isinstance(item, dict) and () not in inner:
-            kept[key] = leave_out(item, inner)
+            kept[key] = without_key_paths(item, inner)
         elif not inner:
             kept[key] = item
     return kept
@@ -205,7 +205,7 @@ def json_schema(kind: type[object], title: str) -> dict[str, Any]:
     """Return the JSON Schema (draft 7) of a Struct, self-contained, as plain values."""
     (reference,), definitions = msgspec.json.schema_components([kind], ref_template="#/definitions/{name}")
     root = definitions.pop(reference["$ref"].rpartition("/")[2])
-    schema = {"$schema": DRAFT, **root, "title": title, "definitions": definitions}
+    schema = {"$schema": JSON_SCHEMA_DRAFT, **root, "title": title, "definitions": definitions}
     return dict(msgspec.to_builtins(schema))
 
 
@@ -224,20 +224,20 @@ class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
         return "MZ_" + self.name.replace(".", "_").upper()
 
 
-def settings(kind: type[object] = ConfigForm, prefix: str = "") -> tuple[SettingInfo, ...]:
+def list_settings(kind: type[object] = ConfigForm, prefix: str = "") -> tuple[SettingInfo, ...]:
     """Return all settings in the order of the form. Sections are expanded; `commands` is one setting."""
     struct = inspect.type_info(kind)
     assert isinstance(struct, inspect.StructType)
     infos: list[SettingInfo] = []
     for field in struct.fields:
-        name, bare = prefix + field.encode_name, field.type
+        name, field_type = prefix + field.encode_name, field.type
         description = ""
-        while isinstance(bare, inspect.Metadata):
-            description = description or str((bare.extra_json_schema or {}).get("description", ""))
-            bare = bare.type
-        if isinstance(bare, inspect.StructType):
-            infos.extend(settings(bare.cls, f"{name}."))
+        while isinstance(field_type, inspect.Metadata):
+            description = description or str((field_type.extra_json_schema or {}).get("description", ""))
+            field_type = field_type.type
+        if isinstance(field_type, inspect.StructType):
+            infos.extend(list_settings(field_type.cls, f"{name}."))
         else:
-            scalar = not isinstance(bare, inspect.VarTupleType | inspect.DictType)
+            scalar = not isinstance(field_type, inspect.VarTupleType | inspect.DictType)
             infos.append(SettingInfo(name=name, description=description, type=field.type, scalar=scalar))
     return tuple(infos)

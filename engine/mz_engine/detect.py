@@ -8,27 +8,27 @@ from contextlib import suppress
 from pathlib import Path
 
 from mz_engine.agents.contract import AuthCheck
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.config import PullRequests
-from mz_engine.stack import WANTED
+from mz_engine.stack import COMMAND_NAMES
 from mz_engine.stacks import find_stacks
-from mz_engine.starter import Detected
+from mz_engine.starter import DetectedProject
 
 GIT_SECONDS = 10
 
 
-def detect(root: Path) -> Detected:
+def detect(root: Path) -> DetectedProject:
     """Detect tools, branch and remote of the repository at `root`. Only reads; ignores what cannot be read."""
     stacks = find_stacks(root)
     commands: dict[str, str] = {}
     for stack in stacks:
         commands = {**stack.commands, **commands}
-    return Detected(
+    return DetectedProject(
         stacks=tuple(dict.fromkeys(stack.name for stack in stacks)),
-        base=_base(root),
+        base=_base_branch(root),
         has_commit=_git(root, "rev-parse", "--quiet", "--verify", "HEAD^{commit}") is not None,
-        remote=_remote(root),
-        commands={name: commands[name] for name in WANTED if name in commands},
+        remote=_remote_name(root),
+        commands={name: commands[name] for name in COMMAND_NAMES if name in commands},
         setup=tuple(dict.fromkeys(command for stack in stacks for command in stack.setup)),
         keep=tuple(dict.fromkeys(path for stack in stacks for path in stack.keep)),
     )
@@ -39,26 +39,26 @@ def installed_agents(environment: Mapping[str, str]) -> dict[str, AuthCheck]:
 
     Starts each agent once for its version; calls no model.
     """
-    adapters = built_in()
+    adapters = built_in_adapters()
     bundled = {name for name, adapter in adapters.items() if adapter.capabilities().bundled}
     checks = {name: adapter.check_auth(environment) for name, adapter in adapters.items()}
     installed = {name: check for name, check in checks.items() if name not in bundled and check.code != "tool-missing"}
     return installed or {name: checks[name] for name in bundled if not checks[name].code}
 
 
-def _base(root: Path) -> str | None:
+def _base_branch(root: Path) -> str | None:
     """Return the remote's default branch if it exists here too, else the branch that is checked out."""
-    head = _git(root, "symbolic-ref", "--quiet", "--short", f"refs/remotes/{_remote(root)}/HEAD")
+    head = _git(root, "symbolic-ref", "--quiet", "--short", f"refs/remotes/{_remote_name(root)}/HEAD")
     default = head.partition("/")[2] if head else ""
     if default and _git(root, "rev-parse", "--quiet", "--verify", f"refs/heads/{default}"):
         return default
     return _git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
 
 
-def _remote(root: Path) -> str | None:
+def _remote_name(root: Path) -> str | None:
     names = (_git(root, "remote") or "").split()
-    usual = PullRequests().remote
-    return usual if usual in names else next(iter(names), None)
+    default = PullRequests().remote
+    return default if default in names else next(iter(names), None)
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mz_engine.adapters.pricefile import price_file, user_prices
-from mz_engine.adapters.prices import PACKAGE
+from mz_engine.adapters.prices import PRICES_PACKAGE
 from mz_engine.agents.contract import AuthCheck
 from mz_engine.agents.generic_form import AgentDescription
-from mz_engine.agents.registry import adapters
-from mz_engine.check import Check, told
+from mz_engine.agents.registry import all_adapters
+from mz_engine.check import DoctorCheck, failed_check
 from mz_engine.config import Config
 from mz_engine.errors import MzError
 
@@ -24,59 +24,59 @@ PRICES_DAYS_MAX = 90
 DATES = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b|\bdate\((20\d\d), (\d{1,2}), (\d{1,2})\)")
 
 
-def agents(
+def agent_checks(
     environment: Mapping[str, str],
     chosen: str | None,
     successors: tuple[str, ...] = (),
     described: Mapping[str, AgentDescription] = MappingProxyType({}),
-) -> Iterator[Check]:
+) -> Iterator[DoctorCheck]:
     """Return one check per agent. Required are the chosen agent and its successors; if none is chosen, any one."""
-    adapters_by_name = adapters(described)
+    adapters_by_name = all_adapters(described)
     logins = {name: adapter.check_auth(environment) for name, adapter in adapters_by_name.items()}
     usable = [name for name, login in logins.items() if not login.code]
     required = dict.fromkeys((chosen or next(iter(usable), Config().agent), *successors))
     for name, login in logins.items():
-        yield _agent(name, login, adapters_by_name[name].capabilities().auth, name in required)
+        yield _agent_check(name, login, adapters_by_name[name].capabilities().auth, name in required)
     for name in required:
         if name not in adapters_by_name:
             key = "failover" if name in successors else "agent"
             hint = f"set `{key}:` in mz.yaml to one of: {', '.join(adapters_by_name)}"
-            yield Check.fail(f"agent:{name}", "there is no such agent", hint)
+            yield DoctorCheck.fail(f"agent:{name}", "there is no such agent", hint)
 
 
-def _agent(name: str, login: AuthCheck, methods: tuple[str, ...], required: bool) -> Check:
+def _agent_check(name: str, login: AuthCheck, methods: tuple[str, ...], required: bool) -> DoctorCheck:
     """Return the check of one agent; `methods` are its ways to log in."""
     check_name = f"agent:{name}"
     if not login.code:
-        return Check.ok(check_name, f"{login.version or 'unknown version'}, logged in")
+        return DoctorCheck.ok(check_name, f"{login.version or 'unknown version'}, logged in")
     if not required:
-        return Check.ok(check_name, f"{'not installed' if login.code == 'tool-missing' else login.message} (optional)")
+        return DoctorCheck.ok(check_name, f"{'not installed' if login.code == 'tool-missing' else login.message} (optional)")
     version = f"{login.version}; " if login.version else ""
     is_complete = login.code == "tool-missing" or all(method in login.fix for method in methods)
     hint = login.fix if is_complete else f"{login.fix} (ways to log in: {'; '.join(methods)})"
-    return Check.fail(check_name, f"{version}{login.message}", hint)
+    return DoctorCheck.fail(check_name, f"{version}{login.message}", hint)
 
 
-def prices(now: float) -> Check:
+def price_table_check(now_seconds: float) -> DoctorCheck:
     """Check the age of the price table by the newest date that it names: the package has no date of its own."""
-    version = importlib.metadata.version(PACKAGE)
-    newest = newest_date(_table().read_text("utf-8", "replace"), datetime.fromtimestamp(now, UTC).date())
+    version = importlib.metadata.version(PRICES_PACKAGE)
+    newest = newest_date(_price_table_path().read_text("utf-8", "replace"), datetime.fromtimestamp(now_seconds, UTC).date())
     if newest is None:
-        return Check.warn("prices", f"{PACKAGE} {version} names no date", "update mz")
-    days = (datetime.fromtimestamp(now, UTC).date() - newest).days
-    summary = f"{PACKAGE} {version}, newest price of {newest.isoformat()}, {days} days ago"
+        return DoctorCheck.warn("prices", f"{PRICES_PACKAGE} {version} names no date", "update mz")
+    days = (datetime.fromtimestamp(now_seconds, UTC).date() - newest).days
+    summary = f"{PRICES_PACKAGE} {version}, newest price of {newest.isoformat()}, {days} days ago"
     if days > PRICES_DAYS_MAX:
-        return Check.warn("prices", summary, "new models may have no price, so their cost is unknown: update mz")
-    return Check.ok("prices", summary)
+        return DoctorCheck.warn("prices", summary, "new models may have no price, so their cost is unknown: update mz")
+    return DoctorCheck.ok("prices", summary)
 
 
-def own_prices(environment: Mapping[str, str]) -> Check:
+def own_prices_check(environment: Mapping[str, str]) -> DoctorCheck:
     """Check the user's own price file. Raises OSError."""
     try:
         rows = user_prices(environment)
     except MzError as error:
-        return told("own-prices", error, "`mz run --dry-run` shows all errors")
-    return Check.ok("own-prices", f"{price_file(environment)}: {len(rows)} {'price' if len(rows) == 1 else 'prices'}")
+        return failed_check("own-prices", error, "`mz run --dry-run` shows all errors")
+    return DoctorCheck.ok("own-prices", f"{price_file(environment)}: {len(rows)} {'price' if len(rows) == 1 else 'prices'}")
 
 
 def newest_date(text: str, today: date) -> date | None:
@@ -89,9 +89,9 @@ def newest_date(text: str, today: date) -> date | None:
     return max((day for day in dates if day <= today), default=None)
 
 
-def _table() -> Path:
+def _price_table_path() -> Path:
     """Return the price table's file without importing the package, which is slow. Raises OSError."""
-    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    spec = importlib.util.find_spec(PRICES_PACKAGE.replace("-", "_"))
     if spec is None or spec.origin is None:
-        raise FileNotFoundError(f"{PACKAGE} is not installed")
+        raise FileNotFoundError(f"{PRICES_PACKAGE} is not installed")
     return Path(spec.origin).with_name("data.py")

@@ -5,89 +5,89 @@ from __future__ import annotations
 import re
 
 from mz_engine.agents import guard
-from mz_engine.check import Check
+from mz_engine.check import DoctorCheck
 
 Version = tuple[int, ...]
 
 PYTHON_MIN = (3, 11)
 GIT_MIN = (2, 30)
-GIT_MERGES = (2, 38)
+GIT_MERGE_MIN = (2, 38)
 """Minimum for merging branches."""
 SQLITE_MIN = (3, 24)
 """The first version with upserts."""
-SQLITE_MENDED = (3, 51, 3)
+SQLITE_WAL_FIXED = (3, 51, 3)
 """In older versions two connections that write and checkpoint at the same time can damage a file in WAL mode."""
 FREE_BYTES_MIN = 200 * 10**6
-FREE_BYTES_GOOD = 2 * 10**9
+FREE_BYTES_WARN = 2 * 10**9
 
-NAMESPACES = {
+NAMESPACE_SUMMARIES = {
     guard.NAMESPACE: "agents run in PID and mount namespaces of their own",
     guard.USER_NAMESPACE: "agents run in PID and mount namespaces of their own, inside a user namespace",
 }
-LEVELS = {
+LEVEL_SUMMARIES = {
     guard.SUBREAPER: "an agent's child processes end with it, found by its process tree",
     guard.MARKER: "an agent's child processes end with it, found by a marker in their environment",
 }
-NO_FENCE = "without mount namespaces your checkout is not write-protected; refs, configuration and hooks are compared"
-HOW_TO_FENCE = "allow unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`), or run mz as root"
+NOT_WRITE_PROTECTED = "without mount namespaces your checkout is not write-protected; refs, configuration and hooks are compared"
+NAMESPACE_HINT = "allow unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`), or run mz as root"
 
 
-def python(version: Version, program: str) -> Check:
+def python_check(version: Version, program: str) -> DoctorCheck:
     if version < PYTHON_MIN:
-        return Check.fail("python", dotted(version), f"install Python {dotted(PYTHON_MIN)} or newer")
-    return Check.ok("python", f"{dotted(version)}, {program}")
+        return DoctorCheck.fail("python", format_version(version), f"install Python {format_version(PYTHON_MIN)} or newer")
+    return DoctorCheck.ok("python", f"{format_version(version)}, {program}")
 
 
-def git(output: str) -> Check:
+def git_check(output: str) -> DoctorCheck:
     """Check the version in the output of `git version`."""
     match = re.search(r"(\d+)\.(\d+)[.\w]*", output)
     if match is None:
-        return Check.fail("git", f"`git version` says {output[:80]!r}", f"install git {dotted(GIT_MIN)} or newer")
+        return DoctorCheck.fail("git", f"`git version` says {output[:80]!r}", f"install git {format_version(GIT_MIN)} or newer")
     version = int(match[1]), int(match[2])
     if version < GIT_MIN:
-        return Check.fail("git", match[0], f"mz needs git {dotted(GIT_MIN)} or newer: update git")
-    if version < GIT_MERGES:
-        return Check.warn("git", match[0], f"merging branches needs git {dotted(GIT_MERGES)} or newer: update git")
-    return Check.ok("git", match[0])
+        return DoctorCheck.fail("git", match[0], f"mz needs git {format_version(GIT_MIN)} or newer: update git")
+    if version < GIT_MERGE_MIN:
+        return DoctorCheck.warn("git", match[0], f"merging branches needs git {format_version(GIT_MERGE_MIN)} or newer: update git")
+    return DoctorCheck.ok("git", match[0])
 
 
-def identity(author: str) -> Check:
+def identity_check(author: str) -> DoctorCheck:
     """Check the author that git would write into a commit, `Name <address> time zone`; empty: git has none."""
     name, bracket, _ = author.partition(">")
     if not bracket or name.strip().startswith("<"):
         hint = "git config --global user.name 'Your Name', and user.email"
-        return Check.warn("git-identity", "git has no name and address of yours; commits get the author mz", hint)
-    return Check.ok("git-identity", f"commits are by {name}>")
+        return DoctorCheck.warn("git-identity", "git has no name and address of yours; commits get the author mz", hint)
+    return DoctorCheck.ok("git-identity", f"commits are by {name}>")
 
 
-def disk(free_bytes: int, directory: str) -> Check:
+def disk_check(free_bytes: int, directory: str) -> DoctorCheck:
     summary = f"{free_bytes / 10**9:.1f} GB free at {directory}"
     if free_bytes < FREE_BYTES_MIN:
-        return Check.fail("disk", summary, "free disk space: worktrees, the log and agents' output need it")
-    if free_bytes < FREE_BYTES_GOOD:
-        return Check.warn("disk", summary, "each active feature has a full worktree; `mz clean` and `mz gc` free space")
-    return Check.ok("disk", summary)
+        return DoctorCheck.fail("disk", summary, "free disk space: worktrees, the log and agents' output need it")
+    if free_bytes < FREE_BYTES_WARN:
+        return DoctorCheck.warn("disk", summary, "each active feature has a full worktree; `mz clean` and `mz gc` free space")
+    return DoctorCheck.ok("disk", summary)
 
 
-def sqlite(version: Version) -> Check:
+def sqlite_check(version: Version) -> DoctorCheck:
     if version < SQLITE_MIN:
-        hint = f"mz needs SQLite {dotted(SQLITE_MIN)} or newer: update Python or SQLite"
-        return Check.fail("sqlite", dotted(version), hint)
-    if version < SQLITE_MENDED:
-        fault = f"mz's own lock avoids the write-ahead log bug of versions before {dotted(SQLITE_MENDED)}"
-        return Check.ok("sqlite", f"{dotted(version)}; {fault}", "let no other program write to .mz/mz.db")
-    return Check.ok("sqlite", dotted(version))
+        hint = f"mz needs SQLite {format_version(SQLITE_MIN)} or newer: update Python or SQLite"
+        return DoctorCheck.fail("sqlite", format_version(version), hint)
+    if version < SQLITE_WAL_FIXED:
+        fault = f"mz's own lock avoids the write-ahead log bug of versions before {format_version(SQLITE_WAL_FIXED)}"
+        return DoctorCheck.ok("sqlite", f"{format_version(version)}; {fault}", "let no other program write to .mz/mz.db")
+    return DoctorCheck.ok("sqlite", format_version(version))
 
 
-def isolation(level: str, platform: str) -> Check:
+def isolation_check(level: str, platform: str) -> DoctorCheck:
     """Check how agents are confined, by the best of `guard.LEVELS` that works here, and `sys.platform`."""
-    if level in NAMESPACES:
-        return Check.ok("isolation", NAMESPACES[level])
+    if level in NAMESPACE_SUMMARIES:
+        return DoctorCheck.ok("isolation", NAMESPACE_SUMMARIES[level])
     if platform == "darwin":
         hint = "run mz on Linux, for example in a container, if agents must not write to your checkout"
-        return Check.warn("isolation", f"macOS: {LEVELS[level]}; {NO_FENCE}", hint)
-    return Check.warn("isolation", f"{LEVELS[level]}; {NO_FENCE}", HOW_TO_FENCE)
+        return DoctorCheck.warn("isolation", f"macOS: {LEVEL_SUMMARIES[level]}; {NOT_WRITE_PROTECTED}", hint)
+    return DoctorCheck.warn("isolation", f"{LEVEL_SUMMARIES[level]}; {NOT_WRITE_PROTECTED}", NAMESPACE_HINT)
 
 
-def dotted(version: Version) -> str:
+def format_version(version: Version) -> str:
     return ".".join(str(part) for part in version)

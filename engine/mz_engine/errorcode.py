@@ -13,5 +13,5 @@ class ErrorCode(msgspec.Struct, frozen=True):
     title: str
     explanation: str
     """Why it is an error and how to fix it, for a person who sees it for the first time."""
-    warns: bool = False
+    is_warning: bool = False
     """Always a warning: no command ends with it, so it has no exit code."""

@@ -142,7 +142,7 @@ _TABLE = (
         Exit.INVALID,
         "unknown setting in the environment",
         "A variable has nearly the name of a setting, and no effect. This is a warning; the command continues.",
-        warns=True,
+        is_warning=True,
     ),
     ErrorCode(
         "MZ2013",
@@ -175,7 +175,7 @@ _TABLE = (
         "`budget:` is set, and the price table has no price for a model of the run. mz cannot reserve money for its "
         "calls and only counts the cost that the agent reports, so the run may exceed the budget. Add the model's "
         "prices under `prices:` in mz.yaml. This is a warning; the run continues.",
-        warns=True,
+        is_warning=True,
     ),
     # 3: pipelines
     ErrorCode(
@@ -304,7 +304,7 @@ _TABLE = (
         "A phase gives its agent a tool that this agent or a `failover` agent does not have: for example, aider runs "
         "no commands. The call is made without the tool, and may fail because of that. Choose another agent, or remove "
         "the tool from `tools:` of the phase. This is a warning; the run continues.",
-        warns=True,
+        is_warning=True,
     ),
     # 4: the backlog
     ErrorCode(

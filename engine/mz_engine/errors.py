@@ -13,17 +13,24 @@ from typing import Literal
 import msgspec
 
 from mz_engine.errorcodes import CODES
-from mz_engine.exits import Exit, worst
+from mz_engine.exits import Exit, most_severe
 
 __all__ = [
-    "Diagnostic", "Exit", "MzError", "Place", "format_diagnostic", "format_error", "format_error_json", "readable",
-    "worst",
+    "Diagnostic",
+    "Exit",
+    "MzError",
+    "SourceLocation",
+    "format_diagnostic",
+    "format_error",
+    "format_error_json",
+    "most_severe",
+    "replace_surrogates",
 ]  # fmt: skip
-NO_TEXT = re.compile("[\ud800-\udfff]")
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 """Lone surrogates, by which Python represents bytes of file names that are not UTF-8."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class SourceLocation(msgspec.Struct, frozen=True):
     """A location in a source file. Lines and columns count from 1; 0 means the whole file, or the whole line."""
 
     file: str
@@ -43,19 +50,19 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence without a final full stop."""
     hint: str = ""
     """How to fix it; may have several lines."""
-    place: Place | None = None
+    location: SourceLocation | None = None
     severity: Literal["error", "warning"] = "error"
 
 
 class MzError(Exception):
     """An error that ends a command. `code`, `message`, `hint` and `location` are those of the first diagnostic."""
 
-    def __init__(self, code: str, message: str, *, hint: str = "", place: Place | None = None) -> None:
+    def __init__(self, code: str, message: str, *, hint: str = "", location: SourceLocation | None = None) -> None:
         super().__init__(message)
-        self.diagnostics: tuple[Diagnostic, ...] = (Diagnostic(code=code, message=message, hint=hint, place=place),)
+        self.diagnostics: tuple[Diagnostic, ...] = (Diagnostic(code=code, message=message, hint=hint, location=location),)
 
     @classmethod
-    def of(cls, diagnostics: Iterable[Diagnostic]) -> MzError:
+    def from_diagnostics(cls, diagnostics: Iterable[Diagnostic]) -> MzError:
         """Return one error with these diagnostics, at least one, in the order in which they are printed."""
         in_order = tuple(diagnostics)
         error = cls(in_order[0].code, in_order[0].message)
@@ -75,12 +82,12 @@ class MzError(Exception):
         return self.diagnostics[0].hint
 
     @property
-    def place(self) -> Place | None:
-        return self.diagnostics[0].place
+    def location(self) -> SourceLocation | None:
+        return self.diagnostics[0].location
 
     @property
     def exit_code(self) -> Exit:
-        return worst(CODES[diagnostic.code].exit for diagnostic in self.diagnostics)
+        return most_severe(CODES[diagnostic.code].exit for diagnostic in self.diagnostics)
 
     def __str__(self) -> str:
         return format_error(self)
@@ -88,7 +95,7 @@ class MzError(Exception):
 
 def format_diagnostic(diagnostic: Diagnostic) -> str:
     """Return `error[MZ2003] mz.yaml:14:7 MESSAGE`, then `hint: HINT` on its own lines; no final newline."""
-    location = f" {diagnostic.place}" if diagnostic.place else ""
+    location = f" {diagnostic.location}" if diagnostic.location else ""
     lines = [f"{diagnostic.severity}[{diagnostic.code}]{location} {diagnostic.message}"]
     if diagnostic.hint:
         first, *others = diagnostic.hint.splitlines()
@@ -103,27 +110,27 @@ def format_error(error: MzError) -> str:
 
 def format_error_json(error: MzError) -> str:
     """Return one line of JSON: the fields of the first diagnostic, and all diagnostics under `errors`."""
-    errors = [_plain(diagnostic) for diagnostic in error.diagnostics]
+    errors = [_json_fields(diagnostic) for diagnostic in error.diagnostics]
     document = {"schema": "mz.error/1", "exit": int(error.exit_code), **errors[0], "errors": errors}
     return msgspec.json.encode(document).decode()
 
 
-def readable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which JSON cannot hold, by U+FFFD."""
-    return NO_TEXT.sub("\ufffd", text)
+    return LONE_SURROGATES.sub("\ufffd", text)
 
 
-def _plain(diagnostic: Diagnostic) -> dict[str, object]:
-    location = diagnostic.place
+def _json_fields(diagnostic: Diagnostic) -> dict[str, object]:
+    location = diagnostic.location
     where = location and {
-        "file": readable(location.file),
+        "file": replace_surrogates(location.file),
         "line": location.line or None,
         "column": location.column or None,
     }
     return {
         "severity": diagnostic.severity,
         "code": diagnostic.code,
-        "message": readable(diagnostic.message),
-        "hint": readable(diagnostic.hint) or None,
+        "message": replace_surrogates(diagnostic.message),
+        "hint": replace_surrogates(diagnostic.hint) or None,
         "where": where,
     }

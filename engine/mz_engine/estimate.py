@@ -34,38 +34,38 @@ Typical = Callable[[str, str], Estimate | None]
 """Model and phase -> what such calls typically took; None: unknown."""
 
 
-def unknown(model: str, phase: str) -> Estimate | None:
+def no_typical_calls(model: str, phase: str) -> Estimate | None:
     """Return None: the default without calibration."""
     return None
 
 
-def estimate(pipeline: Pipeline, words: str, model_of: Callable[[str], str], price: Price) -> Estimate:
+def estimate_feature(pipeline: Pipeline, text: str, model_of: Callable[[str], str], price: Price) -> Estimate:
     """Estimate one feature: every phase once. `text` is title and body; `model_of` maps a tier to a model."""
-    return together(estimate_phase(phase, words, model_of, price) for phase in pipeline.phases)
+    return total_estimate(estimate_phase(phase, text, model_of, price) for phase in pipeline.phases)
 
 
 def estimate_phase(
-    phase: Phase, words: str, model_of: Callable[[str], str], price: Price, typical: Typical = unknown
+    phase: Phase, text: str, model_of: Callable[[str], str], price: Price, typical: Typical = no_typical_calls
 ) -> Estimate:
     """Estimate one phase of one feature: one call of each agent that it names."""
     calls = []
     for tier in tiers_of(phase):
         model = model_of(tier)
-        total = len(words) // CHARACTERS_PER_TOKEN + baseline(phase)
+        total = len(text) // CHARACTERS_PER_TOKEN + baseline_tokens(phase)
         output = total * OUTPUT_SHARE_PERCENT // 100
         by_baseline = Estimate(tokens=total, nanousd=price(model, total - output, output))
         calls.append(typical(model, phase.phase) or by_baseline)
-    return together(calls)
+    return total_estimate(calls)
 
 
-def together(estimates: Iterable[Estimate]) -> Estimate:
+def total_estimate(estimates: Iterable[Estimate]) -> Estimate:
     """Return the sum, unpriced if any of the estimates is."""
     tokens, nanousd = 0, 0
     unpriced = False
-    for each in estimates:
-        tokens += each.tokens
-        nanousd += each.nanousd or 0
-        unpriced = unpriced or each.nanousd is None
+    for estimate in estimates:
+        tokens += estimate.tokens
+        nanousd += estimate.nanousd or 0
+        unpriced = unpriced or estimate.nanousd is None
     return Estimate(tokens=tokens, nanousd=None if unpriced else nanousd)
 
 
@@ -75,5 +75,5 @@ def tiers_of(phase: Phase) -> tuple[str, ...]:
     return (*builder, phase.review.tier) if phase.review else builder
 
 
-def baseline(phase: Phase) -> int:
+def baseline_tokens(phase: Phase) -> int:
     return BUILDING_TOKENS if phase.agent and "shell" in phase.agent.tools else WRITING_TOKENS

@@ -47,7 +47,7 @@ MEANINGS: Mapping[Exit, str] = {
 }
 """The meaning of each, in one sentence."""
 
-NEXT: Mapping[Exit, str] = {
+NEXT_STEPS: Mapping[Exit, str] = {
     Exit.VERDICT: "After a run: see `mz show FEATURE` for the cause, then use `mz retry FEATURE`, with --from for an "
     "earlier phase. Other commands print what failed.",
     Exit.USAGE: "The message names the error; see `mz COMMAND --help`.",
@@ -72,7 +72,7 @@ NEXT: Mapping[Exit, str] = {
 }
 """What to do next."""
 
-WORST_FIRST = (
+BY_SEVERITY = (
     Exit.BUG,
     Exit.PREREQUISITE,
     Exit.USAGE,
@@ -94,7 +94,7 @@ WORST_FIRST = (
 that every pair is ordered."""
 
 
-def worst(exits: Iterable[Exit], bisect: bool = False) -> Exit:
+def most_severe(exits: Iterable[Exit], bisect: bool = False) -> Exit:
     """Return the exit code of a command to which all of these apply; OK if there are none.
 
     Under `bisect`, "not comparable" beats drift and recording, so that `git bisect run` skips the commit.
@@ -102,4 +102,4 @@ def worst(exits: Iterable[Exit], bisect: bool = False) -> Exit:
     codes = frozenset(exits)
     if bisect and Exit.NOT_COMPARABLE in codes:
         codes -= {Exit.DRIFT, Exit.RECORDING}
-    return next((code for code in WORST_FIRST if code in codes), Exit.OK)
+    return next((code for code in BY_SEVERITY if code in codes), Exit.OK)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from mz_engine.agents.contract import Adapter
-from mz_engine.agents.registry import adapters
+from mz_engine.agents.registry import all_adapters
 from mz_engine.config import Config
 from mz_engine.effects.talk import configured_model
 from mz_engine.errors import Diagnostic
 from mz_engine.pipelines.definition import Pipeline, Tool
 
-SHOWN = "read"
+UNREPORTED_TOOL = "read"
 """A tool that is never reported as missing: prompts hold or name what the agent needs to read."""
 
 
-class Asked(NamedTuple):
+class PhaseCall(NamedTuple):
     """One call of a phase, by its builder or its reviewer."""
 
     phase: str
@@ -24,19 +24,19 @@ class Asked(NamedTuple):
     tools: tuple[Tool, ...]
 
 
-def lacking_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
+def missing_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
     """Return a warning (MZ3019) for each agent and tool. An agent that describes no tools is assumed to have all."""
     phases_by_tool: dict[tuple[str, str], dict[str, None]] = {}
     for name, adapter in _agents(config):
         agent_tools = adapter.capabilities().tools
         for call in _calls(pipeline):
             for tool in call.tools if agent_tools else ():
-                if tool != SHOWN and tool not in agent_tools:
+                if tool != UNREPORTED_TOOL and tool not in agent_tools:
                     phases_by_tool.setdefault((name, tool), {})[call.phase] = None
-    return tuple(_lacks(name, tool, tuple(phases)) for (name, tool), phases in phases_by_tool.items())
+    return tuple(_missing_tool_warning(name, tool, tuple(phases)) for (name, tool), phases in phases_by_tool.items())
 
 
-def _lacks(agent: str, tool: str, phases: tuple[str, ...]) -> Diagnostic:
+def _missing_tool_warning(agent: str, tool: str, phases: tuple[str, ...]) -> Diagnostic:
     names = ", ".join(f"`{phase}`" for phase in phases)
     users = f"the phase {names} asks" if len(phases) == 1 else f"the phases {names} ask"
     message = f"{users} for the tool `{tool}`, which the agent {agent} does not have"
@@ -47,7 +47,7 @@ def _lacks(agent: str, tool: str, phases: tuple[str, ...]) -> Diagnostic:
     return Diagnostic(code="MZ3019", message=message, hint=hint, severity="warning")
 
 
-def unpriced_models(pipeline: Pipeline, config: Config, priced: Callable[[str], bool]) -> tuple[Diagnostic, ...]:
+def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str], bool]) -> tuple[Diagnostic, ...]:
     """Return a warning (MZ2016) if a budget is set and models of the run have no price.
 
     `priced` is called only if there is a budget.
@@ -59,7 +59,7 @@ def unpriced_models(pipeline: Pipeline, config: Config, priced: Callable[[str], 
         for name, adapter in _agents(config)
         for call in _calls(pipeline)
     )
-    unpriced = [model for model in models if not priced(model)]
+    unpriced = [model for model in models if not has_price(model)]
     if not unpriced:
         return ()
     models_have = "the model has" if len(unpriced) == 1 else "these models have"
@@ -70,14 +70,14 @@ def unpriced_models(pipeline: Pipeline, config: Config, priced: Callable[[str], 
 
 def _agents(config: Config) -> Iterator[tuple[str, Adapter]]:
     """Return the agents that a run may call; unknown names are reported elsewhere."""
-    adapters_by_name = adapters(config.agents)
+    adapters_by_name = all_adapters(config.agents)
     for name in dict.fromkeys((config.agent, *config.failover)):
         if name in adapters_by_name:
             yield name, adapters_by_name[name]
 
 
-def _calls(pipeline: Pipeline) -> Iterator[Asked]:
+def _calls(pipeline: Pipeline) -> Iterator[PhaseCall]:
     for phase in pipeline.phases:
         for use in (phase.agent, phase.review):
             if use is not None:
-                yield Asked(phase.phase, use.tier, use.tools)
+                yield PhaseCall(phase.phase, use.tier, use.tools)

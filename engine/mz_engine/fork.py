@@ -18,20 +18,30 @@ from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
 from mz_events.store import Append
 from mz_projections.feature import evolve
-from mz_projections.state import Between, Ended, Opening, Restoring, Setting, State, Unborn, Working, book_of
+from mz_projections.state import (
+    BetweenPhases,
+    CreatingWorkspace,
+    Ended,
+    InPhase,
+    NotStarted,
+    Restoring,
+    RunningSetup,
+    State,
+    progress_of,
+)
 
 from mz_engine.config import Config, Models
 from mz_engine.decide.actions import CallAgent, StartPhase
-from mz_engine.decide.phase import decide
+from mz_engine.decide.phase import decide_feature
 from mz_engine.decide.recovery import agent_of
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Phase
-from mz_engine.runner import OWED
+from mz_engine.runner import BEFORE_MESSAGES
 
-PROMPT = "fork.md.j2"
+FORK_TEMPLATE = "fork.md.j2"
 """Name of the template that replaces the phase's own."""
-GOES_ON = Opening | Setting | Between | Working | Restoring
-HEARD = 3
+FORKABLE_STATES = CreatingWorkspace | RunningSetup | BetweenPhases | InPhase | Restoring
+RUN_VERSION = 3
 """Acknowledged run version of the copies: the new run's stream starts with three events."""
 
 
@@ -39,7 +49,7 @@ class CannotFork(Exception):
     """No fork can start from this event; the message says why."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class ForkChange(msgspec.Struct, frozen=True, kw_only=True):
     """Changes from the fork on; None: as in the other run."""
 
     agent: str | None = None
@@ -48,17 +58,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A template for the phase that continues."""
 
 
-def settled(events: Sequence[Recorded[Event]], pins: Pins, at: int) -> tuple[int, State]:
+def fork_point(events: Sequence[Recorded[Event]], pins: Pins, version: int) -> tuple[int, State]:
     """Return the last version up to `at` without a pending outcome of a call or commit, and the state there.
 
     Open questions are asked again. Raises CannotFork if the feature had not started, or had ended.
     """
-    state: State = Unborn()
+    state: State = NotStarted()
     point: tuple[int, State] | None = None
-    for recorded in events[:at]:
+    for recorded in events[:version]:
         state = evolve(state, recorded)
         reserved = isinstance(recorded.event, CallReserved)  # For a call that comes with the next event.
-        if isinstance(state, GOES_ON) and not reserved and not isinstance(decide(state, pins), OWED):
+        if isinstance(state, FORKABLE_STATES) and not reserved and not isinstance(decide_feature(state, pins), BEFORE_MESSAGES):
             point = recorded.version, state
     if point is None or isinstance(state, Ended):
         raise CannotFork("the feature had already ended there" if point else "the feature had not started there")
@@ -75,13 +85,13 @@ def phase_start(events: Sequence[Recorded[Event]], phase: str) -> int | None:
     return starts[-1] - 1 if starts else None
 
 
-def changed(pins: Pins, state: State, change: Change, run: str) -> Pins:
+def forked_pins(pins: Pins, state: State, change: ForkChange, run: str) -> Pins:
     """Return the pins of the new run, which has its own branches and opens no pull request."""
     config = replace(
         pins.config,
         branch_prefix=f"{pins.config.branch_prefix}/fork-{run}",
         pull_requests=replace(pins.config.pull_requests, strategy="none"),
-        agent=_first_agent(state, change, pins.config),
+        agent=_forked_agent(state, change, pins.config),
     )
     if change.agent is not None:  # A chosen agent also replaces a successor.
         config = replace(config, failover=())
@@ -93,39 +103,39 @@ def changed(pins: Pins, state: State, change: Change, run: str) -> Pins:
     return pins if change.prompt is None else _with_prompt(pins, state, change.prompt)
 
 
-def _first_agent(state: State, change: Change, config: Config) -> str:
+def _forked_agent(state: State, change: ForkChange, config: Config) -> str:
     """Return the agent of the new run; a model without an agent is meant for the agent at work."""
-    book = book_of(state)
-    if change.agent is None and change.model is not None and book is not None:
-        return agent_of(book, config)
+    progress = progress_of(state)
+    if change.agent is None and change.model is not None and progress is not None:
+        return agent_of(progress, config)
     return change.agent or config.agent
 
 
 def _with_prompt(pins: Pins, state: State, text: str) -> Pins:
     """Return pins in which the phase of the next call has another template."""
-    name, reviews = next_call(state, pins)
+    name, reviews = next_phase(state, pins)
     phases = tuple(_with_template(phase, reviews) if phase.phase == name else phase for phase in pins.pipeline.phases)
-    return replace(pins, pipeline=replace(pins.pipeline, phases=phases), templates={**pins.templates, PROMPT: text})
+    return replace(pins, pipeline=replace(pins.pipeline, phases=phases), templates={**pins.templates, FORK_TEMPLATE: text})
 
 
 def _with_template(phase: Phase, reviews: bool) -> Phase:
     if reviews and phase.review is not None:
-        return replace(phase, review=replace(phase.review, prompt=PROMPT))
-    return replace(phase, prompt=PROMPT)
+        return replace(phase, review=replace(phase.review, prompt=FORK_TEMPLATE))
+    return replace(phase, prompt=FORK_TEMPLATE)
 
 
-def next_call(state: State, pins: Pins) -> tuple[str, bool]:
+def next_phase(state: State, pins: Pins) -> tuple[str, bool]:
     """Return the phase that continues, and True if the next call is its agent review."""
-    action = decide(state, pins)
-    if isinstance(state, Working):
-        review = pins.pipeline.find(state.phase).review
+    action = decide_feature(state, pins)
+    if isinstance(state, InPhase):
+        review = pins.pipeline.find_phase(state.phase).review
         return state.phase, review is not None and isinstance(action, CallAgent) and action.role == review.role
     if isinstance(state, Restoring):
         return state.to, False
     return action.phase if isinstance(action, StartPhase) else pins.pipeline.phases[0].phase, False
 
 
-def beginning(
+def initial_appends(
     started: RunStarted, forked: RunForked, item: ItemAdded, copies: Sequence[Recorded[Event]], pins: Pins
 ) -> tuple[Append, ...]:
     """Return the first appends of the new run: its own three events, then the copies in the feature's stream."""
@@ -136,14 +146,14 @@ def beginning(
     return (
         Append(own_stream, 0, (started, forked, item)),
         *(
-            Append(stream, recorded.version - 1, (_copy(recorded.event, branch),), causation=recorded.place)
+            Append(stream, recorded.version - 1, (_copied_event(recorded.event, branch),), causation=recorded.event_ref)
             for recorded in copies
             if recorded.version <= forked.version
         ),
     )
 
 
-def _copy(event: Event, branch: str) -> Event:
+def _copied_event(event: Event, branch: str) -> Event:
     if hasattr(event, "heard"):
-        event = replace(event, heard=HEARD)
+        event = replace(event, heard=RUN_VERSION)
     return replace(event, branch=branch) if isinstance(event, FeatureStarted) else event

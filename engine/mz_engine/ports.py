@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 import msgspec
-from mz_events.catalog.call import Offence, Problem, Usage
+from mz_events.catalog.call import ForbiddenChange, Problem, Usage
 from mz_events.catalog.check import Change
 from mz_events.names import Commit, Path
 from mz_events.store import Blobs
@@ -17,12 +17,12 @@ from mz_events.store import Blobs
 from mz_engine.pipelines.definition import Tool
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True):
+class PortValue(msgspec.Struct, frozen=True, kw_only=True):
     """Base of the values that ports take and return."""
 
 
 # workspace ------------------------------------------------------------------------------------------------------------
-class Place(Fact, frozen=True, kw_only=True):
+class FeatureWorktree(PortValue, frozen=True, kw_only=True):
     """The worktree of one feature."""
 
     run: str
@@ -30,30 +30,30 @@ class Place(Fact, frozen=True, kw_only=True):
     branch: str
 
 
-class Opened(Fact, frozen=True, kw_only=True):
+class WorkspaceCreated(PortValue, frozen=True, kw_only=True):
     head: Commit
     tree: Commit
 
 
-class Conflicted(Fact, frozen=True, kw_only=True):
+class MergeConflict(PortValue, frozen=True, kw_only=True):
     paths: tuple[Path, ...]
 
 
-class Capture(Fact, frozen=True, kw_only=True):
+class Capture(PortValue, frozen=True, kw_only=True):
     tree: Commit
     """A commit that holds the worktree's content; its parent is the previous capture."""
-    offences: tuple[Offence, ...] = ()
+    forbidden_changes: tuple[ForbiddenChange, ...] = ()
     """Special files, nested repositories and too big files: recorded, never in the tree."""
 
 
-class MadeCommit(Fact, frozen=True, kw_only=True):
+class CreatedCommit(PortValue, frozen=True, kw_only=True):
     commit: Commit
     files: int
     insertions: int
     deletions: int
 
 
-class Merged(Fact, frozen=True, kw_only=True):
+class MergeResult(PortValue, frozen=True, kw_only=True):
     """Result of merging a commit into a branch."""
 
     commit: Commit
@@ -65,7 +65,7 @@ class Merged(Fact, frozen=True, kw_only=True):
     """Files with conflict markers."""
 
 
-class Moved(Fact, frozen=True, kw_only=True):
+class RefChange(PortValue, frozen=True, kw_only=True):
     """A ref, `config` or `hooks/<name>` whose value changed; an absent value is empty."""
 
     name: str
@@ -76,29 +76,29 @@ class Moved(Fact, frozen=True, kw_only=True):
 class Workspace(Protocol):
     """The user's repository: worktrees, captures, commits. Adapter: git. Every method may raise RepositoryUnusable."""
 
-    def open(self, place: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
+    def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
         """Create branch and worktree, or find them as an earlier call left them; several commits are merged first.
 
         Raises RepositoryUnusable (`branch-exists`) if the branch is at a commit that does not come from this run.
         """
 
-    def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
+    def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
         """Set branch, HEAD and index to `head` and the content to `tree`; rebuild a worktree that has vanished.
 
         Removes ignored files outside `workspace.keep` that the capture's manifest does not list. Returns True if the
         worktree has not been adopted since it was built, so that the set-up has still to run.
         """
 
-    def capture(self, place: Place, before: Commit) -> Capture:
+    def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         """Capture the content of the worktree by walking it. Ignore rules come from the tree `before`."""
 
-    def adopt(self, place: Place, tree: Commit) -> None:
+    def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         """Record the ignored files of the worktree in this capture's manifest after the set-up: `ensure` keeps them."""
 
-    def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
+    def revert_paths(self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         """Return a new capture: `tree` with these paths reverted to their content in `before`. Touches no worktree."""
 
-    def provide(self, place: Place, files: Mapping[Path, bytes]) -> None:
+    def provide(self, worktree: FeatureWorktree, files: Mapping[Path, bytes]) -> None:
         """Write files of the engine into the worktree, below `.mz/`, which captures skip."""
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
@@ -115,13 +115,13 @@ class Workspace(Protocol):
     def snapshot(self) -> Mapping[str, str]:
         """Return values or digests, by name, of all refs except `refs/mz/`, of `.git/config` and of the hooks."""
 
-    def rescue(self, place: Place, moved: tuple[Moved, ...]) -> None:
+    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> None:
         """Keep the old values under `refs/mz/<run>/rescue/`."""
 
-    def find_commit(self, place: Place, key: str) -> MadeCommit | None:
+    def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
         """Return the commit on the feature's branch whose `Mz-Key` trailer is `key`."""
 
-    def commit(self, place: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
+    def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
         """Commit a capture's content on the branch; moves branch, HEAD and index. Empty commits are allowed."""
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
@@ -130,7 +130,7 @@ class Workspace(Protocol):
         The remote's branch comes before the local one. Moves none of the user's refs. Raises RemoteError.
         """
 
-    def merge(self, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
+    def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
         """Merge `other` into the branch at `head`: a commit with both parents, conflict markers included.
 
         Moves branch, HEAD, index and worktree. Never rebases.
@@ -144,9 +144,9 @@ class Workspace(Protocol):
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
         """Push with a lease on `old`. Raises RemoteError."""
 
-    def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]: ...
+    def changed_paths(self, base: Commit, head: Commit) -> tuple[Path, ...]: ...
 
-    def close(self, place: Place) -> None:
+    def close(self, worktree: FeatureWorktree) -> None:
         """Remove the worktree; branch and captures stay."""
 
 
@@ -162,12 +162,12 @@ class RepositoryUnusable(Exception):
         self.code = code
 
 
-class RemoteRefused(Exception):
+class RemoteError(Exception):
     """A push or a forge call failed; the message is the tool's own."""
 
 
 # processes ------------------------------------------------------------------------------------------------------------
-class CommandResult(Fact, frozen=True, kw_only=True):
+class CommandResult(PortValue, frozen=True, kw_only=True):
     exit: int | None
     """None: killed at its time limit. Negative: signal."""
     output: bytes
@@ -180,7 +180,7 @@ class CommandResult(Fact, frozen=True, kw_only=True):
 class Executor(Protocol):
     """Runs the user's commands in a worktree: own process tree, bounded, empty stdin, killed as a whole."""
 
-    def run(self, place: Place, command: str, timeout_seconds: int, key: str) -> CommandResult: ...
+    def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult: ...
 
 
 class Interrupted(Exception):
@@ -188,11 +188,11 @@ class Interrupted(Exception):
 
 
 # agents ---------------------------------------------------------------------------------------------------------------
-class CallSpec(Fact, frozen=True, kw_only=True):
+class CallSpec(PortValue, frozen=True, kw_only=True):
     """All inputs of one agent call."""
 
     key: str
-    place: Place
+    worktree: FeatureWorktree
     agent: str
     model: str
     prompt: str
@@ -205,7 +205,7 @@ class CallSpec(Fact, frozen=True, kw_only=True):
     """The agent's version, if it was queried before the call; kept in the spool for recovery after a crash."""
 
 
-class CallResult(Fact, frozen=True, kw_only=True):
+class CallResult(PortValue, frozen=True, kw_only=True):
     """Result of one call: redacted bytes, uninterpreted."""
 
     stdout: bytes
@@ -218,15 +218,15 @@ class CallResult(Fact, frozen=True, kw_only=True):
     version: str = ""
     model: str = ""
     """The requested model, for agents that do not report which model replied."""
-    earlier: tuple[Usage, ...] = ()
+    session_usage_before: tuple[Usage, ...] = ()
     """In a continued session: its usage before the call, for agents whose counts are cumulative."""
 
 
-class Reading(Fact, frozen=True, kw_only=True):
+class ParsedReply(PortValue, frozen=True, kw_only=True):
     """A reply as an adapter's parser read it."""
 
     parser: str
-    terminal: str
+    ending: str
     """success, error or no-terminal."""
     text: str
     session: str | None = None
@@ -235,9 +235,9 @@ class Reading(Fact, frozen=True, kw_only=True):
     problem: Problem | None = None
     problem_detail: str = ""
     """The agent's own message on the problem."""
-    bad_lines: int = 0
+    undecodable_lines: int = 0
     version: str = ""
-    untold: bool = False
+    usage_incomplete: bool = False
     """The call used more than `usage` says: it ended before it reported all its tokens."""
 
 
@@ -254,7 +254,7 @@ class Agents(Protocol):
     def salvage(self, key: str) -> CallResult | None:
         """After a crash: kill what still runs under the key, and return the content of its spool; None: no spool."""
 
-    def read(self, agent: str, result: CallResult) -> Reading:
+    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
         """Parse the output of a call; never raises, whatever the bytes."""
 
     def estimate_tokens(self, agent: str, prompt: str) -> int: ...
@@ -275,7 +275,7 @@ class Agents(Protocol):
 
 
 # prices, forge, secrets, clock ----------------------------------------------------------------------------------------
-class Price(Fact, frozen=True, kw_only=True):
+class Price(PortValue, frozen=True, kw_only=True):
     nanousd: int | None
     unpriced: tuple[str, ...]
     prices: str
@@ -293,7 +293,7 @@ class Prices(Protocol):
         """Return nano-dollars; cache reads and writes are part of the input. None: the model has no price."""
 
 
-class PullRequest(Fact, frozen=True, kw_only=True):
+class PullRequest(PortValue, frozen=True, kw_only=True):
     url: str
     number: int | None
     key: str = ""
@@ -301,7 +301,7 @@ class PullRequest(Fact, frozen=True, kw_only=True):
     state: Literal["open", "closed", "merged"] = "open"
 
 
-class Check(Fact, frozen=True, kw_only=True):
+class CiCheck(PortValue, frozen=True, kw_only=True):
     """One required CI check of a pull request, at one commit."""
 
     name: str
@@ -323,10 +323,10 @@ class Forge(Protocol):
     def update(self, number: int, target: str, title: str, body: str) -> None:
         """Change title, body and target branch."""
 
-    def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
+    def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:
         """Return the required CI checks, or all if none is required; None: the forge does not know `head` yet."""
 
-    def failed_log(self, check: Check) -> str:
+    def failed_log(self, check: CiCheck) -> str:
         """Return the end of a failed CI check's log; empty if the forge does not keep it."""
 
     def rerun(self, run: str) -> None:
@@ -335,7 +335,7 @@ class Forge(Protocol):
     def merged(self, branch: str) -> Commit | None:
         """Return the merge commit of the newest pull request from `branch`; None if it was not merged."""
 
-    def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
+    def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
         """Write the body to a file for a person (strategy `none`); return its path relative to the repository."""
 
 
@@ -343,7 +343,7 @@ class Secrets(Protocol):
     def redact(self, text: str) -> str:
         """Return the text without known secrets and without matches of key patterns."""
 
-    def scan(self, data: bytes) -> tuple[str, ...]:
+    def names_in(self, data: bytes) -> tuple[str, ...]:
         """Return the names of the secrets in the data."""
 
 

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from mz_engine.adapters.git import GitWorkspace
 from mz_engine.adapters.git_process import Git
 from mz_engine.adapters.git_remote import has_remote
-from mz_engine.adapters.git_repository import describe
+from mz_engine.adapters.git_repository import describe_repository
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.generic_form import AgentDescription
-from mz_engine.agents.registry import UnknownAgent, adapters
+from mz_engine.agents.registry import UnknownAgent, all_adapters
 from mz_engine.config import Config
 from mz_engine.errors import Diagnostic, MzError
 
-PLAIN_WORD = re.compile(r"[\w./+-]+\Z")
+PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
 ASSIGNMENT = re.compile(r"\w+=\S*\Z")
 SHELL_WORDS = frozenset(
     """
@@ -29,9 +29,9 @@ SHELL_WORDS = frozenset(
 )
 
 
-def known_agent(name: str, described: Mapping[str, AgentDescription]) -> Adapter:
+def find_agent(name: str, described: Mapping[str, AgentDescription]) -> Adapter:
     """Return the adapter of a built-in or described agent. Raises MzError (MZ1004) for any other name."""
-    adapters_by_name = adapters(described)
+    adapters_by_name = all_adapters(described)
     if name not in adapters_by_name:
         unknown = UnknownAgent(name, tuple(sorted(adapters_by_name)))
         raise MzError("MZ1004", str(unknown), hint="choose one with `agent:` in mz.yaml")
@@ -40,7 +40,7 @@ def known_agent(name: str, described: Mapping[str, AgentDescription]) -> Adapter
 
 def check_agent(name: str, environment: Mapping[str, str], described: Mapping[str, AgentDescription]) -> None:
     """Check program and login of an agent, without calling a model. Raises MzError: MZ1004 program, MZ1005 login."""
-    check = known_agent(name, described).check_auth(environment)
+    check = find_agent(name, described).check_auth(environment)
     if check.code:
         code = "MZ1004" if check.code == "tool-missing" else "MZ1005"
         raise MzError(code, check.message, hint=check.fix)
@@ -61,7 +61,7 @@ def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -
     """Check that the program of every command exists. Raises MzError (MZ1004) with all that are missing."""
     missing = missing_programs(root, config, environment)
     if missing:
-        raise MzError.of(
+        raise MzError.from_diagnostics(
             Diagnostic(
                 code="MZ1004",
                 message=f"`{name}` needs {program}, which is not on PATH",
@@ -83,11 +83,11 @@ def missing_programs(root: Path, config: Config, environment: Mapping[str, str])
     return {
         name: program
         for name, program in programs.items()
-        if program and not (has_setup and "/" in program) and not _is_here(program, root, environment)
+        if program and not (has_setup and "/" in program) and not _is_installed(program, root, environment)
     }
 
 
-def _is_here(program: str, root: Path, environment: Mapping[str, str]) -> bool:
+def _is_installed(program: str, root: Path, environment: Mapping[str, str]) -> bool:
     if "/" in program:
         return (root / program).exists()
     return shutil.which(program, path=environment.get("PATH")) is not None
@@ -110,14 +110,14 @@ def _check_delivery(remote_exists: Callable[[str], bool], config: Config, enviro
         raise MzError("MZ1004", "pull requests need `gh`, which is not on PATH", hint=f"install it, {alternative}")
 
 
-def lacks(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
+def preflight_warnings(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Return the errors with which a run would refuse to start, as warnings.
 
     Raises RepositoryUnusable, and MzError (MZ1004) for an unknown agent.
     """
     for name in agents_of(config):
-        known_agent(name, config.agents)
-    git = Git(describe(root, environment).directory, environment)
+        find_agent(name, config.agents)
+    git = Git(describe_repository(root, environment).directory, environment)
     checks: tuple[Callable[[], None], ...] = (
         lambda: check_agents(config, environment),
         lambda: check_commands(root, config, environment),
@@ -132,7 +132,7 @@ def lacks(root: Path, config: Config, environment: Mapping[str, str]) -> Iterato
 
 def program_of(command: str) -> str | None:
     """Return the program that a command line starts; None if only a shell can tell."""
-    words = [word for word in command.split() if not ASSIGNMENT.match(word)]
-    if not words or not PLAIN_WORD.match(words[0]) or words[0] in SHELL_WORDS:
+    parts = [word for word in command.split() if not ASSIGNMENT.match(word)]
+    if not parts or not PLAIN_PROGRAM.match(parts[0]) or parts[0] in SHELL_WORDS:
         return None
-    return words[0]
+    return parts[0]

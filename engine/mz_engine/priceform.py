@@ -17,13 +17,13 @@ from msgspec.structs import asdict
 
 from mz_engine.config import PriceRow, Rates
 from mz_engine.quantity import parse_usd
-from mz_engine.shape import Mismatch, Route, describe
+from mz_engine.shape import DecodeError, KeyPath, format_key_path
 
 Usd = Annotated[
     int | float | str, Meta(description="US dollars for a million tokens, best as a quoted decimal.", examples=["3.00"])
 ]
-AMOUNT = 'write US dollars for a million tokens as a quoted decimal, such as "3.00"'
-DATE = "write it as YYYY-MM-DD"
+AMOUNT_HINT = 'write US dollars for a million tokens as a quoted decimal, such as "3.00"'
+DATE_HINT = "write it as YYYY-MM-DD"
 _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})\Z")
 
 
@@ -43,7 +43,7 @@ class RatesForm(PriceFormBase, frozen=True, kw_only=True):
     ] = None
 
 
-class LongForm(RatesForm, frozen=True, kw_only=True):
+class LongRequestForm(RatesForm, frozen=True, kw_only=True):
     tokens: Annotated[int, Meta(ge=1, description="These prices apply to all of a request with more input than this.")]
 
 
@@ -59,7 +59,7 @@ class PriceForm(RatesForm, frozen=True, kw_only=True):
     since: Annotated[str | None, Meta(description="First day of these prices, YYYY-MM-DD in UTC; absent: always.")] = (
         msgspec.field(name="from", default=None)
     )
-    above: Annotated[LongForm | None, Meta(description="Prices of long requests.")] = None
+    above: Annotated[LongRequestForm | None, Meta(description="Prices of long requests.")] = None
     tiers: Annotated[TiersForm, Meta(description="Prices by service tier; without one there is none.")] = TiersForm()
 
 
@@ -69,38 +69,38 @@ class PricesFile(PriceFormBase, frozen=True, kw_only=True):
     prices: tuple[PriceForm, ...] = ()
 
 
-def to_rows(forms: tuple[PriceForm, ...]) -> tuple[tuple[PriceRow, ...], tuple[Mismatch, ...]]:
+def to_rows(forms: tuple[PriceForm, ...]) -> tuple[tuple[PriceRow, ...], tuple[DecodeError, ...]]:
     """Return the rows and all errors in them; the rows are valid only without errors. Key paths begin with `prices`."""
-    errors: list[Mismatch] = []
+    errors: list[DecodeError] = []
     rows = tuple(_row(form, ("prices", index), errors) for index, form in enumerate(forms))
-    errors += _twice(rows)
+    errors += _duplicate_rows(rows)
     return rows, tuple(errors)
 
 
-def _row(form: PriceForm, route: Route, errors: list[Mismatch]) -> PriceRow:
+def _row(form: PriceForm, key_path: KeyPath, errors: list[DecodeError]) -> PriceRow:
     if not form.model.strip() or any(character.isspace() for character in form.model):
-        message = f"`{describe((*route, 'model'))}`: {form.model[:40]!r} is not the name of a model"
+        message = f"`{format_key_path((*key_path, 'model'))}`: {form.model[:40]!r} is not the name of a model"
         hint = "write it as `mz cost --by model` shows it"
-        errors.append(Mismatch(route=(*route, "model"), code="MZ2013", message=message, hint=hint))
-    if form.since is not None and not _is_day(form.since):
-        message = f"`{describe((*route, 'from'))}`: {form.since[:40]!r} is not a date"
-        errors.append(Mismatch(route=(*route, "from"), code="MZ2013", message=message, hint=DATE))
+        errors.append(DecodeError(key_path=(*key_path, "model"), code="MZ2013", message=message, hint=hint))
+    if form.since is not None and not _is_date(form.since):
+        message = f"`{format_key_path((*key_path, 'from'))}`: {form.since[:40]!r} is not a date"
+        errors.append(DecodeError(key_path=(*key_path, "from"), code="MZ2013", message=message, hint=DATE_HINT))
     long = form.above
     return PriceRow(
         model=form.model,
         since=form.since or "",
-        rates=_rates(form, route, errors),
+        rates=_rates(form, key_path, errors),
         above_tokens=long.tokens if long else None,
-        above=_rates(long, (*route, "above"), errors) if long else None,
+        above=_rates(long, (*key_path, "above"), errors) if long else None,
         tiers={
-            tier: _rates(rates, (*route, "tiers", tier), errors)
+            tier: _rates(rates, (*key_path, "tiers", tier), errors)
             for tier, rates in asdict(form.tiers).items()
             if rates is not None
         },
     )
 
 
-def _rates(form: RatesForm, route: Route, errors: list[Mismatch]) -> Rates:
+def _rates(form: RatesForm, key_path: KeyPath, errors: list[DecodeError]) -> Rates:
     parsed: dict[str, int] = {}
     for name in Rates.__struct_fields__:
         written = getattr(form, name)
@@ -109,13 +109,13 @@ def _rates(form: RatesForm, route: Route, errors: list[Mismatch]) -> Rates:
         try:
             parsed[name] = parse_usd(written)
         except ValueError as error:
-            message = f"`{describe((*route, name))}`: {error}"
-            errors.append(Mismatch(route=(*route, name), code="MZ2010", message=message, hint=AMOUNT))
+            message = f"`{format_key_path((*key_path, name))}`: {error}"
+            errors.append(DecodeError(key_path=(*key_path, name), code="MZ2010", message=message, hint=AMOUNT_HINT))
             parsed[name] = 0
     return Rates(**parsed)
 
 
-def _is_day(text: str) -> bool:
+def _is_date(text: str) -> bool:
     """Return True for a date of the Gregorian calendar, `YYYY-MM-DD`."""
     match = _DAY.match(text)
     if match is None:
@@ -126,16 +126,16 @@ def _is_day(text: str) -> bool:
     return 1 <= month <= 12 and 1 <= day <= days[month - 1]
 
 
-def _twice(rows: tuple[PriceRow, ...]) -> Iterator[Mismatch]:
+def _duplicate_rows(rows: tuple[PriceRow, ...]) -> Iterator[DecodeError]:
     first_rows: dict[tuple[str, str], int] = {}
     for index, row in enumerate(rows):
         first = first_rows.setdefault((row.model.lower(), row.since), index)
         if first != index:
             since = f" from {row.since}" if row.since else ""
-            duplicate, original = describe(("prices", index)), describe(("prices", first))
+            duplicate, original = format_key_path(("prices", index)), format_key_path(("prices", first))
             message = f"`{duplicate}`: {row.model}{since} already has prices in `{original}`"
-            yield Mismatch(
-                route=("prices", index, "model"), code="MZ2013", message=message, hint="remove one of the two"
+            yield DecodeError(
+                key_path=("prices", index, "model"), code="MZ2013", message=message, hint="remove one of the two"
             )
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
-from mz_engine.stack import Stack, has, text_of
+from mz_engine.stack import Stack, has_file, read_text_or_empty
 
 IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from) pytest\b", re.MULTILINE)
 PYTEST_STYLE = re.compile(r"^(?:async )?def test_", re.MULTILINE)
 UNITTEST = re.compile(r"^\s*(?:import|from) (?:unittest|django\.test)\b", re.MULTILINE)
 TEST_FILE = re.compile(r"(?:test.*|.*_test)\.py\Z")
-SETTINGS = (
+SETTINGS_FILES = (
     "pyproject.toml",
     "setup.cfg",
     "tox.ini",
@@ -23,7 +23,7 @@ SETTINGS = (
     "requirements-dev.txt",
     "dev-requirements.txt",
 )
-ELSEWHERE = frozenset({"node_modules", "venv", "env", "build", "dist", "site-packages", "vendor", "target"})
+SKIPPED_FOLDERS = frozenset({"node_modules", "venv", "env", "build", "dist", "site-packages", "vendor", "target"})
 FILES_MAX = 20_000
 """Maximum number of directory entries to read; bigger trees also have tests near the top."""
 TESTS_MAX = 200
@@ -40,65 +40,65 @@ MANAGERS = (
 
 def python_stack(root: Path) -> Stack | None:
     """Return the stack of a Python project; None if it is none."""
-    settings = "".join(text_of(root, name) for name in SETTINGS)
-    tests = sorted(_tests(root), key=lambda path: (len(path.parts), path))[:TESTS_MAX]
-    if not tests and not any(has(root, name) for name in (*SETTINGS, "setup.py", "uv.lock")):
+    settings = "".join(read_text_or_empty(root, name) for name in SETTINGS_FILES)
+    tests = sorted(_test_files(root), key=lambda path: (len(path.parts), path))[:TESTS_MAX]
+    if not tests and not any(has_file(root, name) for name in (*SETTINGS_FILES, "setup.py", "uv.lock")):
         return None
-    _, prefix, setup = next((manager for manager in MANAGERS if has(root, manager[0])), ("", "", ""))
-    candidates = {"test": _test(root, settings, tests, prefix), "lint": _lint(root, settings, prefix)}
+    _, prefix, setup = next((manager for manager in MANAGERS if has_file(root, manager[0])), ("", "", ""))
+    candidates = {"test": _test_command(root, settings, tests, prefix), "lint": _lint_command(root, settings, prefix)}
     commands = {name: command for name, command in candidates.items() if command}
     return Stack("python", commands, (setup,) if setup else (), (".venv",))
 
 
-def _test(root: Path, settings: str, tests: list[Path], prefix: str) -> str | None:
+def _test_command(root: Path, settings: str, tests: list[Path], prefix: str) -> str | None:
     python = f"{prefix}python" if prefix else "python3"
-    texts = [text_of(root, str(path)) for path in tests]
-    configured = "pytest" in settings or any(has(root, name) for name in ("pytest.ini", "conftest.py"))
+    texts = [read_text_or_empty(root, str(path)) for path in tests]
+    configured = "pytest" in settings or any(has_file(root, name) for name in ("pytest.ini", "conftest.py"))
     if configured or any(IMPORTS_PYTEST.search(text) for text in texts):
         return f"{python} -m pytest -q"
-    if has(root, "manage.py") and "django" in text_of(root, "manage.py"):
+    if has_file(root, "manage.py") and "django" in read_text_or_empty(root, "manage.py"):
         return f"{python} manage.py test"
-    if "[testenv" in text_of(root, "tox.ini"):
+    if "[testenv" in read_text_or_empty(root, "tox.ini"):
         return f"{prefix}tox"
     unittest_files = [path for path, text in zip(tests, texts, strict=True) if UNITTEST.search(text)]
     if unittest_files:
-        return _unittest(root, unittest_files, python)
+        return _unittest_command(root, unittest_files, python)
     return f"{python} -m pytest -q" if any(PYTEST_STYLE.search(text) for text in texts) else None
 
 
-def _unittest(root: Path, tests: list[Path], python: str) -> str:
+def _unittest_command(root: Path, tests: list[Path], python: str) -> str:
     """Return a unittest command. Discovery only enters packages, so other folders are named; `src` goes on the path."""
-    starts = (_loose(root, path.parent) for path in tests)
+    starts = (_discovery_start(root, path.parent) for path in tests)
     loose = tuple(dict.fromkeys(top for top in starts if top is not None))[:FOLDERS_MAX]
-    prefix = "PYTHONPATH=src " if (root / "src").is_dir() and not has(root, "src/__init__.py") else ""
+    prefix = "PYTHONPATH=src " if (root / "src").is_dir() and not has_file(root, "src/__init__.py") else ""
     pattern = "" if any(path.name.startswith("test") for path in tests) else " -p '*_test.py'"
     if not loose:
         return f"{prefix}{python} -m unittest" + (f" discover{pattern}" if pattern else "")
     return " && ".join(f"{prefix}{python} -m unittest discover -s {quote(str(top))}{pattern}" for top in loose)
 
 
-def _loose(root: Path, folder: Path) -> Path | None:
+def _discovery_start(root: Path, folder: Path) -> Path | None:
     """Return the folder from which discovery reaches `folder`; None: the root."""
     start = folder
-    while start != Path() and has(root, str(start / "__init__.py")):
+    while start != Path() and has_file(root, str(start / "__init__.py")):
         start = start.parent
     return None if start == Path() else start
 
 
-def _lint(root: Path, settings: str, prefix: str) -> str | None:
-    ruff = "[tool.ruff" in settings or has(root, "ruff.toml") or has(root, ".ruff.toml")
-    flake8 = "[flake8]" in settings or has(root, ".flake8")
+def _lint_command(root: Path, settings: str, prefix: str) -> str | None:
+    ruff = "[tool.ruff" in settings or has_file(root, "ruff.toml") or has_file(root, ".ruff.toml")
+    flake8 = "[flake8]" in settings or has_file(root, ".flake8")
     program = "ruff" if ruff else "flake8" if flake8 else ""
     if not program or not (prefix or shutil.which(program)):
         return None  # A gate whose program is missing would stop every run.
     return f"{prefix}{program} check ." if ruff else f"{prefix}{program}"
 
 
-def _tests(root: Path) -> Iterator[Path]:
+def _test_files(root: Path) -> Iterator[Path]:
     """Return test files, relative to `root`; skips hidden, generated and third-party folders."""
     count = 0
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in ELSEWHERE)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS)
         count += len(folders) + len(files)
         relative = Path(folder).relative_to(root)
         yield from (relative / name for name in files if TEST_FILE.match(name))

@@ -17,13 +17,13 @@ _USD = re.compile(r"[0-9]{1,7}(?:\.[0-9]{1,9})?\Z")
 
 def parse_duration(written: int | str) -> int:
     """Return seconds, 1 to a week, from `600`, `"90s"`, `"30m"`, `"1h30m"`. Raises ValueError."""
-    seconds = written if isinstance(written, int) else _seconds(written)
+    seconds = written if isinstance(written, int) else _parse_units(written)
     if not 1 <= seconds <= SECONDS_MAX:
         raise ValueError(f"{written!r} is not between a second and a week")
     return seconds
 
 
-def _seconds(text: str) -> int:
+def _parse_units(text: str) -> int:
     plain = text.strip().replace(" ", "")
     match = _DURATION.match(plain)
     if not match or not plain:

@@ -15,80 +15,80 @@ import msgspec
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import FeatureAdmitted
 from mz_events.names import FeatureId
-from mz_projections.run import Message
+from mz_projections.run import RunMessage
 
 from mz_engine.coordinator import Coordinator
-from mz_engine.decide.run import Await, FinishRun, RestRun, Watch
+from mz_engine.decide.run import AwaitEvents, FinishRun, ForgePoll, IdleRun
 from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
-from mz_engine.runner import Appended, Coordinating, FeatureRun
-from mz_engine.watch import Noticed
+from mz_engine.runner import FeatureLoop, RequestResult, RunSide
+from mz_engine.watch import ForgeChange
 
-LOOKS_MAX = 4
+POLLS_MAX = 4
 """Forge polls at the same time."""
-POLL_SECONDS = 0.5
+INBOX_POLL_SECONDS = 0.5
 """Interval at which the inbox is read while features work."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CoordinatorRequest(msgspec.Struct, frozen=True):
     feature: FeatureId
     version: int
     step: ReserveCall | SettleCall | ClaimPaths
-    answer: Future[Appended]
+    result: Future[RequestResult]
 
 
-class Rested(msgspec.Struct, frozen=True):
-    feature_run: FeatureRun
+class WorkerStopped(msgspec.Struct, frozen=True):
+    feature_loop: FeatureLoop
 
 
-class Died(msgspec.Struct, frozen=True):
+class WorkerFailed(msgspec.Struct, frozen=True):
     feature: FeatureId | None
     """None: the thread of a forge poll."""
     error: BaseException
 
 
-class StopAsked(msgspec.Struct, frozen=True):
+class StopRequested(msgspec.Struct, frozen=True):
     pass
 
 
-class PauseAsked(msgspec.Struct, frozen=True):
-    wanted: bool
+class PauseRequested(msgspec.Struct, frozen=True):
+    paused: bool
 
 
-class Looked(msgspec.Struct, frozen=True):
-    watch: Watch
-    found: Noticed | None
+class WatchResult(msgspec.Struct, frozen=True):
+    poll: ForgePoll
+    change: ForgeChange | None
 
 
-class Aborted(Exception):
+class WorkerAborted(Exception):
     """Another thread failed; this one ends at once."""
 
 
-class Door:
+class CoordinatorProxy:
     """The coordinator, as feature threads see it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
 
-    def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, Message], ...]:
+    def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, RunMessage], ...]:
         return self.scheduler.coordinator.messages(feature, after)
 
-    def start_of(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted:
-        return self.scheduler.coordinator.start_of(feature, version, message)
+    def started_event(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted:
+        return self.scheduler.coordinator.started_event(feature, version, message)
 
-    def ask(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> Appended:
-        answer: Future[Appended] = Future()
-        self.scheduler.mail.put(Asked(feature, version, step, answer))
-        return answer.result()
+    def request(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> RequestResult:
+        result: Future[RequestResult] = Future()
+        self.scheduler.messages.put(CoordinatorRequest(feature, version, step, result))
+        return result.result()
 
-    def features(self) -> tuple[FeatureId, ...]:
-        return self.scheduler.coordinator.features()
+    def feature_ids(self) -> tuple[FeatureId, ...]:
+        return self.scheduler.coordinator.feature_ids()
 
-    def base(self) -> str:
-        return self.scheduler.coordinator.base()
+    def base_branch(self) -> str:
+        return self.scheduler.coordinator.base_branch()
 
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         scheduler = self.scheduler
-        return scheduler.died is not None or scheduler.stop_asked or scheduler.coordinator.stopping()
+        return scheduler.failure is not None or scheduler.stop_requested or scheduler.coordinator.is_stopping()
 
 
 class Scheduler:
@@ -97,143 +97,143 @@ class Scheduler:
     def __init__(
         self,
         coordinator: Coordinator,
-        begin: Callable[[FeatureId, Coordinating], FeatureRun],
-        look: Callable[[Watch], Noticed | None],
+        start_loop: Callable[[FeatureId, RunSide], FeatureLoop],
+        poll_forge: Callable[[ForgePoll], ForgeChange | None],
     ) -> None:
-        self.coordinator, self.begin, self.look = coordinator, begin, look
-        self.mail: SimpleQueue[Asked | Rested | Died | StopAsked | PauseAsked | Looked] = SimpleQueue()
-        self.looking: set[Watch] = set()
-        self.look_again_us: dict[Watch, int] = {}
+        self.coordinator, self.start_loop, self.poll_forge = coordinator, start_loop, poll_forge
+        self.messages: SimpleQueue[CoordinatorRequest | WorkerStopped | WorkerFailed | StopRequested | PauseRequested | WatchResult] = SimpleQueue()
+        self.polls_in_progress: set[ForgePoll] = set()
+        self.next_poll_us: dict[ForgePoll, int] = {}
         """When each poll is due again."""
         self.threads: dict[FeatureId, Thread] = {}
-        self.died: BaseException | None = None
-        self.stop_asked = False
+        self.failure: BaseException | None = None
+        self.stop_requested = False
 
     def stop(self) -> None:
         """Stop after the current actions. May be called from a signal handler or another thread."""
-        self.stop_asked = True
-        self.mail.put(StopAsked())
+        self.stop_requested = True
+        self.messages.put(StopRequested())
 
-    def pause(self, wanted: bool) -> None:
+    def pause(self, paused: bool) -> None:
         """Pause after the current actions, or continue. May be called from a signal handler or another thread."""
-        self.mail.put(PauseAsked(wanted))
+        self.messages.put(PauseRequested(paused))
 
     def run(self) -> None:
         """Drive the run to its end. Raises the exception of a thread that failed."""
-        action: Await | RestRun | FinishRun = RestRun()
+        action: AwaitEvents | IdleRun | FinishRun = IdleRun()
         while True:
             try:
                 action = self._decide()
             except Exception as error:
-                self.died = self.died or error
-            if not self.threads and self._over(action):
+                self.failure = self.failure or error
+            if not self.threads and self._is_over(action):
                 break
             try:
-                self._receive(action)
+                self._handle_message(action)
             except Exception as error:
-                self.died = self.died or error
-        if self.died is not None:
-            raise self.died
-        if not isinstance(action, Await):
-            self.coordinator.close(action)
+                self.failure = self.failure or error
+        if self.failure is not None:
+            raise self.failure
+        if not isinstance(action, AwaitEvents):
+            self.coordinator.record_end(action)
 
-    def _decide(self) -> Await | RestRun | FinishRun:
-        if self.died is not None:
-            return RestRun()
-        if self.stop_asked:
+    def _decide(self) -> AwaitEvents | IdleRun | FinishRun:
+        if self.failure is not None:
+            return IdleRun()
+        if self.stop_requested:
             self.coordinator.stop()
         action = self.coordinator.decide()
-        for feature in self.coordinator.runnable(frozenset(self.threads)):
-            self._start(feature)
-        for watch in self.coordinator.watched():
-            self._watch(watch)
+        for feature in self.coordinator.runnable_features(frozenset(self.threads)):
+            self._start_worker(feature)
+        for poll in self.coordinator.forge_polls():
+            self._poll_if_due(poll)
         return action
 
-    def _over(self, action: Await | RestRun | FinishRun) -> bool:
-        if self.died is not None or self.coordinator.over():
+    def _is_over(self, action: AwaitEvents | IdleRun | FinishRun) -> bool:
+        if self.failure is not None or self.coordinator.is_over():
             return True
-        return not isinstance(action, Await) and not self.looking
+        return not isinstance(action, AwaitEvents) and not self.polls_in_progress
 
-    def _watch(self, watch: Watch) -> None:
+    def _poll_if_due(self, poll: ForgePoll) -> None:
         """Start the poll if it is due; a poll that never ran is, so that a resumed run catches up."""
         now_us = self.coordinator.clock.now_us()
-        due = now_us >= self.look_again_us.get(watch, 0)
-        if due and watch not in self.looking and len(self.looking) < LOOKS_MAX:
-            self.looking.add(watch)
-            Thread(target=self._look, args=(watch,), name=f"look-{watch.feature}", daemon=True).start()
+        due = now_us >= self.next_poll_us.get(poll, 0)
+        if due and poll not in self.polls_in_progress and len(self.polls_in_progress) < POLLS_MAX:
+            self.polls_in_progress.add(poll)
+            Thread(target=self._run_poll, args=(poll,), name=f"look-{poll.feature}", daemon=True).start()
 
-    def _look(self, watch: Watch) -> None:
+    def _run_poll(self, poll: ForgePoll) -> None:
         change = None
         try:
-            change = self.look(watch)
+            change = self.poll_forge(poll)
         except Exception as error:
-            self.mail.put(Died(None, error))
+            self.messages.put(WorkerFailed(None, error))
         finally:
-            self.mail.put(Looked(watch, change))
+            self.messages.put(WatchResult(poll, change))
 
-    def _start(self, feature: FeatureId) -> None:
-        thread = Thread(target=self._drive, args=(feature,), name=f"feature-{feature}", daemon=True)
+    def _start_worker(self, feature: FeatureId) -> None:
+        thread = Thread(target=self._run_worker, args=(feature,), name=f"feature-{feature}", daemon=True)
         self.threads[feature] = thread
         thread.start()
 
-    def _drive(self, feature: FeatureId) -> None:
+    def _run_worker(self, feature: FeatureId) -> None:
         try:
-            feature_run = self.begin(feature, Door(self))
-            while feature_run.step():
+            feature_loop = self.start_loop(feature, CoordinatorProxy(self))
+            while feature_loop.step():
                 pass
         except BaseException as error:
-            self.mail.put(Died(feature, error))
+            self.messages.put(WorkerFailed(feature, error))
         else:
-            self.mail.put(Rested(feature_run))
+            self.messages.put(WorkerStopped(feature_loop))
 
-    def _receive(self, action: Await | RestRun | FinishRun) -> None:
+    def _handle_message(self, action: AwaitEvents | IdleRun | FinishRun) -> None:
         try:
-            message = self.mail.get(timeout=self._patience(action))
+            message = self.messages.get(timeout=self._wait_seconds(action))
         except Empty:
             return
         match message:
-            case Asked():
-                self._answer(message)
-            case Rested(feature_run=feature_run):
-                del self.threads[feature_run.feature]
-                if self.died is None:
-                    if self.stop_asked:
+            case CoordinatorRequest():
+                self._handle_request(message)
+            case WorkerStopped(feature_loop=feature_loop):
+                del self.threads[feature_loop.feature]
+                if self.failure is None:
+                    if self.stop_requested:
                         self.coordinator.stop()
-                    self.coordinator.rested(feature_run)
-                    self._look_later(Watch("checks", feature_run.feature))
-            case Looked(watch=watch, found=change):
-                self.looking.discard(watch)
-                self._look_later(watch)
-                if change is not None and self.died is None:
-                    self.coordinator.noticed(change)
-            case PauseAsked(wanted=paused):
-                if self.died is None:
+                    self.coordinator.worker_stopped(feature_loop)
+                    self._schedule_poll(ForgePoll("checks", feature_loop.feature))
+            case WatchResult(poll=poll, change=change):
+                self.polls_in_progress.discard(poll)
+                self._schedule_poll(poll)
+                if change is not None and self.failure is None:
+                    self.coordinator.record_change(change)
+            case PauseRequested(paused=paused):
+                if self.failure is None:
                     self.coordinator.pause() if paused else self.coordinator.unpause()
-            case Died(feature=feature, error=error):
+            case WorkerFailed(feature=feature, error=error):
                 if feature is not None:
                     del self.threads[feature]
-                if self.died is None and not isinstance(error, Aborted):
-                    self.died = error
-            case StopAsked():
+                if self.failure is None and not isinstance(error, WorkerAborted):
+                    self.failure = error
+            case StopRequested():
                 pass  # It only wakes the loop, which checks the flag.
 
-    def _look_later(self, watch: Watch) -> None:
+    def _schedule_poll(self, poll: ForgePoll) -> None:
         interval_us = self.coordinator.pins.config.pull_requests.checks_poll_seconds * 1_000_000
-        self.look_again_us[watch] = self.coordinator.clock.now_us() + interval_us
+        self.next_poll_us[poll] = self.coordinator.clock.now_us() + interval_us
 
-    def _answer(self, asked: Asked) -> None:
-        if self.died is not None:
-            asked.answer.set_exception(Aborted())
+    def _handle_request(self, request: CoordinatorRequest) -> None:
+        if self.failure is not None:
+            request.result.set_exception(WorkerAborted())
             return
         try:
-            asked.answer.set_result(self.coordinator.ask(asked.feature, asked.version, asked.step))
+            request.result.set_result(self.coordinator.request(request.feature, request.version, request.step))
         except Exception as error:
-            self.died = error
-            asked.answer.set_exception(Aborted())
+            self.failure = error
+            request.result.set_exception(WorkerAborted())
 
-    def _patience(self, action: Await | RestRun | FinishRun) -> float:
-        until_us = action.until_us if isinstance(action, Await) else None
+    def _wait_seconds(self, action: AwaitEvents | IdleRun | FinishRun) -> float:
+        until_us = action.until_us if isinstance(action, AwaitEvents) else None
         if until_us is None:
-            return POLL_SECONDS
+            return INBOX_POLL_SECONDS
         remaining_seconds = (until_us - self.coordinator.clock.now_us()) / 1_000_000
-        return min(POLL_SECONDS, max(0.01, remaining_seconds))
+        return min(INBOX_POLL_SECONDS, max(0.01, remaining_seconds))

@@ -9,7 +9,7 @@ from mz_events.catalog.base import Event
 from mz_events.codec import ALL_EVENTS, type_of
 
 from mz_engine.configform import Duration
-from mz_engine.configure import DRAFT, json_schema
+from mz_engine.configure import JSON_SCHEMA_DRAFT, json_schema
 from mz_engine.pipelines.definition import Pipeline
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer", "minimum": 1}
@@ -36,9 +36,9 @@ def events_schema() -> dict[str, Any]:
     names = [schema["$ref"].rpartition("/")[2] for schema in schemas]
     for name in names:
         definitions[name] = _without_tag(definitions[name])
-    lines = [_line(kind, schema) for kind, schema in zip(ALL_EVENTS, schemas, strict=True)]
+    lines = [_line_schema(kind, schema) for kind, schema in zip(ALL_EVENTS, schemas, strict=True)]
     return {
-        "$schema": DRAFT,
+        "$schema": JSON_SCHEMA_DRAFT,
         "title": "a line of mz log --json",
         "anyOf": [VERSION_LINE, *lines],
         "definitions": definitions,
@@ -52,17 +52,17 @@ def _without_tag(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": properties, "required": required}
 
 
-def _line(kind: type[Event], event: dict[str, Any]) -> dict[str, Any]:
+def _line_schema(kind: type[Event], event: dict[str, Any]) -> dict[str, Any]:
     properties = {
         "type": {"const": type_of(kind)},
-        "role": {"enum": ["intent", "outcome", "fact", "derived"]},
-        "place": {"type": "string", "pattern": "@[0-9]+$", "description": "`stream@version`."},
+        "role": {"enum": ["intent", "outcome", "external", "derived"]},
+        "event_ref": {"type": "string", "pattern": "@[0-9]+$", "description": "`stream@version`."},
         "stream": TEXT,
         "version": NUMBER,
         "position": NUMBER,
         "recorded_at": TEXT,
         "observed_at": TEXT,
-        "causation": {"type": ["string", "null"], "description": "The place of the event that led to it."},
+        "causation": {"type": ["string", "null"], "description": "Reference of the event that caused it."},
         "event": event,
     }
     return {"type": "object", "properties": properties, "required": list(properties)}

@@ -13,15 +13,15 @@ import msgspec
 from msgspec import inspect
 from msgspec.structs import replace
 
-Route = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Keys and list positions (from 0) from the root of a document to a value."""
 
-SHOWN_MAX = 60
-EXPLAINED = "see `mz explain MZ2006` for valid values"
+VALUE_CHARACTERS_MAX = 60
+EXPLAIN_HINT = "see `mz explain MZ2006` for valid values"
 
 
-class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
-    route: Route
+class DecodeError(msgspec.Struct, frozen=True, kw_only=True):
+    key_path: KeyPath
     """Key path of the value; of the key itself if it is unknown."""
     code: str
     message: str
@@ -31,112 +31,112 @@ class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """Return a hint with the most similar candidate, or else with all of them; empty if there are none."""
     names = list(candidates)
-    return nearest(word, names) or (f"known here: {', '.join(names)}" if names else "")
+    return similar_name_hint(word, names) or (f"known here: {', '.join(names)}" if names else "")
 
 
-def nearest(word: str, candidates: Iterable[str]) -> str:
+def similar_name_hint(word: str, candidates: Iterable[str]) -> str:
     """Return a hint with the most similar candidate; empty if none is similar."""
     names = list(candidates)
     near = get_close_matches(word, names, n=1) or get_close_matches(word.lower(), names, n=1)
     return f"did you mean `{near[0]}`?" if near else ""
 
 
-def describe(route: Route) -> str:
+def format_key_path(key_path: KeyPath) -> str:
     """Return a key path as text, `phases[2].timeout.total`; empty for the root. Positions count from 0."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in route)
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path)
     return text.removeprefix(".")
 
 
-def without_empty(value: object, kind: inspect.Type) -> object:
+def without_empty_keys(value: object, kind: inspect.Type) -> object:
     """Return the value without optional keys that have no value, such as `commands:` with all lines commented out."""
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
     if isinstance(kind, inspect.StructType) and isinstance(value, dict):
         fields = {field.encode_name: field for field in kind.fields}
         return {
-            key: without_empty(item, fields[key].type) if key in fields else item
+            key: without_empty_keys(item, fields[key].type) if key in fields else item
             for key, item in value.items()
             if item is not None or key not in fields or fields[key].required
         }
     if isinstance(kind, inspect.VarTupleType | inspect.ListType) and isinstance(value, list):
-        return [without_empty(item, kind.item_type) for item in value]
+        return [without_empty_keys(item, kind.item_type) for item in value]
     return value
 
 
-def mismatches(value: object, kind: inspect.Type, route: Route = ()) -> Iterator[Mismatch]:
+def decode_errors(value: object, kind: inspect.Type, key_path: KeyPath = ()) -> Iterator[DecodeError]:
     """Return all errors of a value (dict, list, str, int, float, bool, None) for a type, in the value's order."""
     match kind:
         case inspect.Metadata():
             description = str((kind.extra_json_schema or {}).get("description", ""))
-            for error in mismatches(value, kind.type, route):
-                needs_meaning = error.hint == EXPLAINED and error.route == route and description
+            for error in decode_errors(value, kind.type, key_path):
+                needs_meaning = error.hint == EXPLAIN_HINT and error.key_path == key_path and description
                 meaning = f"its meaning: {description[:1].lower()}{description[1:-1]}"
                 yield replace(error, hint=meaning) if needs_meaning else error
         case inspect.StructType() if isinstance(value, dict):
-            yield from _in_struct(value, kind, route)
+            yield from _struct_errors(value, kind, key_path)
         case inspect.DictType() if isinstance(value, dict):
             for key, item in value.items():
-                yield from mismatches(item, kind.value_type, (*route, key))
+                yield from decode_errors(item, kind.value_type, (*key_path, key))
         case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list):
             for position, item in enumerate(value):
-                yield from mismatches(item, kind.item_type, (*route, position))
+                yield from decode_errors(item, kind.item_type, (*key_path, position))
         case inspect.UnionType():
-            yield from _in_union(value, kind, route)
+            yield from _union_errors(value, kind, key_path)
         case inspect.LiteralType() if isinstance(value, str):
             if value not in kind.values:
                 choices = [str(choice) for choice in kind.values]
-                message = f"{_shown(value)} is not one of {', '.join(choices)}"
-                yield _wrong(route, message, nearest(value, choices) or "write one of them")
+                message = f"{_value_text(value)} is not one of {', '.join(choices)}"
+                yield _wrong_value(key_path, message, similar_name_hint(value, choices) or "write one of them")
         case _:
-            if not _fits(value, kind):
-                yield _unfit(value, kind, route)
+            if not _is_valid(value, kind):
+                yield _type_error(value, kind, key_path)
 
 
-def _in_struct(value: dict[str, object], kind: inspect.StructType, route: Route) -> Iterator[Mismatch]:
+def _struct_errors(value: dict[str, object], kind: inspect.StructType, key_path: KeyPath) -> Iterator[DecodeError]:
     fields = {field.encode_name: field for field in kind.fields}
     for key, item in value.items():
         if key in fields:
-            yield from mismatches(item, fields[key].type, (*route, key))
+            yield from decode_errors(item, fields[key].type, (*key_path, key))
         else:
             hint = did_you_mean(key, (name for name in fields if name not in value))
-            parent = f" in `{describe(route)}`" if route else ""
-            yield Mismatch(route=(*route, key), code="MZ2005", message=f"unknown key `{key[:80]}`{parent}", hint=hint)
+            parent = f" in `{format_key_path(key_path)}`" if key_path else ""
+            yield DecodeError(key_path=(*key_path, key), code="MZ2005", message=f"unknown key `{key[:80]}`{parent}", hint=hint)
     for name, field in fields.items():
         if field.required and name not in value:
-            message = f"`{describe(route)}` has no key `{name}`" if route else f"the key `{name}` is missing"
-            yield Mismatch(route=route, code="MZ2007", message=message, hint=f"add `{name}:`; it has no default")
+            message = f"`{format_key_path(key_path)}` has no key `{name}`" if key_path else f"the key `{name}` is missing"
+            yield DecodeError(key_path=key_path, code="MZ2007", message=message, hint=f"add `{name}:`; it has no default")
 
 
-def _in_union(value: object, kind: inspect.UnionType, route: Route) -> Iterator[Mismatch]:
+def _union_errors(value: object, kind: inspect.UnionType, key_path: KeyPath) -> Iterator[DecodeError]:
     """Return the errors for the member that the value resembles; none if any member accepts it."""
-    errors = [list(mismatches(value, member, route)) for member in kind.types]
+    errors = [list(decode_errors(value, member, key_path)) for member in kind.types]
     if not all(errors):
         return
-    similar = [of_member for of_member, member in zip(errors, kind.types, strict=True) if _same_family(value, member)]
+    similar = [of_member for of_member, member in zip(errors, kind.types, strict=True) if _is_same_family(value, member)]
     if similar:
         yield from similar[0]
     else:
-        yield _unfit(value, kind, route)
+        yield _type_error(value, kind, key_path)
 
 
-def _unfit(value: object, kind: inspect.Type, route: Route) -> Mismatch:
-    return _wrong(route, f"expected {_wanted(kind)}, got {_shown(value)}", _advice(value, _wanted(kind)))
+def _type_error(value: object, kind: inspect.Type, key_path: KeyPath) -> DecodeError:
+    return _wrong_value(key_path, f"expected {_type_name(kind)}, got {_value_text(value)}", _rewrite_hint(value, _type_name(kind)))
 
 
-def _advice(value: object, wanted: str) -> str:
+def _rewrite_hint(value: object, expected: str) -> str:
     """Return a hint that shows how to write the same value, where that is clear."""
-    if wanted.startswith("text") and isinstance(value, bool | int | float):
-        return f'put quotes around it: "{_shown(value)}"'
-    if wanted.startswith("a whole number") and isinstance(value, str) and value.strip().isascii() and value.isdigit():
+    if expected.startswith("text") and isinstance(value, bool | int | float):
+        return f'put quotes around it: "{_value_text(value)}"'
+    if expected.startswith("a whole number") and isinstance(value, str) and value.strip().isascii() and value.isdigit():
         return f"write it without quotes: {value.strip()[:20]}"
-    if wanted == "true or false" and isinstance(value, str):
+    if expected == "true or false" and isinstance(value, str):
         return "write true or false, without quotes"
-    if wanted == "a list" and isinstance(value, str):
-        return f"write it as a list: [{value[:SHOWN_MAX]}]"
-    return EXPLAINED
+    if expected == "a list" and isinstance(value, str):
+        return f"write it as a list: [{value[:VALUE_CHARACTERS_MAX]}]"
+    return EXPLAIN_HINT
 
 
-def _same_family(value: object, kind: inspect.Type) -> bool:
+def _is_same_family(value: object, kind: inspect.Type) -> bool:
     match value:
         case dict():
             return isinstance(kind, inspect.StructType | inspect.DictType)
@@ -147,7 +147,7 @@ def _same_family(value: object, kind: inspect.Type) -> bool:
     return False
 
 
-def _fits(value: object, kind: inspect.Type) -> bool:
+def _is_valid(value: object, kind: inspect.Type) -> bool:
     match kind:
         case inspect.AnyType():
             return True
@@ -158,22 +158,22 @@ def _fits(value: object, kind: inspect.Type) -> bool:
         case inspect.NoneType():
             return value is None
         case inspect.IntType():
-            return type(value) is int and _within(value, kind)
+            return type(value) is int and _is_in_bounds(value, kind)
         case inspect.FloatType():
-            return isinstance(value, int | float) and type(value) is not bool and _within(value, kind)
+            return isinstance(value, int | float) and type(value) is not bool and _is_in_bounds(value, kind)
     return False
 
 
-def _within(value: float, kind: inspect.IntType | inspect.FloatType) -> bool:
+def _is_in_bounds(value: float, kind: inspect.IntType | inspect.FloatType) -> bool:
     return (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
 
 
-def _wanted(kind: inspect.Type) -> str:
+def _type_name(kind: inspect.Type) -> str:
     match kind:
         case inspect.Metadata():
-            return _wanted(kind.type)
+            return _type_name(kind.type)
         case inspect.UnionType():
-            *most, last = [_wanted(member) for member in kind.types]
+            *most, last = [_type_name(member) for member in kind.types]
             return f"{', '.join(most)} or {last}"
         case inspect.IntType() | inspect.FloatType():
             number = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
@@ -193,7 +193,7 @@ def _wanted(kind: inspect.Type) -> str:
     return names.get(type(kind), type(kind).__name__)
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     match value:
         case dict():
             return "a mapping"
@@ -204,10 +204,10 @@ def _shown(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return repr(value if len(value) <= SHOWN_MAX else value[:SHOWN_MAX] + "...")
+            return repr(value if len(value) <= VALUE_CHARACTERS_MAX else value[:VALUE_CHARACTERS_MAX] + "...")
     return str(value)
 
 
-def _wrong(route: Route, problem: str, hint: str = "") -> Mismatch:
-    prefix = f"`{describe(route)}`: " if route else ""
-    return Mismatch(route=route, code="MZ2006", message=prefix + problem, hint=hint)
+def _wrong_value(key_path: KeyPath, problem: str, hint: str = "") -> DecodeError:
+    prefix = f"`{format_key_path(key_path)}`: " if key_path else ""
+    return DecodeError(key_path=key_path, code="MZ2006", message=prefix + problem, hint=hint)

@@ -10,7 +10,7 @@ import msgspec
 from mz_engine.errors import MzError
 from mz_engine.textfile import read_text
 
-WANTED = ("test", "lint", "build")
+COMMAND_NAMES = ("test", "lint", "build")
 
 
 class Stack(msgspec.Struct, frozen=True):
@@ -25,19 +25,19 @@ class Stack(msgspec.Struct, frozen=True):
     """Ignored directories that are slow to rebuild."""
 
 
-def has(root: Path, name: str) -> bool:
+def has_file(root: Path, name: str) -> bool:
     with suppress(OSError):
         return (root / name).is_file()
     return False
 
 
-def has_glob(root: Path, pattern: str) -> bool:
+def has_matching_file(root: Path, pattern: str) -> bool:
     with suppress(OSError):
         return any(path.is_file() for path in root.glob(pattern))
     return False
 
 
-def text_of(root: Path, name: str) -> str:
+def read_text_or_empty(root: Path, name: str) -> str:
     """Return the text of a file; empty if there is no such text file."""
     with suppress(MzError, OSError):
         return read_text(root / name, name) if (root / name).is_file() else ""

@@ -14,7 +14,7 @@ from mz_engine.pipelines.definition import Autonomy
 Strategy = Literal["none", "draft", "ready"]
 
 
-class Detected(msgspec.Struct, frozen=True, kw_only=True):
+class DetectedProject(msgspec.Struct, frozen=True, kw_only=True):
     """Detected properties of a repository."""
 
     stacks: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Detected(msgspec.Struct, frozen=True, kw_only=True):
     """Ignored directories that are slow to rebuild."""
 
 
-class Choices(msgspec.Struct, frozen=True, kw_only=True):
+class InitChoices(msgspec.Struct, frozen=True, kw_only=True):
     """Choices of the user in `mz init`, with defaults."""
 
     agent: str = Config().agent
@@ -100,7 +100,7 @@ Say who needs it and why, what has to work afterwards, how one can see that it d
 """
 
 
-def starter_config(detected: Detected, choices: Choices) -> str:
+def starter_config(detected: DetectedProject, choices: InitChoices) -> str:
     """Return the text of an `mz.yaml` that its schema accepts."""
     lines = {**detected.commands, "test": choices.test}
     ordered = {name: lines[name] for name in ("test", *detected.commands) if lines[name]}
@@ -113,8 +113,8 @@ def starter_config(detected: Detected, choices: Choices) -> str:
         strategy=choices.strategy,
         base=f"base: {_quoted(detected.base)}\n" if detected.base else "",
         commands=f"commands:\n{commands}" if commands else _NO_COMMANDS,
-        setup=_list(detected.setup),
-        keep=_list(detected.keep or WorkspaceSettings().keep),
+        setup=_yaml_list(detected.setup),
+        keep=_yaml_list(detected.keep or WorkspaceSettings().keep),
         remote=f"  remote: {_quoted(detected.remote or '')}\n" if has_other_remote else "",
     )
 
@@ -124,7 +124,7 @@ def starter_backlog() -> str:
     return _BACKLOG
 
 
-def _list(texts: tuple[str, ...]) -> str:
+def _yaml_list(texts: tuple[str, ...]) -> str:
     return f"[{', '.join(_quoted(text) for text in texts)}]"
 
 

@@ -10,33 +10,33 @@ from mz_events.names import Commit, FeatureId, feature_stream
 from mz_events.store import Store
 from mz_projections.feature import fold
 from mz_projections.run import RunState
-from mz_projections.state import Cell, Held, State, Working
+from mz_projections.state import Held, InPhase, State, UnitRun
 
-from mz_engine.decide.run import Watch
+from mz_engine.decide.run import ForgePoll
 from mz_engine.pins import Pins
-from mz_engine.ports import Forge, Ports, RemoteRefused, RepositoryUnusable
+from mz_engine.ports import Forge, Ports, RemoteError, RepositoryUnusable
 
-Noticed = ChecksChanged | FeatureMerged
+ForgeChange = ChecksChanged | FeatureMerged
 
 
-def look(watch: Watch, state: RunState, pins: Pins, log: Store, ports: Ports) -> Noticed | None:
+def poll_forge(poll: ForgePoll, state: RunState, pins: Pins, log: Store, ports: Ports) -> ForgeChange | None:
     """Return the change that the poll found, or None. An unreachable forge, remote or repository is no change."""
     assert state.started is not None
     try:
-        if watch.what == "checks":
-            feature = fold(log.read(feature_stream(state.started.run, watch.feature)))
-            return ChecksChanged(feature=watch.feature) if _answered(feature, ports.forge) else None
-        head = _merged_head(watch.feature, state, pins, ports)
-    except (RemoteRefused, RepositoryUnusable):
+        if poll.subject == "checks":
+            feature = fold(log.read(feature_stream(state.started.run, poll.feature)))
+            return ChecksChanged(feature=poll.feature) if _all_checks_ended(feature, ports.forge) else None
+        head = _merged_head(poll.feature, state, pins, ports)
+    except (RemoteError, RepositoryUnusable):
         return None
-    return FeatureMerged(feature=watch.feature, head=head) if head else None
+    return FeatureMerged(feature=poll.feature, head=head) if head else None
 
 
-def _answered(state: State, forge: Forge) -> bool:
+def _all_checks_ended(state: State, forge: Forge) -> bool:
     """Return True if all CI checks that the feature is held for have ended, so that it should poll them itself."""
     match state:
-        case Held(then=Working(book=book, cell=Cell(pull=int(number)))):
-            checks = forge.checks(number, book.head)
+        case Held(suspended=InPhase(progress=progress, unit_run=UnitRun(pull_request_number=int(number)))):
+            checks = forge.checks(number, progress.head)
             return bool(checks) and all(check.state != "pending" for check in checks or ())
     return False
 
@@ -48,12 +48,12 @@ def _merged_head(feature: FeatureId, state: RunState, pins: Pins, ports: Ports) 
     if settings.strategy != "none":
         merged = ports.forge.merged(f"{pins.config.branch_prefix}/{feature}")
         return ports.workspace.target_head(settings.remote, base) if merged else None
-    head, delivered = ports.workspace.target_head(None, base), _delivered(feature, state)
+    head, delivered = ports.workspace.target_head(None, base), _delivered_head(feature, state)
     return head if head and delivered and ports.workspace.contains(head, delivered) else None
 
 
-def _delivered(feature: FeatureId, state: RunState) -> Commit | None:
+def _delivered_head(feature: FeatureId, state: RunState) -> Commit | None:
     if feature in state.skipped:
         return state.skipped[feature].head
     track = state.tracks.get(feature)
-    return track.rested.head if track and track.rested else None
+    return track.last_stop.head if track and track.last_stop else None

@@ -14,35 +14,35 @@ import msgspec
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from mz_engine.errors import Diagnostic, MzError, Place
-from mz_engine.shape import EXPLAINED, Route, mismatches, without_empty
+from mz_engine.errors import Diagnostic, MzError, SourceLocation
+from mz_engine.shape import EXPLAIN_HINT, KeyPath, decode_errors, without_empty_keys
 
 DEPTH_MAX = 40
 NODES_MAX = 20_000
 INTEGER_MAX = 2**53
-SYNTAX = "`mz explain MZ2003` lists the usual causes"
-TAGS = "remove the tag; texts, numbers, true, false, lists and mappings need none"
+SYNTAX_HINT = "`mz explain MZ2003` lists the usual causes"
+TAG_HINT = "remove the tag; texts, numbers, true, false, lists and mappings need none"
 
 T = TypeVar("T")
 
 
-class Document(msgspec.Struct, frozen=True):
+class YamlDocument(msgspec.Struct, frozen=True):
     """Plain values (dict, list, str, int, float, bool, None), and the locations of values and keys by key path."""
 
     name: str
     value: object
-    values: dict[Route, Place]
-    keys: dict[Route, Place]
+    value_locations: dict[KeyPath, SourceLocation]
+    key_locations: dict[KeyPath, SourceLocation]
 
-    def place(self, *route: str | int) -> Place:
+    def location(self, *key_path: str | int) -> SourceLocation:
         """Return the location of the value at this key path, or of its nearest parent that exists."""
-        while route and route not in self.values:
-            route = route[:-1]
-        return self.values.get(route, Place(self.name))
+        while key_path and key_path not in self.value_locations:
+            key_path = key_path[:-1]
+        return self.value_locations.get(key_path, SourceLocation(self.name))
 
-    def key_place(self, *route: str | int) -> Place:
+    def key_location(self, *key_path: str | int) -> SourceLocation:
         """Return the location of the last key in this key path, or else the value's location."""
-        return self.keys.get(route) or self.place(*route)
+        return self.key_locations.get(key_path) or self.location(*key_path)
 
 
 Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
@@ -88,7 +88,7 @@ class _TooBig(Exception):
         self.mark = mark
 
 
-def load(text: str, name: str) -> Document:
+def parse_yaml(text: str, name: str) -> YamlDocument:
     """Parse one YAML document; an empty one is an empty mapping. Messages call it `name`.
 
     Raises MzError: MZ2003 syntax, MZ2004 duplicate keys, MZ2006 unsupported key or scalar, MZ2008 too big.
@@ -97,87 +97,87 @@ def load(text: str, name: str) -> Document:
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        values = _Values(name)
+        values = _ValueBuilder(name)
         value = values.build(node, ()) if node else None
     except _TooBig as error:
         message = f"nested deeper than {DEPTH_MAX} or more than {NODES_MAX:,} values"
-        raise MzError("MZ2008", message, hint="make it simpler", place=_place(name, error.mark)) from None
+        raise MzError("MZ2008", message, hint="make it simpler", location=_location(name, error.mark)) from None
     except yaml.YAMLError as error:
-        raise MzError.of([_syntax(error, text, name)]) from error
+        raise MzError.from_diagnostics([_syntax_error(error, text, name)]) from error
     finally:
         if loader is not None:
             loader.dispose()
-    if values.found:
-        raise MzError.of(values.found)
-    return Document(name, {} if value is None else value, {(): Place(name, 1, 1), **values.values}, values.keys)
+    if values.diagnostics:
+        raise MzError.from_diagnostics(values.diagnostics)
+    return YamlDocument(name, {} if value is None else value, {(): SourceLocation(name, 1, 1), **values.value_locations}, values.key_locations)
 
 
-def convert(text: str, name: str, struct: type[T]) -> T:
+def decode_yaml(text: str, name: str, struct: type[T]) -> T:
     """Decode YAML text to a frozen Struct. Raises MzError."""
-    return convert_document(load(text, name), struct)
+    return decode_document(parse_yaml(text, name), struct)
 
 
-def convert_document(document: Document, struct: type[T]) -> T:
+def decode_document(document: YamlDocument, struct: type[T]) -> T:
     """Decode a document to a frozen Struct; an optional key without a value counts as not written.
 
     Raises MzError with all errors and their locations: MZ2005 unknown key, MZ2006 wrong value, MZ2007 missing key.
     """
     try:
-        return msgspec.convert(without_empty(document.value, msgspec.inspect.type_info(struct)), struct)
+        return msgspec.convert(without_empty_keys(document.value, msgspec.inspect.type_info(struct)), struct)
     except msgspec.ValidationError as error:
-        diagnostics = list(_located(document, struct)) or [
-            Diagnostic(code="MZ2006", message=str(error), hint=EXPLAINED, place=Place(document.name))
+        diagnostics = list(_located_errors(document, struct)) or [
+            Diagnostic(code="MZ2006", message=str(error), hint=EXPLAIN_HINT, location=SourceLocation(document.name))
         ]
-        raise MzError.of(diagnostics) from error
+        raise MzError.from_diagnostics(diagnostics) from error
 
 
-def _located(document: Document, struct: type[object]) -> Iterator[Diagnostic]:
+def _located_errors(document: YamlDocument, struct: type[object]) -> Iterator[Diagnostic]:
     kind = msgspec.inspect.type_info(struct)
-    for error in mismatches(without_empty(document.value, kind), kind):
+    for error in decode_errors(without_empty_keys(document.value, kind), kind):
         is_key = error.code == "MZ2005"
-        location = document.key_place(*error.route) if is_key else document.place(*error.route)
-        yield Diagnostic(code=error.code, message=error.message, hint=error.hint, place=location)
+        location = document.key_location(*error.key_path) if is_key else document.location(*error.key_path)
+        yield Diagnostic(code=error.code, message=error.message, hint=error.hint, location=location)
 
 
-class _Values:
+class _ValueBuilder:
     """Converts nodes to values. Aliases are expanded, so a node counts as often as it is used."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.nodes = 0
-        self.values: dict[Route, Place] = {}
-        self.keys: dict[Route, Place] = {}
-        self.found: list[Diagnostic] = []
+        self.value_locations: dict[KeyPath, SourceLocation] = {}
+        self.key_locations: dict[KeyPath, SourceLocation] = {}
+        self.diagnostics: list[Diagnostic] = []
 
-    def build(self, node: Node, route: Route) -> object:
+    def build(self, node: Node, key_path: KeyPath) -> object:
         self.nodes += 1
-        if self.nodes > NODES_MAX or len(route) > DEPTH_MAX:
+        if self.nodes > NODES_MAX or len(key_path) > DEPTH_MAX:
             raise _TooBig(node.start_mark)
-        self.values[route] = _place(self.name, node.start_mark)
+        self.value_locations[key_path] = _location(self.name, node.start_mark)
         match node:
             case MappingNode() if node.tag == "tag:yaml.org,2002:map":
-                return self.mapping(node, route)
+                return self.mapping(node, key_path)
             case SequenceNode() if node.tag == "tag:yaml.org,2002:seq":
-                return [self.build(item, (*route, position)) for position, item in enumerate(node.value)]
+                return [self.build(item, (*key_path, position)) for position, item in enumerate(node.value)]
             case ScalarNode():
                 return self.scalar(node)
-        return self.refuse(node, f"the tag `{node.tag}` is not used here", TAGS)
+        return self.reject(node, f"the tag `{node.tag}` is not used here", TAG_HINT)
 
-    def mapping(self, node: MappingNode, route: Route) -> dict[str, object]:
+    def mapping(self, node: MappingNode, key_path: KeyPath) -> dict[str, object]:
         built: dict[str, object] = {}
         for key_node, value_node in node.value:
             key = self.scalar(key_node) if isinstance(key_node, ScalarNode) else None
             if not isinstance(key, str):
-                self.refuse(key_node, "keys are text here", "put quotes around it")
+                self.reject(key_node, "keys are text here", "put quotes around it")
             elif key in built:
-                first = self.keys[(*route, key)].line
-                location = _place(self.name, key_node.start_mark)
+                first = self.key_locations[(*key_path, key)].line
+                location = _location(self.name, key_node.start_mark)
                 message = f"duplicate key `{key[:80]}`, first in line {first}"
                 hint = "remove one of the two"
-                self.found.append(Diagnostic(code="MZ2004", message=message, hint=hint, place=location))
+                self.diagnostics.append(Diagnostic(code="MZ2004", message=message, hint=hint, location=location))
             else:
-                self.keys[(*route, key)] = _place(self.name, key_node.start_mark)
-                built[key] = self.build(value_node, (*route, key))
+                self.key_locations[(*key_path, key)] = _location(self.name, key_node.start_mark)
+                built[key] = self.build(value_node, (*key_path, key))
         return built
 
     def scalar(self, node: ScalarNode) -> object:
@@ -193,48 +193,48 @@ class _Values:
                 return self.integer(node)
             case "float":
                 return float(text)
-        return self.refuse(node, f"the tag `{node.tag}` is not used here", TAGS)
+        return self.reject(node, f"the tag `{node.tag}` is not used here", TAG_HINT)
 
     def integer(self, node: ScalarNode) -> object:
         text = node.value
         base = {"0o": 8, "0x": 16}.get(text[:2], 10)
         if len(text) <= 20 and abs(number := int(text, base)) <= INTEGER_MAX:
             return -number if text.startswith("-") and number > 0 else number
-        return self.refuse(node, "the number is too big", "put quotes around it if it is text")
+        return self.reject(node, "the number is too big", "put quotes around it if it is text")
 
-    def refuse(self, node: Node, message: str, hint: str) -> object:
-        location = _place(self.name, node.start_mark)
-        self.found.append(Diagnostic(code="MZ2006", message=message, hint=hint, place=location))
+    def reject(self, node: Node, message: str, hint: str) -> object:
+        location = _location(self.name, node.start_mark)
+        self.diagnostics.append(Diagnostic(code="MZ2006", message=message, hint=hint, location=location))
         return None
 
 
-def _place(name: str, mark: yaml.Mark) -> Place:
-    return Place(name, mark.line + 1, mark.column + 1)
+def _location(name: str, mark: yaml.Mark) -> SourceLocation:
+    return SourceLocation(name, mark.line + 1, mark.column + 1)
 
 
-def _syntax(error: yaml.YAMLError, text: str, name: str) -> Diagnostic:
+def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> Diagnostic:
     if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         return Diagnostic(
-            code="MZ2003", message=f"not YAML: {_problem(error)}", hint=_advice(error), place=_place(name, mark)
+            code="MZ2003", message=f"not YAML: {_problem_text(error)}", hint=_syntax_hint(error), location=_location(name, mark)
         )
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position].rsplit("\n", 1)
-        location = Place(name, text.count("\n", 0, error.position) + 1, len(before[-1]) + 1)
+        location = SourceLocation(name, text.count("\n", 0, error.position) + 1, len(before[-1]) + 1)
         message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
-        return Diagnostic(code="MZ2003", message=message, hint="remove it", place=location)
-    return Diagnostic(code="MZ2003", message=f"not YAML: {error}", hint=SYNTAX, place=Place(name))
+        return Diagnostic(code="MZ2003", message=message, hint="remove it", location=location)
+    return Diagnostic(code="MZ2003", message=f"not YAML: {error}", hint=SYNTAX_HINT, location=SourceLocation(name))
 
 
-def _problem(error: yaml.MarkedYAMLError) -> str:
+def _problem_text(error: yaml.MarkedYAMLError) -> str:
     return ": ".join(part for part in (error.context, error.problem) if part)
 
 
-def _advice(error: yaml.MarkedYAMLError) -> str:
-    problem = _problem(error)
+def _syntax_hint(error: yaml.MarkedYAMLError) -> str:
+    problem = _problem_text(error)
     if "'\\t'" in problem:
         return "indent with spaces; YAML allows no tabs there"
     if "mapping values are not allowed" in problem:
         return "put quotes around a text that holds `: `"
     if "single document" in problem:
         return "keep one document; remove the second `---`"
-    return SYNTAX
+    return SYNTAX_HINT

@@ -39,10 +39,10 @@ def link(
 class Damage(msgspec.Struct, frozen=True):
     """One point at which the log differs from what was appended."""
 
-    place: str
+    event_ref: str
     """`stream@version`."""
     position: int
-    what: str
+    message: str
 
 
 def verify(events: Iterable[Stored], heads: Mapping[StreamId, Head]) -> tuple[Damage, ...]:
@@ -50,41 +50,41 @@ def verify(events: Iterable[Stored], heads: Mapping[StreamId, Head]) -> tuple[Da
 
     `events` are all events in order of position, `heads` the heads of all streams.
     """
-    found: list[Damage] = []
-    reached: dict[StreamId, Head] = {}
-    broken: set[StreamId] = set()
+    damages: list[Damage] = []
+    last_links: dict[StreamId, Head] = {}
+    broken_streams: set[StreamId] = set()
     position = 0
     for event in events:
         if event.position != position + 1:
-            found.append(_damage(event, f"positions {position + 1} to {event.position - 1} are missing"))
+            damages.append(_damage(event, f"positions {position + 1} to {event.position - 1} are missing"))
         position = event.position
-        if event.stream in broken:
+        if event.stream in broken_streams:
             continue
-        before = reached.get(event.stream, Head(0, GENESIS))
-        reached[event.stream] = Head(event.version, event.chain)
-        if what := _break(before, event):
-            broken.add(event.stream)
-            found.append(_damage(event, what))
-    for stream in sorted((heads.keys() | reached.keys()) - broken):
-        end, head = reached.get(stream, Head(0, GENESIS)), heads.get(stream, Head(0, GENESIS))
+        previous = last_links.get(event.stream, Head(0, GENESIS))
+        last_links[event.stream] = Head(event.version, event.chain)
+        if message := _link_error(previous, event):
+            broken_streams.add(event.stream)
+            damages.append(_damage(event, message))
+    for stream in sorted((heads.keys() | last_links.keys()) - broken_streams):
+        end, head = last_links.get(stream, Head(0, GENESIS)), heads.get(stream, Head(0, GENESIS))
         if end != head:
-            what = f"the stream ends at version {end.version}, its head says {head.version}"
+            message = f"the stream ends at version {end.version}, its head says {head.version}"
             if end.version == head.version:
-                what = "the last event is not the one named by the stream's head"
-            found.append(Damage(f"{stream}@{end.version}", position, what))
-    return tuple(found)
+                message = "the last event is not the one named by the stream's head"
+            damages.append(Damage(f"{stream}@{end.version}", position, message))
+    return tuple(damages)
 
 
-def _damage(event: Stored, what: str) -> Damage:
-    return Damage(f"{event.stream}@{event.version}", event.position, what)
+def _damage(event: Stored, message: str) -> Damage:
+    return Damage(f"{event.stream}@{event.version}", event.position, message)
 
 
-def _break(before: Head, event: Stored) -> str:
+def _link_error(previous: Head, event: Stored) -> str:
     """Return an error message for an event that follows `previous`; empty if it is valid."""
-    if event.version != before.version + 1:
-        return f"version {before.version} of the stream is followed by version {event.version}"
+    if event.version != previous.version + 1:
+        return f"version {previous.version} of the stream is followed by version {event.version}"
     expected = link(
-        before.chain,
+        previous.chain,
         event.stream,
         event.version,
         event.type,

@@ -13,47 +13,47 @@ import msgspec
 from mz_events.catalog.base import Event
 from mz_events.names import Digest
 
-Walk = Callable[[Any], Iterator[Digest]]
+DigestFinder = Callable[[Any], Iterator[Digest]]
 """Maps a field's value to the digests in it."""
 
 
-def cited(event: Event) -> tuple[Digest, ...]:
+def cited_digests(event: Event) -> tuple[Digest, ...]:
     """Return the cited digests in the order of the fields, duplicates included."""
-    return tuple(digest for name, walk in _fields(type(event)) for digest in walk(getattr(event, name)))
+    return tuple(digest for name, find_digests in _digest_fields(type(event)) for digest in find_digests(getattr(event, name)))
 
 
 @cache
-def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, Walk], ...]:
+def _digest_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, DigestFinder], ...]:
     """Return the fields of the struct that may contain digests."""
     hints = get_type_hints(kind)
-    walks = ((name, _walk(hints[name])) for name in kind.__struct_fields__)
-    return tuple((name, walk) for name, walk in walks if walk is not None)
+    finders = ((name, _finder_of(hints[name])) for name in kind.__struct_fields__)
+    return tuple((name, finder) for name, finder in finders if finder is not None)
 
 
-def _walk(hint: Any) -> Walk | None:
+def _finder_of(hint: Any) -> DigestFinder | None:
     """Return a function that finds the digests in values of this type; None if there are none."""
     if hint is Digest:
         return lambda value: iter((value,))
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _optional([walk for argument in arguments if (walk := _walk(argument)) is not None])
+        return _union_finder([finder for argument in arguments if (finder := _finder_of(argument)) is not None])
     if origin is tuple:
-        return _each(_walk(arguments[0]))
+        return _tuple_finder(_finder_of(arguments[0]))
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return _inside(_fields(hint))
+        return _struct_finder(_digest_fields(hint))
     return None
 
 
-def _optional(walks: Sequence[Walk]) -> Walk | None:
+def _union_finder(finders: Sequence[DigestFinder]) -> DigestFinder | None:
     """Handle a union, of which one member contains digests."""
-    return None if not walks else lambda value: iter(()) if value is None else walks[0](value)
+    return None if not finders else lambda value: iter(()) if value is None else finders[0](value)
 
 
-def _each(walk: Walk | None) -> Walk | None:
-    return None if walk is None else lambda values: chain.from_iterable(map(walk, values))
+def _tuple_finder(finder: DigestFinder | None) -> DigestFinder | None:
+    return None if finder is None else lambda values: chain.from_iterable(map(finder, values))
 
 
-def _inside(fields: tuple[tuple[str, Walk], ...]) -> Walk | None:
+def _struct_finder(fields: tuple[tuple[str, DigestFinder], ...]) -> DigestFinder | None:
     if not fields:
         return None
-    return lambda value: chain.from_iterable(walk(getattr(value, name)) for name, walk in fields)
+    return lambda value: chain.from_iterable(finder(getattr(value, name)) for name, finder in fields)

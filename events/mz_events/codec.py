@@ -31,19 +31,19 @@ def type_of(event: Event | type[Event]) -> str:
     return str(event.__struct_config__.tag)
 
 
-def released(families: Iterable[ModuleType]) -> tuple[type[Event], ...]:
+def event_types(families: Iterable[ModuleType]) -> tuple[type[Event], ...]:
     """Return the concrete event types that these modules define, in the order of their definition."""
-    found = chain.from_iterable(vars(family).values() for family in families)
+    definitions = chain.from_iterable(vars(family).values() for family in families)
     return tuple(
         dict.fromkeys(
             kind
-            for kind in found
+            for kind in definitions
             if isinstance(kind, type) and issubclass(kind, Event) and kind.__struct_config__.tag is not None
         )
     )
 
 
-ALL_EVENTS: tuple[type[Event], ...] = released(FAMILIES)
+ALL_EVENTS: tuple[type[Event], ...] = event_types(FAMILIES)
 
 UPCASTERS: Mapping[tuple[str, int], Upcast] = {}
 """By (type, schema): maps a payload of that schema to one of the next. Never removed once released."""
@@ -64,17 +64,17 @@ class Codec:
         """Raw decoders by type and schema; `decode` adds the event ref to their errors."""
         self._encode = msgspec.json.Encoder(order="deterministic").encode
         for name, schema in upcasters:
-            self.decoders[name, schema] = self._lifting(name, schema, upcasters)
+            self.decoders[name, schema] = self._upcasting_decoder(name, schema, upcasters)
 
-    def _lifting(self, name: str, schema: int, upcasters: Mapping[tuple[str, int], Upcast]) -> Callable[[bytes], Event]:
+    def _upcasting_decoder(self, name: str, schema: int, upcasters: Mapping[tuple[str, int], Upcast]) -> Callable[[bytes], Event]:
         kind = self._types[name]
-        steps = [upcasters[name, step] for step in range(schema, kind.SCHEMA)]
+        upcasts = [upcasters[name, from_schema] for from_schema in range(schema, kind.SCHEMA)]
 
         def decode(payload: bytes) -> Event:
-            lifted = msgspec.json.decode(payload, type=dict)
-            for step in steps:
-                lifted = step(lifted)
-            return msgspec.convert(lifted, kind)
+            fields = msgspec.json.decode(payload, type=dict)
+            for upcast in upcasts:
+                fields = upcast(fields)
+            return msgspec.convert(fields, kind)
 
         return decode
 
@@ -83,19 +83,19 @@ class Codec:
         name, schema = self._keys[type(event)]
         return name, schema, self._encode(event)
 
-    def decode(self, name: str, schema: int, payload: bytes, place: str) -> Event:
+    def decode(self, name: str, schema: int, payload: bytes, event_ref: str) -> Event:
         """Return the event of a stored payload; `event_ref` (`stream@version`) is for error messages.
 
         Raises: UnknownEvent for a type or schema of a newer `mz`, StoreUnusable for a damaged payload.
         """
         decode = self.decoders.get((name, schema))
         if decode is None:
-            raise UnknownEvent(place, name, schema)
+            raise UnknownEvent(event_ref, name, schema)
         try:
             return decode(payload)
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
             raise StoreUnusable(
-                f"the event {place} ({name}/{schema}) is damaged: {error}; restore the log from a backup"
+                f"the event {event_ref} ({name}/{schema}) is damaged: {error}; restore the log from a backup"
             ) from error
 
 
@@ -107,19 +107,19 @@ def encode(event: Event) -> bytes:
     return CODEC.encode(event)[2]
 
 
-def comparable(event: Event) -> Payload:
+def comparable_payload(event: Event) -> Payload:
     """Return the payload without non-deterministic fields, for comparing runs.
 
     Builtins only: maps, tuples, strings, numbers.
     """
     fields: Payload = msgspec.to_builtins(event)
-    return {name: value for name, value in fields.items() if name not in event.MEASURED}
+    return {name: value for name, value in fields.items() if name not in event.NON_DETERMINISTIC}
 
 
 def log_digest(events: Iterable[Event]) -> Digest:
     """Return the sha256 over types and payloads in order, without the envelope and non-deterministic fields."""
     digest = hashlib.sha256()
     for event in events:
-        digest.update(msgspec.json.encode(comparable(event), order="deterministic"))
+        digest.update(msgspec.json.encode(comparable_payload(event), order="deterministic"))
         digest.update(b"\n")
     return Digest(digest.hexdigest())

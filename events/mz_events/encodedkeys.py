@@ -11,9 +11,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mz_events.keyshapes import SHAPES, Shape
+from mz_events.keyshapes import KEY_PATTERNS, KeyPattern
 
-BEGINNINGS = {
+KEY_PREFIXES = {
     "anthropic-key": (b"sk-ant-",),
     "openai-key": (b"sk-proj-", b"sk-svcacct-", b"sk-admin-"),
     "github-token": (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_"),
@@ -22,63 +22,63 @@ BEGINNINGS = {
     "slack-token": (b"xoxb-", b"xoxp-", b"xoxa-", b"xoxs-"),
 }
 """Key prefixes by pattern name; shorter prefixes occur everywhere in base64."""
-WORD_BYTES_MAX = 4096
+DECODED_BYTES_MAX = 4096
 """Number of base64 characters to decode; keys are shorter."""
 ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 
 
-class Mark(NamedTuple):
+class Base64Key(NamedTuple):
     """Base64 encoding of a key prefix at one alignment."""
 
     needle: bytes
     """The characters determined by the key prefix alone."""
-    ahead: int
+    group_offset: int
     """Number of base64 characters before `needle` in its group of four."""
-    patterns: tuple[re.Pattern[bytes], ...]
-    shape: Shape
+    regexes: tuple[re.Pattern[bytes], ...]
+    key_pattern: KeyPattern
 
 
-def _marks() -> Iterator[Mark]:
-    for name, beginnings in BEGINNINGS.items():
-        shapes = [shape for shape in SHAPES if shape.name == name]
-        for beginning in beginnings:
-            for before in range(3):
-                first, last = -(-before * 8 // 6), (before + len(beginning)) * 8 // 6
-                needle = b64encode(bytes(before) + beginning)[first:last]
-                yield Mark(needle, first, tuple(re.compile(shape.pattern) for shape in shapes), shapes[0])
+def _base64_keys() -> Iterator[Base64Key]:
+    for name, prefixes in KEY_PREFIXES.items():
+        key_patterns = [key_pattern for key_pattern in KEY_PATTERNS if key_pattern.name == name]
+        for prefix in prefixes:
+            for alignment in range(3):
+                first, last = -(-alignment * 8 // 6), (alignment + len(prefix)) * 8 // 6
+                needle = b64encode(bytes(alignment) + prefix)[first:last]
+                yield Base64Key(needle, first, tuple(re.compile(key_pattern.regex) for key_pattern in key_patterns), key_patterns[0])
 
 
-MARKS = tuple(_marks())
+BASE64_KEYS = tuple(_base64_keys())
 
 
-def encoded_keys(data: bytes) -> Iterator[tuple[int, int, Shape]]:
+def encoded_keys(data: bytes) -> Iterator[tuple[int, int, KeyPattern]]:
     """Yield start and end (byte offsets) and pattern of each base64-encoded key."""
-    for mark in MARKS:
-        at = data.find(mark.needle)
-        while at >= 0:
-            found = _around(data, at - mark.ahead, mark)
-            if found is not None:
-                yield (*found, mark.shape)
-            at = data.find(mark.needle, at + 1)
+    for encoded_key in BASE64_KEYS:
+        offset = data.find(encoded_key.needle)
+        while offset >= 0:
+            span = _encoded_span(data, offset - encoded_key.group_offset, encoded_key)
+            if span is not None:
+                yield (*span, encoded_key.key_pattern)
+            offset = data.find(encoded_key.needle, offset + 1)
 
 
-def _around(data: bytes, group: int, mark: Mark) -> tuple[int, int] | None:
+def _encoded_span(data: bytes, group_start: int, encoded_key: Base64Key) -> tuple[int, int] | None:
     """Return the span of the key that begins in this group of four; None if there is none."""
-    end = max(group, 0)
-    while end < len(data) and end - group < WORD_BYTES_MAX and data[end] in ALPHABET:
+    end = max(group_start, 0)
+    while end < len(data) and end - group_start < DECODED_BYTES_MAX and data[end] in ALPHABET:
         end += 1
-    if group < 0 or end - group < len(mark.needle):
+    if group_start < 0 or end - group_start < len(encoded_key.needle):
         return None
-    word = data[group : group + (end - group) // 4 * 4].replace(b"-", b"+").replace(b"_", b"/")
-    inside = b64decode(word + _rest(data[group + len(word) : end]))
-    for pattern in mark.patterns:
-        key = pattern.search(inside, 0)
-        if key is not None and key.start() <= 2:
-            return group + key.start() * 8 // 6, min(end, group + -(-key.end() * 8 // 6))
+    complete_groups = data[group_start : group_start + (end - group_start) // 4 * 4].replace(b"-", b"+").replace(b"_", b"/")
+    decoded = b64decode(complete_groups + _padded_group(data[group_start + len(complete_groups) : end]))
+    for pattern in encoded_key.regexes:
+        match = pattern.search(decoded, 0)
+        if match is not None and match.start() <= 2:
+            return group_start + match.start() * 8 // 6, min(end, group_start + -(-match.end() * 8 // 6))
     return None
 
 
-def _rest(rest: bytes) -> bytes:
+def _padded_group(characters: bytes) -> bytes:
     """Pad the last group; empty if it is a single character, which encodes nothing."""
-    plain = rest.replace(b"-", b"+").replace(b"_", b"/")
-    return plain + b"=" * (-len(plain) % 4) if len(plain) > 1 else b""
+    standard_characters = characters.replace(b"-", b"+").replace(b"_", b"/")
+    return standard_characters + b"=" * (-len(standard_characters) % 4) if len(standard_characters) > 1 else b""

@@ -33,12 +33,12 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True, gc=False):
     """sha256 over the previous link and all fields above except the position."""
 
     @property
-    def place(self) -> str:
+    def event_ref(self) -> str:
         """`stream@version`: the name of this event in output and reports."""
         return f"{self.stream}@{self.version}"
 
     @property
-    def copied(self) -> bool:
+    def is_forked_copy(self) -> bool:
         """True if this event happened in the run that this run was forked from; the causation names the original."""
         if not self.causation:
             return False

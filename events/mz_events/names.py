@@ -24,7 +24,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 PATH_BYTES_MAX = 255
 
 
-class BadName(ValueError):
+class InvalidName(ValueError):
     """A name or path from outside that is not allowed in a payload; the message gives the reason."""
 
 
@@ -35,7 +35,7 @@ def parse_name(text: str) -> str:
     """
     if NAME.match(text):
         return text
-    raise BadName(
+    raise InvalidName(
         f"{text[:80]!r} is not a name: use at most 64 letters, digits, `_` and `-`, beginning with a letter or digit"
     )
 
@@ -46,17 +46,17 @@ def parse_path(text: str) -> Path:
     Raises: BadName, also when the path leaves the tree.
     """
     if not text or "\0" in text or "\n" in text or text.startswith(("/", "~")):
-        raise BadName(f"{text[:80]!r} is not a path inside the repository")
+        raise InvalidName(f"{text[:80]!r} is not a path inside the repository")
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if not parts or ".." in parts:
-        raise BadName(f"{text[:80]!r} is not a path inside the repository")
+        raise InvalidName(f"{text[:80]!r} is not a path inside the repository")
     path = str(PurePosixPath(*parts))
     try:
-        size = len(path.encode())
+        size_bytes = len(path.encode())
     except UnicodeEncodeError:
-        raise BadName(f"{text[:80]!r} is not UTF-8") from None
-    if size > PATH_BYTES_MAX:
-        raise BadName(f"{text[:80]!r}... is longer than {PATH_BYTES_MAX} bytes")
+        raise InvalidName(f"{text[:80]!r} is not UTF-8") from None
+    if size_bytes > PATH_BYTES_MAX:
+        raise InvalidName(f"{text[:80]!r}... is longer than {PATH_BYTES_MAX} bytes")
     return Path(path)
 
 

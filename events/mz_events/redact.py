@@ -16,20 +16,20 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from mz_events.encodedkeys import encoded_keys
-from mz_events.keyshapes import BLOCK, BLOCK_BODY, BLOCK_BYTES_MAX, BLOCK_END_MARK, BLOCK_MARK, BLOCK_NAME, SHAPES
-from mz_events.splice import merged, replaced
+from mz_events.keyshapes import BLOCK, BLOCK_BEGIN, BLOCK_BODY, BLOCK_BYTES_MAX, BLOCK_END, BLOCK_NAME, KEY_PATTERNS
+from mz_events.splice import merge_spans, redact_spans
 
-CUT = b"<cut>"
+CUT_MARKER = b"<cut>"
 VALUE_CHARS_MIN = 8
 """Shorter values, surrounding blanks left out, occur everywhere by chance."""
 LINE_BYTES_MAX = 1 << 20
 
-PATTERNS = tuple((shape, re.compile(shape.pattern)) for shape in SHAPES)
-BLOCKS = re.compile(BLOCK)
-BODY = re.compile(BLOCK_BODY)
+COMPILED_PATTERNS = tuple((shape, re.compile(shape.regex)) for shape in KEY_PATTERNS)
+BLOCK_REGEX = re.compile(BLOCK)
+BLOCK_BODY_REGEX = re.compile(BLOCK_BODY)
 
 
-class Finding(msgspec.Struct, frozen=True, order=True):
+class SecretMatch(msgspec.Struct, frozen=True, order=True):
     """One occurrence of a secret."""
 
     start: int
@@ -40,32 +40,32 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     certain: bool
 
 
-def forms(value: str) -> frozenset[bytes]:
+def encodings(value: str) -> frozenset[bytes]:
     """Return every encoding of a secret value to search for."""
     raw = value.encode("utf-8", "surrogateescape")
-    return frozenset((raw, *_json_forms(value), *_url_forms(raw), *base64_forms(raw)))
+    return frozenset((raw, *_json_encodings(value), *_url_encodings(raw), *base64_encodings(raw)))
 
 
-def _json_forms(value: str) -> Iterator[bytes]:
+def _json_encodings(value: str) -> Iterator[bytes]:
     for ascii_only in (True, False):
-        once = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
-        html = once.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-        for text in (once, once.replace("/", "\\/"), html, json.dumps(once, ensure_ascii=ascii_only)[1:-1]):
+        escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+        html = escaped.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+        for text in (escaped, escaped.replace("/", "\\/"), html, json.dumps(escaped, ensure_ascii=ascii_only)[1:-1]):
             yield text.encode("utf-8", "surrogateescape")
 
 
-def _url_forms(raw: bytes) -> Iterator[bytes]:
+def _url_encodings(raw: bytes) -> Iterator[bytes]:
     for text in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
         yield text.encode()
         yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), text).encode()
 
 
-def base64_forms(raw: bytes) -> Iterator[bytes]:
+def base64_encodings(raw: bytes) -> Iterator[bytes]:
     """Yield the characters determined by the value alone, for each alignment."""
-    for before in range(3):
-        first, last = -(-before * 8 // 6), (before + len(raw)) * 8 // 6
+    for alignment in range(3):
+        first, last = -(-alignment * 8 // 6), (alignment + len(raw)) * 8 // 6
         for encode in (b64encode, urlsafe_b64encode):
-            yield encode(bytes(before) + raw)[first:last]
+            yield encode(bytes(alignment) + raw)[first:last]
 
 
 class Secrets:
@@ -75,70 +75,70 @@ class Secrets:
         needles: dict[bytes, str] = {}
         for name, value in values.items():
             if len(value.strip()) >= VALUE_CHARS_MIN:
-                for form in forms(value) | forms(value.strip()):
-                    needles.setdefault(form, name)
+                for encoding in encodings(value) | encodings(value.strip()):
+                    needles.setdefault(encoding, name)
         self._needles = tuple(sorted(needles.items()))
-        self._several_lines = tuple(needle for needle, _ in self._needles if b"\n" in needle)
+        self._multiline_needles = tuple(needle for needle, _ in self._needles if b"\n" in needle)
         self.bytes_max = max(BLOCK_BYTES_MAX, *map(len, needles), 0)
         """Upper bound on the size of a secret."""
 
-    def find(self, data: bytes) -> tuple[Finding, ...]:
+    def find(self, data: bytes) -> tuple[SecretMatch, ...]:
         """Return every secret in the data, by offset; they may overlap."""
-        return tuple(sorted((*self._find_values(data), *_find_shapes(data))))
+        return tuple(sorted((*self._find_values(data), *_find_key_patterns(data))))
 
-    def scan(self, data: bytes) -> tuple[str, ...]:
+    def names_in(self, data: bytes) -> tuple[str, ...]:
         """Return the distinct names of the secrets that the data contains for certain."""
-        return tuple(dict.fromkeys(finding.name for finding in self.find(data) if finding.certain))
+        return tuple(dict.fromkeys(match.name for match in self.find(data) if match.certain))
 
     def clean(self, data: bytes) -> bytes:
         """Return the data without secrets; complete lines of JSON stay valid."""
-        findings = self.find(data)
-        return replaced(data, merged((finding.start, finding.end) for finding in findings)) if findings else data
+        matches = self.find(data)
+        return redact_spans(data, merge_spans((match.start, match.end) for match in matches)) if matches else data
 
     def redact(self, text: str) -> str:
         """Return the text without secrets."""
         return self.clean(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
-    def unfinished(self, lines: bytes) -> int:
+    def release_end(self, lines: bytes) -> int:
         """Return the offset up to which these complete lines may be released: the start of the line with a secret that
         may continue in later lines, or their end."""
-        place = len(lines)
-        begun = lines.rfind(BLOCK_MARK, max(0, len(lines) - BLOCK_BYTES_MAX))
-        block = BLOCKS.match(lines, begun) if begun >= 0 else None
-        if block and BLOCK_END_MARK not in block[0] and not lines[block.end() :].strip(b"\r\n"):
-            place = begun
-        for needle in self._several_lines:
+        offset = len(lines)
+        block_start = lines.rfind(BLOCK_BEGIN, max(0, len(lines) - BLOCK_BYTES_MAX))
+        block = BLOCK_REGEX.match(lines, block_start) if block_start >= 0 else None
+        if block and BLOCK_END not in block[0] and not lines[block.end() :].strip(b"\r\n"):
+            offset = block_start
+        for needle in self._multiline_needles:
             for line in re.finditer(b"\n", needle):
                 if line.end() < len(needle) and lines.endswith(needle[: line.end()]):
-                    place = min(place, len(lines) - line.end())
-        return place if place == len(lines) else self._line_before(lines, place)
+                    offset = min(offset, len(lines) - line.end())
+        return offset if offset == len(lines) else self._line_start(lines, offset)
 
-    def _line_before(self, lines: bytes, place: int) -> int:
+    def _line_start(self, lines: bytes, offset: int) -> int:
         """Return the start of the line at `offset`, or of an earlier one if that would split a complete secret."""
-        begin = lines.rfind(b"\n", 0, place) + 1
-        for start, end in reversed(merged((finding.start, finding.end) for finding in self.find(lines))):
-            if start < begin < end:
-                begin = lines.rfind(b"\n", 0, start) + 1
-        return begin
+        line_start = lines.rfind(b"\n", 0, offset) + 1
+        for start, end in reversed(merge_spans((match.start, match.end) for match in self.find(lines))):
+            if start < line_start < end:
+                line_start = lines.rfind(b"\n", 0, start) + 1
+        return line_start
 
-    def _find_values(self, data: bytes) -> Iterator[Finding]:
+    def _find_values(self, data: bytes) -> Iterator[SecretMatch]:
         for needle, name in self._needles:
-            at = data.find(needle)
-            while at >= 0:
-                yield Finding(at, at + len(needle), name, True)
-                at = data.find(needle, at + len(needle))
+            offset = data.find(needle)
+            while offset >= 0:
+                yield SecretMatch(offset, offset + len(needle), name, True)
+                offset = data.find(needle, offset + len(needle))
 
 
-def _find_shapes(data: bytes) -> Iterator[Finding]:
-    for shape, pattern in PATTERNS:
+def _find_key_patterns(data: bytes) -> Iterator[SecretMatch]:
+    for key_pattern, pattern in COMPILED_PATTERNS:
         for match in pattern.finditer(data):
-            yield Finding(*match.span(), shape.name, shape.certain)
-    for start, end, shape in encoded_keys(data):
-        yield Finding(start, end, shape.name, shape.certain)
-    if BLOCK_MARK in data:
-        for match in BLOCKS.finditer(data):
-            if BODY.search(match[0]):
-                yield Finding(*match.span(), BLOCK_NAME, True)
+            yield SecretMatch(*match.span(), key_pattern.name, key_pattern.certain)
+    for start, end, key_pattern in encoded_keys(data):
+        yield SecretMatch(start, end, key_pattern.name, key_pattern.certain)
+    if BLOCK_BEGIN in data:
+        for match in BLOCK_REGEX.finditer(data):
+            if BLOCK_BODY_REGEX.search(match[0]):
+                yield SecretMatch(*match.span(), BLOCK_NAME, True)
 
 
 class Redactor:
@@ -150,51 +150,51 @@ class Redactor:
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
-        self._held = bytearray()
-        self._dropping = False
+        self._pending = bytearray()
+        self._skipping_line = False
         """True while the remainder of a cut line is skipped."""
 
     def feed(self, data: bytes) -> bytes:
         """Add the next chunk; return the output that is ready, possibly nothing."""
-        if self._dropping:
+        if self._skipping_line:
             end = data.find(b"\n")
             if end < 0:
                 return b""
-            self._dropping, data = False, data[end:]
+            self._skipping_line, data = False, data[end:]
         end = data.rfind(b"\n") + 1
         if not end:
-            self._held += data
-            return self._endless()
-        lines = bytes(self._held) + data[:end]
-        whole = self._secrets.unfinished(lines)
-        self._held[:] = lines[whole:] + data[end:]
-        return self._secrets.clean(self._cut(lines[:whole])) + self._endless()
+            self._pending += data
+            return self._cut_long_line()
+        lines = bytes(self._pending) + data[:end]
+        release_end = self._secrets.release_end(lines)
+        self._pending[:] = lines[release_end:] + data[end:]
+        return self._secrets.clean(self._cut_lines(lines[:release_end])) + self._cut_long_line()
 
     def finish(self) -> bytes:
         """Return the held output; the stream has ended."""
-        rest = bytes(self._held)
-        self._held.clear()
-        return self._secrets.clean(self._cut(rest))
+        pending = bytes(self._pending)
+        self._pending.clear()
+        return self._secrets.clean(self._cut_lines(pending))
 
-    def _endless(self) -> bytes:
+    def _cut_long_line(self) -> bytes:
         """Cut the pending line once it is too long to wait for its end."""
-        begin = self._held.rfind(b"\n") + 1
-        if len(self._held) - begin <= LINE_BYTES_MAX + self._secrets.bytes_max:
+        line_start = self._pending.rfind(b"\n") + 1
+        if len(self._pending) - line_start <= LINE_BYTES_MAX + self._secrets.bytes_max:
             return b""
-        self._dropping = True
+        self._skipping_line = True
         return self.finish()
 
-    def _cut(self, lines: bytes) -> bytes:
+    def _cut_lines(self, lines: bytes) -> bytes:
         return lines if len(lines) <= LINE_BYTES_MAX else b"\n".join(map(self._cut_line, lines.split(b"\n")))
 
     def _cut_line(self, line: bytes) -> bytes:
         """Return at most LINE_BYTES_MAX bytes of the line and a marker, never a part of a secret or of a character."""
         if len(line) <= LINE_BYTES_MAX:
             return line
-        place = LINE_BYTES_MAX
-        for start, end in merged((finding.start, finding.end) for finding in self._secrets.find(line)):
-            if start < place < end:
-                place = start
-        while place and line[place] & 0xC0 == 0x80:
-            place -= 1
-        return line[:place] + CUT
+        offset = LINE_BYTES_MAX
+        for start, end in merge_spans((match.start, match.end) for match in self._secrets.find(line)):
+            if start < offset < end:
+                offset = start
+        while offset and line[offset] & 0xC0 == 0x80:
+            offset -= 1
+        return line[:offset] + CUT_MARKER

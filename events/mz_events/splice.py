@@ -18,38 +18,38 @@ Span = tuple[int, int]
 """Start and end, offsets in bytes."""
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Return the spans in order, overlapping ones joined."""
-    joined: list[Span] = []
+    merged_spans: list[Span] = []
     for start, end in sorted(spans):
-        if joined and start < joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        if merged_spans and start < merged_spans[-1][1]:
+            merged_spans[-1] = merged_spans[-1][0], max(end, merged_spans[-1][1])
         else:
-            joined.append((start, end))
-    return joined
+            merged_spans.append((start, end))
+    return merged_spans
 
 
-def replaced(data: bytes, spans: Sequence[Span]) -> bytes:
+def redact_spans(data: bytes, spans: Sequence[Span]) -> bytes:
     """Return the data with TOKEN in place of each span; `spans` are in order and do not overlap.
 
     Nothing of a span is kept except JSON syntax. A line of JSON still parses afterwards: strings stay strings, numbers
     become 0, and their count is the same. In other text, a span is extended over escape sequences that it would cut in
     half.
     """
-    pieces, done, at = [], 0, 0
-    while at < len(spans):
-        begin = data.rfind(b"\n", 0, spans[at][0]) + 1
+    pieces, copied_end, index = [], 0, 0
+    while index < len(spans):
+        line_start = data.rfind(b"\n", 0, spans[index][0]) + 1
         group: list[Span] = []
-        end = spans[at][0]
-        while at < len(spans) and spans[at][0] <= end:
-            group.append((spans[at][0] - begin, spans[at][1] - begin))
-            newline = data.find(b"\n", spans[at][1])
-            end = newline if newline >= 0 else len(data)
-            at += 1
-        line = data[begin:end]
-        pieces += [data[done:begin], _in_json(line, group) if _is_json(line) else _in_text(line, group)]
-        done = end
-    return b"".join((*pieces, data[done:]))
+        line_end = spans[index][0]
+        while index < len(spans) and spans[index][0] <= line_end:
+            group.append((spans[index][0] - line_start, spans[index][1] - line_start))
+            newline = data.find(b"\n", spans[index][1])
+            line_end = newline if newline >= 0 else len(data)
+            index += 1
+        line = data[line_start:line_end]
+        pieces += [data[copied_end:line_start], _in_json(line, group) if _is_json(line) else _redact_text(line, group)]
+        copied_end = line_end
+    return b"".join((*pieces, data[copied_end:]))
 
 
 def _is_json(line: bytes) -> bool:
@@ -73,27 +73,27 @@ def _in_json(line: bytes, spans: Sequence[Span]) -> bytes:
         if match[0][:1] != b'"':
             return b"0.0" if re.search(rb"[.eE]", match[0]) else b"0"
         inner = [(max(low, start + 1) - start - 1, min(high, end - 1) - start - 1) for low, high in hits]
-        return b'"' + _in_text(match[0][1:-1], [(low, high) for low, high in inner if low < high]) + b'"'
+        return b'"' + _redact_text(match[0][1:-1], [(low, high) for low, high in inner if low < high]) + b'"'
 
     return JSON_TOKEN.sub(renewed, line)
 
 
-def _in_text(text: bytes, spans: Sequence[Span]) -> bytes:
-    pieces, done = [], 0
-    for start, end in merged((_escape_at(text, start)[0], _escape_at(text, end)[1]) for start, end in spans):
-        pieces += [text[done:start], TOKEN]
-        done = end
-    return b"".join((*pieces, text[done:]))
+def _redact_text(text: bytes, spans: Sequence[Span]) -> bytes:
+    pieces, copied_end = [], 0
+    for start, end in merge_spans((_escape_at(text, start)[0], _escape_at(text, end)[1]) for start, end in spans):
+        pieces += [text[copied_end:start], TOKEN]
+        copied_end = end
+    return b"".join((*pieces, text[copied_end:]))
 
 
-def _escape_at(text: bytes, place: int) -> Span:
+def _escape_at(text: bytes, offset: int) -> Span:
     """Return the escape sequence that contains `offset`; an empty span there if there is none."""
-    for slash in range(place - 1, max(-1, place - ESCAPE_BYTES_MAX), -1):
+    for slash in range(offset - 1, max(-1, offset - ESCAPE_BYTES_MAX), -1):
         if text[slash] == 0x5C:
-            run = slash
-            while run and text[run - 1] == 0x5C:
-                run -= 1
-            match = ESCAPE.match(text, run + (slash - run) // 2 * 2)
-            if match and match.start() < place < match.end():
+            run_start = slash
+            while run_start and text[run_start - 1] == 0x5C:
+                run_start -= 1
+            match = ESCAPE.match(text, run_start + (slash - run_start) // 2 * 2)
+            if match and match.start() < offset < match.end():
                 return match.span()
-    return place, place
+    return offset, offset

@@ -22,7 +22,7 @@ class Append(msgspec.Struct, frozen=True):
     causation: str = ""
 
 
-class WrongVersion(Exception):
+class VersionConflict(Exception):
     """Another process appended: since the run's lock is held, there is a second holder."""
 
     def __init__(self, stream: StreamId, expected: int, actual: int) -> None:
@@ -33,9 +33,9 @@ class WrongVersion(Exception):
 class UnknownEvent(Exception):
     """An event of a newer `mz` that this one does not know."""
 
-    def __init__(self, place: str, type_: str, schema: int) -> None:
-        super().__init__(f"{place} is {type_}/{schema}, which this version of mz does not know: update mz")
-        self.place, self.type, self.schema = place, type_, schema
+    def __init__(self, event_ref: str, type_: str, schema: int) -> None:
+        super().__init__(f"{event_ref} is {type_}/{schema}, which this version of mz does not know: update mz")
+        self.event_ref, self.type, self.schema = event_ref, type_, schema
 
 
 class StoreUnusable(Exception):
@@ -72,7 +72,7 @@ class Log(Store, Protocol):
     def link(self, position: int) -> bytes | None:
         """Return the chain value of the event at `position`; None if there is none."""
 
-    def read_types(self, types: Collection[str], after: int, upto: int) -> Iterator[Recorded[Event]]:
+    def read_types(self, types: Collection[str], after: int, last_position: int) -> Iterator[Recorded[Event]]:
         """Yield events of these types with `after < position <= last_position`, in order; other types are not
         decoded."""
 
@@ -100,6 +100,6 @@ class BlobMissing(Exception):
 class BlobDamaged(BlobMissing):
     """The bytes on the disk are not the ones that were put; treated as missing."""
 
-    def __init__(self, digest: str, where: str) -> None:
-        Exception.__init__(self, f"blob {digest} is damaged: {where} does not hold the bytes that were put there")
+    def __init__(self, digest: str, path: str) -> None:
+        Exception.__init__(self, f"blob {digest} is damaged: {path} does not hold the bytes that were put there")
         self.digest = digest

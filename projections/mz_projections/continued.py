@@ -11,11 +11,11 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, CallSettled, ReplyRead, SessionBroken, Usage
+from mz_events.catalog.call import AgentRequested, CallSettled, ReplyParsed, SessionDropped, Usage
 from mz_events.envelope import Recorded
 
 
-class Used(msgspec.Struct, frozen=True, kw_only=True):
+class SessionUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of calls, as reported by their agents."""
 
     input: int = 0
@@ -27,29 +27,29 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     """Charged to budgets."""
 
     @property
-    def new(self) -> int:
+    def uncached_input(self) -> int:
         """Uncached input."""
         return self.input - self.cache_read
 
 
-class Continued(msgspec.Struct, frozen=True, kw_only=True):
+class ContinuedSession(msgspec.Struct, frozen=True, kw_only=True):
     """Continued calls and sessions of one feature, or of a run."""
 
     name: str
     calls: int = 0
-    continued: int = 0
+    continued_calls: int = 0
     """Calls that continued a session."""
-    kept: int = 0
+    sessions_kept: int = 0
     """Sessions started to be continued."""
-    broken: dict[str, int] = {}
+    dropped: dict[str, int] = {}
     """Dropped sessions, by reason."""
     sent_tokens: int = 0
     """Estimate: the prompts of continued calls, as sent."""
-    whole_tokens: int = 0
+    full_prompt_tokens: int = 0
     """Estimate: the full prompts of the same calls."""
-    unread: int = 0
+    calls_without_usage: int = 0
     """Calls with unknown usage, missing in `usage`."""
-    used: Used = Used()
+    usage: SessionUsage = SessionUsage()
 
 
 class Saving(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,92 +65,92 @@ class Saving(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.before == 0 else 100 * (self.before - self.after) / self.before
 
 
-def continued(events: Iterable[Recorded[Event]]) -> tuple[Continued, ...]:
+def continued_sessions(events: Iterable[Recorded[Event]]) -> tuple[ContinuedSession, ...]:
     """Return the sessions by feature, in the order of their first calls. Events copied by a fork are ignored."""
-    found: dict[str, Continued] = {}
-    reads: dict[str, tuple[str, ReplyRead]] = {}
+    sessions: dict[str, ContinuedSession] = {}
+    replies_by_key: dict[str, tuple[str, ReplyParsed]] = {}
     for recorded in events:
-        if recorded.copied:
+        if recorded.is_forked_copy:
             continue
         name = recorded.stream.rpartition("/")[2]
         match recorded.event:
-            case ReplyRead() as read:
-                reads[read.ref.key] = name, read
-            case AgentRequested() | SessionBroken() | CallSettled() as event if recorded.stream.count("/") > 1:
-                found[name] = _counted(found.get(name) or Continued(name=name), event)
-    for name, read in reads.values():
-        one = found.get(name) or Continued(name=name)
-        used = _with(one.used, read.usage)
-        found[name] = replace(one, used=used, unread=one.unread - bool(read.usage))
-    return tuple(found.values())
+            case ReplyParsed() as reply:
+                replies_by_key[reply.ref.key] = name, reply
+            case AgentRequested() | SessionDropped() | CallSettled() as event if recorded.stream.count("/") > 1:
+                sessions[name] = _count_event(sessions.get(name) or ContinuedSession(name=name), event)
+    for name, reply in replies_by_key.values():
+        session = sessions.get(name) or ContinuedSession(name=name)
+        usage = _add_usage(session.usage, reply.usage)
+        sessions[name] = replace(session, usage=usage, calls_without_usage=session.calls_without_usage - bool(reply.usage))
+    return tuple(sessions.values())
 
 
-def _counted(one: Continued, event: AgentRequested | SessionBroken | CallSettled) -> Continued:
+def _count_event(session: ContinuedSession, event: AgentRequested | SessionDropped | CallSettled) -> ContinuedSession:
     match event:
         case CallSettled(nanousd=nanousd):
-            return replace(one, used=replace(one.used, nanousd=one.used.nanousd + nanousd))
-        case SessionBroken(reason=reason):
-            return replace(one, broken={**one.broken, reason.value: one.broken.get(reason.value, 0) + 1})
-    one = replace(one, calls=one.calls + 1, unread=one.unread + 1)
-    if event.resumes and event.prompt_tokens is not None and event.whole_tokens is not None:
+            return replace(session, usage=replace(session.usage, nanousd=session.usage.nanousd + nanousd))
+        case SessionDropped(reason=reason):
+            return replace(session, dropped={**session.dropped, reason.value: session.dropped.get(reason.value, 0) + 1})
+    session = replace(session, calls=session.calls + 1, calls_without_usage=session.calls_without_usage + 1)
+    if event.resumes and event.prompt_tokens is not None and event.full_prompt_tokens is not None:
         return replace(
-            one,
-            continued=one.continued + 1,
-            sent_tokens=one.sent_tokens + event.prompt_tokens,
-            whole_tokens=one.whole_tokens + event.whole_tokens,
+            session,
+            continued_calls=session.continued_calls + 1,
+            sent_tokens=session.sent_tokens + event.prompt_tokens,
+            full_prompt_tokens=session.full_prompt_tokens + event.full_prompt_tokens,
         )
-    return replace(one, kept=one.kept + event.kept)
+    return replace(session, sessions_kept=session.sessions_kept + event.keeps_session)
 
 
-def _with(used: Used, usage: tuple[Usage, ...]) -> Used:
+def _add_usage(total: SessionUsage, usages: tuple[Usage, ...]) -> SessionUsage:
     return replace(
-        used,
-        input=used.input + sum(one.input for one in usage),
-        cache_read=used.cache_read + sum(one.cache_read for one in usage),
-        cache_write=used.cache_write + sum(one.cache_write_5m + one.cache_write_1h for one in usage),
-        output=used.output + sum(one.output for one in usage),
+        total,
+        input=total.input + sum(usage.input for usage in usages),
+        cache_read=total.cache_read + sum(usage.cache_read for usage in usages),
+        cache_write=total.cache_write + sum(usage.cache_write_5m + usage.cache_write_1h for usage in usages),
+        output=total.output + sum(usage.output for usage in usages),
     )
 
 
-def together(name: str, parts: Iterable[Continued]) -> Continued:
+def sum_sessions(name: str, sessions: Iterable[ContinuedSession]) -> ContinuedSession:
     """Return the sum."""
-    total = Continued(name=name)
-    for one in parts:
-        broken = dict(total.broken)
-        for reason, times in one.broken.items():
-            broken[reason] = broken.get(reason, 0) + times
-        total = Continued(
+    total = ContinuedSession(name=name)
+    for session in sessions:
+        dropped = dict(total.dropped)
+        for reason, times in session.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + times
+        total = ContinuedSession(
             name=name,
-            calls=total.calls + one.calls,
-            continued=total.continued + one.continued,
-            kept=total.kept + one.kept,
-            broken=broken,
-            sent_tokens=total.sent_tokens + one.sent_tokens,
-            whole_tokens=total.whole_tokens + one.whole_tokens,
-            unread=total.unread + one.unread,
-            used=_sum(total.used, one.used),
+            calls=total.calls + session.calls,
+            continued_calls=total.continued_calls + session.continued_calls,
+            sessions_kept=total.sessions_kept + session.sessions_kept,
+            dropped=dropped,
+            sent_tokens=total.sent_tokens + session.sent_tokens,
+            full_prompt_tokens=total.full_prompt_tokens + session.full_prompt_tokens,
+            calls_without_usage=total.calls_without_usage + session.calls_without_usage,
+            usage=_sum_usage(total.usage, session.usage),
         )
     return total
 
 
-def _sum(one: Used, other: Used) -> Used:
-    return Used(**{name: getattr(one, name) + getattr(other, name) for name in Used.__struct_fields__})
+def _sum_usage(first: SessionUsage, second: SessionUsage) -> SessionUsage:
+    return SessionUsage(**{name: getattr(first, name) + getattr(second, name) for name in SessionUsage.__struct_fields__})
 
 
-def estimated(one: Continued) -> Saving:
+def estimated_saving(session: ContinuedSession) -> Saving:
     """Return the saving on prompts that continued a session: as sent against the full prompts."""
-    return Saving(figure="prompts", before=one.whole_tokens, after=one.sent_tokens)
+    return Saving(figure="prompts", before=session.full_prompt_tokens, after=session.sent_tokens)
 
 
-def measured(one: Continued, baseline: Continued) -> tuple[Saving, ...]:
+def measured_savings(session: ContinuedSession, baseline: ContinuedSession) -> tuple[Saving, ...]:
     """Return the savings on the same work: with sessions against calls that each started anew."""
-    mine, theirs = one.used, baseline.used
+    usage, baseline_usage = session.usage, baseline.usage
     figures = (
-        ("input", theirs.input, mine.input),
-        ("new input", theirs.new, mine.new),
-        ("cache reads", theirs.cache_read, mine.cache_read),
-        ("output", theirs.output, mine.output),
-        ("money", theirs.nanousd, mine.nanousd),
-        ("calls", baseline.calls, one.calls),
+        ("input", baseline_usage.input, usage.input),
+        ("new input", baseline_usage.uncached_input, usage.uncached_input),
+        ("cache reads", baseline_usage.cache_read, usage.cache_read),
+        ("output", baseline_usage.output, usage.output),
+        ("money", baseline_usage.nanousd, usage.nanousd),
+        ("calls", baseline.calls, session.calls),
     )
     return tuple(Saving(figure=figure, before=before, after=after) for figure, before, after in figures)

@@ -11,87 +11,87 @@ from typing import Any
 
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, ReplyRead, SessionEnd, Usage
+from mz_events.catalog.call import AgentRequested, ReplyParsed, SessionDropReason, Usage
 from mz_events.catalog.check import ArtifactParsed
 from mz_events.names import Digest
 
 from mz_projections.cell import SESSION_MISSING
-from mz_projections.state import Conversation
-from mz_projections.usage import plus
+from mz_projections.state import AgentSession
+from mz_projections.usage import add_usage
 
-MARK = 16
+MARK_CHARS = 16
 """Hexadecimal digits of a digest that distinguish the texts of one feature."""
-ENDS = {"lost": SessionEnd.LOST, SESSION_MISSING: SessionEnd.MISSING}
+DROP_REASONS = {"lost": SessionDropReason.LOST, SESSION_MISSING: SessionDropReason.MISSING}
 
 
-def mark(digest: Digest | str) -> str:
+def text_mark(digest: Digest | str) -> str:
     """Return the mark of a text that a session has seen."""
-    return digest[:MARK]
+    return digest[:MARK_CHARS]
 
 
-def broken(conversation: Conversation | None, reason: SessionEnd) -> Conversation | None:
+def drop_session(session: AgentSession | None, reason: SessionDropReason) -> AgentSession | None:
     """Mark the session as dropped; the first reason counts."""
-    if conversation is None or conversation.broken is not None:
-        return conversation
-    return replace(conversation, broken=reason)
+    if session is None or session.drop_reason is not None:
+        return session
+    return replace(session, drop_reason=reason)
 
 
-def _requested(conversation: Conversation | None, event: AgentRequested) -> Conversation | None:
-    if not event.kept or event.session is None:
-        return conversation
-    if event.resumes and conversation is not None:
+def _on_agent_requested(session: AgentSession | None, event: AgentRequested) -> AgentSession | None:
+    if not event.keeps_session or event.session is None:
+        return session
+    if event.resumes and session is not None:
         return replace(
-            conversation,
+            session,
             key=event.ref.key,
-            before=conversation.used,
+            usage_before=session.usage,
             estimated_tokens=event.estimated_tokens,
-            shown=conversation.shown.union(event.shown),
+            seen_marks=session.seen_marks.union(event.seen_marks),
         )
-    return Conversation(
+    return AgentSession(
         agent=event.agent,
         model=event.model,
         id=event.session,
         key=event.ref.key,
         estimated_tokens=event.estimated_tokens,
-        shown=frozenset(event.shown),
+        seen_marks=frozenset(event.seen_marks),
     )
 
 
-def _read(conversation: Conversation | None, event: ReplyRead) -> Conversation | None:
+def _on_reply_parsed(session: AgentSession | None, event: ReplyParsed) -> AgentSession | None:
     """Update the session by a parsed reply. A successful call that asks for a person keeps its session; any other
     problem drops it."""
-    if conversation is None or event.ref.key != conversation.key:
-        return conversation
-    conversation = replace(
-        conversation, id=event.session or conversation.id, used=total((*conversation.before, *event.usage))
+    if session is None or event.ref.key != session.key:
+        return session
+    session = replace(
+        session, id=event.session or session.id, usage=sum_by_model((*session.usage_before, *event.usage))
     )
-    if event.problem is None or event.terminal == "success":
-        return conversation
-    return broken(conversation, ENDS.get(event.problem.code, SessionEnd.FAILED))
+    if event.problem is None or event.ending == "success":
+        return session
+    return drop_session(session, DROP_REASONS.get(event.problem.code, SessionDropReason.FAILED))
 
 
-def wrote(conversation: Conversation | None, key: str, event: ArtifactParsed) -> Conversation | None:
+def add_written(session: AgentSession | None, key: str, event: ArtifactParsed) -> AgentSession | None:
     """Add the builder's own artifact from call `key` to the texts that the session has seen."""
-    if conversation is None or conversation.key != key:
-        return conversation
-    return replace(conversation, shown=conversation.shown | {mark(event.digest)})
+    if session is None or session.key != key:
+        return session
+    return replace(session, seen_marks=session.seen_marks | {text_mark(event.digest)})
 
 
-IN_SESSION: Mapping[type[Event], Callable[[Conversation | None, Any], Conversation | None]] = {
-    AgentRequested: _requested,
-    ReplyRead: _read,
+SESSION_HANDLERS: Mapping[type[Event], Callable[[AgentSession | None, Any], AgentSession | None]] = {
+    AgentRequested: _on_agent_requested,
+    ReplyParsed: _on_reply_parsed,
 }
 
 
-def total(usage: Iterable[Usage]) -> tuple[Usage, ...]:
+def sum_by_model(usages: Iterable[Usage]) -> tuple[Usage, ...]:
     """Return one sum per model, in the order of first occurrence."""
     sums: dict[str, Usage] = {}
-    for each in usage:
-        known = sums.get(each.model)
-        sums[each.model] = each if known is None else _added(known, each)
+    for usage in usages:
+        sum_so_far = sums.get(usage.model)
+        sums[usage.model] = usage if sum_so_far is None else _add_requests(sum_so_far, usage)
     return tuple(sums.values())
 
 
-def _added(one: Usage, other: Usage) -> Usage:
-    requests = None if one.requests is None or other.requests is None else one.requests + other.requests
-    return replace(plus(one, other), requests=requests, tier="", part="")
+def _add_requests(first: Usage, second: Usage) -> Usage:
+    request_count = None if first.requests is None or second.requests is None else first.requests + second.requests
+    return replace(add_usage(first, second), requests=request_count, tier="", subagent="")

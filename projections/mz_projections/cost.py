@@ -15,7 +15,7 @@ from mz_events.catalog.call import (
     AgentRequested,
     CallPriced,
     CallSettled,
-    ReplyRead,
+    ReplyParsed,
 )
 from mz_events.envelope import Recorded
 
@@ -38,7 +38,7 @@ class CallCost(msgspec.Struct, frozen=True, gc=False):
     requested_at_us: int
     estimated_tokens: int
     estimated_nanousd: int | None
-    outcome: Literal["open", "replied", "failed", "lost"] = "open"
+    status: Literal["open", "replied", "failed", "lost"] = "open"
     input: int | None = None
     """Cache reads and writes included."""
     output: int | None = None
@@ -48,11 +48,11 @@ class CallCost(msgspec.Struct, frozen=True, gc=False):
     """By the agent."""
     computed_nanousd: int | None = None
     """Tokens of each request by the price then in force; 0 for a call rejected by the provider."""
-    settled_nanousd: int | None = None
+    charged_nanousd: int | None = None
     """Amount charged to the budget."""
     ended_at_us: int | None = None
     """Time of the outcome, which determines the prices."""
-    terminal: str = ""
+    ending: str = ""
     """End of the agent's output: success, error, no-terminal; empty: not parsed."""
     unpriced: tuple[str, ...] = ()
     """Models without a price."""
@@ -75,25 +75,25 @@ class Totals(msgspec.Struct, frozen=True):
     estimated_nanousd: int | None
     reported_nanousd: int | None
     computed_nanousd: int | None
-    settled_nanousd: int | None
+    charged_nanousd: int | None
     difference_nanousd: int | None
     """Reported minus computed, over the calls with both."""
-    missed_nanousd: int | None
+    underestimate_nanousd: int | None
     """Paid minus estimated, over the calls with both."""
 
 
 def totals(calls: Iterable[CallCost]) -> Totals:
     """Return the totals of some calls."""
-    listed = tuple(calls)
+    call_list = tuple(calls)
 
     def total(amount: Callable[[CallCost], int | None]) -> int | None:
-        known = [value for value in map(amount, listed) if value is not None]
-        return sum(known) if known else None
+        amounts = [value for value in map(amount, call_list) if value is not None]
+        return sum(amounts) if amounts else None
 
     return Totals(
-        calls=len(listed),
-        open=sum(call.outcome == "open" for call in listed),
-        unpriced=sum(call.computed_nanousd is None and call.outcome != "open" for call in listed),
+        calls=len(call_list),
+        open=sum(call.status == "open" for call in call_list),
+        unpriced=sum(call.computed_nanousd is None and call.status != "open" for call in call_list),
         input=total(lambda call: call.input),
         output=total(lambda call: call.output),
         cache_read=total(lambda call: call.cache_read),
@@ -101,9 +101,9 @@ def totals(calls: Iterable[CallCost]) -> Totals:
         estimated_nanousd=total(lambda call: call.estimated_nanousd),
         reported_nanousd=total(lambda call: call.reported_nanousd),
         computed_nanousd=total(lambda call: call.computed_nanousd),
-        settled_nanousd=total(lambda call: call.settled_nanousd),
+        charged_nanousd=total(lambda call: call.charged_nanousd),
         difference_nanousd=total(difference),
-        missed_nanousd=total(missed),
+        underestimate_nanousd=total(underestimate),
     )
 
 
@@ -113,7 +113,7 @@ def difference(call: CallCost) -> int | None:
     return None if reported is None or computed is None else reported - computed
 
 
-def missed(call: CallCost) -> int | None:
+def underestimate(call: CallCost) -> int | None:
     """Return paid minus estimated; None if one is unknown."""
     paid = paid_nanousd(call)
     return None if paid is None or call.estimated_nanousd is None else paid - call.estimated_nanousd
@@ -126,49 +126,49 @@ def paid_nanousd(call: CallCost) -> int | None:
     """
     if call.computed_nanousd is not None:
         return call.computed_nanousd
-    return None if call.terminal == "success" and not call.reported_nanousd else call.reported_nanousd
+    return None if call.ending == "success" and not call.reported_nanousd else call.reported_nanousd
 
 
-def was_refused(call: CallCost) -> bool:
+def was_rejected(call: CallCost) -> bool:
     """Return True if the provider rejected the call before any work: money was reserved and nothing was charged at its
     end.
 
     Without a price for the model nothing is reserved, so this is False.
     """
-    untold = call.input is None and not call.unpriced and not call.computed_nanousd and call.terminal != "success"
-    return untold and bool(call.estimated_nanousd) and call.settled_nanousd == 0
+    is_usage_unknown = call.input is None and not call.unpriced and not call.computed_nanousd and call.ending != "success"
+    return is_usage_unknown and bool(call.estimated_nanousd) and call.charged_nanousd == 0
 
 
-def costs(events: Iterable[Recorded[Event]]) -> tuple[CallCost, ...]:
+def call_costs(events: Iterable[Recorded[Event]]) -> tuple[CallCost, ...]:
     """Return the calls of these events (a feature's stream or a whole log) in the order of their requests."""
-    calls: dict[Key, CallCost] = {}
+    calls_by_key: dict[Key, CallCost] = {}
     for recorded in events:
-        if call := evolve(calls.get, recorded):
-            calls[call.key,] = call
-    return tuple(calls.values())
+        if call := evolve(calls_by_key.get, recorded):
+            calls_by_key[call.key,] = call
+    return tuple(calls_by_key.values())
 
 
 def evolve(find: Callable[[Key], CallCost | None], recorded: Recorded[Event]) -> CallCost | None:
     """Return the call that the event starts or changes; None for an event of no known call."""
-    if recorded.copied:
+    if recorded.is_forked_copy:
         return None  # Paid in the original run.
     event = recorded.event
-    change = CHANGES.get(type(event))
-    if change is not None:
-        known = find((_key(event),))
-        if known is None:
+    handler = HANDLERS.get(type(event))
+    if handler is not None:
+        call = find((_call_key(event),))
+        if call is None:
             return None
-        changed = change(known, event)
-        return replace(changed, ended_at_us=recorded.observed_at_us) if type(event) in ENDINGS else changed
-    return _requested(event, recorded) if isinstance(event, AgentRequested) else None
+        changed_call = handler(call, event)
+        return replace(changed_call, ended_at_us=recorded.observed_at_us) if type(event) in END_EVENTS else changed_call
+    return _new_call(event, recorded) if isinstance(event, AgentRequested) else None
 
 
-def _key(event: Any) -> str:
-    key: str = event.key if type(event) in KEYED else event.ref.key
+def _call_key(event: Any) -> str:
+    key: str = event.key if type(event) in KEY_ONLY_EVENTS else event.ref.key
     return key
 
 
-def _requested(event: AgentRequested, recorded: Recorded[Event]) -> CallCost:
+def _new_call(event: AgentRequested, recorded: Recorded[Event]) -> CallCost:
     _, run, feature = recorded.stream.split("/", 2)
     ref = event.ref
     return CallCost(
@@ -188,7 +188,7 @@ def _requested(event: AgentRequested, recorded: Recorded[Event]) -> CallCost:
     )
 
 
-def _read(call: CallCost, event: ReplyRead) -> CallCost:
+def _on_reply_parsed(call: CallCost, event: ReplyParsed) -> CallCost:
     usage = event.usage
     if not usage:
         return replace(
@@ -198,47 +198,47 @@ def _read(call: CallCost, event: ReplyRead) -> CallCost:
             cache_read=None,
             cache_write=None,
             reported_nanousd=event.reported_nanousd,
-            terminal=event.terminal,
+            ending=event.ending,
         )
     return replace(
         call,
-        input=sum(each.input for each in usage),
-        output=sum(each.output for each in usage),
-        cache_read=sum(each.cache_read for each in usage),
-        cache_write=sum(each.cache_write_5m + each.cache_write_1h for each in usage),
+        input=sum(requests.input for requests in usage),
+        output=sum(requests.output for requests in usage),
+        cache_read=sum(requests.cache_read for requests in usage),
+        cache_write=sum(requests.cache_write_5m + requests.cache_write_1h for requests in usage),
         reported_nanousd=event.reported_nanousd,
-        terminal=event.terminal,
+        ending=event.ending,
     )
 
 
-def _priced(call: CallCost, event: CallPriced) -> CallCost:
+def _on_call_priced(call: CallCost, event: CallPriced) -> CallCost:
     return replace(call, computed_nanousd=event.computed_nanousd, unpriced=event.unpriced, prices=event.prices)
 
 
-def _settled(call: CallCost, event: CallSettled) -> CallCost:
-    settled = replace(call, settled_nanousd=event.nanousd)
-    return replace(settled, computed_nanousd=0) if was_refused(settled) else settled
+def _on_call_settled(call: CallCost, event: CallSettled) -> CallCost:
+    charged = replace(call, charged_nanousd=event.nanousd)
+    return replace(charged, computed_nanousd=0) if was_rejected(charged) else charged
 
 
-CHANGES: dict[type[Event], Callable[[CallCost, Any], CallCost]] = {
-    AgentReplied: lambda call, _: replace(call, outcome="replied"),
-    AgentFailed: lambda call, _: replace(call, outcome="failed"),
-    AgentLost: lambda call, _: replace(call, outcome="lost"),
-    ReplyRead: _read,
-    CallPriced: _priced,
-    CallSettled: _settled,
+HANDLERS: dict[type[Event], Callable[[CallCost, Any], CallCost]] = {
+    AgentReplied: lambda call, _: replace(call, status="replied"),
+    AgentFailed: lambda call, _: replace(call, status="failed"),
+    AgentLost: lambda call, _: replace(call, status="lost"),
+    ReplyParsed: _on_reply_parsed,
+    CallPriced: _on_call_priced,
+    CallSettled: _on_call_settled,
 }
 
-ENDINGS: frozenset[type[Event]] = frozenset((AgentReplied, AgentFailed, AgentLost))
+END_EVENTS: frozenset[type[Event]] = frozenset((AgentReplied, AgentFailed, AgentLost))
 
-KEYED: frozenset[type[Event]] = frozenset((CallPriced, CallSettled))
+KEY_ONLY_EVENTS: frozenset[type[Event]] = frozenset((CallPriced, CallSettled))
 """Events that contain only the key; others contain the full call ref."""
 
 COSTS = ReadModel(
     name="costs",
     row=CallCost,
     key=("key",),
-    types=(AgentRequested, *CHANGES),
+    types=(AgentRequested, *HANDLERS),
     evolve=evolve,
 )
 """Over all runs: one row per call."""

@@ -23,7 +23,7 @@ class Delivery(msgspec.Struct, frozen=True):
     feature: str
     source: str
     """Location of the item: `file#id`."""
-    text: str
+    text_sha256: str
     """`text_digest` of the item."""
     delivered_by: str = ""
     """`stream@version` of its delivery; empty: not delivered."""
@@ -45,15 +45,15 @@ def evolve(find: Callable[[Key], Delivery | None], recorded: Recorded[Event]) ->
         case ItemAdded() as item:
             return Delivery(run, item.feature, item.source, text_digest(item.title, item.body))
         case FeatureDelivered(head=head):
-            known = find((run, *feature))
-            return replace(known, delivered_by=recorded.place, position=recorded.position, head=head) if known else None
+            delivery = find((run, *feature))
+            return replace(delivery, delivered_by=recorded.event_ref, position=recorded.position, head=head) if delivery else None
     return None
 
 
-def newest(deliveries: Iterable[Delivery]) -> dict[str, Delivery]:
+def latest_deliveries(deliveries: Iterable[Delivery]) -> dict[str, Delivery]:
     """Return the last delivery of each delivered source."""
-    done = sorted((each for each in deliveries if each.delivered_by), key=lambda each: each.position)
-    return {each.source: each for each in done}
+    in_order = sorted((delivery for delivery in deliveries if delivery.delivered_by), key=lambda delivery: delivery.position)
+    return {delivery.source: delivery for delivery in in_order}
 
 
 DELIVERED = ReadModel(

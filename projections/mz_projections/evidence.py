@@ -16,132 +16,132 @@ from mz_projections.audit import (
     CommitMade,
     GateDecision,
     ReplyDecision,
-    Tests,
+    TestCounts,
 )
-from mz_projections.fates import follow_phases
-from mz_projections.spending import Judged
+from mz_projections.fates import track_phases
+from mz_projections.spending import PricedCall
 
 Stream = Sequence[Recorded[Event]]
 
 
-def commits(stream: Stream) -> tuple[CommitMade, ...]:
+def commits_made(stream: Stream) -> tuple[CommitMade, ...]:
     """Return the commits on the branch, in order."""
-    asked: dict[str, CommitRequested] = {}
-    found = []
+    requests_by_key: dict[str, CommitRequested] = {}
+    commits = []
     for recorded in stream:
         match recorded.event:
             case CommitRequested() as event:
-                asked[event.key] = event
-            case Committed() as event if event.key in asked:
-                of = asked[event.key]
-                found.append(
+                requests_by_key[event.key] = event
+            case Committed() as event if event.key in requests_by_key:
+                request = requests_by_key[event.key]
+                commits.append(
                     CommitMade(
-                        phase=of.phase,
-                        unit=of.unit,
-                        purpose=of.purpose,
+                        phase=request.phase,
+                        unit=request.unit,
+                        purpose=request.purpose,
                         commit=event.commit,
                         files=event.files,
                         insertions=event.insertions,
                         deletions=event.deletions,
-                        place=recorded.place,
+                        event_ref=recorded.event_ref,
                     )
                 )
-    return tuple(found)
+    return tuple(commits)
 
 
-def gates(stream: Stream) -> tuple[GateDecision, ...]:
+def gate_decisions(stream: Stream) -> tuple[GateDecision, ...]:
     """Return every gate decision with the command behind it."""
-    ran: dict[tuple[str, str, str], CommandRun] = {}
-    found = []
+    commands: dict[tuple[str, str, str], CommandRun] = {}
+    decisions = []
     for recorded in stream:
         match recorded.event:
             case CommandRan(stage="gate") as event:
-                ran[event.phase, event.unit, event.name] = _command(event, recorded.place)
+                commands[event.phase, event.unit, event.name] = _command_run(event, recorded.event_ref)
             case GateChecked() as event:
-                found.append(
+                decisions.append(
                     GateDecision(
                         phase=event.phase,
                         unit=event.unit,
                         gate=event.gate,
                         passed=event.passed,
-                        rules=_rules(event.violations),
+                        broken_rules=_rule_ids(event.violations),
                         report=event.report,
-                        command=ran.pop((event.phase, event.unit, event.gate), None),
-                        place=recorded.place,
+                        command=commands.pop((event.phase, event.unit, event.gate), None),
+                        event_ref=recorded.event_ref,
                     )
                 )
-    return tuple(found)
+    return tuple(decisions)
 
 
-def replies(stream: Stream) -> tuple[ReplyDecision, ...]:
+def reply_decisions(stream: Stream) -> tuple[ReplyDecision, ...]:
     """Return every decision of the rules on an agent's artifacts."""
     return tuple(
         ReplyDecision(
             phase=event.ref.phase, unit=event.ref.unit, iteration=event.ref.iteration, attempt=event.ref.attempt,
-            role=event.ref.role, rules=_rules(event.violations), report=event.report, place=recorded.place,
+            role=event.ref.role, broken_rules=_rule_ids(event.violations), report=event.report, event_ref=recorded.event_ref,
         )
         for recorded in stream
         if isinstance(event := recorded.event, ArtifactValidated)
     )  # fmt: skip
 
 
-def tests_before(stream: Stream) -> tuple[Tests, ...]:
+def tests_before(stream: Stream) -> tuple[TestCounts, ...]:
     """Return the first preparation of each command that counted tests."""
-    found: dict[str, Tests] = {}
-    for tests in _counted(stream, "prepare"):
-        found.setdefault(tests.name, tests)
-    return tuple(found.values())
+    first_by_command: dict[str, TestCounts] = {}
+    for tests in _test_counts(stream, "prepare"):
+        first_by_command.setdefault(tests.name, tests)
+    return tuple(first_by_command.values())
 
 
-def tests_after(stream: Stream) -> tuple[Tests, ...]:
+def tests_after(stream: Stream) -> tuple[TestCounts, ...]:
     """Return the last gate of each command that counted tests."""
-    return tuple({tests.name: tests for tests in _counted(stream, "gate")}.values())
+    return tuple({tests.name: tests for tests in _test_counts(stream, "gate")}.values())
 
 
-def artifacts(stream: Stream, calls: Iterable[Judged]) -> tuple[ArtifactMade, ...]:
+def artifacts_made(stream: Stream, calls: Iterable[PricedCall]) -> tuple[ArtifactMade, ...]:
     """Return the latest artifact of each name and unit, without superseded ones."""
-    judged = {each.call.key: each for each in calls}
-    asked: dict[tuple[str, str], Recorded[Event]] = {}
-    begun: tuple[str, ...] = ()
-    found: dict[tuple[str, str], ArtifactMade] = {}
+    calls_by_key = {priced.call.key: priced for priced in calls}
+    requests: dict[tuple[str, str], Recorded[Event]] = {}
+    current_phases: tuple[str, ...] = ()
+    latest: dict[tuple[str, str], ArtifactMade] = {}
     for recorded in stream:
-        begun, gone = follow_phases(begun, recorded.event)
-        found = {name: made for name, made in found.items() if made.phase not in gone} if gone else found
+        current_phases, superseded_phases = track_phases(current_phases, recorded.event)
+        latest = {name: artifact for name, artifact in latest.items() if artifact.phase not in superseded_phases} if superseded_phases else latest
         match recorded.event:
             case AgentRequested(ref=ref):
-                asked[ref.phase, ref.unit] = recorded
+                requests[ref.phase, ref.unit] = recorded
             case ArtifactParsed() as event:
-                found[event.artifact, event.unit] = _artifact(
-                    event, recorded.place, asked.get((event.phase, event.unit)), judged
+                latest[event.artifact, event.unit] = _artifact_made(
+                    event, recorded.event_ref, requests.get((event.phase, event.unit)), calls_by_key
                 )
-    return tuple(found.values())
+    return tuple(latest.values())
 
 
-def _artifact(
-    event: ArtifactParsed, place: str, asked: Recorded[Event] | None, judged: dict[str, Judged]
+def _artifact_made(
+    event: ArtifactParsed, event_ref: str, recorded_request: Recorded[Event] | None, calls_by_key: dict[str, PricedCall]
 ) -> ArtifactMade:
-    request = asked.event if asked and isinstance(asked.event, AgentRequested) else None
+    request = recorded_request.event if recorded_request and isinstance(recorded_request.event, AgentRequested) else None
     return ArtifactMade(
         artifact=event.artifact, phase=event.phase, unit=event.unit, path=event.path, digest=event.digest,
-        place=place, call=judged.get(request.ref.key) if request else None, prompt=request.prompt if request else None,
-        template=request.template if request else "", asked=asked.place if asked else "",
+        event_ref=event_ref, call=calls_by_key.get(request.ref.key) if request else None, prompt=request.prompt if request else None,
+        template=request.template if request else "", request_ref=recorded_request.event_ref if recorded_request else "",
     )  # fmt: skip
 
 
-def _counted(stream: Stream, stage: str) -> Iterable[Tests]:
+def _test_counts(stream: Stream, stage: str) -> Iterable[TestCounts]:
     for recorded in stream:
         event = recorded.event
         if isinstance(event, CommandRan) and event.stage == stage and (event.passed, event.failed) != (None, None):
-            yield Tests(name=event.name, passed=event.passed or 0, failed=event.failed or 0, place=recorded.place)
+            yield TestCounts(name=event.name, passed=event.passed or 0, failed=event.failed or 0, event_ref=recorded.event_ref)
 
 
-def _command(event: CommandRan, place: str) -> CommandRun:
+def _command_run(event: CommandRan, event_ref: str) -> CommandRun:
     return CommandRun(
         name=event.name, exit=event.exit, passed=event.passed, failed=event.failed, output=event.output,
-        duration_ms=event.duration_ms, place=place,
+        duration_ms=event.duration_ms, event_ref=event_ref,
     )  # fmt: skip
 
 
-def _rules(violations: tuple[Violation, ...]) -> tuple[str, ...]:
+def _rule_ids(violations: tuple[Violation, ...]) -> tuple[str, ...]:
     """Return the distinct rule ids in the order of the report."""
     return tuple(dict.fromkeys(violation.rule for violation in violations))

@@ -14,11 +14,11 @@ from mz_events.catalog.call import (
     AgentRequested,
     CallPriced,
     CallSettled,
-    Offence,
-    ReplyRead,
+    ForbiddenChange,
+    ReplyParsed,
 )
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
-from mz_events.catalog.delivery import ChecksSeen, CommitRequested, Committed, PullRequestOpened
+from mz_events.catalog.delivery import ChecksPolled, CommitRequested, Committed, PullRequestOpened
 from mz_events.catalog.feature import (
     FeatureCancelled,
     FeatureDelivered,
@@ -39,14 +39,14 @@ from mz_events.envelope import Recorded
 from mz_projections.views import (
     BUILDER,
     ArtifactView,
-    Broken,
     CallView,
     CommandView,
     CommitView,
     FeatureView,
+    OpenQuestion,
     PhaseView,
-    Refusal,
-    Waiting,
+    Rejection,
+    TemplateFault,
 )
 
 
@@ -55,28 +55,28 @@ def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
     event = recorded.event
     match event:
         case AgentRequested():
-            return replace(view, calls=(*view.calls, _asked(event, recorded)))
-        case AgentReplied() | AgentFailed() | AgentLost() | ReplyRead() | ChangesChecked() | ArtifactValidated():
-            return _with_call(view, event.ref.key, lambda call: _learned(call, event))
+            return replace(view, calls=(*view.calls, _new_call(event, recorded)))
+        case AgentReplied() | AgentFailed() | AgentLost() | ReplyParsed() | ChangesChecked() | ArtifactValidated():
+            return _change_call(view, event.ref.key, lambda call: _apply_to_call(call, event))
         case CallPriced(key=key):
             computed_nanousd, unpriced = event.computed_nanousd, event.unpriced
-            return _with_call(
+            return _change_call(
                 view, key, lambda call: replace(call, computed_nanousd=computed_nanousd, unpriced=unpriced, priced=True)
             )
         case CallSettled(key=key, nanousd=0):
-            return _with_call(view, key, lambda call: replace(call, computed_nanousd=0) if call.took_nothing else call)
+            return _change_call(view, key, lambda call: replace(call, computed_nanousd=0) if call.is_unbilled else call)
         case GateChecked() | ArtifactParsed() | CommandRan() | CommitRequested() | Committed():
-            return _checked(view, event)
+            return _apply_check_or_commit(view, event)
         case PhaseStarted() | UnitCompleted() | PhaseCompleted() | RolledBack():
-            return _moved(view, event, recorded.recorded_at_us)
+            return _apply_phase_event(view, event, recorded.recorded_at_us)
         case PullRequestOpened():
             return replace(view, pull_request=event.url)
-        case ChecksSeen():
-            return replace(view, checks=(event.green, event.red, event.pending) if event.known else None)
-    return _rested(view, event, recorded)
+        case ChecksPolled():
+            return replace(view, checks=(event.passed, event.failed, event.pending) if event.commit_known else None)
+    return _apply_lifecycle(view, event, recorded)
 
 
-def _rested(view: FeatureView, event: Event, recorded: Recorded[Event]) -> FeatureView:
+def _apply_lifecycle(view: FeatureView, event: Event, recorded: Recorded[Event]) -> FeatureView:
     """Apply start, holds, questions and endings."""
     now_us = recorded.recorded_at_us
     match event:
@@ -91,66 +91,66 @@ def _rested(view: FeatureView, event: Event, recorded: Recorded[Event]) -> Featu
                 started_us=started_us,
             )
         case HumanRequested():
-            waiting = Waiting(
-                ask=event.ask, code=event.code, phase=event.phase, unit=event.unit, detail=event.detail,
-                since_us=now_us, place=recorded.place,
+            question = OpenQuestion(
+                question_kind=event.question_kind, code=event.code, phase=event.phase, unit=event.unit, detail=event.detail,
+                since_us=now_us, event_ref=recorded.event_ref,
             )  # fmt: skip
-            return replace(view, status="waiting", waiting=waiting)
+            return replace(view, status="waiting", question=question)
         case FeatureHeld():
-            broken = Broken(template=event.template, line=event.line, detail=event.detail) if event.template else None
+            template_error = TemplateFault(template=event.template, line=event.line, detail=event.detail) if event.template else None
             return replace(
-                view, status="held", hold=event.hold, until_us=event.until_us, code=event.code or "", broken=broken
+                view, status="held", hold=event.hold, until_us=event.until_us, code=event.code or "", template_error=template_error
             )
         case HumanAnswered() | HoldReleased():
-            return replace(_unheld(view), status="working", because="", code="")
-        case FeatureRetried(to=to):
-            retried = _superseded(view, to, now_us) if to else view
-            return replace(_unheld(retried), status="working", because="", code="", ended_us=None)
+            return replace(_clear_hold(view), status="working", blocked_by="", code="")
+        case FeatureRetried(to=target):
+            retried = _supersede_phases(view, target, now_us) if target else view
+            return replace(_clear_hold(retried), status="working", blocked_by="", code="", ended_us=None)
         case FeatureDelivered():
-            return replace(_unheld(view), status=event.terminal, touched=event.touched, ended_us=now_us)
+            return replace(_clear_hold(view), status=event.ending, changed_paths=event.changed_paths, ended_us=now_us)
         case FeatureFailed():
-            return replace(_unheld(view), status="failed", code=event.code, ended_us=now_us)
+            return replace(_clear_hold(view), status="failed", code=event.code, ended_us=now_us)
         case FeatureCancelled():
-            return replace(_unheld(view), status="cancelled", ended_us=now_us)
+            return replace(_clear_hold(view), status="cancelled", ended_us=now_us)
     return view
 
 
-def _unheld(view: FeatureView) -> FeatureView:
+def _clear_hold(view: FeatureView) -> FeatureView:
     """Clear the fields that are only set while the feature waits or is held."""
-    return replace(view, waiting=None, hold=None, until_us=None, broken=None)
+    return replace(view, question=None, hold=None, until_us=None, template_error=None)
 
 
 # calls ----------------------------------------------------------------------------------------------------------------
-def _asked(event: AgentRequested, recorded: Recorded[Event]) -> CallView:
+def _new_call(event: AgentRequested, recorded: Recorded[Event]) -> CallView:
     ref = event.ref
     return CallView(
-        key=ref.key, place=recorded.place, phase=ref.phase, unit=ref.unit, iteration=ref.iteration,
+        key=ref.key, event_ref=recorded.event_ref, phase=ref.phase, unit=ref.unit, iteration=ref.iteration,
         attempt=ref.attempt, role=ref.role, agent=event.agent, model=event.model, prompt=event.prompt,
-        asked_us=recorded.recorded_at_us, copied=recorded.copied, before=event.tree,
+        requested_us=recorded.recorded_at_us, is_forked_copy=recorded.is_forked_copy, tree_before=event.tree,
         estimated_nanousd=event.estimated_nanousd,
     )  # fmt: skip
 
 
-def _with_call(view: FeatureView, key: str, change: Callable[[CallView], CallView]) -> FeatureView:
+def _change_call(view: FeatureView, key: str, change: Callable[[CallView], CallView]) -> FeatureView:
     return replace(view, calls=tuple(change(call) if call.key == key else call for call in view.calls))
 
 
-def _learned(call: CallView, event: Event) -> CallView:
+def _apply_to_call(call: CallView, event: Event) -> CallView:
     """Return the call after one more event."""
     match event:
         case AgentReplied():
             return replace(
-                call, outcome="replied", exit=event.exit, duration_ms=event.duration_ms, salvaged=event.salvaged,
-                stdout=event.stdout, stderr=event.stderr, offences=_offences((), event.offences), after=event.tree,
+                call, status="replied", exit=event.exit, duration_ms=event.duration_ms, salvaged=event.salvaged,
+                stdout=event.stdout, stderr=event.stderr, forbidden_changes=_merge_forbidden_changes((), event.forbidden_changes), tree_after=event.tree,
             )  # fmt: skip
         case AgentFailed(problem=problem):
             return replace(
-                call, outcome="failed", problem=problem.code, detail=problem.detail, duration_ms=event.duration_ms,
-                stdout=event.stdout, stderr=event.stderr, after=event.tree,
+                call, status="failed", problem=problem.code, detail=problem.detail, duration_ms=event.duration_ms,
+                stdout=event.stdout, stderr=event.stderr, tree_after=event.tree,
             )  # fmt: skip
         case AgentLost():
-            return replace(call, outcome="lost", problem="lost", stdout=event.stdout)
-        case ReplyRead(problem=problem):
+            return replace(call, status="lost", problem="lost", stdout=event.stdout)
+        case ReplyParsed(problem=problem):
             parsed = replace(
                 call, usage=event.usage, reported_nanousd=event.reported_nanousd, text=event.text,
                 bad_lines=event.bad_lines,
@@ -158,41 +158,41 @@ def _learned(call: CallView, event: Event) -> CallView:
             return parsed if problem is None else replace(parsed, problem=problem.code, detail=problem.detail)
         case ChangesChecked():
             paths = tuple(change.path for change in event.changes)
-            return replace(call, after=event.tree, changed=paths, offences=_offences(call.offences, event.offences))
+            return replace(call, tree_after=event.tree, changed_paths=paths, forbidden_changes=_merge_forbidden_changes(call.forbidden_changes, event.forbidden_changes))
         case ArtifactValidated(violations=()):
-            return replace(call, validated=True)
+            return replace(call, rules_checked=True)
         case ArtifactValidated():
-            refusal = Refusal(gate="", violations=event.violations, report=event.report)
-            return replace(call, validated=True, refusals=(*call.refusals, refusal))
+            rejection = Rejection(gate="", violations=event.violations, report=event.report)
+            return replace(call, rules_checked=True, rejections=(*call.rejections, rejection))
     return call
 
 
-def _offences(earlier: tuple[str, ...], offences: tuple[Offence, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*earlier, *(f"{offence.kind} {offence.path}" for offence in offences))))
+def _merge_forbidden_changes(earlier: tuple[str, ...], forbidden_changes: tuple[ForbiddenChange, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*earlier, *(f"{change.kind} {change.path}" for change in forbidden_changes))))
 
 
 # checks and commits ---------------------------------------------------------------------------------------------------
-def _checked(view: FeatureView, event: Event) -> FeatureView:
+def _apply_check_or_commit(view: FeatureView, event: Event) -> FeatureView:
     match event:
         case GateChecked(passed=False):
-            return _gate_refused(view, event)
+            return _add_gate_rejection(view, event)
         case ArtifactParsed():
-            return _handed_over(view, event)
+            return _add_artifact(view, event)
         case CommandRan():
-            return replace(view, commands=(*view.commands, _ran(view, event)))
+            return replace(view, commands=(*view.commands, _command_view(view, event)))
         case CommitRequested():
-            return replace(view, committing=(event.phase, event.unit, event.purpose))
-        case Committed() if view.committing is not None:
-            phase, unit, purpose = view.committing
+            return replace(view, pending_commit=(event.phase, event.unit, event.purpose))
+        case Committed() if view.pending_commit is not None:
+            phase, unit, purpose = view.pending_commit
             commit = CommitView(
                 phase=phase, unit=unit, purpose=purpose, commit=event.commit, files=event.files,
                 insertions=event.insertions, deletions=event.deletions,
             )  # fmt: skip
-            return replace(view, commits=(*view.commits, commit), committing=None)
+            return replace(view, commits=(*view.commits, commit), pending_commit=None)
     return view
 
 
-def _handed_over(view: FeatureView, event: ArtifactParsed) -> FeatureView:
+def _add_artifact(view: FeatureView, event: ArtifactParsed) -> FeatureView:
     """Add an artifact in place of an older one; it belongs to the last reply of that unit, of any role."""
     artifact = ArtifactView(
         artifact=event.artifact, phase=event.phase, unit=event.unit, path=event.path, digest=event.digest
@@ -201,37 +201,37 @@ def _handed_over(view: FeatureView, event: ArtifactParsed) -> FeatureView:
     view = replace(view, artifacts=(*others, artifact))
     call = next((c for c in reversed(view.calls) if (c.phase, c.unit) == (event.phase, event.unit)), None)
     return (
-        view if call is None else _with_call(view, call.key, lambda c: replace(c, artifacts=(*c.artifacts, artifact)))
+        view if call is None else _change_call(view, call.key, lambda c: replace(c, artifacts=(*c.artifacts, artifact)))
     )
 
 
-def _built(view: FeatureView, phase: str, unit: str) -> CallView | None:
+def _last_builder_call(view: FeatureView, phase: str, unit: str) -> CallView | None:
     """Return the last builder call in that unit."""
     return next((c for c in reversed(view.calls) if (c.phase, c.unit, c.role) == (phase, unit, BUILDER)), None)
 
 
-def _ran(view: FeatureView, event: CommandRan) -> CommandView:
-    current = next((phase for phase in reversed(view.phases) if phase.phase == event.phase), None)
-    iteration = current.iteration if current else 0
-    built = _built(view, event.phase, event.unit)
+def _command_view(view: FeatureView, event: CommandRan) -> CommandView:
+    current_phase = next((phase for phase in reversed(view.phases) if phase.phase == event.phase), None)
+    iteration = current_phase.iteration if current_phase else 0
+    call = _last_builder_call(view, event.phase, event.unit)
     return CommandView(
         stage=event.stage, phase=event.phase, unit=event.unit, name=event.name, exit=event.exit, passed=event.passed,
         failed=event.failed, output=event.output, excerpt=event.excerpt, duration_ms=event.duration_ms,
-        iteration=iteration, attempt=built.attempt if built and built.iteration == iteration else 0,
+        iteration=iteration, attempt=call.attempt if call and call.iteration == iteration else 0,
     )  # fmt: skip
 
 
-def _gate_refused(view: FeatureView, event: GateChecked) -> FeatureView:
+def _add_gate_rejection(view: FeatureView, event: GateChecked) -> FeatureView:
     """Add a gate's rejection to the last builder call in that unit."""
-    judged = _built(view, event.phase, event.unit)
-    if judged is None:
+    builder_call = _last_builder_call(view, event.phase, event.unit)
+    if builder_call is None:
         return view
-    refusal = Refusal(gate=event.gate, violations=event.violations, report=event.report)
-    return _with_call(view, judged.key, lambda call: replace(call, refusals=(*call.refusals, refusal)))
+    rejection = Rejection(gate=event.gate, violations=event.violations, report=event.report)
+    return _change_call(view, builder_call.key, lambda call: replace(call, rejections=(*call.rejections, rejection)))
 
 
 # phases ---------------------------------------------------------------------------------------------------------------
-def _moved(view: FeatureView, event: Event, now_us: int) -> FeatureView:
+def _apply_phase_event(view: FeatureView, event: Event, now_us: int) -> FeatureView:
     match event:
         case PhaseStarted():
             phase = PhaseView(
@@ -240,15 +240,15 @@ def _moved(view: FeatureView, event: Event, now_us: int) -> FeatureView:
             )  # fmt: skip
             return replace(view, status="working", phases=(*view.phases, phase))
         case UnitCompleted(unit=unit) if unit:
-            return _with_phase(view, event.phase, "started", lambda p: {"units_done": (*p.units_done, unit)})
+            return _change_phase(view, event.phase, "started", lambda p: {"units_done": (*p.units_done, unit)})
         case PhaseCompleted():
-            return _with_phase(view, event.phase, "started", lambda _: {"state": "completed", "ended_us": now_us})
+            return _change_phase(view, event.phase, "started", lambda _: {"state": "completed", "ended_us": now_us})
         case RolledBack():
-            return _rolled_back(view, event, now_us)
+            return _roll_back(view, event, now_us)
     return view
 
 
-def _with_phase(view: FeatureView, name: str, state: str, changes: Any) -> FeatureView:
+def _change_phase(view: FeatureView, name: str, state: str, changes: Any) -> FeatureView:
     """Change the last iteration of the phase if it is in that state."""
     phases = list(view.phases)
     for index in range(len(phases) - 1, -1, -1):
@@ -258,22 +258,22 @@ def _with_phase(view: FeatureView, name: str, state: str, changes: Any) -> Featu
     return replace(view, phases=tuple(phases))
 
 
-def _rolled_back(view: FeatureView, event: RolledBack, now_us: int) -> FeatureView:
-    return replace(_superseded(view, event.to, now_us, event.units), rollbacks=view.rollbacks + 1)
+def _roll_back(view: FeatureView, event: RolledBack, now_us: int) -> FeatureView:
+    return replace(_supersede_phases(view, event.to, now_us, event.units), rollbacks=view.rollbacks + 1)
 
 
-def _superseded(view: FeatureView, to: str, now_us: int, units: tuple[str, ...] = ()) -> FeatureView:
+def _supersede_phases(view: FeatureView, target: str, now_us: int, units: tuple[str, ...] = ()) -> FeatureView:
     """Supersede the iterations since phase `to` began, and drop artifacts of later phases; with units, keep its own
     artifacts."""
-    since = next((i for i, p in enumerate(view.phases) if p.phase == to and p.state != "superseded"), None)
-    if since is None:
+    first_index = next((i for i, p in enumerate(view.phases) if p.phase == target and p.state != "superseded"), None)
+    if first_index is None:
         return view
     phases = tuple(
         replace(phase, state="superseded", ended_us=phase.ended_us or now_us)
-        if index >= since and phase.state != "superseded"
+        if index >= first_index and phase.state != "superseded"
         else phase
         for index, phase in enumerate(view.phases)
     )
-    gone = {phase.phase for phase in view.phases[since:]} - ({to} if units else set())
-    artifacts = tuple(artifact for artifact in view.artifacts if artifact.phase not in gone)
+    superseded_phases = {phase.phase for phase in view.phases[first_index:]} - ({target} if units else set())
+    artifacts = tuple(artifact for artifact in view.artifacts if artifact.phase not in superseded_phases)
     return replace(view, phases=phases, artifacts=artifacts)

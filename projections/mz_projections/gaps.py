@@ -7,153 +7,160 @@ from collections.abc import Iterable, Iterator, Sequence
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested
 from mz_events.catalog.check import ArtifactValidated, ChangesChecked, CommandRan, GateChecked, RefMoved
-from mz_events.catalog.delivery import ChecksSeen, CommitRequested
-from mz_events.catalog.feature import Ask, FeatureDelivered, HumanAnswered, HumanRequested, PhaseCompleted, RolledBack
+from mz_events.catalog.delivery import ChecksPolled, CommitRequested
+from mz_events.catalog.feature import (
+    FeatureDelivered,
+    HumanAnswered,
+    HumanRequested,
+    PhaseCompleted,
+    QuestionKind,
+    RolledBack,
+)
 from mz_events.catalog.run import Verdict
 from mz_events.envelope import Recorded
 
-from mz_projections.audit import DONE, Gap, GapKind
+from mz_projections.audit import DONE_STATUSES, Gap, GapKind
 from mz_projections.fates import BUILDER
-from mz_projections.spending import Judged
+from mz_projections.spending import PricedCall
 from mz_projections.views import FeatureView
 
 Stream = Sequence[Recorded[Event]]
-NAMED_MAX = 5
+LISTED_MAX = 5
 
 
-def feature_gaps(view: FeatureView, stream: Stream, calls: Sequence[Judged], place: str) -> tuple[Gap, ...]:
+def feature_gaps(view: FeatureView, stream: Stream, calls: Sequence[PricedCall], event_ref: str) -> tuple[Gap, ...]:
     """Return the gaps of a feature; `event_ref` is its last event."""
     return (
-        *_not_delivered(view, place),
-        *_past_gates(view.feature, stream),
-        *_refs_moved(view.feature, stream),
-        *_not_validated(view.feature, stream),
-        *_checks_red(view.feature, stream),
+        *_not_delivered(view, event_ref),
+        *_commits_past_gates(view.feature, stream),
+        *_moved_refs(view.feature, stream),
+        *_unvalidated_phases(view.feature, stream),
+        *_failed_checks(view.feature, stream),
         *_untested(view.feature, stream),
-        *_reverted(view.feature, stream),
-        *_calls(view.feature, stream, calls),
+        *_reverted_changes(view.feature, stream),
+        *_call_gaps(view.feature, stream, calls),
     )
 
 
-def _not_delivered(view: FeatureView, place: str) -> Iterator[Gap]:
-    if view.status not in DONE:
-        code = view.code or (view.waiting.ask.value if view.waiting else view.hold.value if view.hold else "")
-        what = f"not delivered: {view.status}" + (f" ({code})" if code else "")
-        yield Gap(kind="not-delivered", feature=view.feature, what=what, places=(place,))
+def _not_delivered(view: FeatureView, event_ref: str) -> Iterator[Gap]:
+    if view.status not in DONE_STATUSES:
+        code = view.code or (view.question.question_kind.value if view.question else view.hold.value if view.hold else "")
+        message = f"not delivered: {view.status}" + (f" ({code})" if code else "")
+        yield Gap(kind="not-delivered", feature=view.feature, message=message, event_refs=(event_ref,))
     if view.quarantined:
-        what = "the item was quarantined: its text may be a prompt injection"
-        yield Gap(kind="quarantined", feature=view.feature, what=what, places=(place,))
+        message = "the item was quarantined: its text may be a prompt injection"
+        yield Gap(kind="quarantined", feature=view.feature, message=message, event_refs=(event_ref,))
 
 
-def _past_gates(feature: str, stream: Stream) -> Iterator[Gap]:
+def _commits_past_gates(feature: str, stream: Stream) -> Iterator[Gap]:
     """Yield work committed although a gate had rejected it and never passed it afterwards."""
-    failing: dict[tuple[str, str], dict[str, str]] = {}
-    allowed = ""
+    failing_by_unit: dict[tuple[str, str], dict[str, str]] = {}
+    allowed_by = ""
     for recorded in stream:
         match recorded.event:
             case AgentRequested(ref=ref) if ref.role == BUILDER:
-                failing.pop((ref.phase, ref.unit), None)
+                failing_by_unit.pop((ref.phase, ref.unit), None)
             case GateChecked() as event:
-                cell, allowed = failing.setdefault((event.phase, event.unit), {}), ""
-                cell.pop(event.gate, None)
-                cell |= {} if event.passed else {event.gate: recorded.place}
+                failing_gates, allowed_by = failing_by_unit.setdefault((event.phase, event.unit), {}), ""
+                failing_gates.pop(event.gate, None)
+                failing_gates |= {} if event.passed else {event.gate: recorded.event_ref}
             case HumanAnswered(verdict=Verdict.APPROVE):
-                allowed = recorded.place
+                allowed_by = recorded.event_ref
             case RolledBack():
-                failing.clear()
+                failing_by_unit.clear()
             case CommitRequested(purpose="work") as event:
-                for gate, place in failing.pop((event.phase, event.unit), {}).items():
-                    what = f"{_cell(event.phase, event.unit)} was committed although {gate} had rejected it"
+                for gate, event_ref in failing_by_unit.pop((event.phase, event.unit), {}).items():
+                    message = f"{_unit_name(event.phase, event.unit)} was committed although {gate} had rejected it"
                     yield Gap(
-                        kind="past-gate", feature=feature, what=what, places=(place, recorded.place), allowed=allowed
+                        kind="past-gate", feature=feature, message=message, event_refs=(event_ref, recorded.event_ref), allowed_by=allowed_by
                     )
 
 
-def _refs_moved(feature: str, stream: Stream) -> Iterator[Gap]:
+def _moved_refs(feature: str, stream: Stream) -> Iterator[Gap]:
     """Yield changes of the repository while an agent worked; a person may approve them."""
-    answers = tuple(_answered(stream, Ask.REPOSITORY))
+    approvals = tuple(_approvals(stream, QuestionKind.REPOSITORY))
     for index, recorded in enumerate(stream):
         if isinstance(event := recorded.event, RefMoved):
-            what = f"{event.name} changed during {_cell(event.ref.phase, event.ref.unit)}"
-            allowed = next((place for at, place in answers if at > index), "")
-            yield Gap(kind="ref-moved", feature=feature, what=what, places=(recorded.place,), allowed=allowed)
+            message = f"{event.name} changed during {_unit_name(event.ref.phase, event.ref.unit)}"
+            allowed_by = next((event_ref for answer_index, event_ref in approvals if answer_index > index), "")
+            yield Gap(kind="ref-moved", feature=feature, message=message, event_refs=(recorded.event_ref,), allowed_by=allowed_by)
 
 
-def _answered(stream: Stream, ask: Ask) -> Iterator[tuple[int, str]]:
+def _approvals(stream: Stream, question_kind: QuestionKind) -> Iterator[tuple[int, str]]:
     """Yield index and event ref of each approval of such a question."""
-    asked: HumanRequested | None = None
+    question: HumanRequested | None = None
     for index, recorded in enumerate(stream):
         match recorded.event:
             case HumanRequested() as event:
-                asked = event
-            case HumanAnswered(verdict=Verdict.APPROVE) if asked is not None and asked.ask is ask:
-                yield index, recorded.place
+                question = event
+            case HumanAnswered(verdict=Verdict.APPROVE) if question is not None and question.question_kind is question_kind:
+                yield index, recorded.event_ref
 
 
-def _not_validated(feature: str, stream: Stream) -> Iterator[Gap]:
+def _unvalidated_phases(feature: str, stream: Stream) -> Iterator[Gap]:
     """Yield phases completed on a reply that the rules rejected or never checked."""
-    owed: dict[str, str] = {}
+    unchecked_requests: dict[str, str] = {}
     for recorded in stream:
         match recorded.event:
             case AgentRequested(ref=ref):
-                owed[ref.phase] = recorded.place
+                unchecked_requests[ref.phase] = recorded.event_ref
             case ArtifactValidated(violations=(), ref=ref):
-                owed.pop(ref.phase, None)
-            case PhaseCompleted(phase=phase) if phase in owed:
-                what = f"{phase} was completed on a reply that did not pass the rules"
-                yield Gap(kind="not-validated", feature=feature, what=what, places=(owed.pop(phase), recorded.place))
+                unchecked_requests.pop(ref.phase, None)
+            case PhaseCompleted(phase=phase) if phase in unchecked_requests:
+                message = f"{phase} was completed on a reply that did not pass the rules"
+                yield Gap(kind="not-validated", feature=feature, message=message, event_refs=(unchecked_requests.pop(phase), recorded.event_ref))
 
 
-def _checks_red(feature: str, stream: Stream) -> Iterator[Gap]:
+def _failed_checks(feature: str, stream: Stream) -> Iterator[Gap]:
     """Yield a gap if not all checks of the pull request passed at the last poll."""
-    looks = [each for each in stream if isinstance(each.event, ChecksSeen)]
-    delivered = any(isinstance(each.event, FeatureDelivered) for each in stream)
-    if looks and delivered and isinstance(last := looks[-1].event, ChecksSeen) and last.red + last.pending:
-        allowed = next((place for _, place in _answered(stream, Ask.CHECKS)), "")
-        what = f"delivered with {last.red} failed and {last.pending} pending checks of the pull request"
-        yield Gap(kind="checks-red", feature=feature, what=what, places=(looks[-1].place,), allowed=allowed)
+    polls = [recorded for recorded in stream if isinstance(recorded.event, ChecksPolled)]
+    delivered = any(isinstance(recorded.event, FeatureDelivered) for recorded in stream)
+    if polls and delivered and isinstance(last := polls[-1].event, ChecksPolled) and last.failed + last.pending:
+        allowed_by = next((event_ref for _, event_ref in _approvals(stream, QuestionKind.CHECKS)), "")
+        message = f"delivered with {last.failed} failed and {last.pending} pending checks of the pull request"
+        yield Gap(kind="checks-red", feature=feature, message=message, event_refs=(polls[-1].event_ref,), allowed_by=allowed_by)
 
 
 def _untested(feature: str, stream: Stream) -> Iterator[Gap]:
-    ran = any(isinstance(event := each.event, CommandRan) and event.stage == "gate" for each in stream)
-    delivered = next((each.place for each in stream if isinstance(each.event, FeatureDelivered)), "")
+    ran = any(isinstance(event := recorded.event, CommandRan) and event.stage == "gate" for recorded in stream)
+    delivered = next((recorded.event_ref for recorded in stream if isinstance(recorded.event, FeatureDelivered)), "")
     if delivered and not ran:
-        what = "delivered without running a command: only rules on texts checked it"
-        yield Gap(kind="untested", feature=feature, what=what, places=(delivered,))
+        message = "delivered without running a command: only rules on texts checked it"
+        yield Gap(kind="untested", feature=feature, message=message, event_refs=(delivered,))
 
 
-def _reverted(feature: str, stream: Stream) -> Iterator[Gap]:
+def _reverted_changes(feature: str, stream: Stream) -> Iterator[Gap]:
     """Yield forbidden changes by agents."""
     for recorded in stream:
         event = recorded.event
-        if isinstance(event, AgentReplied | ChangesChecked) and event.offences:
-            listed = [f"{offence.kind} {offence.path}" for offence in event.offences]
-            more = f" and {len(listed) - NAMED_MAX} more" if len(listed) > NAMED_MAX else ""
-            what = f"changes outside the write scope of {_cell(event.ref.phase, event.ref.unit)} were reverted: "
-            what += ", ".join(listed[:NAMED_MAX]) + more
-            yield Gap(kind="reverted", feature=feature, what=what, places=(recorded.place,))
+        if isinstance(event, AgentReplied | ChangesChecked) and event.forbidden_changes:
+            changes = [f"{change.kind} {change.path}" for change in event.forbidden_changes]
+            suffix = f" and {len(changes) - LISTED_MAX} more" if len(changes) > LISTED_MAX else ""
+            message = f"changes outside the write scope of {_unit_name(event.ref.phase, event.ref.unit)} were reverted: "
+            message += ", ".join(changes[:LISTED_MAX]) + suffix
+            yield Gap(kind="reverted", feature=feature, message=message, event_refs=(recorded.event_ref,))
 
 
-def _calls(feature: str, stream: Stream, calls: Sequence[Judged]) -> Iterator[Gap]:
-    asked = {
-        event.ref.key: recorded.place for recorded in stream if isinstance(event := recorded.event, AgentRequested)
+def _call_gaps(feature: str, stream: Stream, calls: Sequence[PricedCall]) -> Iterator[Gap]:
+    request_refs = {
+        event.ref.key: recorded.event_ref for recorded in stream if isinstance(event := recorded.event, AgentRequested)
     }
     replies = [recorded.event for recorded in stream if isinstance(recorded.event, AgentReplied)]
     salvaged = [reply.ref.key for reply in replies if reply.salvaged]
 
-    def gap(kind: GapKind, keys: Iterable[str], what: str) -> Iterator[Gap]:
-        places = tuple(asked[key] for key in keys if key in asked)
-        if places:
-            number = f"{len(places)} call{'s' * (len(places) > 1)}"
-            yield Gap(kind=kind, feature=feature, what=f"{number} {what}", places=places)
+    def gap(kind: GapKind, keys: Iterable[str], description: str) -> Iterator[Gap]:
+        event_refs = tuple(request_refs[key] for key in keys if key in request_refs)
+        if event_refs:
+            number = f"{len(event_refs)} call{'s' * (len(event_refs) > 1)}"
+            yield Gap(kind=kind, feature=feature, message=f"{number} {description}", event_refs=event_refs)
 
-    yield from gap("failed", (priced.call.key for priced in calls if priced.fate == "failed"), "failed")
-    yield from gap("lost", (priced.call.key for priced in calls if priced.fate == "lost"), "lost")
+    yield from gap("failed", (priced.call.key for priced in calls if priced.outcome == "failed"), "failed")
+    yield from gap("lost", (priced.call.key for priced in calls if priced.outcome == "lost"), "lost")
     yield from gap("salvaged", salvaged, "recovered after a crash: the agent's exit status is unknown")
-    ended = (priced.call for priced in calls if priced.call.outcome != "open")
+    ended = (priced.call for priced in calls if priced.call.status != "open")
     unpriced = (call.key for call in ended if call.computed_nanousd is None)
     yield from gap("unpriced", unpriced, "without a computed price")
 
 
-def _cell(phase: str, unit: str) -> str:
+def _unit_name(phase: str, unit: str) -> str:
     return f"{phase}/{unit}" if unit else phase

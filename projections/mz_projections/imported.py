@@ -10,18 +10,24 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 from mz_events.catalog.call import Usage
-from mz_events.catalog.session import Request, SessionOpened, SessionPriced, SessionRead, SessionSettled
+from mz_events.catalog.session import (
+    ImportedFileRead,
+    ImportedPriced,
+    ImportedRequest,
+    ImportedSessionFound,
+    ImportedTotalsReconciled,
+)
 from mz_events.names import Digest, StreamId
 
 QUARTER_S = 900
 US_PER_S = 1_000_000
-OPEN = "output-open"
+OUTPUT_OPEN = "output-open"
 """Reason that disappears once a later line closes the output; all others are final."""
-TYPES = (SessionOpened, SessionRead, SessionSettled, SessionPriced)
+TYPES = (ImportedSessionFound, ImportedFileRead, ImportedTotalsReconciled, ImportedPriced)
 """The events processed."""
 
 
-class Sum(msgspec.Struct, frozen=True, gc=False):
+class QuarterSum(msgspec.Struct, frozen=True, gc=False):
     """Requests of one session in one quarter of an hour to one model, by one subagent or the main conversation.
 
     Also a delta to be added to such a row: numbers may then be negative.
@@ -33,7 +39,7 @@ class Sum(msgspec.Struct, frozen=True, gc=False):
     """Seconds since the epoch, UTC."""
     model: str
     """Empty: not in the file."""
-    part: str
+    subagent: str
     """Empty: the main conversation."""
     requests: int = 0
     input: int = 0
@@ -51,7 +57,7 @@ class Sum(msgspec.Struct, frozen=True, gc=False):
     """Requests missing in `computed_nanousd`."""
 
 
-class Session(msgspec.Struct, frozen=True, gc=False):
+class ImportedSession(msgspec.Struct, frozen=True, gc=False):
     """A session without its requests; empty or None: unknown."""
 
     stream: str
@@ -63,7 +69,7 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     by_mz: bool = False
 
 
-class File(msgspec.Struct, frozen=True, gc=False):
+class ImportedFile(msgspec.Struct, frozen=True, gc=False):
     """Reading state of a file, and counts of its lines."""
 
     file: str
@@ -71,29 +77,29 @@ class File(msgspec.Struct, frozen=True, gc=False):
     session: str
     """Stream."""
     format: str
-    part: str
-    size: int
+    subagent: str
+    size_bytes: int
     modified_ns: int
     inode: int
-    upto: int
-    mark: str
-    carry: str
+    offset_end: int
+    fingerprint_sha256: str
+    reader_state: str
     paths: Digest
     prompts: int = 0
     tools: dict[str, int] = {}
     failed: int = 0
     lines: int = 0
-    bad: int = 0
+    undecodable_lines: int = 0
     unknown: dict[str, int] = {}
     undated: int = 0
-    ahead: int = 0
-    head: str = ""
-    told: tuple[Usage, ...] = ()
+    future_dated: int = 0
+    first_line_sha256: str = ""
+    reported_totals: tuple[Usage, ...] = ()
     reported_nanousd: int | None = None
-    lacks: tuple[str, ...] = ()
+    incomplete_reasons: tuple[str, ...] = ()
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class CountedRequest(msgspec.Struct, frozen=True, gc=False):
     """A request that was counted before."""
 
     session: str
@@ -104,7 +110,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     reported_nanousd: int | None
 
 
-class Count(msgspec.Struct, frozen=True):
+class FileCounts(msgspec.Struct, frozen=True):
     """Counts of a session's files besides requests."""
 
     files: int = 0
@@ -112,41 +118,41 @@ class Count(msgspec.Struct, frozen=True):
     tools: dict[str, int] = {}
     failed: int = 0
     lines: int = 0
-    bad: int = 0
+    undecodable_lines: int = 0
     unknown: dict[str, int] = {}
     undated: int = 0
-    ahead: int = 0
+    future_dated: int = 0
 
 
-def quarter(at_us: int) -> int:
+def quarter_start_s(at_us: int) -> int:
     """Return the start, in seconds since the epoch, of the quarter of an hour that contains this time."""
     return at_us // (QUARTER_S * US_PER_S) * QUARTER_S
 
 
-def read_sums(stream: StreamId, event: SessionRead | SessionSettled) -> Iterator[Sum]:
+def read_sums(stream: StreamId, event: ImportedFileRead | ImportedTotalsReconciled) -> Iterator[QuarterSum]:
     """Yield the deltas of the rows."""
-    found: dict[tuple[str, int, str, str], list[int]] = {}
+    numbers_by_row: dict[tuple[str, int, str, str], list[int]] = {}
     reported: dict[tuple[str, int, str, str], int] = {}
     for request in event.requests:
-        for usage, at_us, sign, nanousd in sides(request):
-            key = (str(request.session or stream), quarter(at_us), usage.model, usage.part)
-            _add(found.setdefault(key, [0] * 7), usage, sign)
+        for usage, at_us, sign, nanousd in additions_and_retractions(request):
+            key = (str(request.session or stream), quarter_start_s(at_us), usage.model, usage.subagent)
+            _add_numbers(numbers_by_row.setdefault(key, [0] * 7), usage, sign)
             if nanousd is not None:
                 reported[key] = reported.get(key, 0) + sign * nanousd
-    for key, (requests, input_, output, read, short, long, reasoning) in found.items():
-        yield Sum(*key, requests, input_, output, read, short, long, reasoning, 0, reported.get(key))
+    for key, (requests, input_, output, read, short, long, reasoning) in numbers_by_row.items():
+        yield QuarterSum(*key, requests, input_, output, read, short, long, reasoning, 0, reported.get(key))
 
 
-def sides(request: Request) -> tuple[tuple[Usage, int, int, int | None], ...]:
+def additions_and_retractions(request: ImportedRequest) -> tuple[tuple[Usage, int, int, int | None], ...]:
     """Return what the request adds and what it retracts: usage, time, sign, reported money."""
-    counted = request.usage, request.at_us, 1, request.reported_nanousd
+    addition = request.usage, request.at_us, 1, request.reported_nanousd
     if request.before is None:
-        return (counted,)
+        return (addition,)
     before_at_us = request.at_us if request.before_at_us is None else request.before_at_us
-    return counted, (request.before, before_at_us, -1, request.before_nanousd)
+    return addition, (request.before, before_at_us, -1, request.before_nanousd)
 
 
-def _add(numbers: list[int], usage: Usage, sign: int) -> None:
+def _add_numbers(numbers: list[int], usage: Usage, sign: int) -> None:
     numbers[0] += sign if usage.input or usage.output else 0
     numbers[1] += sign * usage.input
     numbers[2] += sign * usage.output
@@ -156,65 +162,65 @@ def _add(numbers: list[int], usage: Usage, sign: int) -> None:
     numbers[6] += sign * usage.reasoning
 
 
-def priced_sums(stream: StreamId, event: SessionPriced) -> Iterator[Sum]:
+def priced_sums(stream: StreamId, event: ImportedPriced) -> Iterator[QuarterSum]:
     """Yield the deltas of the rows."""
-    for each in event.sums:
-        yield Sum(
-            each.session or stream, each.start_s, each.model, each.part,
-            computed_nanousd=each.nanousd, unpriced=each.unpriced,
+    for priced in event.sums:
+        yield QuarterSum(
+            priced.session or stream, priced.start_s, priced.model, priced.subagent,
+            computed_nanousd=priced.nanousd, unpriced=priced.unpriced,
         )  # fmt: skip
 
 
-def opened(stream: StreamId, event: SessionOpened, known: Session | None) -> Session:
+def update_session(stream: StreamId, event: ImportedSessionFound, previous: ImportedSession | None) -> ImportedSession:
     """Return the session updated by the event; fields empty in the event are kept."""
-    before = known or Session(stream, event.agent, event.session)
-    return Session(
-        stream, event.agent, event.session, event.version or before.version, event.project or before.project,
-        event.parent or before.parent, event.by_mz or before.by_mz,
+    base = previous or ImportedSession(stream, event.agent, event.session)
+    return ImportedSession(
+        stream, event.agent, event.session, event.version or base.version, event.project or base.project,
+        event.parent or base.parent, event.by_mz or base.by_mz,
     )  # fmt: skip
 
 
-def grown(stream: StreamId, event: SessionRead, known: File | None) -> File:
+def update_file(stream: StreamId, event: ImportedFileRead, previous: ImportedFile | None) -> ImportedFile:
     """Return the file after the event; counts are added up, or restart if it was read from its first byte."""
-    before = known if known is not None and event.start else None
-    return File(
-        event.file, stream, event.format, event.part, event.size, event.modified_ns, event.inode, event.upto,
-        event.mark, event.carry, event.paths,
-        prompts=event.prompts + (before.prompts if before else 0),
-        tools=added(before.tools if before else {}, event.tools),
-        failed=event.failed + (before.failed if before else 0),
-        lines=event.lines + (before.lines if before else 0),
-        bad=event.bad + (before.bad if before else 0),
-        unknown=added(before.unknown if before else {}, event.unknown),
-        undated=event.undated + (before.undated if before else 0),
-        ahead=event.ahead + (before.ahead if before else 0),
-        head=event.head, told=event.told, reported_nanousd=event.reported_nanousd,
-        lacks=tuple(sorted({*event.lacks, *(set(before.lacks) - {OPEN} if before else ())})),
+    base = previous if previous is not None and event.offset_start else None
+    return ImportedFile(
+        event.file, stream, event.format, event.subagent, event.size, event.modified_ns, event.inode, event.offset_end,
+        event.fingerprint_sha256, event.reader_state, event.paths,
+        prompts=event.prompts + (base.prompts if base else 0),
+        tools=add_counts(base.tools if base else {}, event.tools),
+        failed=event.failed + (base.failed if base else 0),
+        lines=event.lines + (base.lines if base else 0),
+        undecodable_lines=event.undecodable_lines + (base.undecodable_lines if base else 0),
+        unknown=add_counts(base.unknown if base else {}, event.unknown),
+        undated=event.undated + (base.undated if base else 0),
+        future_dated=event.future_dated + (base.future_dated if base else 0),
+        first_line_sha256=event.first_line_sha256, reported_totals=event.reported_totals, reported_nanousd=event.reported_nanousd,
+        incomplete_reasons=tuple(sorted({*event.incomplete_reasons, *(set(base.incomplete_reasons) - {OUTPUT_OPEN} if base else ())})),
     )  # fmt: skip
 
 
-def added(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+def add_counts(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
     """Return the sums by name."""
     return {name: first.get(name, 0) + second.get(name, 0) for name in sorted({*first, *second})}
 
 
-def count(files: Iterable[File]) -> Count:
+def count_session(files: Iterable[ImportedFile]) -> FileCounts:
     """Return the counts of one session's files.
 
     Of several files for the same subagent (a copy, a moved file) only the one with most lines counts.
     """
-    listed = tuple(files)
-    best: dict[str, File] = {}
-    for each in listed:
-        other = best.get(each.part)
-        if other is None or each.lines > other.lines:
-            best[each.part] = each
-    total = Count(files=len(listed))
-    for each in best.values():
-        total = Count(
-            files=total.files, prompts=total.prompts + each.prompts, tools=added(total.tools, each.tools),
-            failed=total.failed + each.failed, lines=total.lines + each.lines, bad=total.bad + each.bad,
-            unknown=added(total.unknown, each.unknown), undated=total.undated + each.undated,
-            ahead=total.ahead + each.ahead,
+    all_files = tuple(files)
+    file_by_subagent: dict[str, ImportedFile] = {}
+    for file in all_files:
+        other = file_by_subagent.get(file.subagent)
+        if other is None or file.lines > other.lines:
+            file_by_subagent[file.subagent] = file
+    total = FileCounts(files=len(all_files))
+    for file in file_by_subagent.values():
+        total = FileCounts(
+            files=total.files, prompts=total.prompts + file.prompts, tools=add_counts(total.tools, file.tools),
+            failed=total.failed + file.failed, lines=total.lines + file.lines, undecodable_lines=total.undecodable_lines + file.undecodable_lines,
+            unknown=add_counts(total.unknown, file.unknown), undated=total.undated + file.undated,
+            future_dated=total.future_dated + file.future_dated,
         )  # fmt: skip
     return total

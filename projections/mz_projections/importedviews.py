@@ -20,20 +20,36 @@ from mz_events import codec
 from mz_events.catalog import call, session
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Usage
-from mz_events.catalog.session import Request, SessionOpened, SessionPriced, SessionRead, SessionSettled
+from mz_events.catalog.session import (
+    ImportedFileRead,
+    ImportedPriced,
+    ImportedRequest,
+    ImportedSessionFound,
+    ImportedTotalsReconciled,
+)
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
 from mz_events.store import Log
 
 from mz_projections import imported, usage
-from mz_projections.imported import TYPES, File, Known, Session, Sum, grown, opened, priced_sums, read_sums
-from mz_projections.usage import NUMBERS
+from mz_projections.imported import (
+    TYPES,
+    CountedRequest,
+    ImportedFile,
+    ImportedSession,
+    QuarterSum,
+    priced_sums,
+    read_sums,
+    update_file,
+    update_session,
+)
+from mz_projections.usage import TOKEN_FIELDS
 
 PAGE_POSITIONS = 64
 """Log positions per transaction: an event may contain a thousand requests."""
 BUSY_SECONDS = 5.0
-LOOKED_UP = 500
+KEYS_PER_QUERY = 500
 """Keys per lookup statement."""
 CACHE_KIB = 32_768
 
@@ -60,33 +76,33 @@ CREATE TABLE request (
   cache_write_1h INTEGER NOT NULL, reasoning INTEGER NOT NULL) WITHOUT ROWID;
 """
 TABLES = ("cursor", "session", "file", "sum", "name", "request")
-SUM_COLUMNS = ("session", "start_s", "model", "subagent", "requests", *NUMBERS,
+SUM_COLUMNS = ("session", "start_s", "model", "subagent", "requests", *TOKEN_FIELDS,
                "computed_nanousd", "reported_nanousd", "unpriced")  # fmt: skip
 """In the order of the fields of `Sum`."""
-COUNTED = ("at_us", "dated", "reported_nanousd", "model", "subagent", "tier", "requests", *NUMBERS)
+REQUEST_COLUMNS = ("at_us", "dated", "reported_nanousd", "model", "subagent", "tier", "requests", *TOKEN_FIELDS)
 # Keys are hashes, so each insert touches another page: short rows with name ids keep the pages few.
-COUNT = (
-    f"INSERT INTO request (key, session, {', '.join(COUNTED)}) VALUES ({', '.join('?' * (len(COUNTED) + 2))}) "
-    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COUNTED)}"
+UPSERT_REQUEST = (
+    f"INSERT INTO request (key, session, {', '.join(REQUEST_COLUMNS)}) VALUES ({', '.join('?' * (len(REQUEST_COLUMNS) + 2))}) "
+    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in REQUEST_COLUMNS)}"
 )
-NAMED = "(SELECT text FROM name WHERE id = {0})"
-KNOWN = (
-    f"SELECT key, {NAMED.format('session')}, at_us, dated, reported_nanousd, {NAMED.format('model')}, "
-    f"{NAMED.format('subagent')}, {NAMED.format('tier')}, requests, {', '.join(NUMBERS)} FROM request"
+NAME_BY_ID = "(SELECT text FROM name WHERE id = {0})"
+SELECT_REQUESTS = (
+    f"SELECT key, {NAME_BY_ID.format('session')}, at_us, dated, reported_nanousd, {NAME_BY_ID.format('model')}, "
+    f"{NAME_BY_ID.format('subagent')}, {NAME_BY_ID.format('tier')}, requests, {', '.join(TOKEN_FIELDS)} FROM request"
 )
-ADDED = ("requests", *NUMBERS, "computed_nanousd", "unpriced")
+ADDITIVE_COLUMNS = ("requests", *TOKEN_FIELDS, "computed_nanousd", "unpriced")
 # An integer overflow becomes a REAL in SQLite; the cast turns it into the largest INTEGER.
-ADD = (
+UPSERT_SUM = (
     f"INSERT INTO sum ({', '.join(SUM_COLUMNS)}) VALUES ({', '.join('?' * len(SUM_COLUMNS))}) "
-    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = CAST({name} + excluded.{name} AS INTEGER)' for name in ADDED)}, "
+    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = CAST({name} + excluded.{name} AS INTEGER)' for name in ADDITIVE_COLUMNS)}, "
     "reported_nanousd = CASE WHEN excluded.reported_nanousd IS NULL THEN reported_nanousd "
     "ELSE CAST(coalesce(reported_nanousd, 0) + excluded.reported_nanousd AS INTEGER) END"
 )
 
-_FILES = msgspec.json.Decoder(File)
+_FILE_DECODER = msgspec.json.Decoder(ImportedFile)
 
 
-class ImportedViews:
+class ImportedStore:
     """The rows over `log`, kept in the file at `path`; None, or an unusable file: in memory.
 
     Not thread-safe; any number of processes may use one file.
@@ -96,7 +112,7 @@ class ImportedViews:
         self._log, self._path, self._page_positions = log, path, page_positions
         self._connection = _connect(path)
 
-    def __enter__(self) -> ImportedViews:
+    def __enter__(self) -> ImportedStore:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -117,9 +133,9 @@ class ImportedViews:
         except sqlite3.DatabaseError as error:
             if self._path is None:
                 raise
-            self._begin_anew(error)
+            self._rebuild(error)
 
-    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
+    def _rebuild(self, error: sqlite3.DatabaseError) -> None:
         """Replace a damaged file; if it is locked, read-only or on a full disk, keep it and use memory."""
         path, self._path = self._path, None
         self._connection.close()
@@ -136,20 +152,20 @@ class ImportedViews:
         self._catch_up()
 
     # rows
-    def sums(self) -> Iterator[Sum]:
+    def sums(self) -> Iterator[QuarterSum]:
         """Yield all rows, by session, quarter, model and subagent."""
         for row in self._connection.execute(f"SELECT {', '.join(SUM_COLUMNS)} FROM sum ORDER BY 1, 2, 3, 4"):
-            yield Sum(*row)
+            yield QuarterSum(*row)
 
-    def sums_of(self, stream: str) -> tuple[Sum, ...]:
+    def sums_of(self, stream: str) -> tuple[QuarterSum, ...]:
         """Return the rows of one session."""
         query = f"SELECT {', '.join(SUM_COLUMNS)} FROM sum WHERE session = ? ORDER BY 2, 3, 4"
         rows = self._connection.execute(query, (stream,))
-        return tuple(Sum(*row) for row in rows)
+        return tuple(QuarterSum(*row) for row in rows)
 
-    def sessions(self) -> tuple[Session, ...]:
+    def sessions(self) -> tuple[ImportedSession, ...]:
         """Return all sessions, by stream."""
-        return tuple(_session(row) for row in self._connection.execute("SELECT * FROM session ORDER BY stream"))
+        return tuple(_decode_session(row) for row in self._connection.execute("SELECT * FROM session ORDER BY stream"))
 
     def times(self, stream: str | None) -> dict[str, tuple[int, int]]:
         """Return the times of the first and last request by session (one or all), in microseconds. Requests without a
@@ -162,55 +178,55 @@ class ImportedViews:
         rows = self._connection.execute(query, () if stream is None else (stream,))
         return {name: (first, last) for name, first, last in rows}
 
-    def session(self, stream: str) -> Session | None:
+    def session(self, stream: str) -> ImportedSession | None:
         row = self._connection.execute("SELECT * FROM session WHERE stream = ?", (stream,)).fetchone()
-        return _session(row) if row else None
+        return _decode_session(row) if row else None
 
-    def file(self, digest: str) -> File | None:
+    def file(self, digest: str) -> ImportedFile | None:
         """Return the reading state of the file with this digest of its path; None: never read."""
         row = self._connection.execute("SELECT row FROM file WHERE file = ?", (digest,)).fetchone()
-        return _FILES.decode(row[0]) if row else None
+        return _FILE_DECODER.decode(row[0]) if row else None
 
-    def files(self) -> Iterator[File]:
+    def files(self) -> Iterator[ImportedFile]:
         """Yield every file ever read."""
         for (row,) in self._connection.execute("SELECT row FROM file ORDER BY file"):
-            yield _FILES.decode(row)
+            yield _FILE_DECODER.decode(row)
 
-    def files_of(self, stream: str) -> tuple[File, ...]:
+    def files_of(self, stream: str) -> tuple[ImportedFile, ...]:
         """Return the files of one session."""
         rows = self._connection.execute("SELECT row FROM file WHERE session = ? ORDER BY file", (stream,))
-        return tuple(_FILES.decode(row) for (row,) in rows)
+        return tuple(_FILE_DECODER.decode(row) for (row,) in rows)
 
-    def settling(self) -> tuple[str, ...]:
+    def sessions_with_totals(self) -> tuple[str, ...]:
         """Return streams of sessions with a file that states totals or money at its end."""
         query = "SELECT DISTINCT session FROM file WHERE has_totals ORDER BY session"
         return tuple(stream for (stream,) in self._connection.execute(query))
 
-    def lacking(self) -> tuple[str, ...]:
+    def incomplete_sessions(self) -> tuple[str, ...]:
         """Return streams of sessions with a file known to be incomplete."""
         query = "SELECT DISTINCT session FROM file WHERE incomplete ORDER BY session"
         return tuple(stream for (stream,) in self._connection.execute(query))
 
-    def known(self, keys: Sequence[str]) -> dict[str, Known]:
+    def counted_requests(self, keys: Sequence[str]) -> dict[str, CountedRequest]:
         """Return those of the requests that were counted before, by key."""
-        found: dict[str, Known] = {}
-        for at in range(0, len(keys), LOOKED_UP):
-            some = [bytes.fromhex(key) for key in keys[at : at + LOOKED_UP]]
-            marks = ", ".join("?" * len(some))
-            for row in self._connection.execute(f"{KNOWN} WHERE key IN ({marks})", some):
-                key, stream, at_us, dated, reported, model, part, tier, requests, *tokens = row
-                numbers = dict(zip(NUMBERS, tokens, strict=True))
-                counted = Usage(model=model, part=part, tier=tier, requests=requests, **numbers)
-                found[key.hex()] = Known(stream, at_us, bool(dated), counted, reported)
-        return found
+        requests_by_key: dict[str, CountedRequest] = {}
+        for offset in range(0, len(keys), KEYS_PER_QUERY):
+            batch = [bytes.fromhex(key) for key in keys[offset : offset + KEYS_PER_QUERY]]
+            placeholders = ", ".join("?" * len(batch))
+            for row in self._connection.execute(f"{SELECT_REQUESTS} WHERE key IN ({placeholders})", batch):
+                key, stream, at_us, dated, reported_nanousd, model, subagent, tier, requests, *tokens = row
+                numbers = dict(zip(TOKEN_FIELDS, tokens, strict=True))
+                usage_counts = Usage(model=model, subagent=subagent, tier=tier, requests=requests, **numbers)
+                requests_by_key[key.hex()] = CountedRequest(stream, at_us, bool(dated), usage_counts, reported_nanousd)
+        return requests_by_key
 
     # updates
     def _catch_up(self, appended: Sequence[Recorded[Event]] = ()) -> None:
         head = self._log.head()
-        while self._page(head, appended) < head:
+        while self._process_page(head, appended) < head:
             pass
 
-    def _page(self, head: int, appended: Sequence[Recorded[Event]]) -> int:
+    def _process_page(self, head: int, appended: Sequence[Recorded[Event]]) -> int:
         """Process one page, or the appended events if they are next, and return the position reached.
 
         The cursor is read within the transaction: another process may have moved it.
@@ -218,26 +234,26 @@ class ImportedViews:
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
-            after = self._cursor()
+            after = self._read_cursor()
             if after is None:
                 for table in TABLES:
                     connection.execute(f"DROP TABLE IF EXISTS {table}")
                 for statement in SCHEMA.split(";"):
                     connection.execute(statement)
                 after = 0
-            next_ = bool(appended) and appended[0].position == after + 1
-            upto = appended[-1].position if next_ else max(after, min(head, after + self._page_positions))
-            if upto > after or not after:
+            use_appended = bool(appended) and appended[0].position == after + 1
+            page_end = appended[-1].position if use_appended else max(after, min(head, after + self._page_positions))
+            if page_end > after or not after:
                 names = [type_of(kind) for kind in TYPES]
-                self._take(appended if next_ else self._log.read_types(names, after, upto))
-                self._move(upto)
+                self._apply_events(appended if use_appended else self._log.read_types(names, after, page_end))
+                self._write_cursor(page_end)
             connection.execute("COMMIT")
         except BaseException:
             connection.rollback()
             raise
-        return upto
+        return page_end
 
-    def _cursor(self) -> int | None:
+    def _read_cursor(self) -> int | None:
         """Return the position of the last processed event; None if the rows belong to another log or code version."""
         if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'cursor'").fetchone():
             return None
@@ -247,7 +263,7 @@ class ImportedViews:
         position = int(row[2])
         return position if self._link(position) == bytes(row[3]) else None
 
-    def _move(self, position: int) -> None:
+    def _write_cursor(self, position: int) -> None:
         self._connection.execute("DELETE FROM cursor")
         values = (self._log.log_id, code_digest(), position, self._link(position) or b"")
         self._connection.execute("INSERT INTO cursor VALUES (?, ?, ?, ?)", values)
@@ -255,43 +271,43 @@ class ImportedViews:
     def _link(self, position: int) -> bytes | None:
         return self._log.link(position) if position else b""
 
-    def _take(self, events: Iterable[Recorded[Event]]) -> None:
+    def _apply_events(self, events: Iterable[Recorded[Event]]) -> None:
         """Process the events; sums and requests are written last, all together."""
-        sums: list[Sum] = []
-        requests: list[tuple[str, Request]] = []
+        sums: list[QuarterSum] = []
+        requests: list[tuple[str, ImportedRequest]] = []
         for recorded in events:
             stream = recorded.stream
             match recorded.event:
-                case SessionOpened() as event:
-                    row = opened(stream, event, self.session(stream))
+                case ImportedSessionFound() as event:
+                    row = update_session(stream, event, self.session(stream))
                     values = msgspec.structs.astuple(row)
                     self._connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-                case SessionRead() | SessionSettled() as event:
-                    if isinstance(event, SessionRead):
-                        self._read(stream, event)
+                case ImportedFileRead() | ImportedTotalsReconciled() as event:
+                    if isinstance(event, ImportedFileRead):
+                        self._write_file(stream, event)
                     sums.extend(read_sums(stream, event))
                     requests.extend((request.session or stream, request) for request in event.requests)
-                case SessionPriced() as event:
+                case ImportedPriced() as event:
                     sums.extend(priced_sums(stream, event))
-        self._connection.executemany(ADD, map(msgspec.structs.astuple, sums))
-        self._count(requests)
+        self._connection.executemany(UPSERT_SUM, map(msgspec.structs.astuple, sums))
+        self._write_requests(requests)
 
-    def _read(self, stream: StreamId, event: SessionRead) -> None:
-        row = grown(stream, event, self.file(event.file))
-        ends = bool(event.told) or event.reported_nanousd is not None
+    def _write_file(self, stream: StreamId, event: ImportedFileRead) -> None:
+        row = update_file(stream, event, self.file(event.file))
+        has_totals = bool(event.reported_totals) or event.reported_nanousd is not None
         self._connection.execute(
             "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)",
-            (row.file, stream, ends, bool(row.lacks), msgspec.json.encode(row)),
+            (row.file, stream, has_totals, bool(row.incomplete_reasons), msgspec.json.encode(row)),
         )
 
-    def _count(self, requests: list[tuple[str, Request]]) -> None:
+    def _write_requests(self, requests: list[tuple[str, ImportedRequest]]) -> None:
         """Write requests sorted by key, for locality; of those with the same key the last one counts."""
-        requests.sort(key=_key)
-        ids = _Ids(self._connection)
-        self._connection.executemany(COUNT, (_row(ids, session, request) for session, request in requests))
+        requests.sort(key=_request_key)
+        ids = _NameIds(self._connection)
+        self._connection.executemany(UPSERT_REQUEST, (_request_row(ids, session, request) for session, request in requests))
 
 
-class _Ids(dict[str, int]):
+class _NameIds(dict[str, int]):
     """Ids of names in the table `name`; valid within one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -299,28 +315,28 @@ class _Ids(dict[str, int]):
 
     def __missing__(self, name: str) -> int:
         self._connection.execute("INSERT OR IGNORE INTO name (text) VALUES (?)", (name,))
-        ((found,),) = self._connection.execute("SELECT id FROM name WHERE text = ?", (name,))
-        self[name] = found
-        return int(found)
+        ((name_id,),) = self._connection.execute("SELECT id FROM name WHERE text = ?", (name,))
+        self[name] = name_id
+        return int(name_id)
 
 
-def _key(counted: tuple[str, Request]) -> str:
-    return counted[1].key
+def _request_key(session_and_request: tuple[str, ImportedRequest]) -> str:
+    return session_and_request[1].key
 
 
-def _row(ids: _Ids, session: str, request: Request) -> tuple[object, ...]:
+def _request_row(ids: _NameIds, session: str, request: ImportedRequest) -> tuple[object, ...]:
     """Return the values for `COUNT`."""
     counts = request.usage
     return (
         bytes.fromhex(request.key), ids[session], request.at_us, request.dated, request.reported_nanousd,
-        ids[counts.model], ids[counts.part], ids[counts.tier], counts.requests, counts.input, counts.output,
+        ids[counts.model], ids[counts.subagent], ids[counts.tier], counts.requests, counts.input, counts.output,
         counts.cache_read, counts.cache_write_5m, counts.cache_write_1h, counts.reasoning,
     )  # fmt: skip
 
 
-def _session(row: tuple[str, str, str, str, str | None, str, int]) -> Session:
+def _decode_session(row: tuple[str, str, str, str, str | None, str, int]) -> ImportedSession:
     stream, agent, name, version, project, parent, by_mz = row
-    return Session(stream, agent, name, version, Digest(project) if project else None, parent, bool(by_mz))
+    return ImportedSession(stream, agent, name, version, Digest(project) if project else None, parent, bool(by_mz))
 
 
 def _connect(path: Path | None) -> sqlite3.Connection:

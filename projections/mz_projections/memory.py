@@ -15,35 +15,35 @@ from mz_events.envelope import Recorded
 from mz_events.names import Path, StreamId
 
 
-class Learning(msgspec.Struct, frozen=True, kw_only=True):
+class FailureHistory(msgspec.Struct, frozen=True, kw_only=True):
     signature: str
-    seen: int = 0
-    mended: int = 0
-    mended_in: str = ""
+    occurrences: int = 0
+    fix_count: int = 0
+    fixed_by_event: str = ""
     """`stream@version` of the last gate that passed after this failure."""
-    paths: tuple[Path, ...] = ()
+    fixed_paths: tuple[Path, ...] = ()
     """Changed by the reply that passed it."""
 
 
-def hint_of(learning: Learning | None) -> str | None:
+def prompt_hint(history: FailureHistory | None) -> str | None:
     """Return a hint on a failure for a prompt; None if there is no helpful one."""
-    if learning is None or not learning.mended or not learning.paths:
+    if history is None or not history.fix_count or not history.fixed_paths:
         return None
-    return f"This failure was seen before; it was mended by changing {', '.join(learning.paths)}."
+    return f"This failure was seen before; it was mended by changing {', '.join(history.fixed_paths)}."
 
 
-class _Open(msgspec.Struct, frozen=True):
+class _OpenFailure(msgspec.Struct, frozen=True):
     """A failure that is not fixed yet."""
 
     signature: str
     gate: str
-    cell: tuple[str, str]
+    phase_and_unit: tuple[str, str]
 
 
-def learn(events: Iterable[Recorded[Event]]) -> dict[str, Learning]:
+def failure_histories(events: Iterable[Recorded[Event]]) -> dict[str, FailureHistory]:
     """Return the failures by signature. The events may be of any number of streams, each in its order."""
-    known: dict[str, Learning] = {}
-    failing: dict[StreamId, _Open] = {}
+    histories: dict[str, FailureHistory] = {}
+    failing: dict[StreamId, _OpenFailure] = {}
     changes: dict[StreamId, ChangesChecked] = {}
     for recorded in events:
         stream = recorded.stream
@@ -51,18 +51,18 @@ def learn(events: Iterable[Recorded[Event]]) -> dict[str, Learning]:
             case ChangesChecked() as checked:
                 changes[stream] = checked
             case GateChecked(passed=False, signature=signature) as gate if signature:
-                past = known.get(signature, Learning(signature=signature))
-                known[signature] = msgspec.structs.replace(past, seen=past.seen + (not recorded.copied))
-                failing[stream] = _Open(signature, gate.gate, (gate.phase, gate.unit))
+                history = histories.get(signature, FailureHistory(signature=signature))
+                histories[signature] = msgspec.structs.replace(history, occurrences=history.occurrences + (not recorded.is_forked_copy))
+                failing[stream] = _OpenFailure(signature, gate.gate, (gate.phase, gate.unit))
             case GateChecked(passed=True) as gate:
-                was = failing.get(stream)
-                if was is not None and was.gate == gate.gate and was.cell == (gate.phase, gate.unit):
+                failure = failing.get(stream)
+                if failure is not None and failure.gate == gate.gate and failure.phase_and_unit == (gate.phase, gate.unit):
                     del failing[stream]
-                    if not recorded.copied:
-                        known[was.signature] = _mended(known[was.signature], recorded.place, changes.get(stream))
-    return known
+                    if not recorded.is_forked_copy:
+                        histories[failure.signature] = _record_fix(histories[failure.signature], recorded.event_ref, changes.get(stream))
+    return histories
 
 
-def _mended(past: Learning, place: str, changed: ChangesChecked | None) -> Learning:
-    paths = tuple(change.path for change in changed.changes) if changed else ()
-    return msgspec.structs.replace(past, mended=past.mended + 1, mended_in=place, paths=paths)
+def _record_fix(history: FailureHistory, event_ref: str, changes: ChangesChecked | None) -> FailureHistory:
+    paths = tuple(change.path for change in changes.changes) if changes else ()
+    return msgspec.structs.replace(history, fix_count=history.fix_count + 1, fixed_by_event=event_ref, fixed_paths=paths)

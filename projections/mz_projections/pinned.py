@@ -27,7 +27,7 @@ class PinnedPhase(Pinned, frozen=True):
     outputs: tuple[Any, ...] = ()
     gates: tuple[PinnedGate, ...] = ()
     prepare: tuple[PinnedGate, ...] = ()
-    review: Any = None
+    agent_review: Any = None
 
 
 class PinnedPipeline(Pinned, frozen=True):
@@ -44,21 +44,21 @@ class PinnedRun(Pinned, frozen=True):
     pipeline: PinnedPipeline = PinnedPipeline()
     config: PinnedConfig = PinnedConfig()
 
-    def left_out(self) -> dict[str, tuple[str, ...]]:
+    def unconfigured_commands(self) -> dict[str, tuple[str, ...]]:
         """Return the commands that phases name but `mz.yaml` lacks, so nothing ran: by name, with the phases."""
-        found: dict[str, tuple[str, ...]] = {}
+        phases_by_command: dict[str, tuple[str, ...]] = {}
         for phase in self.pipeline.phases:
             for name in dict.fromkeys(step.run for step in (*phase.prepare, *phase.gates) if step.run):
                 if name not in self.config.commands:
-                    found[name] = (*found.get(name, ()), phase.phase)
-        return found
+                    phases_by_command[name] = (*phases_by_command.get(name, ()), phase.phase)
+        return phases_by_command
 
-    def unchecked(self) -> tuple[str, ...]:
+    def unchecked_phases(self) -> tuple[str, ...]:
         """Return phases with an agent but no check: no output with rules, no gate that ran, no review."""
         return tuple(
             phase.phase
             for phase in self.pipeline.phases
-            if phase.agent is not None and not phase.outputs and phase.review is None
+            if phase.agent is not None and not phase.outputs and phase.agent_review is None
             if not any(gate.rule or gate.run in self.config.commands for gate in phase.gates)
         )
 

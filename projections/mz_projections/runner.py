@@ -60,7 +60,7 @@ CURSOR = Table(
 """Progress of each read model: log, code version, position, and the chain value of the event there."""
 
 
-class Json(TypeDecorator[Any]):
+class JsonColumn(TypeDecorator[Any]):
     """A field that is neither text nor integer."""
 
     impl = Text
@@ -77,7 +77,7 @@ class Json(TypeDecorator[Any]):
         return self._decoder.decode(value)
 
 
-class Views:
+class ReadModelStore:
     """The read models `models` over `log`, kept in the file at `path`; None: in memory only.
 
     Not thread-safe; any number of processes may use one file.
@@ -93,11 +93,11 @@ class Views:
     ) -> None:
         self._log = log
         self._page_positions, self._busy_seconds = page_positions, busy_seconds
-        self._tables = {model.name: (model, _table(model)) for model in models}
+        self._tables = {model.name: (model, _table_of(model)) for model in models}
         self._path = path
-        self._engine = _file(path, busy_seconds) if path else _memory()
+        self._engine = _file_engine(path, busy_seconds) if path else _memory_engine()
 
-    def __enter__(self) -> Views:
+    def __enter__(self) -> ReadModelStore:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -108,7 +108,7 @@ class Views:
         self._engine.dispose()
 
     @property
-    def in_memory(self) -> bool:
+    def is_in_memory(self) -> bool:
         """True if no file was named, or it could not be used."""
         return self._path is None
 
@@ -122,16 +122,16 @@ class Views:
         except DatabaseError as error:
             if self._path is None:
                 raise
-            self._begin_anew(error)
+            self._rebuild(error)
 
     def rows(self, model: ReadModel[R]) -> tuple[R, ...]:
         """Return all rows, in the order of their keys, as of the last refresh."""
         table = self._tables[model.name][1]
         with self._engine.begin() as connection:
-            found = connection.execute(select(table).order_by(*table.primary_key))
-            return tuple(model.row(*row) for row in found)
+            result = connection.execute(select(table).order_by(*table.primary_key))
+            return tuple(model.row(*row) for row in result)
 
-    def _begin_anew(self, error: DatabaseError) -> None:
+    def _rebuild(self, error: DatabaseError) -> None:
         """Replace a damaged file; if it is locked, read-only or on a full disk, keep it and use memory."""
         assert self._path is not None
         self._engine.dispose()
@@ -139,17 +139,17 @@ class Views:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             with suppress(OSError, DatabaseError):
                 self._path.unlink()
-                self._engine = _file(self._path, self._busy_seconds)
+                self._engine = _file_engine(self._path, self._busy_seconds)
                 self._catch_up()
                 return
-        self._path, self._engine = None, _memory()
+        self._path, self._engine = None, _memory_engine()
         self._catch_up()
 
     def _catch_up(self) -> None:
-        while self._page():
+        while self._process_page():
             pass
 
-    def _page(self) -> bool:
+    def _process_page(self) -> bool:
         """Apply one page of events to every read model; return True if there may be more.
 
         The cursors are read within the transaction: another process may have moved them.
@@ -157,26 +157,26 @@ class Views:
         head = self._log.head()
         with self._engine.begin() as connection:
             CURSOR.create(connection, checkfirst=True)
-            reached = [self._take(connection, model, table, head) for model, table in self._tables.values()]
-        return min(reached, default=head) < head
+            positions = [self._update_model(connection, model, table, head) for model, table in self._tables.values()]
+        return min(positions, default=head) < head
 
-    def _take(self, connection: Connection, model: ReadModel[R], table: Table, head: int) -> int:
+    def _update_model(self, connection: Connection, model: ReadModel[R], table: Table, head: int) -> int:
         """Update one read model; return its position after the transaction."""
-        after = self._cursor(connection, model)
+        after = self._read_cursor(connection, model)
         if after is None:
             table.drop(connection, checkfirst=True)
             table.create(connection)
             after = 0
         elif after == head:
             return head
-        upto = min(head, after + self._page_positions)
-        rows = _Rows(connection, model, table)
-        rows.take(self._log.read_types([type_of(kind) for kind in model.types], after, upto))
+        page_end = min(head, after + self._page_positions)
+        rows = _RowBuffer(connection, model, table)
+        rows.apply_events(self._log.read_types([type_of(kind) for kind in model.types], after, page_end))
         rows.write()
-        self._move(connection, model, upto)
-        return upto
+        self._write_cursor(connection, model, page_end)
+        return page_end
 
-    def _cursor(self, connection: Connection, model: ReadModel[R]) -> int | None:
+    def _read_cursor(self, connection: Connection, model: ReadModel[R]) -> int | None:
         """Return the position of the last processed event; None if the rows belong to another log or code version."""
         row = connection.execute(select(CURSOR).where(CURSOR.c.model == model.name)).first()
         if row is None or (row.log, row.code) != (self._log.log_id, code_digest()):
@@ -184,40 +184,40 @@ class Views:
         link = self._log.link(row.position) if row.position else b""
         return int(row.position) if link == row.chain else None
 
-    def _move(self, connection: Connection, model: ReadModel[R], position: int) -> None:
+    def _write_cursor(self, connection: Connection, model: ReadModel[R], position: int) -> None:
         link = self._log.link(position) if position else b""
         values = {"log": self._log.log_id, "code": code_digest(), "position": position, "chain": link}
         statement = insert(CURSOR).values(model=model.name, **values)
         connection.execute(statement.on_conflict_do_update(index_elements=["model"], set_=values))
 
 
-class _Rows:
+class _RowBuffer:
     """The rows of one read model within a transaction; each changed row is written once at its end."""
 
     def __init__(self, connection: Connection, model: ReadModel[R], table: Table) -> None:
         self._connection, self._model, self._table = connection, model, table
-        self._key = _key(model.key)
-        self._known: dict[Key, Any] = {}
+        self._key_of = _key_getter(model.key)
+        self._cached: dict[Key, Any] = {}
         self._changed: dict[Key, Any] = {}
 
     def find(self, key: Key) -> Any:
         try:
-            return self._known[key]
+            return self._cached[key]
         except KeyError:
             matches = (column == part for column, part in zip(self._table.primary_key, key, strict=True))
             row = self._connection.execute(select(self._table).where(*matches)).first()
-            found = self._known[key] = self._model.row(*row) if row else None
-            return found
+            cached_row = self._cached[key] = self._model.row(*row) if row else None
+            return cached_row
 
-    def take(self, events: Iterable[Recorded[Event]]) -> None:
+    def apply_events(self, events: Iterable[Recorded[Event]]) -> None:
         """Apply the events to the rows. The hot loop of a rebuild."""
-        evolve, key_of, find = self._model.evolve, self._key, self.find
-        known, changed = self._known, self._changed
+        evolve, key_of, find = self._model.evolve, self._key_of, self.find
+        cached, changed = self._cached, self._changed
         for recorded in events:
             row = evolve(find, recorded)
             if row is not None:
                 key = key_of(row)
-                known[key] = changed[key] = row
+                cached[key] = changed[key] = row
 
     def write(self) -> None:
         """Write by the driver: SQLAlchemy's own statements take twice as long for a page of rows."""
@@ -229,47 +229,47 @@ class _Rows:
             f"INSERT INTO {self._table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
             f"ON CONFLICT ({', '.join(self._model.key)}) DO UPDATE SET {sets}"
         )
-        json = [index for index, column in enumerate(self._table.columns) if isinstance(column.type, Json)]
-        self._connection.exec_driver_sql(statement, [_values(row, json) for row in self._changed.values()])
+        json_indexes = [index for index, column in enumerate(self._table.columns) if isinstance(column.type, JsonColumn)]
+        self._connection.exec_driver_sql(statement, [_driver_values(row, json_indexes) for row in self._changed.values()])
 
 
-def _key(names: tuple[str, ...]) -> Callable[[Any], Key]:
+def _key_getter(names: tuple[str, ...]) -> Callable[[Any], Key]:
     """Return a function from a row to its key."""
     fields: Callable[[Any], Any] = attrgetter(*names)
     return fields if len(names) > 1 else lambda row: (fields(row),)
 
 
-def _values(row: msgspec.Struct, json: Sequence[int]) -> tuple[Any, ...]:
+def _driver_values(row: msgspec.Struct, json_indexes: Sequence[int]) -> tuple[Any, ...]:
     """Return the row for the driver; `json`: indexes of the fields stored as JSON."""
     values = msgspec.structs.astuple(row)
-    if not json:
+    if not json_indexes:
         return values
-    return tuple(msgspec.json.encode(value).decode() if index in json else value for index, value in enumerate(values))
+    return tuple(msgspec.json.encode(value).decode() if index in json_indexes else value for index, value in enumerate(values))
 
 
-def _table(model: ReadModel[Any]) -> Table:
+def _table_of(model: ReadModel[Any]) -> Table:
     hints = get_type_hints(model.row)
-    columns = (Column(name, _type(hints[name]), primary_key=name in model.key) for name in model.row.__struct_fields__)
+    columns = (Column(name, _column_type(hints[name]), primary_key=name in model.key) for name in model.row.__struct_fields__)
     return Table(model.name, MetaData(), *columns)
 
 
-def _type(hint: Any) -> TypeEngine[Any]:
+def _column_type(hint: Any) -> TypeEngine[Any]:
     if hint in (int, int | None):
         return Integer()
     if hint in (str, str | None) or get_origin(hint) is Literal:
         return Text()
-    return Json(hint)
+    return JsonColumn(hint)
 
 
-def _file(path: Path, busy_seconds: float) -> Engine:
+def _file_engine(path: Path, busy_seconds: float) -> Engine:
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(path, isolation_level=None, timeout=busy_seconds, check_same_thread=False)
 
-    return _transactional(create_engine("sqlite+pysqlite://", creator=connect, poolclass=StaticPool))
+    return _begin_immediate(create_engine("sqlite+pysqlite://", creator=connect, poolclass=StaticPool))
 
 
-def _memory() -> Engine:
-    return _transactional(
+def _memory_engine() -> Engine:
+    return _begin_immediate(
         create_engine(
             "sqlite+pysqlite://",
             poolclass=StaticPool,
@@ -278,7 +278,7 @@ def _memory() -> Engine:
     )
 
 
-def _transactional(engine: Engine) -> Engine:
+def _begin_immediate(engine: Engine) -> Engine:
     """Take the write lock when a transaction begins, so that what it reads stays valid until it ends."""
 
     @event.listens_for(engine, "begin")

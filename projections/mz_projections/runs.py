@@ -9,22 +9,22 @@ import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import (
-    AnswerGiven,
+    AnswerAccepted,
     ChecksChanged,
     FeatureAdmitted,
     FeatureReleased,
-    FeatureRested,
+    FeatureStopped,
     ItemAdded,
     ItemSkipped,
-    RetryGiven,
+    RetryAccepted,
     RunFinished,
     RunForked,
     RunHalted,
+    RunIdle,
     RunPaused,
-    RunRested,
     RunResumed,
     RunStarted,
-    RunStopped,
+    RunStopRequested,
     TimerFired,
 )
 from mz_events.envelope import Recorded
@@ -42,14 +42,14 @@ class RunRow(msgspec.Struct, frozen=True):
     started_at_us: int
     fork_of: str = ""
     """`stream@version` of the event that the run was forked from; empty: not a fork."""
-    status: Literal["started", "paused", "halted", "stopped", "rested", "finished"] = "started"
+    status: Literal["started", "paused", "halted", "stopped", "idle", "finished"] = "started"
     features: dict[str, str] = {}
     """Status of each feature, in the order of the backlog: `queued`, `skipped`, `working`, or the value of a
     `FeatureOutcome`."""
 
-    def count(self, *standing: str) -> int:
+    def count(self, *statuses: str) -> int:
         """Return the number of features with one of these statuses."""
-        return sum(each in standing for each in self.features.values())
+        return sum(status in statuses for status in self.features.values())
 
 
 def evolve(find: Callable[[Key], RunRow | None], recorded: Recorded[Event]) -> RunRow | None:
@@ -60,11 +60,11 @@ def evolve(find: Callable[[Key], RunRow | None], recorded: Recorded[Event]) -> R
     match recorded.event:
         case RunStarted() as event:
             return RunRow(run, event.pipeline, event.base, recorded.recorded_at_us)
-    known = find((run,))
-    return _changed(known, recorded.event) if known else None
+    row = find((run,))
+    return _apply_event(row, recorded.event) if row else None
 
 
-def _changed(row: RunRow, event: Event) -> RunRow:
+def _apply_event(row: RunRow, event: Event) -> RunRow:
     match event:
         case RunForked() as event:
             return replace(row, fork_of=f"{feature_stream(event.source, event.feature)}@{event.version}")
@@ -74,33 +74,33 @@ def _changed(row: RunRow, event: Event) -> RunRow:
             return replace(row, status="paused")
         case RunHalted():
             return replace(row, status="halted")
-        case RunStopped():
+        case RunStopRequested():
             return replace(row, status="stopped")
-        case RunRested() if row.status == "started":
-            return replace(row, status="rested")
+        case RunIdle() if row.status == "started":
+            return replace(row, status="idle")
         case RunFinished():
             return replace(row, status="finished")
         case ItemAdded(feature=feature):
-            return _standing(row, feature, "queued")
+            return _set_status(row, feature, "queued")
         case ItemSkipped(feature=feature):
-            return _standing(row, feature, "skipped")
-        case FeatureRested(feature=feature, status=status):
-            return _standing(row, feature, status.value)
+            return _set_status(row, feature, "skipped")
+        case FeatureStopped(feature=feature, status=status):
+            return _set_status(row, feature, status.value)
         case (
             FeatureAdmitted(feature=feature)
             | FeatureReleased(feature=feature)
-            | AnswerGiven(feature=feature)
+            | AnswerAccepted(feature=feature)
             | TimerFired(feature=feature)
             | ChecksChanged(feature=feature)
         ):
-            return _standing(row, feature, "working")
-        case RetryGiven(feature=feature):
-            return _standing(replace(row, status="started"), feature, "working")
+            return _set_status(row, feature, "working")
+        case RetryAccepted(feature=feature):
+            return _set_status(replace(row, status="started"), feature, "working")
     return row
 
 
-def _standing(row: RunRow, feature: str, standing: str) -> RunRow:
-    return replace(row, features={**row.features, feature: standing})
+def _set_status(row: RunRow, feature: str, status: str) -> RunRow:
+    return replace(row, features={**row.features, feature: status})
 
 
 RUNS = ReadModel(
@@ -111,17 +111,17 @@ RUNS = ReadModel(
         RunStarted,
         RunResumed,
         RunHalted,
-        RunStopped,
-        RunRested,
+        RunStopRequested,
+        RunIdle,
         RunFinished,
         RunForked,
         ItemAdded,
         ItemSkipped,
         FeatureAdmitted,
         FeatureReleased,
-        FeatureRested,
-        AnswerGiven,
-        RetryGiven,
+        FeatureStopped,
+        AnswerAccepted,
+        RetryAccepted,
         RunPaused,
         TimerFired,
         ChecksChanged,

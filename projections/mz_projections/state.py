@@ -9,16 +9,16 @@ from mz_events.catalog.call import (
     AgentReplied,
     AgentRequested,
     AgentSwitched,
-    CallHeld,
-    ReplyRead,
-    SessionEnd,
+    CallOverBudget,
+    ReplyParsed,
+    SessionDropReason,
     Usage,
 )
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.catalog.delivery import (
     BaseMerged,
+    ChecksPolled,
     ChecksRerun,
-    ChecksSeen,
     CommitRequested,
     Committed,
     DeliveryFailed,
@@ -35,26 +35,26 @@ from mz_events.catalog.feature import (
     HumanRequested,
     WorkspaceConflicted,
 )
-from mz_events.catalog.run import Hold, Rest
+from mz_events.catalog.run import FeatureOutcome, Hold
 from mz_events.names import Commit, Digest, Path
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class StateStruct(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of the states and their parts."""
 
 
-class Tries(Shape, frozen=True):
+class Attempts(StateStruct, frozen=True):
     """Calls of one role in one unit run."""
 
     attempt: int = 0
     """Requests so far, failed and lost ones too."""
-    refused: int = 0
+    rejected: int = 0
     """Replies rejected by rules or gates since a person last answered."""
     failures: int = 0
     """Calls that failed or were lost since a person last answered."""
 
 
-class Spent(Shape, frozen=True):
+class UnitUsage(StateStruct, frozen=True):
     """Usage of a unit run so far; written to the trailers of its commit."""
 
     input_tokens: int = 0
@@ -64,7 +64,7 @@ class Spent(Shape, frozen=True):
     duration_ms: int = 0
 
 
-class Conversation(Shape, frozen=True):
+class AgentSession(StateStruct, frozen=True):
     """The session of a feature's builder, which later calls may continue."""
 
     agent: str
@@ -73,19 +73,19 @@ class Conversation(Shape, frozen=True):
     """As reported by the agent, else as requested."""
     key: str
     """Key of its latest call."""
-    shown: frozenset[str] = frozenset()
+    seen_marks: frozenset[str] = frozenset()
     """Marks of the texts that it was shown or has written."""
-    before: tuple[Usage, ...] = ()
+    usage_before: tuple[Usage, ...] = ()
     """Usage of its earlier calls, one sum per model."""
-    used: tuple[Usage, ...] = ()
+    usage: tuple[Usage, ...] = ()
     """The same including the latest call."""
     estimated_tokens: int = 0
     """Estimated size of the session after the latest call, reply included."""
-    broken: SessionEnd | None = None
+    drop_reason: SessionDropReason | None = None
     """Reason that no call may continue it."""
 
 
-class Book(Shape, frozen=True):
+class FeatureProgress(StateStruct, frozen=True):
     """Progress of one feature across its phases."""
 
     started: FeatureStarted
@@ -95,46 +95,46 @@ class Book(Shape, frozen=True):
     """Head of the branch by our own commits."""
     tree: Commit
     """Capture that the next unit run starts from."""
-    heard: int
+    run_version: int
     """Version of the run's stream that was cited last."""
-    done: tuple[str, ...] = ()
+    completed_phases: tuple[str, ...] = ()
     """Phases completed, in order."""
     artifacts: dict[str, ArtifactParsed] = {}
     """By name, and by `name/unit` if a phase has units."""
-    starts: dict[str, Commit] = {}
+    start_trees: dict[str, Commit] = {}
     """Tree that each phase began with, in the order of their start."""
-    superseded: dict[str, int] = {}
+    superseded_counts: dict[str, int] = {}
     """Number of rollbacks that superseded a phase (`code`) or a unit (`code/u1`)."""
-    kept: dict[str, tuple[str, ...]] = {}
+    kept_units: dict[str, tuple[str, ...]] = {}
     """Finished units of a phase that a rollback of other units left intact."""
     notes: dict[str, tuple[Digest, ...]] = {}
     """Reasons for rollbacks and retries, by phase or `phase/unit`."""
-    issues: dict[str, int] = {}
+    issue_counts: dict[str, int] = {}
     """Number of blocks by issue: `phase|check|unit|path`."""
-    blocks: dict[str, int] = {}
+    block_counts: dict[str, int] = {}
     """Number of blocks by cause."""
-    rollbacks: int = 0
-    restores: int = 0
+    rollback_count: int = 0
+    restore_count: int = 0
     """Trees restored, by rollbacks and by people; each is a commit with its own key."""
-    pushed: Commit | None = None
+    pushed_commit: Commit | None = None
     """Last pushed commit: if the remote's branch differs, someone else has pushed to it."""
-    joined: Commit | None = None
+    merged_target: Commit | None = None
     """Last merged commit of the pull request's target."""
-    conflicted: tuple[Path, ...] = ()
+    conflicted_files: tuple[Path, ...] = ()
     """Files into which the last merge of the target wrote conflict markers."""
-    conversation: Conversation | None = None
-    agent: str = ""
+    agent_session: AgentSession | None = None
+    failover_agent: str = ""
     """The agent that took over from the configured one; empty: none did."""
 
 
-CellFact = (
+UnitEvent = (
     AgentRequested
     | AgentReplied
     | AgentFailed
     | AgentLost
     | AgentSwitched
-    | CallHeld
-    | ReplyRead
+    | CallOverBudget
+    | ReplyParsed
     | ChangesChecked
     | ArtifactValidated
     | CommandRan
@@ -150,12 +150,12 @@ CellFact = (
     | PullRequestOpened
     | DeliveryFailed
     | BaseMerged
-    | ChecksSeen
+    | ChecksPolled
     | ChecksRerun
 )
 
 
-class Cell(Shape, frozen=True):
+class UnitRun(StateStruct, frozen=True):
     """One unit of one phase in one iteration, from its start to its completion."""
 
     unit: str
@@ -167,147 +167,147 @@ class Cell(Shape, frozen=True):
     reply."""
     role: str = "builder"
     """Role of the pending or last call."""
-    tries: dict[str, Tries] = {}
-    prepared: tuple[CommandRan, ...] = ()
-    checked: dict[str, bool] = {}
+    attempts: dict[str, Attempts] = {}
+    preparation_runs: tuple[CommandRan, ...] = ()
+    check_results: dict[str, bool] = {}
     """Results of gates and rules on the current reply."""
-    approved: tuple[str, ...] = ()
+    approved_questions: tuple[str, ...] = ()
     """Questions that a person approved for the current reply."""
     reports: tuple[Digest, ...] = ()
     """Reports for the next call to fix."""
     signature: str = ""
     """Signature of the failed command behind `reports`."""
     notes: tuple[Digest, ...] = ()
-    parsed: dict[str, ArtifactParsed] = {}
+    parsed_artifacts: dict[str, ArtifactParsed] = {}
     """Outputs of the current reply, by artifact."""
-    replied: AgentReplied | None = None
+    reply_event: AgentReplied | None = None
     """The current reply, at the boundary."""
-    reply: Digest | None = None
+    reply_text: Digest | None = None
     """Its final text."""
     block: Blocked | None = None
-    asked: HumanRequested | None = None
+    answered_question: HumanRequested | None = None
     """The question that a person answered last."""
-    pardoned: bool = False
+    rollback_allowed: bool = False
     """A person allowed one more rollback."""
-    moved: bool = False
+    refs_moved: bool = False
     """A ref, `.git/config` or a hook changed during the last call, and no person has approved it."""
     ended_at_us: int = 0
     """End of the last call by the raw clock; waits and prices count from it."""
     request: AgentRequested | None = None
     """The latest call."""
-    spent: Spent = Spent()
-    delivered: tuple[str, ...] = ()
+    usage: UnitUsage = UnitUsage()
+    delivery_steps: tuple[str, ...] = ()
     """Delivery steps done."""
-    merged: BaseMerged | None = None
-    pull: int | None = None
+    target_merge: BaseMerged | None = None
+    pull_request_number: int | None = None
     """Number of the pull request."""
-    checks: ChecksSeen | None = None
+    last_poll: ChecksPolled | None = None
     """The last poll of its checks; None if the next one is due."""
-    checks_at_us: int = 0
+    polled_at_us: int = 0
     """Time of that poll, by the raw clock."""
-    pushed_at_us: int = 0
+    checks_began_at_us: int = 0
     """Start of the checks: the push, or the last rerun."""
     reruns: int = 0
     commit: Commit | None = None
-    last: CellFact | None = None
+    last_event: UnitEvent | None = None
     """The latest event that advances the unit run; an intent here has a pending outcome."""
 
 
-class Unborn(Shape, frozen=True):
+class NotStarted(StateStruct, frozen=True):
     """The feature's stream is empty; it may be admitted already."""
 
 
-class Opening(Shape, frozen=True):
+class CreatingWorkspace(StateStruct, frozen=True):
     """Branch and worktree are pending."""
 
     started: FeatureStarted
-    heard: int
-    last: WorkspaceConflicted | HumanAnswered | None = None
+    run_version: int
+    last_event: WorkspaceConflicted | HumanAnswered | None = None
 
 
-class Setting(Shape, frozen=True):
+class RunningSetup(StateStruct, frozen=True):
     """The set-up commands of the workspace are pending."""
 
-    book: Book
-    ran: tuple[CommandRan, ...] = ()
-    last: HumanAnswered | None = None
+    progress: FeatureProgress
+    command_runs: tuple[CommandRan, ...] = ()
+    last_event: HumanAnswered | None = None
 
 
-class Between(Shape, frozen=True):
-    book: Book
+class BetweenPhases(StateStruct, frozen=True):
+    progress: FeatureProgress
 
 
-class Working(Shape, frozen=True):
+class InPhase(StateStruct, frozen=True):
     """Inside a phase. `unit_run` is None between units."""
 
-    book: Book
+    progress: FeatureProgress
     phase: str
     units: tuple[str, ...]
-    finished: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    finished_units: tuple[str, ...] = ()
+    kept_units: tuple[str, ...] = ()
     """Units finished by an earlier start of the phase."""
     claimed: bool = False
-    contended: bool = False
+    claim_rejected: bool = False
     """The last claim was rejected."""
-    cell: Cell | None = None
+    unit_run: UnitRun | None = None
 
 
-class Restoring(Shape, frozen=True):
+class Restoring(StateStruct, frozen=True):
     """After a rollback: the tree before phase `to` is to be restored on the branch, in a new commit."""
 
-    book: Book
+    progress: FeatureProgress
     to: str
-    last: CommitRequested | Committed | None = None
+    last_event: CommitRequested | Committed | None = None
 
 
-class Held(Shape, frozen=True):
+class Held(StateStruct, frozen=True):
     """Waiting without a person: for a time, a claim, money, or the end of a fatal problem."""
 
     hold: Hold
     until_us: int | None
     code: str | None
-    then: Active
+    suspended: Active
 
 
-class Waiting(Shape, frozen=True):
+class Waiting(StateStruct, frozen=True):
     """Waiting for a person."""
 
-    asked: HumanRequested
-    then: Active
+    question: HumanRequested
+    suspended: Active
 
 
-class Ended(Shape, frozen=True):
+class Ended(StateStruct, frozen=True):
     """`state_before` is the state in which a feature failed or was cancelled: a person may retry from there."""
 
-    status: Rest
-    heard: int
+    status: FeatureOutcome
+    run_version: int
     head: Commit | None
     code: str | None = None
-    touched: tuple[Path, ...] = ()
-    book: Book | None = None
-    before: Active | None = None
+    changed_paths: tuple[Path, ...] = ()
+    progress: FeatureProgress | None = None
+    state_before: Active | None = None
 
 
-Active = Opening | Setting | Between | Working | Restoring
-State = Unborn | Active | Held | Waiting | Ended
+Active = CreatingWorkspace | RunningSetup | BetweenPhases | InPhase | Restoring
+State = NotStarted | Active | Held | Waiting | Ended
 
 
-def book_of(state: State) -> Book | None:
+def progress_of(state: State) -> FeatureProgress | None:
     """Return the feature's progress; None before the workspace exists."""
     match state:
         case Held() | Waiting():
-            return book_of(state.then)
-        case Setting() | Between() | Working() | Restoring() | Ended():
-            return state.book
+            return progress_of(state.suspended)
+        case RunningSetup() | BetweenPhases() | InPhase() | Restoring() | Ended():
+            return state.progress
     return None
 
 
-def heard_of(state: State) -> int:
+def run_version_of(state: State) -> int:
     """Return the version of the run's stream that this feature cited last; 0: none."""
     match state:
         case Held() | Waiting():
-            return heard_of(state.then)
-        case Opening() | Ended():
-            return state.heard
-    book = book_of(state)
-    return book.heard if book else 0
+            return run_version_of(state.suspended)
+        case CreatingWorkspace() | Ended():
+            return state.run_version
+    progress = progress_of(state)
+    return progress.run_version if progress else 0

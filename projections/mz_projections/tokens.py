@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import ReplyRead, Usage
+from mz_events.catalog.call import ReplyParsed, Usage
 from mz_events.envelope import Recorded
 
 from mz_projections.readmodel import Key, ReadModel
@@ -22,16 +22,16 @@ class CallTokens(msgspec.Struct, frozen=True, gc=False):
 def evolve(find: Callable[[Key], CallTokens | None], recorded: Recorded[Event]) -> CallTokens | None:
     """Return the row of the call whose reply was parsed."""
     event = recorded.event
-    if recorded.copied or not isinstance(event, ReplyRead):
+    if recorded.is_forked_copy or not isinstance(event, ReplyParsed):
         return None
     return CallTokens(event.ref.key, event.usage)
 
 
-def tokens(events: Iterable[Recorded[Event]]) -> dict[str, tuple[Usage, ...]]:
+def usage_by_call(events: Iterable[Recorded[Event]]) -> dict[str, tuple[Usage, ...]]:
     """Return the usage by key of the call."""
     rows = (evolve(lambda _: None, recorded) for recorded in events)
     return {row.key: row.usage for row in rows if row is not None}
 
 
-TOKENS = ReadModel(name="tokens", row=CallTokens, key=("key",), types=(ReplyRead,), evolve=evolve)
+TOKENS = ReadModel(name="tokens", row=CallTokens, key=("key",), types=(ReplyParsed,), evolve=evolve)
 """Over all runs: one row per parsed call."""

@@ -11,16 +11,16 @@ from typing import Literal
 import msgspec
 from mz_events.catalog.call import Usage
 from mz_events.catalog.check import Violation
-from mz_events.catalog.feature import Ask
+from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import BudgetChanged, Hold, RunForked
 from mz_events.names import Commit, Digest, Path
 
 FeatureStatus = Literal[
     "queued", "skipped", "working",
-    "delivered", "merged", "tagged", "failed", "waiting", "held", "cancelled", "stopped", "paused",
+    "delivered", "merged", "tagged", "failed", "waiting", "held", "cancelled", "interrupted", "paused",
 ]  # fmt: skip
-RunStatus = Literal["running", "paused", "halted", "stopped", "rested", "finished"]
-CallOutcome = Literal["open", "replied", "failed", "lost"]
+RunStatus = Literal["running", "paused", "halted", "stopped", "idle", "finished"]
+CallStatus = Literal["open", "replied", "failed", "lost"]
 BUILDER = "builder"
 
 
@@ -28,13 +28,13 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Base of display data."""
 
 
-def total(amounts: Iterable[int | None]) -> int | None:
+def sum_known(amounts: Iterable[int | None]) -> int | None:
     """Return the sum of the known amounts; None if there are none."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if known else None
+    known_amounts = [amount for amount in amounts if amount is not None]
+    return sum(known_amounts) if known_amounts else None
 
 
-class Refusal(View, frozen=True, kw_only=True):
+class Rejection(View, frozen=True, kw_only=True):
     """Reason why a reply was rejected: broken rules, or a gate."""
 
     gate: str
@@ -57,7 +57,7 @@ class CallView(View, frozen=True, kw_only=True):
     """One agent call and the result of its reply."""
 
     key: str
-    place: str
+    event_ref: str
     """`stream@version` of the request."""
     phase: str
     unit: str
@@ -67,14 +67,14 @@ class CallView(View, frozen=True, kw_only=True):
     agent: str
     model: str
     prompt: Digest
-    asked_us: int
-    copied: bool = False
+    requested_us: int
+    is_forked_copy: bool = False
     """The call was made and paid in the run that this one was forked from."""
-    before: Commit | None = None
+    tree_before: Commit | None = None
     """Capture at the start of the call."""
-    after: Commit | None = None
+    tree_after: Commit | None = None
     """Capture after the call, with forbidden changes reverted."""
-    outcome: CallOutcome = "open"
+    status: CallStatus = "open"
     exit: int | None = None
     duration_ms: int | None = None
     salvaged: bool = False
@@ -89,11 +89,11 @@ class CallView(View, frozen=True, kw_only=True):
     bad_lines: int = 0
     """Output lines that the parser could not read."""
     usage: tuple[Usage, ...] = ()
-    changed: tuple[Path, ...] = ()
-    offences: tuple[str, ...] = ()
+    changed_paths: tuple[Path, ...] = ()
+    forbidden_changes: tuple[str, ...] = ()
     """Reverted changes, as `kind path`."""
-    refusals: tuple[Refusal, ...] = ()
-    validated: bool = False
+    rejections: tuple[Rejection, ...] = ()
+    rules_checked: bool = False
     """The rules were checked; without rejections, the reply is valid."""
     artifacts: tuple[ArtifactView, ...] = ()
     """Artifacts of this reply, superseded or not."""
@@ -106,17 +106,17 @@ class CallView(View, frozen=True, kw_only=True):
     """Models without a price."""
 
     @property
-    def took_nothing(self) -> bool:
+    def is_unbilled(self) -> bool:
         """True if the provider rejected the call, given that it was charged nothing; see `cost.was_rejected`."""
         return not (self.usage or self.unpriced or self.computed_nanousd) and bool(self.estimated_nanousd)
 
     @property
     def input_tokens(self) -> int | None:
-        return total(usage.input for usage in self.usage)
+        return sum_known(usage.input for usage in self.usage)
 
     @property
     def output_tokens(self) -> int | None:
-        return total(usage.output for usage in self.usage)
+        return sum_known(usage.output for usage in self.usage)
 
 
 class PhaseView(View, frozen=True, kw_only=True):
@@ -162,19 +162,19 @@ class CommitView(View, frozen=True, kw_only=True):
     deletions: int
 
 
-class Waiting(View, frozen=True, kw_only=True):
+class OpenQuestion(View, frozen=True, kw_only=True):
     """An unanswered question to a person."""
 
-    ask: Ask
+    question_kind: QuestionKind
     code: str
     phase: str
     unit: str
     detail: Digest | None
     since_us: int
-    place: str
+    event_ref: str
 
 
-class Broken(View, frozen=True, kw_only=True):
+class TemplateFault(View, frozen=True, kw_only=True):
     """A template that failed to render."""
 
     template: Path
@@ -182,7 +182,7 @@ class Broken(View, frozen=True, kw_only=True):
     detail: Digest | None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.template}:{self.line}" if self.line else self.template
 
 
@@ -197,11 +197,11 @@ class FeatureView(View, frozen=True, kw_only=True):
     quarantined: bool = False
     hold: Hold | None = None
     until_us: int | None = None
-    because: str = ""
+    blocked_by: str = ""
     """The feature that blocks this one, or the event ref of an earlier delivery."""
     code: str = ""
     """Code of a failure or a fatal problem."""
-    broken: Broken | None = None
+    template_error: TemplateFault | None = None
     """Cause of the halt, if it was a template."""
     branch: str = ""
     target: str = ""
@@ -214,14 +214,14 @@ class FeatureView(View, frozen=True, kw_only=True):
     """The latest of each, without superseded ones."""
     commands: tuple[CommandView, ...] = ()
     commits: tuple[CommitView, ...] = ()
-    committing: tuple[str, str, Literal["work", "restore"]] | None = None
+    pending_commit: tuple[str, str, Literal["work", "restore"]] | None = None
     """Phase, unit and purpose of a requested commit that is not made yet."""
     rollbacks: int = 0
     pull_request: str = ""
     checks: tuple[int, int, int] | None = None
     """Checks of the pull request at the last poll: passed, failed, pending."""
-    waiting: Waiting | None = None
-    touched: tuple[Path, ...] = ()
+    question: OpenQuestion | None = None
+    changed_paths: tuple[Path, ...] = ()
 
     @property
     def phase(self) -> str:
@@ -229,58 +229,58 @@ class FeatureView(View, frozen=True, kw_only=True):
         return self.phases[-1].phase if self.phases else ""
 
     @property
-    def completed(self) -> tuple[str, ...]:
+    def completed_phases(self) -> tuple[str, ...]:
         """Completed phases that are not superseded, in order."""
         return tuple(phase.phase for phase in self.phases if phase.state == "completed")
 
     @property
     def attempts(self) -> dict[str, int]:
         """Builder calls by phase, over all iterations and units; phases in the order of their start."""
-        found = {phase.phase: 0 for phase in self.phases}
+        calls_by_phase = {phase.phase: 0 for phase in self.phases}
         for call in self.calls:
             if call.role == BUILDER:
-                found[call.phase] = found.get(call.phase, 0) + 1
-        return {phase: count for phase, count in found.items() if count}
+                calls_by_phase[call.phase] = calls_by_phase.get(call.phase, 0) + 1
+        return {phase: count for phase, count in calls_by_phase.items() if count}
 
     @property
     def tests(self) -> tuple[int, int] | None:
         """Passed and failed tests, by the last run of each gate that counts tests; None: none did."""
-        last = {
+        last_by_command = {
             command.name: (command.passed or 0, command.failed or 0)
             for command in self.commands
             if command.stage == "gate" and (command.passed is not None or command.failed is not None)
         }
-        return (sum(p for p, _ in last.values()), sum(f for _, f in last.values())) if last else None
+        return (sum(p for p, _ in last_by_command.values()), sum(f for _, f in last_by_command.values())) if last_by_command else None
 
     @property
-    def paid(self) -> tuple[CallView, ...]:
+    def paid_calls(self) -> tuple[CallView, ...]:
         """The calls of this run, without those copied by a fork."""
-        return tuple(call for call in self.calls if not call.copied)
+        return tuple(call for call in self.calls if not call.is_forked_copy)
 
     @property
     def input_tokens(self) -> int | None:
-        return total(call.input_tokens for call in self.paid)
+        return sum_known(call.input_tokens for call in self.paid_calls)
 
     @property
     def output_tokens(self) -> int | None:
-        return total(call.output_tokens for call in self.paid)
+        return sum_known(call.output_tokens for call in self.paid_calls)
 
     @property
     def estimated_nanousd(self) -> int | None:
-        return total(call.estimated_nanousd for call in self.paid)
+        return sum_known(call.estimated_nanousd for call in self.paid_calls)
 
     @property
     def reported_nanousd(self) -> int | None:
-        return total(call.reported_nanousd for call in self.paid)
+        return sum_known(call.reported_nanousd for call in self.paid_calls)
 
     @property
     def computed_nanousd(self) -> int | None:
-        return total(call.computed_nanousd for call in self.paid)
+        return sum_known(call.computed_nanousd for call in self.paid_calls)
 
     @property
     def unpriced(self) -> int:
         """Ended calls missing in the computed sum: no price, or unknown token counts."""
-        ended = (call for call in self.paid if call.priced or call.outcome in ("failed", "lost"))
+        ended = (call for call in self.paid_calls if call.priced or call.status in ("failed", "lost"))
         return sum(call.computed_nanousd is None for call in ended)
 
 
@@ -291,15 +291,15 @@ class RunView(View, frozen=True, kw_only=True):
     base: str = ""
     base_commit: str = ""
     pins: Digest | None = None
-    core: str = ""
-    forked: RunForked | None = None
+    mz_version: str = ""
+    fork: RunForked | None = None
     """The event that it was forked from."""
     started_us: int | None = None
-    last_us: int | None = None
+    last_recorded_us: int | None = None
     """Time of the last recorded event of the run."""
     code: str = ""
     """Code of the fatal problem that halted it."""
-    taken_up_us: int | None = None
+    resumed_us: int | None = None
     """Start of the last process that worked on it."""
     budget: BudgetChanged | None = None
     """Replaces the initial one."""
@@ -309,12 +309,12 @@ class RunView(View, frozen=True, kw_only=True):
     features: tuple[FeatureView, ...] = ()
     """In the order of the backlog."""
 
-    def find(self, feature: str) -> FeatureView | None:
+    def find_feature(self, feature: str) -> FeatureView | None:
         return next((view for view in self.features if view.feature == feature), None)
 
     @property
-    def at_rest(self) -> bool:
+    def has_stopped(self) -> bool:
         """True if nothing can continue by itself; after a stop or a halt, working features still have to stop."""
         if self.status in ("stopped", "halted"):
             return not any(feature.status == "working" for feature in self.features)
-        return self.status in ("rested", "finished")
+        return self.status in ("idle", "finished")

@@ -13,24 +13,24 @@ from mz_engine.config import Config
 from mz_engine.configfile import load_config
 from mz_engine.errors import MzError
 from mz_recordings.findings import Finding
-from mz_recordings.playing.fleet import find
+from mz_recordings.playing.fleet import find_cassettes
 
-from mz_qa.layers.facts import Checked, GateResult, Layer, LayerResult, Project, Remark, Status
+from mz_qa.layers.facts import CheckedItem, GateResult, Layer, LayerResult, Project, Remark, Status
 from mz_qa.layers.table import LAYERS, NUMBERS
 
 FRAMES_SHOWN = 4
-NOT_ASKED_FOR = "not selected"
-NOTHING = "nothing to check"
+NOT_SELECTED = "not selected"
+NOTHING_CHECKED = "nothing to check"
 
 
-def project_at(
+def load_project(
     root: Path,
     environment: Mapping[str, str],
     cassettes: tuple[Path, ...],
     workers: int,
-    today: datetime,
-    say: Callable[[str], None],
-    here: Path | None = None,
+    now: datetime,
+    report_progress: Callable[[str], None],
+    cwd: Path | None = None,
 ) -> Project:
     """Load the project at a root. `cassettes` are cassettes or folders of them; empty: the project's library. `cwd` is
     the current directory, if it is not the root."""
@@ -40,13 +40,13 @@ def project_at(
         config = Config()
     return Project(
         root=root,
-        here=here or root,
+        cwd=cwd or root,
         environment=dict(environment),
-        today=today,
+        now=now,
         config=config,
-        cassettes=find(cassettes or (root / config.recordings,)),
+        cassettes=find_cassettes(cassettes or (root / config.recordings,)),
         workers=workers,
-        say=say,
+        report_progress=report_progress,
     )
 
 
@@ -54,7 +54,7 @@ def run_gate(
     project: Project,
     chosen: Collection[int] = NUMBERS,
     allow_empty: Collection[int] = (),
-    tell: Callable[[LayerResult], None] = lambda result: None,
+    on_result: Callable[[LayerResult], None] = lambda result: None,
     layers: tuple[Layer, ...] = LAYERS,
 ) -> GateResult:
     """Run the chosen layers, whatever earlier ones find; call `on_result` after each."""
@@ -64,13 +64,13 @@ def run_gate(
         if layer.number in chosen:
             result = run_layer(layer, project, layer.number in allow_empty)
         else:
-            result = replace(_blank(layer), reason=NOT_ASKED_FOR)
-        tell(result)
+            result = replace(_skipped_result(layer), reason=NOT_SELECTED)
+        on_result(result)
         results.append(result)
     return GateResult(
         started=started,
         finished=datetime.now(UTC),
-        duration_ms=_since(started_s),
+        duration_ms=_elapsed_ms(started_s),
         layers=tuple(results),
     )
 
@@ -82,52 +82,52 @@ def run_layer(layer: Layer, project: Project, may_be_empty: bool) -> LayerResult
     try:
         for item in layer.check(project):
             match item:
-                case Checked():
+                case CheckedItem():
                     checked[item.kind] = checked.get(item.kind, 0) + item.count
                 case Remark():
-                    remarks.append(item.words)
+                    remarks.append(item.text)
                 case _:
                     findings.append(item)
     except Exception as error:
-        findings.append(crash(error))
+        findings.append(crash_finding(error))
     status: Status = "failed" if findings else "passed"
     if not findings and not any(checked.values()):
         status = "empty" if may_be_empty else "failed"
         if status == "failed":
-            findings.append(_empty(layer))
+            findings.append(_nothing_checked_finding(layer))
     return replace(
-        _blank(layer),
+        _skipped_result(layer),
         status=status,
-        reason=NOTHING if status == "empty" else "",
-        duration_ms=_since(started_s),
+        reason=NOTHING_CHECKED if status == "empty" else "",
+        duration_ms=_elapsed_ms(started_s),
         checked=checked,
         findings=tuple(findings),
         remarks=tuple(dict.fromkeys(remarks)),
     )
 
 
-def crash(error: Exception) -> Finding:
+def crash_finding(error: Exception) -> Finding:
     """Return a finding for an exception, with its last frames and no absolute path."""
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES_SHOWN:]
     return Finding(
-        kind="CRASH",
-        what=" ".join(f"internal error in the check: {type(error).__name__}: {error}".split())[:300],
+        kind="INTERNAL-ERROR",
+        message=" ".join(f"internal error in the check: {type(error).__name__}: {error}".split())[:300],
         detail=tuple(f"  {Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames),
-        mend="report it with these lines",
+        fix="report it with these lines",
     )
 
 
-def _empty(layer: Layer) -> Finding:
+def _nothing_checked_finding(layer: Layer) -> Finding:
     return Finding(
-        kind="EMPTY",
-        what=f"{NOTHING}, so nothing was verified",
-        mend=f"record a run: mz run --record; or allow it: mz gate --allow-empty {layer.number}",
+        kind="NOTHING-CHECKED",
+        message=f"{NOTHING_CHECKED}, so nothing was verified",
+        fix=f"record a run: mz run --record; or allow it: mz gate --allow-empty {layer.number}",
     )
 
 
-def _blank(layer: Layer) -> LayerResult:
+def _skipped_result(layer: Layer) -> LayerResult:
     return LayerResult(number=layer.number, name=layer.name, about=layer.about, status="skipped")
 
 
-def _since(started_s: float) -> int:
+def _elapsed_ms(started_s: float) -> int:
     return int((time.monotonic() - started_s) * 1000)

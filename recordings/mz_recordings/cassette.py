@@ -12,26 +12,26 @@ from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-from mz_events.catalog.call import CallRef, Offence, Usage
+from mz_events.catalog.call import CallRef, ForbiddenChange, Usage
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "cassette.yaml"
 BUNDLE = "world.bundle"
 EVENTS = "events.jsonl"
 BUILDER = "builder"
 """Role of the phase's own agent. File names leave it out."""
 
-Provenance = Literal["live", "scripted-model", "documented", "seeded"]
+Provenance = Literal["live", "scripted-model", "documented", "copied"]
 """How the replies came about: recorded from the agent and its model; recorded from the real CLI with a scripted
 endpoint; written from a tool's documentation; copied from another agent's recordings."""
 Kind = Literal["prompt", "stdout", "stderr", "artifact", "patch"]
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class CassetteStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of all structs that are written to a cassette."""
 
 
-class Identity(Record, frozen=True, kw_only=True):
+class Identity(CassetteStruct, frozen=True, kw_only=True):
     """Identity of a call, unique within a cassette."""
 
     pipeline: str
@@ -74,7 +74,7 @@ def identity_of(pipeline: str, feature: str, ref: CallRef) -> Identity:
     )
 
 
-class StoredFile(Record, frozen=True, kw_only=True):
+class StoredFile(CassetteStruct, frozen=True, kw_only=True):
     """A file that belongs to a recording."""
 
     kind: Kind
@@ -88,31 +88,31 @@ class StoredFile(Record, frozen=True, kw_only=True):
     """Kind `artifact` only: its path in the worktree."""
 
 
-class Failure(Record, frozen=True, kw_only=True):
+class Failure(CassetteStruct, frozen=True, kw_only=True):
     """Why a call failed without a reply."""
 
     kind: str
     code: str
 
 
-class Accepted(Record, frozen=True, kw_only=True):
+class Accepted(CassetteStruct, frozen=True, kw_only=True):
     """A person updated the inputs of the recording and kept the reply, which answers the earlier inputs."""
 
-    what: tuple[str, ...]
+    classes: tuple[str, ...]
     """Accepted finding kinds: PROMPT, CONFIG."""
     reason: str
     at: str
     """UTC, `2026-11-21T10:28:00Z`."""
 
 
-class Pace(Record, frozen=True, kw_only=True):
+class OutputTiming(CassetteStruct, frozen=True, kw_only=True):
     """Output in pieces with pauses."""
 
     piece_bytes: Annotated[int, msgspec.Meta(ge=1)]
     pause_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 
 
-class Recording(Record, frozen=True, kw_only=True):
+class Recording(CassetteStruct, frozen=True, kw_only=True):
     """One agent call, recorded at the boundary of its process."""
 
     format: int
@@ -136,19 +136,19 @@ class Recording(Record, frozen=True, kw_only=True):
     """UTC, `2026-11-21T10:28:00Z`."""
     duration_ms: int
     files: tuple[StoredFile, ...]
-    offences: tuple[Offence, ...] = ()
+    forbidden_changes: tuple[ForbiddenChange, ...] = ()
     """Changes that no patch can hold: special files, repositories, commits by the agent."""
     earlier: tuple[Usage, ...] = ()
     """For a continued session of an agent with cumulative counts: usage of the session before this call."""
     accepted: Accepted | None = None
-    pace: Pace | None = None
+    pace: OutputTiming | None = None
     """None: write all at once. Recording never sets it; variants and faults do."""
 
     def find(self, kind: Kind) -> StoredFile | None:
         return next((file for file in self.files if file.kind == kind), None)
 
 
-class Item(Record, frozen=True, kw_only=True):
+class Item(CassetteStruct, frozen=True, kw_only=True):
     """A backlog item as the run read it."""
 
     feature: str
@@ -158,20 +158,20 @@ class Item(Record, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()
 
 
-class Said(Record, frozen=True, kw_only=True):
+class RecordedDecision(CassetteStruct, frozen=True, kw_only=True):
     """A person's decision about a stopped feature."""
 
     feature: str
     after: int
     """Number of trace events before the decision."""
-    what: Literal["approve", "retry", "reject", "again", "cancel"]
+    what: Literal["approve", "retry", "reject", "retry-phase", "cancel"]
     """Approve, retry and reject answer a question; again retries from a phase; cancel cancels the feature."""
     phase: str = ""
-    """Phase of a retry (`again`) only."""
+    """Phase of a retry (`retry-phase`) only."""
     note: str | None = None
 
 
-class Hint(Record, frozen=True, kw_only=True):
+class Hint(CassetteStruct, frozen=True, kw_only=True):
     """Hint that the log held about a failure when a call had to fix it. Stored in the order of the requests."""
 
     feature: str
@@ -180,7 +180,7 @@ class Hint(Record, frozen=True, kw_only=True):
     """Empty: there was no hint yet."""
 
 
-class Delivered(Record, frozen=True, kw_only=True):
+class DeliveredDependency(CassetteStruct, frozen=True, kw_only=True):
     """A dependency that an earlier run had delivered."""
 
     feature: str
@@ -188,7 +188,7 @@ class Delivered(Record, frozen=True, kw_only=True):
     """git's tree id. In the bundle it is the branch `delivered/<feature>`."""
 
 
-class World(Record, frozen=True, kw_only=True):
+class Fixture(CassetteStruct, frozen=True, kw_only=True):
     """Everything besides the agent that a replay needs."""
 
     run: str
@@ -206,13 +206,13 @@ class World(Record, frozen=True, kw_only=True):
     items: tuple[Item, ...]
     config: dict[str, object]
     """The configuration keys named in FIXTURE_KEYS."""
-    said: tuple[Said, ...] = ()
+    decisions: tuple[RecordedDecision, ...] = ()
     """Ordered by feature, then by time."""
     hints: tuple[Hint, ...] = ()
-    delivered: tuple[Delivered, ...] = ()
+    delivered: tuple[DeliveredDependency, ...] = ()
 
 
-class Manifest(Record, frozen=True, kw_only=True):
+class Manifest(CassetteStruct, frozen=True, kw_only=True):
     """The content of `cassette.yaml`."""
 
     format: int
@@ -224,14 +224,14 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Version of `mz` that recorded it."""
     max_age_days: int | None = None
     """Age after which the replies expire; None: never."""
-    stories: dict[str, str]
+    traces: dict[str, str]
     """By feature, the log digest of its trace: sha256 of its `events.jsonl`."""
-    world: World
+    fixture: Fixture
     evidence: dict[str, object]
     """Pipeline, rules, templates and configuration of the recorded run. Used to explain drift, never executed."""
 
 
-class Taken(NamedTuple):
+class RecordedCall(NamedTuple):
     """A recording and the contents of its files, by file name."""
 
     recording: Recording
@@ -240,24 +240,24 @@ class Taken(NamedTuple):
 
 class Cassette(NamedTuple):
     manifest: Manifest
-    taken: tuple[Taken, ...]
+    calls: tuple[RecordedCall, ...]
     """Ordered by feature, then by time of the call."""
-    stories: Mapping[str, bytes] = MappingProxyType({})
+    traces: Mapping[str, bytes] = MappingProxyType({})
     """By feature, its events as JSON lines; see `mz_recordings.recording.story`."""
     bundle: bytes = b""
     """The repository as a `git bundle`; empty if the fixture names a template."""
 
 
-STAMP = "%Y-%m-%dT%H:%M:%SZ"
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """Format of all times: `2026-11-21T10:28:00Z`."""
 
 
 def parse_time(text: str) -> datetime:
     """Parse a UTC time. Raises ValueError."""
-    return datetime.strptime(text, STAMP).replace(tzinfo=UTC)
+    return datetime.strptime(text, TIME_FORMAT).replace(tzinfo=UTC)
 
 
-WORLD_KEYS = (
+FIXTURE_KEYS = (
     "base", "workspace", "commands", "autonomy", "limits", "sanitize", "denied_paths", "branch_prefix", "sessions",
     "failover",
 )  # fmt: skip

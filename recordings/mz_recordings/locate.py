@@ -18,62 +18,62 @@ SETTINGS = "mz.yaml"
 TEMPLATES = "pipelines/templates/"
 LETTERS_MIN = 3
 """A shorter line of a template could match anywhere."""
-_HOLES = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|\{[\w.]+\}")
+_PLACEHOLDERS = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|\{[\w.]+\}")
 """Placeholders: jinja's and, in rules, `{min}`."""
 _REQUIREMENT = re.compile(r"""\brequirement:\s*(?:"([^"]*)"|'([^']*)'|(.*?)(?:, \w+:.*)?$)""")
 """The text of a rule that prompts quote."""
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? ")
-_KEYS = {"STALE": "max_age_days", "SEEDED": "provenance"}
+_MANIFEST_KEYS = {"EXPIRED": "max_age_days", "COPIED": "provenance"}
 
 
-def located(found: Iterable[Finding], texts: Mapping[str, str], cassette: str) -> tuple[Finding, ...]:
+def add_locations(findings: Iterable[Finding], texts: Mapping[str, str], cassette: str) -> tuple[Finding, ...]:
     """Return the findings with their locations; a finding that has a file keeps it.
 
     `texts`: settings, templates, rule sets and pipelines of the project, and the cassette's manifest, by path relative
     to the project. `cassette`: its relative path; empty if it is outside the project, then its files are not named.
     """
-    return tuple(_located(finding, texts, cassette) for finding in found)
+    return tuple(_add_location(finding, texts, cassette) for finding in findings)
 
 
-def _located(finding: Finding, texts: Mapping[str, str], cassette: str) -> Finding:
+def _add_location(finding: Finding, texts: Mapping[str, str], cassette: str) -> Finding:
     if finding.file:
         return finding
-    file, line = next(_places(finding, texts, cassette), ("", None))
+    file, line = next(_locations(finding, texts, cassette), ("", None))
     return replace(finding, file=file, line=line)
 
 
-def _places(finding: Finding, texts: Mapping[str, str], cassette: str) -> Iterator[tuple[str, int | None]]:
+def _locations(finding: Finding, texts: Mapping[str, str], cassette: str) -> Iterator[tuple[str, int | None]]:
     """Yield candidates, the best first."""
     if finding.kind == "PROMPT":
-        yield from _templates(finding, texts)
+        yield from _template_locations(finding, texts)
     if finding.kind == "CONFIG":
-        yield from _settings(finding, texts)
+        yield from _setting_locations(finding, texts)
     if finding.kind == "NETWORK":
         name = finding.cause.rpartition(".")[2]
-        yield from _matching(texts, (SETTINGS,), re.compile(rf"\s*{re.escape(name)}\s*:"))
+        yield from _matching_lines(texts, (SETTINGS,), re.compile(rf"\s*{re.escape(name)}\s*:"))
     if cassette:
-        yield _recorded(finding, texts, cassette)
+        yield _cassette_location(finding, texts, cassette)
 
 
-def _recorded(finding: Finding, texts: Mapping[str, str], cassette: str) -> tuple[str, int | None]:
+def _cassette_location(finding: Finding, texts: Mapping[str, str], cassette: str) -> tuple[str, int | None]:
     """Return the file of the cassette that the current state differs from."""
-    if finding.feature and (finding.kind == "EVENT" or finding.line is not None):
+    if finding.feature and (finding.kind == "TRACE" or finding.line is not None):
         return f"{cassette}/{finding.feature}/{EVENTS}", finding.line
     if finding.call and finding.feature and finding.kind not in ("MISSING", "NETWORK"):
         call = f"{cassette}/{finding.feature}/{finding.call}"
-        return (f"{call}.prompt.md", _recorded_line(finding)) if finding.kind == "PROMPT" else (f"{call}.json", None)
+        return (f"{call}.prompt.md", _prompt_line(finding)) if finding.kind == "PROMPT" else (f"{call}.json", None)
     manifest = f"{cassette}/{MANIFEST}"
-    key = _KEYS.get(finding.kind)
-    return next(_matching(texts, (manifest,), re.compile(rf"{key}:")), (manifest, finding.line))
+    key = _MANIFEST_KEYS.get(finding.kind)
+    return next(_matching_lines(texts, (manifest,), re.compile(rf"{key}:")), (manifest, finding.line))
 
 
 # prompts --------------------------------------------------------------------------------------------------------------
-def _templates(finding: Finding, texts: Mapping[str, str]) -> Iterator[tuple[str, int | None]]:
+def _template_locations(finding: Finding, texts: Mapping[str, str]) -> Iterator[tuple[str, int | None]]:
     """Yield the matching line of the template, else of another file that goes into prompts, else the whole template."""
     template = TEMPLATES + finding.cause
     files = [template, *(file for file in texts if file != template and file != SETTINGS and not _is_manifest(file))]
-    for wanted in _changed(finding.detail):
-        fitting = [(letters, file, line) for file in files for letters, line in _lines_of(texts.get(file, ""), wanted)]
+    for wanted in _changed_lines(finding.detail):
+        fitting = [(letters, file, line) for file in files for letters, line in _rendering_lines(texts.get(file, ""), wanted)]
         if fitting:
             _, file, line = max(fitting, key=lambda candidate: candidate[0])
             yield file, line
@@ -85,40 +85,40 @@ def _is_manifest(file: str) -> bool:
     return file.endswith(f"/{MANIFEST}")
 
 
-def _changed(detail: tuple[str, ...]) -> Iterator[str]:
+def _changed_lines(detail: tuple[str, ...]) -> Iterator[str]:
     """Yield the added lines of the prompt, then the context lines, which remain if lines were only removed."""
     yield from (line[1:] for line in detail if line.startswith("+"))
     yield from (line[1:] for line in detail if line.startswith(" "))
 
 
-def _lines_of(text: str, wanted: str) -> Iterator[tuple[int, int]]:
+def _rendering_lines(text: str, wanted: str) -> Iterator[tuple[int, int]]:
     """Yield the lines of a template that `wanted` may be rendered from: number of literal letters and digits, line
     number."""
     for number, line in enumerate(text.splitlines(), 1):
         rule = _REQUIREMENT.search(line)
         literal = next(filter(None, rule.groups()), "") if rule else line.strip()
-        fragments = [fragment.strip() for fragment in _HOLES.split(literal)]
+        fragments = [fragment.strip() for fragment in _PLACEHOLDERS.split(literal)]
         letters = sum(character.isalnum() for fragment in fragments for character in fragment)
-        if letters >= LETTERS_MIN and _stand_in(["", *fragments, ""] if rule else fragments, wanted.strip()):
+        if letters >= LETTERS_MIN and _holds_in_order(["", *fragments, ""] if rule else fragments, wanted.strip()):
             yield letters, number
 
 
-def _stand_in(words: list[str], text: str) -> bool:
+def _holds_in_order(fragments: list[str], text: str) -> bool:
     """Return True if the text holds all fragments in order, the first at its start and the last at its end."""
-    if len(words) == 1:
-        return words[0] == text
-    if not (text.startswith(words[0]) and text.endswith(words[-1])):
+    if len(fragments) == 1:
+        return fragments[0] == text
+    if not (text.startswith(fragments[0]) and text.endswith(fragments[-1])):
         return False
-    at = len(words[0])
-    for word in words[1:]:
-        at = text.find(word, at)
+    at = len(fragments[0])
+    for fragment in fragments[1:]:
+        at = text.find(fragment, at)
         if at < 0:
             return False
-        at += len(word)
+        at += len(fragment)
     return True
 
 
-def _recorded_line(finding: Finding) -> int | None:
+def _prompt_line(finding: Finding) -> int | None:
     """Return the first differing line of the recorded prompt."""
     number = None
     for line in finding.detail:
@@ -132,17 +132,17 @@ def _recorded_line(finding: Finding) -> int | None:
 
 
 # settings -------------------------------------------------------------------------------------------------------------
-def _settings(finding: Finding, texts: Mapping[str, str]) -> Iterator[tuple[str, int | None]]:
+def _setting_locations(finding: Finding, texts: Mapping[str, str]) -> Iterator[tuple[str, int | None]]:
     """Yield the line with the new argument's value or the variable's name."""
     files = (SETTINGS, *(file for file in texts if re.fullmatch(r"pipelines/[^/]+\.yaml", file)))
     for line in finding.detail:
         value = line[1:].strip()
         if line.startswith("+") and len(value) >= LETTERS_MIN and not value.startswith("-"):
-            word = re.compile(rf"[^#]*(?<![\w.-]){re.escape(value)}(?![\w-])")
-            yield from _matching(texts, files, word)
+            pattern = re.compile(rf"[^#]*(?<![\w.-]){re.escape(value)}(?![\w-])")
+            yield from _matching_lines(texts, files, pattern)
 
 
-def _matching(texts: Mapping[str, str], files: Iterable[str], wanted: re.Pattern[str]) -> Iterator[tuple[str, int]]:
+def _matching_lines(texts: Mapping[str, str], files: Iterable[str], wanted: re.Pattern[str]) -> Iterator[tuple[str, int]]:
     for file in files:
         for number, line in enumerate(texts.get(file, "").splitlines(), 1):
             if wanted.match(line):

@@ -16,10 +16,10 @@ from mz_events.catalog.call import (
     AgentRequested,
     CallPriced,
     CallRef,
-    Offence,
+    ForbiddenChange,
     Problem,
     ProblemClass,
-    ReplyRead,
+    ReplyParsed,
     Usage,
 )
 from mz_events.catalog.check import (
@@ -33,15 +33,15 @@ from mz_events.catalog.check import (
 )
 from mz_events.catalog.delivery import CommitRequested, Committed, PullRequestOpened
 from mz_events.catalog.feature import (
-    Ask,
     FeatureDelivered,
     FeatureHeld,
     FeatureStarted,
     HumanRequested,
     PhaseCompleted,
     PhaseStarted,
+    QuestionKind,
 )
-from mz_events.catalog.run import FeatureAdmitted, FeatureRested, Hold, ItemAdded, Rest, RunRested, RunStarted
+from mz_events.catalog.run import FeatureAdmitted, FeatureOutcome, FeatureStopped, Hold, ItemAdded, RunIdle, RunStarted
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, RunId, StreamId, feature_stream, run_stream
 from mz_events.names import Path as TreePath
@@ -93,7 +93,7 @@ class Story:
     def begin(self, *features: str, title: str = "Let people log in") -> None:
         self.to_run(
             RunStarted(run=RunId(self.run), pipeline="monozukuri", base="main", base_commit=Commit("b" * 40),
-                       pins=self.blob("{}"), core="0.1.0")
+                       pins=self.blob("{}"), mz_version="0.1.0")
         )  # fmt: skip
         for order, feature in enumerate(features):
             self.to_run(
@@ -105,7 +105,7 @@ class Story:
         self.to_run(FeatureAdmitted(feature=FeatureId(feature)))
         self.to_feature(
             feature,
-            FeatureStarted(feature=FeatureId(feature), heard=2, branch=f"feat/{feature}", target="main",
+            FeatureStarted(feature=FeatureId(feature), run_version=2, branch=f"feat/{feature}", target="main",
                            starts_from=(Commit("b" * 40),), title=self.blob("Let people log in"),
                            body=self.blob("As a person I want ...")),
         )  # fmt: skip
@@ -118,7 +118,7 @@ class Story:
         self.to_feature(
             feature,
             AgentRequested(ref=ref, agent="claude-code", model="claude-sonnet-4-5", prompt=self.blob("Do it, please."),
-                           template=f"{ref.phase}.md.j2", whole=True, session="s1", resumes=False, tree=tree,
+                           template=f"{ref.phase}.md.j2", full_prompt=True, session="s1", resumes=False, tree=tree,
                            refs=self.blob("{}"), estimated_tokens=3000, estimated_nanousd=25_000_000),
         )  # fmt: skip
 
@@ -126,7 +126,7 @@ class Story:
         self.to_feature(
             feature,
             AgentReplied(ref=ref, stdout=self.blob("{}\n"), stderr=self.blob(""), exit=0, duration_ms=4200, tree=TREE),
-            ReplyRead(ref=ref, parser="claude-code/1", terminal="success", session="s1", text=self.blob(text),
+            ReplyParsed(ref=ref, parser="claude-code/1", ending="success", session="s1", text=self.blob(text),
                       usage=(Usage(model="claude-sonnet-4-5", input=1000, output=200),), reported_nanousd=12_000_000),
             CallPriced(key=ref.key, computed_nanousd=computed),
             ChangesChecked(ref=ref, tree=TREE,
@@ -185,9 +185,9 @@ class Story:
         self.to_feature(
             feature,
             PullRequestOpened(key="k", url="https://forge.invalid/pull/7", number=7),
-            FeatureDelivered(terminal="delivered", head=Commit("c" * 40), touched=(TreePath("src/login.py"),)),
+            FeatureDelivered(ending="delivered", head=Commit("c" * 40), changed_paths=(TreePath("src/login.py"),)),
         )
-        self.to_run(FeatureRested(feature=FeatureId(feature), version=9, status=Rest.DELIVERED, head=Commit("c" * 40)))
+        self.to_run(FeatureStopped(feature=FeatureId(feature), version=9, status=FeatureOutcome.DELIVERED, head=Commit("c" * 40)))
 
     def wait(self, feature: str, detail: str = "Which database shall I use?") -> None:
         """One phase; its second call failed, and the agent asks for a person."""
@@ -197,23 +197,23 @@ class Story:
         self.ask(feature, ref)
         self.to_feature(
             feature,
-            AgentFailed(ref=ref, problem=Problem(kind=ProblemClass.HUMAN, code="blocker", detail=self.blob(detail)),
+            AgentFailed(ref=ref, problem=Problem(kind=ProblemClass.NEEDS_PERSON, code="blocker", detail=self.blob(detail)),
                         stdout=self.blob(""), stderr=self.blob(""), duration_ms=100, tree=TREE),
-            ChangesChecked(ref=ref, tree=TREE, offences=(Offence(kind="outside", path="README.md"),)),
-            HumanRequested(phase="prd", unit="", ask=Ask.BLOCKER, code="agent-blocker", detail=self.blob(detail)),
+            ChangesChecked(ref=ref, tree=TREE, forbidden_changes=(ForbiddenChange(kind="outside", path="README.md"),)),
+            HumanRequested(phase="prd", unit="", question_kind=QuestionKind.BLOCKER, code="agent-blocker", detail=self.blob(detail)),
         )  # fmt: skip
-        self.to_run(FeatureRested(feature=FeatureId(feature), version=6, status=Rest.WAITING))
+        self.to_run(FeatureStopped(feature=FeatureId(feature), version=6, status=FeatureOutcome.WAITING))
 
     def hold(self, feature: str) -> None:
         self.admit(feature)
         until = START_US + 3_600_000_000
         self.to_feature(feature, FeatureHeld(hold=Hold.TIMER, until_us=until, code="rate-limit"))
         self.to_run(
-            FeatureRested(feature=FeatureId(feature), version=2, status=Rest.HELD, hold=Hold.TIMER, until_us=until)
+            FeatureStopped(feature=FeatureId(feature), version=2, status=FeatureOutcome.HELD, hold=Hold.TIMER, until_us=until)
         )
 
     def rest(self) -> None:
-        self.to_run(RunRested())
+        self.to_run(RunIdle())
 
 
 def tell(home: Path) -> Story:

@@ -7,50 +7,59 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.advice import LISTED_MAX, Around, few, listed, next_look, places, resume_command, waits
-from mz_cli.driving import show_ending
-from mz_cli.page import bare_message
+from mz_cli.advice import (
+    LISTED_MAX,
+    RunContext,
+    features_to_list,
+    limit_lines,
+    pending_actions,
+    resume_command,
+    review_hint,
+    work_locations,
+)
+from mz_cli.driving import print_ending
+from mz_cli.page import short_message
 from mz_cli.summary import closing_table, status_table
-from mz_cli.worktrees import around
+from mz_cli.worktrees import run_context
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.check import ArtifactValidated, Violation
-from mz_events.catalog.feature import Ask, PhaseStarted
-from mz_events.catalog.inbox import AnswerLeft
+from mz_events.catalog.feature import PhaseStarted, QuestionKind
+from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_stream, parse_path
 from mz_events.store import Append
-from mz_projections.queue import Letter
-from mz_projections.views import Broken, CallView, CommitView, FeatureView, RunView, Waiting
+from mz_projections.queue import InboxMessage
+from mz_projections.views import CallView, CommitView, FeatureView, OpenQuestion, RunView, TemplateFault
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.story import RUN, START_US, Story
 
 GOING = f"mz resume {RUN}"
-ASKED = Waiting(
-    ask=Ask.BLOCKER, code="agent-blocker", phase="prd", unit="", detail=None, since_us=1,
-    place=f"{feature_stream(RUN, 'audit')}@6",
+ASKED = OpenQuestion(
+    question_kind=QuestionKind.BLOCKER, code="agent-blocker", phase="prd", unit="", detail=None, since_us=1,
+    event_ref=f"{feature_stream(RUN, 'audit')}@6",
 )  # fmt: skip
-AUDIT = FeatureView(feature="audit", status="waiting", waiting=ASKED)
+AUDIT = FeatureView(feature="audit", status="waiting", question=ASKED)
 LOGIN = FeatureView(feature="login", status="delivered", branch="feat/login", target="main", started_us=1)
 EXPORT = FeatureView(feature="export", status="delivered", branch="feat/export", target="feat/login", started_us=1)
 
 
-def a_run(*features: FeatureView, status: str = "rested") -> RunView:
+def a_run(*features: FeatureView, status: str = "idle") -> RunView:
     return msgspec.structs.replace(RunView(run=RUN, base="main", features=features), status=status)
 
 
 def letter(
-    feature: str | None = "audit", question: int | None = 6, fate: str = "waits", kind: str = "answer"
-) -> Letter:
-    plain = Letter(
-        kind="answer", feature=feature, verdict=None, phase=None, note=None, who=Digest(""), at_us=1, place="",
-        question=question, fate="waits",
+    feature: str | None = "audit", question: int | None = 6, fate: str = "pending", kind: str = "answer"
+) -> InboxMessage:
+    plain = InboxMessage(
+        kind="answer", feature=feature, verdict=None, phase=None, note=None, actor=Digest(""), at_us=1, event_ref="",
+        question=question, status="pending",
     )  # fmt: skip
-    return msgspec.structs.replace(plain, fate=fate, kind=kind)
+    return msgspec.structs.replace(plain, status=fate, kind=kind)
 
 
-def told(view: RunView, beside: Around | None = None, held: bool = False) -> tuple[tuple[str, str], ...]:
-    return waits(view, held, lambda _: "Which one?", beside or Around())
+def told(view: RunView, beside: RunContext | None = None, held: bool = False) -> tuple[tuple[str, str], ...]:
+    return pending_actions(view, held, lambda _: "Which one?", beside or RunContext())
 
 
 # questions ------------------------------------------------------------------------------------------------------------
@@ -71,14 +80,14 @@ def test_a_question_is_looked_at_and_answered_with_review() -> None:
         (letter(feature=None, kind="cancel", question=None), True),
         (letter(question=5), False),
         (letter(feature="other"), False),
-        (letter(fate="taken"), False),
-        (letter(fate="refused"), False),
+        (letter(fate="accepted"), False),
+        (letter(fate="rejected"), False),
         (letter(kind="pause", feature=None, question=None), False),
     ],
 )
-def test_what_was_left_waits_for_the_run(left: Letter, waiting: bool) -> None:
+def test_what_was_left_waits_for_the_run(left: InboxMessage, waiting: bool) -> None:
     """The same question is not asked again; a process that works on the run takes the answer by itself."""
-    beside = Around(letters=(left,))
+    beside = RunContext(messages=(left,))
     assert (resume_command(RUN, AUDIT, beside) == GOING) is waiting
     ((why, helps),) = told(a_run(AUDIT), beside)
     assert (helps == GOING) is waiting
@@ -94,7 +103,7 @@ def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str
     ]  # fmt: skip
     assert question["answered"] is False
     version = int(question["place"].rpartition("@")[2])
-    answer = AnswerLeft(feature=FeatureId("audit"), verdict=Verdict.APPROVE, who=story.blob("Ann"), question=version)
+    answer = AnswerPosted(feature=FeatureId("audit"), verdict=Verdict.APPROVE, actor=story.blob("Ann"), question=version)
     story.store.append([Append(inbox_stream(RUN), None, (answer,))], START_US)
     (after,) = (each for each in asked(capsys)["features"] if each["waiting"])
     assert (after["waiting"]["answered"], after["next"], after["waiting"]["resume"]) == (True, GOING, GOING)
@@ -109,7 +118,7 @@ def asked(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 # going on -------------------------------------------------------------------------------------------------------------
 def test_what_goes_on_by_itself_is_told_together() -> None:
     held = FeatureView(feature="held", status="held", hold=Hold.TIMER)
-    stopped = FeatureView(feature="one", status="stopped")
+    stopped = FeatureView(feature="one", status="interrupted")
     ((_, review), (why, helps)) = told(a_run(held, AUDIT, stopped))
     assert review.startswith("mz review show audit")
     assert (why, helps) == ("held: held (timer)\none: stopped", GOING)
@@ -117,11 +126,11 @@ def test_what_goes_on_by_itself_is_told_together() -> None:
 
 def test_what_builds_on_a_failure_waits_for_that() -> None:
     failed = FeatureView(feature="first", status="failed", code="gate")
-    second = FeatureView(feature="second", status="held", because="first")
-    third = FeatureView(feature="third", status="held", because="second")
+    second = FeatureView(feature="second", status="held", blocked_by="first")
+    third = FeatureView(feature="third", status="held", blocked_by="second")
     told_once = told(a_run(failed, second, third))
     assert told_once == (("second: held (first)\nthird: held (second)", "mz retry first"),)
-    assert resume_command(RUN, third, Around()) is None
+    assert resume_command(RUN, third, RunContext()) is None
 
 
 def test_what_has_no_money_left_needs_more() -> None:
@@ -134,8 +143,8 @@ def test_a_broken_template_needs_a_new_run() -> None:
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code=TEMPLATE_BROKEN)
     ((why, helps),) = told(a_run(view, status="halted"))
     assert why == "a: held (template-broken)"
-    broken = Broken(template=parse_path("write.md.j2"), line=3, detail=None)
-    ((why, _),) = told(a_run(msgspec.structs.replace(view, broken=broken), status="halted"))
+    broken = TemplateFault(template=parse_path("write.md.j2"), line=3, detail=None)
+    ((why, _),) = told(a_run(msgspec.structs.replace(view, template_error=broken), status="halted"))
     assert why == "a: held (template-broken) in write.md.j2:3: Which one?"
     assert helps.startswith("fix the template")
     room = f"mz cancel {RUN} && mz resume {RUN} && mz clean --yes {RUN}"
@@ -144,7 +153,7 @@ def test_a_broken_template_needs_a_new_run() -> None:
     commit = CommitView(
         phase="write", unit="", purpose="work", commit=Commit("1" * 40), files=1, insertions=1, deletions=0
     )  # fmt: skip
-    work = FeatureView(feature="b", status="stopped", branch="feat/b", commits=(commit,))
+    work = FeatureView(feature="b", status="interrupted", branch="feat/b", commits=(commit,))
     helps = told(a_run(bare, work, status="halted"))[0][1]
     assert helps.endswith(
         f"{room} && git branch -D feat/a; keep what you need of feat/b, then: git branch -D feat/b, then: mz run"
@@ -153,8 +162,8 @@ def test_a_broken_template_needs_a_new_run() -> None:
 
 def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
     call = CallView(
-        key="k", place="p", phase="write", unit="", iteration=1, attempt=1, role="builder", agent="house", model="m",
-        prompt=Digest(""), asked_us=0, problem="auth-failure", detail=Digest(""),
+        key="k", event_ref="p", phase="write", unit="", iteration=1, attempt=1, role="builder", agent="house", model="m",
+        prompt=Digest(""), requested_us=0, problem="auth-failure", detail=Digest(""),
     )  # fmt: skip
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code="auth-failure", calls=(call,))
     assert told(a_run(view, status="halted")) == (("a: held (auth-failure): Which one?", GOING),)
@@ -163,9 +172,9 @@ def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
 
 
 def test_many_lines_are_counted() -> None:
-    assert few(["a"] * LISTED_MAX) == ("a",) * LISTED_MAX
-    assert few(["a"] * (LISTED_MAX + 1200))[-1] == "and 1,200 more"
-    many = tuple(FeatureView(feature=f"f{number}", status="stopped") for number in range(5000))
+    assert limit_lines(["a"] * LISTED_MAX) == ("a",) * LISTED_MAX
+    assert limit_lines(["a"] * (LISTED_MAX + 1200))[-1] == "and 1,200 more"
+    many = tuple(FeatureView(feature=f"f{number}", status="interrupted") for number in range(5000))
     assert len(told(a_run(*many))[0][0].splitlines()) == LISTED_MAX + 1
 
 
@@ -175,29 +184,29 @@ def text_of(run: str, feature: str) -> str | None:
 
 
 def test_where_delivered_work_is() -> None:
-    view, beside = a_run(LOGIN, EXPORT), Around(text=text_of, near=lambda place: place.removeprefix("/r/"))
+    view, beside = a_run(LOGIN, EXPORT), RunContext(pull_request_text_path=text_of, display_path=lambda place: place.removeprefix("/r/"))
     text = f".mz/pull-requests/{RUN}/login.md"
-    assert places(view, beside) == (
+    assert work_locations(view, beside) == (
         f"login: feat/login; text for a pull request: {text}", "export: feat/export, which builds on feat/login",
     )  # fmt: skip
-    assert next_look(view, beside) == "next: review what was delivered, for example with `git diff main...feat/login`"
+    assert review_hint(view, beside) == "next: review what was delivered, for example with `git diff main...feat/login`"
     look = f"next: review it with `git diff main...feat/login`; the text for a pull request is in {text}"
-    assert next_look(a_run(LOGIN), beside) == look
-    assert next_look(a_run(msgspec.structs.replace(LOGIN, pull_request="https://forge.invalid/7")), beside) == ""
-    assert next_look(a_run(AUDIT), beside) == ""
+    assert review_hint(a_run(LOGIN), beside) == look
+    assert review_hint(a_run(msgspec.structs.replace(LOGIN, pull_request="https://forge.invalid/7")), beside) == ""
+    assert review_hint(a_run(AUDIT), beside) == ""
 
 
 def test_the_texts_of_pull_requests_are_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside = around(home)
-    assert beside.text(RUN, "login") is None
+    beside = run_context(home)
+    assert beside.pull_request_text_path(RUN, "login") is None
     file = home / ".mz" / "pull-requests" / RUN / "login.md"
     file.parent.mkdir(parents=True)
     file.write_text("Let people log in")
-    assert beside.text(RUN, "login") == str(file)
-    assert beside.near(str(file)) == f".mz/pull-requests/{RUN}/login.md"
+    assert beside.pull_request_text_path(RUN, "login") == str(file)
+    assert beside.display_path(str(file)) == f".mz/pull-requests/{RUN}/login.md"
     monkeypatch.chdir(file.parent.parent.parent / "pull-requests")
-    assert beside.near(str(file)) == f"{RUN}/login.md"
-    assert beside.near("/elsewhere/a") == "/elsewhere/a"
+    assert beside.display_path(str(file)) == f"{RUN}/login.md"
+    assert beside.display_path("/elsewhere/a") == "/elsewhere/a"
 
 
 def test_status_and_show_name_the_text(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,16 +225,16 @@ def test_status_and_show_name_the_text(story: Story, capsys: pytest.CaptureFixtu
 # the end of a run -----------------------------------------------------------------------------------------------------
 def ending(capsys: pytest.CaptureFixture[str], view: RunView) -> tuple[str, str]:
     capsys.readouterr()
-    show_ending(view, lambda _: "Which one?", Around(text=text_of))
+    print_ending(view, lambda _: "Which one?", RunContext(pull_request_text_path=text_of))
     captured = capsys.readouterr()
     return captured.out, captured.err
 
 
 def test_the_end_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     """The table goes to stdout, and what to do next beside it; the command is said once."""
-    out, err = ending(capsys, a_run(LOGIN, AUDIT, FeatureView(feature="one", status="stopped"), status="stopped"))
+    out, err = ending(capsys, a_run(LOGIN, AUDIT, FeatureView(feature="one", status="interrupted"), status="stopped"))
     assert [row.split("\t")[:2] for row in out.splitlines()] == [
-        ["feature", "status"], ["login", "delivered"], ["audit", "waiting (blocker)"], ["one", "stopped"],
+        ["feature", "status"], ["login", "delivered"], ["audit", "waiting (blocker)"], ["one", "interrupted"],
     ]  # fmt: skip
     assert f"text for a pull request: /r/.mz/pull-requests/{RUN}/login.md" in err
     assert "mz review show audit" in err
@@ -239,12 +248,12 @@ def test_nothing_is_to_be_done_after_the_end(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_status_is_a_column_of_its_own() -> None:
-    heads = [column.name for column in closing_table((LOGIN, AUDIT), whole=False).columns]
+    heads = [column.name for column in closing_table((LOGIN, AUDIT), exact=False).columns]
     assert heads[:3] == ["feature", "status", "phases"]
-    assert [row[:2] for row in closing_table((LOGIN, AUDIT), whole=False).rows] == [
+    assert [row[:2] for row in closing_table((LOGIN, AUDIT), exact=False).rows] == [
         ("login", "delivered"), ("audit", "waiting (blocker)"),
     ]  # fmt: skip
-    assert closing_table((LOGIN,), whole=False).columns[1].name == "phases"
+    assert closing_table((LOGIN,), exact=False).columns[1].name == "phases"
 
 
 def test_a_terminal_gets_what_was_worked_on_of_thousands() -> None:
@@ -252,12 +261,12 @@ def test_a_terminal_gets_what_was_worked_on_of_thousands() -> None:
     queued = tuple(FeatureView(feature=f"f{number}") for number in range(4990))
     skipped = tuple(FeatureView(feature=f"s{number}", status="skipped") for number in range(8))
     features = (*queued, LOGIN, *skipped, EXPORT)
-    assert listed(features) == ((LOGIN, EXPORT), "and 4,998 other features: 4,990 queued, 8 skipped")
-    assert len(closing_table(features, whole=False).rows) == 2
-    assert len(closing_table(features, whole=True).rows) == 5000
-    tables = [status_table(a_run(*features), False, lambda _: "", Around(), whole) for whole in (False, True)]
+    assert features_to_list(features) == ((LOGIN, EXPORT), "and 4,998 other features: 4,990 queued, 8 skipped")
+    assert len(closing_table(features, exact=False).rows) == 2
+    assert len(closing_table(features, exact=True).rows) == 5000
+    tables = [status_table(a_run(*features), False, lambda _: "", RunContext(), whole) for whole in (False, True)]
     assert [len(table.rows) for table in tables] == [2, 5000]
-    assert listed(features[4980:]) == (features[4980:], "")
+    assert features_to_list(features[4980:]) == (features[4980:], "")
 
 
 def test_a_terminal_is_told_how_many_there_are_besides(home: Path) -> None:
@@ -281,7 +290,7 @@ def test_a_terminal_is_told_how_many_there_are_besides(home: Path) -> None:
     ],
 )
 def test_place_and_rule_are_said_once(message: str, bare: str) -> None:
-    assert bare_message(message, "a.md:3", "x.size") == bare
+    assert short_message(message, "a.md:3", "x.size") == bare
 
 
 def test_a_refusal_says_place_and_rule_once(story: Story, capsys: pytest.CaptureFixture[str]) -> None:

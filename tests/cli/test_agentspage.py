@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from mz_cli.agentspage import page
-from mz_engine.agents.registry import built_in
+from mz_cli.agentspage import markdown_page
+from mz_engine.agents.registry import built_in_adapters
 
 from tests.support.tree import ROOT
 
 
 def test_the_page_is_as_the_adapters_say() -> None:
     written = (ROOT / "docs" / "what-agents-tell.md").read_text()
-    assert written == page(), "write it anew: python -m mz_cli.agentspage docs/what-agents-tell.md"
+    assert written == markdown_page(), "write it anew: python -m mz_cli.agentspage docs/what-agents-tell.md"
 
 
 def test_every_agent_and_version_has_its_row() -> None:
-    rows = [line for line in page().splitlines() if line.startswith("| ")]
-    agents = [adapter.capabilities() for adapter in built_in().values()]
-    assert len(rows) == 4 + sum(1 + len(agent.tells) for agent in agents)
+    rows = [line for line in markdown_page().splitlines() if line.startswith("| ")]
+    agents = [adapter.capabilities() for adapter in built_in_adapters().values()]
+    assert len(rows) == 4 + sum(1 + len(agent.reported_fields) for agent in agents)

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.auditpage import page
+from mz_cli.auditpage import render_text
 from mz_cli.shapes.audit import AuditReport
 from mz_events.catalog.check import RefMoved
-from mz_events.catalog.feature import Ask, HumanAnswered, HumanRequested, PhaseStarted
-from mz_events.catalog.run import AnswerGiven, Verdict
+from mz_events.catalog.feature import HumanAnswered, HumanRequested, PhaseStarted, QuestionKind
+from mz_events.catalog.run import AnswerAccepted, Verdict
 from mz_events.names import FeatureId
 from syrupy.assertion import SnapshotAssertion
 
@@ -74,11 +74,11 @@ def test_a_clean_run(clean: Story, capsys: pytest.CaptureFixture[str]) -> None:
     assert (refused["passed"], passed["passed"]) == (False, True)
     assert passed["command"]["passed"] == 7
     assert len(passed["command"]["output_digest"]) == 64
-    assert [entry["place"] for entry in found["timeline"]] == [each.place for each in clean.recorded]
+    assert [entry["place"] for entry in found["timeline"]] == [each.event_ref for each in clean.recorded]
 
 
 def test_every_claim_names_a_place_that_is_there(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    known = {each.place for each in story.recorded}
+    known = {each.event_ref for each in story.recorded}
     for line in run(capsys, "audit").out.splitlines()[1:]:
         section, subject, _, places = line.split("\t")
         assert places or (section, subject) == ("verdict", "log")
@@ -126,14 +126,14 @@ def test_who_decided_what_and_why(home: Path, capsys: pytest.CaptureFixture[str]
     story.begin("login")
     story.admit("login")
     ref = story.ref("login", "prd")
-    question = HumanRequested(phase="prd", unit="", ask=Ask.REPOSITORY, code="ref-moved")
+    question = HumanRequested(phase="prd", unit="", question_kind=QuestionKind.REPOSITORY, code="ref-moved")
     story.to_feature("login", PhaseStarted(phase="prd", iteration=1))
     story.ask("login", ref)
     story.to_feature("login", RefMoved(ref=ref, name="refs/heads/main", old="1", new="2"), question)
     assert [gap["kind"] for gap in report(capsys)["gaps"] if gap["fault"]] == ["not-delivered", "ref-moved"]
     note, who = story.blob("that was \x1b[31mme"), story.blob("mina")
-    story.to_run(AnswerGiven(feature=FeatureId("login"), verdict=Verdict.APPROVE, note=note, who=who))
-    story.to_feature("login", HumanAnswered(heard=4, verdict=Verdict.APPROVE, note=note, who=who))
+    story.to_run(AnswerAccepted(feature=FeatureId("login"), verdict=Verdict.APPROVE, note=note, actor=who))
+    story.to_feature("login", HumanAnswered(run_version=4, verdict=Verdict.APPROVE, note=note, actor=who))
     story.close()
     found = report(capsys)
     (decision,) = found["features"][0]["decisions"]
@@ -155,7 +155,7 @@ def test_hostile_texts_on_any_terminal(home: Path, capsys: pytest.CaptureFixture
     found = report(capsys)
     del found["schema"]
     for columns in (1, 20, 200):
-        lines = page(msgspec.convert(found, AuditReport), (("12:00:00 login: begins", "run/r@1"),), columns)
+        lines = render_text(msgspec.convert(found, AuditReport), (("12:00:00 login: begins", "run/r@1"),), columns)
         text = "\n".join(lines)
         assert "\x1b" not in text
         assert "\u202e" not in text

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import get_args
 
-from mz_cli.verification import FindingKind
-from mz_projections.audit import FAULTS, GapKind
-from mz_projections.fates import Fate
-from mz_projections.spending import By
+from mz_cli.verification import IntegrityFindingKind
+from mz_projections.audit import FAULT_KINDS, GapKind
+from mz_projections.fates import CallOutcome
+from mz_projections.spending import GroupBy
 
 from tests.support.tree import ROOT
 
@@ -22,17 +22,17 @@ def explained(first: str) -> set[str]:
 
 
 def test_fates() -> None:
-    assert explained("fate of a call") == set(get_args(Fate))
+    assert explained("fate of a call") == set(get_args(CallOutcome))
 
 
 def test_gaps() -> None:
-    assert explained("fault") == FAULTS
-    assert explained("remark") == set(get_args(GapKind)) - FAULTS
+    assert explained("fault") == FAULT_KINDS
+    assert explained("remark") == set(get_args(GapKind)) - FAULT_KINDS
 
 
 def test_findings() -> None:
-    assert explained("finding") == set(get_args(FindingKind))
+    assert explained("finding") == set(get_args(IntegrityFindingKind))
 
 
 def test_ways_of_adding_up() -> None:
-    assert f"`--by {'|'.join(get_args(By))}`" in PAGE
+    assert f"`--by {'|'.join(get_args(GroupBy))}`" in PAGE

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from mz_engine.configfile import load_config
-from mz_events.catalog.call import AgentReplied, CallPriced, ReplyRead, Usage
+from mz_events.catalog.call import AgentReplied, CallPriced, ReplyParsed, Usage
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
@@ -25,7 +25,7 @@ def calls(story: Story, phase: str, took: tuple[int, ...], terminal: str = "succ
         story.to_feature(
             "login",
             AgentReplied(ref=ref, stdout=story.blob(""), stderr=story.blob(""), exit=0, duration_ms=1, tree=TREE),
-            ReplyRead(ref=ref, parser="claude-code/1", terminal=terminal, session="s1", text=story.blob(""),
+            ReplyParsed(ref=ref, parser="claude-code/1", ending=terminal, session="s1", text=story.blob(""),
                       usage=(usage,)),
             CallPriced(key=ref.key, computed_nanousd=1),
         )  # fmt: skip

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 from filelock import FileLock
 from mz_engine.adapters.git import GitWorkspace
-from mz_engine.adapters.temporary import temporary
-from mz_engine.cleaning import STUCK, USED
+from mz_engine.adapters.temporary import temporary_path
+from mz_engine.cleaning import IN_USE, NOT_REMOVABLE
 from mz_engine.config import WorkspaceSettings
-from mz_engine.ports import Moved, Place
-from mz_events.catalog.inbox import RetryLeft
-from mz_events.catalog.run import FeatureRested, Rest, RunFinished
+from mz_engine.ports import FeatureWorktree, RefChange
+from mz_events.catalog.inbox import RetryPosted
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped, RunFinished
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
-from mz_recordings.playing.sample import make_sample
+from mz_recordings.playing.sample import create_sample
 
 from tests.cli.drive import MZ, Result, on_terminal, run, spawn
 from tests.cli.fakeagent import FakeAgent
@@ -41,7 +41,7 @@ class Scene:
 
     def left(self, run: str, feature: str, *, captured: str = "done", ended: bool = True) -> Path:
         """A run with one failed feature, whose worktree holds `captured` in a file; answers with the worktree."""
-        place = Place(run=run, feature=feature, branch=f"feat/{feature}")
+        place = FeatureWorktree(run=run, feature=feature, branch=f"feat/{feature}")
         opened = self.workspace.open(place, (self.start,))
         assert not hasattr(opened, "paths")
         worktree = self.home / ".mz" / "worktrees" / run / feature
@@ -56,7 +56,7 @@ class Scene:
         spool = self.home / ".mz" / "spool" / ref.key.replace("/", "+")
         spool.mkdir(parents=True)
         (spool / "stdout").write_text("said")
-        story.to_run(FeatureRested(feature=FeatureId(feature), version=1, status=Rest.FAILED))
+        story.to_run(FeatureStopped(feature=FeatureId(feature), version=1, status=FeatureOutcome.FAILED))
         if ended:
             story.to_run(RunFinished())
         return worktree
@@ -122,16 +122,16 @@ def test_temporary_directories_of_killed_calls_go(
     scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
     dead, linked = (scene.stories[run].ref(feature, "prd").key for run, feature in ((OTHER, "audit"), (RUN, "login")))
     monkeypatch.setenv("TMPDIR", str(mine))
-    left = temporary(scene.home, dead, os.environ)
+    left = temporary_path(scene.home, dead, os.environ)
     (left / "cache").mkdir(parents=True)
     (left / "cache" / "x").write_text("bytes")
     (left / "cache").chmod(0o500)
-    temporary(scene.home, linked, os.environ).symlink_to(theirs)
+    temporary_path(scene.home, linked, os.environ).symlink_to(theirs)
     (theirs / "kept").write_text("somebody's")
     with subprocess.Popen(["sleep", "60"], env={"MZ_KEY": dead, "PATH": os.environ["PATH"]}) as child:
         try:
             found = msgspec.json.decode(run(capsys, "clean", "--dry-run", "--json").out)
-            assert [each["stays"] for each in found["stays"] if each["kind"] == "temporary"] == [USED]
+            assert [each["stays"] for each in found["stays"] if each["kind"] == "temporary"] == [IN_USE]
         finally:
             child.kill()
     (dry,) = [
@@ -144,7 +144,7 @@ def test_temporary_directories_of_killed_calls_go(
     assert run(capsys, "clean", "--yes").exit == 0
     assert not left.exists()
     assert (theirs / "kept").read_text() == "somebody's"
-    left = temporary(scene.home, linked, os.environ)
+    left = temporary_path(scene.home, linked, os.environ)
     left.unlink()
     left.mkdir()
     with FileLock(scene.home / ".mz" / "run.lock"):
@@ -169,9 +169,9 @@ def test_what_could_not_be_removed_is_not_said_to_be(scene: Scene) -> None:
     found = msgspec.json.decode(told.stdout)
     name = str(spool.relative_to(scene.home))
     assert name not in {each["name"] for each in found["removed"]}
-    assert [each["stays"] for each in found["stays"] if each["name"] == name] == [STUCK]
+    assert [each["stays"] for each in found["stays"] if each["name"] == name] == [NOT_REMOVABLE]
     assert found["freed_bytes"] == sum(each["bytes"] or 0 for each in found["removed"])
-    assert again.stderr == f"{name}: {STUCK}\nfreed 0 B\n"
+    assert again.stderr == f"{name}: {NOT_REMOVABLE}\nfreed 0 B\n"
 
 
 def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,13 +212,13 @@ def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.left(RUN, "login")
-    place = Place(run=RUN, feature="login", branch="feat/login")
+    place = FeatureWorktree(run=RUN, feature="login", branch="feat/login")
     scene.repo.git("branch", "theirs")
     scene.repo.git("switch", "--quiet", "theirs")
     lost = scene.repo.commit({"c.txt": "work"})
     scene.repo.git("switch", "--quiet", "main")
-    kept = Moved(name="refs/heads/main", old=scene.start, new="")
-    scene.workspace.rescue(place, (kept, Moved(name="refs/heads/theirs", old=lost, new="")))
+    kept = RefChange(name="refs/heads/main", old=scene.start, new="")
+    scene.workspace.rescue(place, (kept, RefChange(name="refs/heads/theirs", old=lost, new="")))
     scene.repo.git("branch", "-D", "theirs")
     answer = run(capsys, "clean", "--yes", "--json")
     assert [each["stays"] for each in msgspec.json.decode(answer.out)["stays"]] == [
@@ -241,7 +241,7 @@ def test_texts_of_pull_requests_go_only_when_asked(scene: Scene, capsys: pytest.
 def test_a_run_that_a_message_will_take_up_again_stays(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     worktree = scene.left(RUN, "login")
     story = scene.stories[RUN]
-    left = RetryLeft(feature=FeatureId("login"), phase=None, who=story.blob("ada"))
+    left = RetryPosted(feature=FeatureId("login"), phase=None, actor=story.blob("ada"))
     story.store.append([Append(inbox_stream(RUN), None, (left,))], START_US)
     assert f"`mz resume {RUN}` processes it" in run(capsys, "clean", "--yes").out
     assert worktree.is_dir()
@@ -281,7 +281,7 @@ def test_a_person_is_asked_first(scene: Scene, said: str, there: bool) -> None:
 def test_after_a_real_run_that_was_given_up(tmp_path: Path) -> None:
     """The whole way: a run waits, is given up, is cleaned, and its feature is done once more all the same."""
     home, agent = tmp_path / "tally", FakeAgent(tmp_path / "agent", "idle")
-    make_sample(home, os.environ)
+    create_sample(home, os.environ)
 
     def mz(*words: str, exit_code: int = 0) -> Result:
         answer = spawn(home, *words, **agent.environment)

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mz_cli.completing import SHELLS, SOURCES, suggest
-from mz_cli.help import KINDS
+from mz_cli.completing import SHELLS, SOURCES, suggestions
+from mz_cli.help import SUGGESTION_KINDS
 from mz_cli.main import COMMANDS
 
 from tests.cli.drive import MZ, run
@@ -87,24 +87,24 @@ def test_a_real_bash_completes(story: Story, line: str, expected: set[str]) -> N
 
 
 def test_words_of_each_kind(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    assert suggest("runs", "", {}) == [RUN]
-    assert suggest("features", "l", {}) == ["login", "later"]
-    assert suggest("features", "", {"features": ("login", "audit")}) == ["export", "later"]
-    assert suggest("features", "", {"run": "nope"}) == []
-    assert suggest("phases", "", {"feature": "login"}) == ["prd", "code"]
-    assert suggest("phases", "c", {}) == ["code"]
-    assert suggest("phases", "", {"feature": "export"}) == []
-    assert suggest("codes", "MZ2005", {}) == ["MZ2005"]
-    assert "monozukuri" in suggest("pipelines", "", {})
-    assert "claude-code" in suggest("agents", "", {})
-    assert suggest("topics", "exit", {}) == ["exit-codes"]
-    assert set(KINDS.values()) <= set(SOURCES)
+    assert suggestions("runs", "", {}) == [RUN]
+    assert suggestions("features", "l", {}) == ["login", "later"]
+    assert suggestions("features", "", {"features": ("login", "audit")}) == ["export", "later"]
+    assert suggestions("features", "", {"run": "nope"}) == []
+    assert suggestions("phases", "", {"feature": "login"}) == ["prd", "code"]
+    assert suggestions("phases", "c", {}) == ["code"]
+    assert suggestions("phases", "", {"feature": "export"}) == []
+    assert suggestions("codes", "MZ2005", {}) == ["MZ2005"]
+    assert "monozukuri" in suggestions("pipelines", "", {})
+    assert "claude-code" in suggestions("agents", "", {})
+    assert suggestions("topics", "exit", {}) == ["exit-codes"]
+    assert set(SUGGESTION_KINDS.values()) <= set(SOURCES)
 
 
 def test_looking_leaves_no_trace(story: Story, tmp_path: Path) -> None:
     story.close()
     before = {path: path.stat().st_mtime_ns for path in story.home.rglob("*")}
-    assert suggest("features", "", {}) == ["login", "audit", "export", "later"]
+    assert suggestions("features", "", {}) == ["login", "audit", "export", "later"]
     assert {path: path.stat().st_mtime_ns for path in story.home.rglob("*")} == before
 
 
@@ -114,7 +114,7 @@ def test_nothing_is_said_where_nothing_can_be_known(home: Path, content: bytes |
         (home / ".mz").mkdir()
         (home / ".mz" / "mz.db").write_bytes(content)
     before = sorted(home.rglob("*"))
-    assert suggest("runs", "", {}) == suggest("features", "", {}) == []
+    assert suggestions("runs", "", {}) == suggestions("features", "", {}) == []
     assert sorted(home.rglob("*")) == before
 
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mz_engine.configure import settings
+from mz_engine.configure import list_settings
 
 from tests.cli.drive import on_terminal, run
 from tests.support.gitrepo import GitRepo
@@ -17,7 +17,7 @@ from tests.support.gitrepo import GitRepo
 def root(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository without settings."""
     subprocess.run(["git", "init", "--quiet", str(home)], check=True)
-    for each in settings():
+    for each in list_settings():
         monkeypatch.delenv(each.variable, raising=False)
     return home
 
@@ -32,7 +32,7 @@ def test_every_setting_is_shown_with_its_origin(
     assert answer.exit == 0
     assert rows.pop("setting") == ["value", "origin"]
     assert rows.pop("commands.test") == ["run: make test, timeout: 10m", "mz.yaml:5:3"]
-    assert list(rows) == [each.name for each in settings() if each.name != "commands"]
+    assert list(rows) == [each.name for each in list_settings() if each.name != "commands"]
     assert rows["agent"] == ["claude-code", "mz.yaml:1:1"]
     assert rows["budget.run"] == ["20.00", "mz.yaml:3:3"]
     assert rows["autonomy"] == ["full_auto", "MZ_AUTONOMY"]

@@ -11,22 +11,22 @@ import click
 import jsonschema
 import msgspec
 import pytest
-from mz_cli.documents import DOCUMENTS
-from mz_cli.help import Page, Section
-from mz_cli.jsonpage import page as json_page
-from mz_cli.main import COMMANDS, SECTIONS, choose_color, color_first, mz
-from mz_cli.manual import pages
+from mz_cli.documents import JSON_DOCUMENTS
+from mz_cli.help import CommandFamily, CommandPage
+from mz_cli.jsonpage import markdown_page as json_page
+from mz_cli.main import COMMANDS, SECTIONS, choose_color, move_color_option_first, mz
+from mz_cli.manual import command_pages
 from mz_cli.shapes.lines import LogEntry, LogHeader
 from mz_cli.topics import INHERITED, TOPICS
-from mz_engine.adapters.environment import INHERITED as VISIBLE
-from mz_engine.agents.claude_code import PASSED, SETTINGS
+from mz_engine.adapters.environment import INHERITED_VARIABLES as VISIBLE
+from mz_engine.agents.claude_code import PASSED_VARIABLES, SETTINGS
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.story import RUN, Story
 from tests.support.tree import ROOT
 
-PAGES = dict(pages())
+PAGES = dict(command_pages())
 COMMAND_PAGES = {title: page for title, page in PAGES.items() if not isinstance(page, click.Group)}
 PLAIN = {"mz completion", "mz help", "mz schema", "mz bench"}
 """They print a text or a file for a program of its own, so there is no `--json`."""
@@ -45,22 +45,22 @@ def test_every_command_stands_in_one_section_of_the_help() -> None:
 @pytest.mark.parametrize("title", [title for title in PAGES if title != "mz"])
 def test_a_page_is_complete(title: str) -> None:
     page = PAGES[title]
-    assert isinstance(page, Page)
+    assert isinstance(page, CommandPage)
     assert page.examples
-    assert page.following
+    assert page.next_command
     assert re.fullmatch(r"[A-Z].*\.", (page.help or "").splitlines()[0])
     assert not [param for param in page.params if isinstance(param, click.Option) and not param.help]
-    words = " ".join([page.help or "", page.following, *(purpose for _, purpose in page.examples)])
+    words = " ".join([page.help or "", page.next_command, *(purpose for _, purpose in page.examples)])
     for name, below in CALLED.findall(f"{words} "):
         assert name in COMMANDS or name == "COMMAND", f"{title} speaks of `mz {name}`"
         family = PAGES.get(f"mz {name}")
-        assert not (below and isinstance(family, Section)) or below in family.commands, f"`mz {name} {below}`"
+        assert not (below and isinstance(family, CommandFamily)) or below in family.commands, f"`mz {name} {below}`"
 
 
 @pytest.mark.parametrize("title", [title for title in PAGES if title != "mz"])
 def test_examples_are_of_this_command_and_understood(title: str) -> None:
     page = PAGES[title]
-    assert isinstance(page, Page)
+    assert isinstance(page, CommandPage)
     for line, _ in page.examples:
         called = list(calls(line))
         assert called, line
@@ -80,7 +80,7 @@ def calls(line: str) -> Iterator[list[str]]:
 
 def understood(words: list[str]) -> None:
     """Raises UsageError for a word that no command takes."""
-    with mz.make_context("mz", color_first(words)) as context:
+    with mz.make_context("mz", move_color_option_first(words)) as context:
         rest, here = [*context._protected_args, *context.args], context
         while isinstance(here.command, click.Group) and rest:
             name, found, rest = here.command.resolve_command(here, rest)
@@ -109,7 +109,7 @@ def test_what_reads_can_print_json(title: str) -> None:
     assert isinstance(found, click.Option)
     names = re.findall(r"mz\.([a-z-]+)/1", found.help or "")
     assert names or title in LINES, f"{title} --json should name its schema"
-    assert set(names) <= set(DOCUMENTS), "describe it in mz_cli.documents"
+    assert set(names) <= set(JSON_DOCUMENTS), "describe it in mz_cli.documents"
 
 
 @pytest.mark.parametrize("words", [("statsu",), ("pipelines", "lnit"), ("help", "exit-cods"), ("run", "--dry-rum")])
@@ -148,7 +148,7 @@ def test_every_variable_that_is_read_is_in_the_topic() -> None:
 
 def test_every_variable_that_agents_see_is_in_the_topic_and_in_the_docs() -> None:
     text, page = TOPICS["environment"][1](), (ROOT / "docs" / "configuration.md").read_text("utf-8")
-    told = [*INHERITED.split(), *PASSED, *SETTINGS]
+    told = [*INHERITED.split(), *PASSED_VARIABLES, *SETTINGS]
     assert [name for name in INHERITED.replace("*", "ALL").split() if not VISIBLE.fullmatch(name)] == []
     assert [part for part in re.findall(r"[A-Za-z_]{3,}", VISIBLE.pattern) if part not in INHERITED] == []
     assert [name for name in told if name not in text or f"`{name.upper()}`" not in page] == []
@@ -166,10 +166,10 @@ def test_the_page_of_json_is_what_the_code_says() -> None:
     )
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", JSON_DOCUMENTS)
 def test_the_schema_of_each_document(name: str, snapshot: SnapshotAssertion) -> None:
     """A change here is a change for everybody's scripts: additions keep the number, anything else raises it."""
-    schema = msgspec.json.schema(DOCUMENTS[name])
+    schema = msgspec.json.schema(JSON_DOCUMENTS[name])
     jsonschema.Draft202012Validator.check_schema(schema)
     assert msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() == snapshot
 
@@ -190,7 +190,7 @@ def test_one_object_of_the_schema_that_is_documented(story: Story, capsys: pytes
         told = msgspec.json.decode(answer.out)
         name = re.fullmatch(r"mz\.([a-z-]+)/1", told.pop("schema"))
         assert name is not None, words
-        shape = DOCUMENTS[name[1]]
+        shape = JSON_DOCUMENTS[name[1]]
         assert set(told) == {field.encode_name for field in msgspec.structs.fields(shape)}, words
         jsonschema.validate(told, msgspec.json.schema(shape))
 
@@ -201,8 +201,8 @@ def test_errors_are_documented_objects_too(story: Story, capsys: pytest.CaptureF
         told = msgspec.json.decode(answer.err)
         assert (answer.out, told["exit"]) == ("", answer.exit), words
         assert told.pop("schema") == "mz.error/1"
-        assert set(told) == {field.encode_name for field in msgspec.structs.fields(DOCUMENTS["error"])}
-        jsonschema.validate(told, msgspec.json.schema(DOCUMENTS["error"]))
+        assert set(told) == {field.encode_name for field in msgspec.structs.fields(JSON_DOCUMENTS["error"])}
+        jsonschema.validate(told, msgspec.json.schema(JSON_DOCUMENTS["error"]))
 
 
 def test_a_pipe_gets_columns_apart_by_tabs(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,7 +237,7 @@ def test_the_lines_of_the_log_are_documented(story: Story, capsys: pytest.Captur
     ],
 )
 def test_the_flag_may_stand_after_the_command(words: tuple[str, ...], first: list[str]) -> None:
-    assert color_first(words) == first
+    assert move_color_option_first(words) == first
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from mz_cli.costs import csv_name
 from mz_engine.adapters.prices import GenaiPrices
-from mz_events.catalog.call import AgentReplied, CallPriced, CallSettled, ReplyRead, Usage
+from mz_events.catalog.call import AgentReplied, CallPriced, CallSettled, ReplyParsed, Usage
 from mz_events.catalog.feature import PhaseStarted
 from mz_events.names import FeatureId
-from mz_projections.spending import By
+from mz_projections.spending import GroupBy
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
@@ -68,7 +68,7 @@ def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
 
 @pytest.mark.parametrize("which", [(), ("--all",)])
 def test_groups_add_up(two_runs: Story, capsys: pytest.CaptureFixture[str], which: tuple[str, ...]) -> None:
-    for by in get_args(By):
+    for by in get_args(GroupBy):
         found = asked(capsys, "cost", *(which or (RUN,)), "--by", by)
         assert (found["run"], found["by"]) == (None if which else RUN, by)
         for name in ("estimated_usd", "reported_usd", "computed_usd", "difference_usd", "missed_usd"):
@@ -235,7 +235,7 @@ def call(
     story.to_feature(
         "login",
         AgentReplied(ref=ref, stdout=story.blob(""), stderr=story.blob(""), exit=0, duration_ms=1, tree=TREE),
-        ReplyRead(ref=ref, parser="claude-code/1", terminal=terminal, session="s1", text=story.blob(""), usage=usage,
+        ReplyParsed(ref=ref, parser="claude-code/1", ending=terminal, session="s1", text=story.blob(""), usage=usage,
                   reported_nanousd=reported),
         CallPriced(key=ref.key, computed_nanousd=price.nanousd, unpriced=price.unpriced, prices=price.prices),
     )  # fmt: skip
@@ -258,17 +258,17 @@ def reported(home: Path) -> Story:
 
 def test_reasons(reported: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     found = asked(capsys, "cost", "--by", "attempt")
-    assert [group["call"]["why"] for group in found["groups"]] == ["agree", "cache-lifetime", "unknown"]
+    assert [group["call"]["why"] for group in found["groups"]] == ["match", "cache-lifetime", "unknown"]
     assert found["groups"][1]["call"]["why_detail"] == "it priced 10,000 one-hour cache writes as five-minute ones"
     assert found["groups"][2]["call"]["why_detail"] == "no price for gateway/own"
     assert found["total"]["difference_usd"] == "-0.0225"
     assert found["why"] == [
-        {"why": "agree", "calls": 1, "difference_usd": "0.00"},
+        {"why": "match", "calls": 1, "difference_usd": "0.00"},
         {"why": "cache-lifetime", "calls": 1, "difference_usd": "-0.0225"},
         {"why": "unknown", "calls": 1, "difference_usd": None},
     ]
-    assert [group["name"] for group in asked(capsys, "cost", "--all", "--by", "why")["groups"]] == [
-        "agree", "cache-lifetime", "unknown"]  # fmt: skip
+    assert [group["name"] for group in asked(capsys, "cost", "--all", "--by", "cause")["groups"]] == [
+        "match", "cache-lifetime", "unknown"]  # fmt: skip
     shown = on_terminal(reported.home, "cost", "--by", "attempt", columns=100, env={"NO_COLOR": "1"})
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
@@ -280,7 +280,7 @@ def test_prices_of_ones_own_count_from_now_on(reported: Story, capsys: pytest.Ca
     found = asked(capsys, "cost", "--prices", "2026-06-01", "--by", "attempt")
     assert found["prices_on"] == "2026-06-01"
     assert [group["computed_usd"] for group in found["groups"]] == ["0.03", "0.06", "0.03"]
-    assert [group["call"]["why"] for group in found["groups"]] == ["agree", "cache-lifetime", "agree"]
+    assert [group["call"]["why"] for group in found["groups"]] == ["match", "cache-lifetime", "match"]
     assert "own sha256:" in found["groups"][0]["call"]["prices"]
 
 
@@ -363,7 +363,7 @@ def test_as_csv(story: Story, capsys: pytest.CaptureFixture[str], snapshot: Snap
 
 
 def test_columns_of_a_spreadsheet_have_names_of_their_own(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "cost", "--by", "why", "--what-if", "model=claude-opus-5", "--csv")
+    answer = run(capsys, "cost", "--by", "cause", "--what-if", "model=claude-opus-5", "--csv")
     head, *rows = csv.reader(io.StringIO(answer.out))
     assert len(set(head)) == len(head)
     found = [dict(zip(head, row, strict=True)) for row in rows]

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_cli.shapes.sessions import SessionsReport
-from mz_events.catalog.call import AgentRequested, CallRef, SessionBroken, SessionEnd
+from mz_events.catalog.call import AgentRequested, CallRef, SessionDropped, SessionDropReason
 from mz_events.names import Commit
 
 from tests.cli.drive import run
@@ -25,14 +25,14 @@ class InSessions(Story):
         self.asked += 1
         goes_on = self.asked % 2 == 0
         if self.asked == 3:
-            self.to_feature(feature, SessionBroken(key=ref.key, session="s1", reason=SessionEnd.ROLLBACK))
+            self.to_feature(feature, SessionDropped(key=ref.key, session="s1", reason=SessionDropReason.ROLLBACK))
         self.to_feature(
             feature,
             AgentRequested(
                 ref=ref, agent="claude-code", model="claude-sonnet-4-5", prompt=self.blob("Do it, please."),
-                template=f"{ref.phase}.md.j2", whole=not goes_on, session="s1", resumes=goes_on, tree=tree,
-                refs=self.blob("{}"), estimated_tokens=3000, estimated_nanousd=25_000_000, kept=True,
-                prompt_tokens=400 if goes_on else None, whole_tokens=1000 if goes_on else None,
+                template=f"{ref.phase}.md.j2", full_prompt=not goes_on, session="s1", resumes=goes_on, tree=tree,
+                refs=self.blob("{}"), estimated_tokens=3000, estimated_nanousd=25_000_000, keeps_session=True,
+                prompt_tokens=400 if goes_on else None, full_prompt_tokens=1000 if goes_on else None,
             ),
         )  # fmt: skip
 
@@ -59,7 +59,7 @@ def test_prompts_are_compared_with_themselves_in_full(two_runs: Path, capsys: py
     total = found.total
     assert total.continued_calls > 0
     assert total.sessions + total.continued_calls == total.calls
-    assert (total.sent_tokens, total.whole_tokens) == (400 * total.continued_calls, 1000 * total.continued_calls)
+    assert (total.sent_tokens, total.full_prompt_tokens) == (400 * total.continued_calls, 1000 * total.continued_calls)
     assert total.saved == 0.6
     assert total.broken == {"rollback": 1}
     assert "not measured" in " ".join(found.notes)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.costgate import CALLS_MIN, FLOOR_NANOUSD, Bill, compare, gate, parse_allowed
+from mz_cli.costgate import CALLS_MIN, FLOOR_NANOUSD, RunCost, compare_phases, cost_gate, parse_allowed_increase
 from mz_projections.cost import CallCost
 
 CENT = 10_000_000
@@ -18,11 +18,11 @@ def call(
     nanousd: int | None, phase: str = "code", settled: int | None = None, estimated: int | None = None
 ) -> CallCost:
     return CallCost("k", "r", "f", phase, "", 1, 1, "builder", "a", "m", 0, 0, estimated, "replied",
-                    computed_nanousd=nanousd, settled_nanousd=settled)  # fmt: skip
+                    computed_nanousd=nanousd, charged_nanousd=settled)  # fmt: skip
 
 
-def bill(*amounts: int | None, delivered: int = 1, run: str = "new", phase: str = "code") -> Bill:
-    return Bill(run=run, calls=tuple(call(each, phase) for each in amounts), delivered=delivered)
+def bill(*amounts: int | None, delivered: int = 1, run: str = "new", phase: str = "code") -> RunCost:
+    return RunCost(run=run, calls=tuple(call(each, phase) for each in amounts), delivered=delivered)
 
 
 @pytest.mark.parametrize(
@@ -41,28 +41,28 @@ def bill(*amounts: int | None, delivered: int = 1, run: str = "new", phase: str 
         (bill(*[0] * 3), bill(*[10 * CENT] * 3), "worse", 1),
     ],
 )
-def test_verdicts(before: Bill, now: Bill, verdict: str, code: int) -> None:
-    found = gate(before, now, ALLOWED)
+def test_verdicts(before: RunCost, now: RunCost, verdict: str, code: int) -> None:
+    found = cost_gate(before, now, ALLOWED)
     assert (found.lines[0].verdict, found.exit) == (verdict, code)
 
 
 def test_a_phase_alone_can_fail_it() -> None:
     """What one phase saves does not hide what another wastes."""
-    before = Bill(run="a", calls=(*[call(30 * CENT, "plan")] * 3, *[call(CENT * 10)] * 3), delivered=1)
-    now = Bill(run="b", calls=(*[call(10 * CENT, "plan")] * 3, *[call(CENT * 20)] * 3), delivered=1)
-    found = gate(before, now, ALLOWED)
+    before = RunCost(run="a", calls=(*[call(30 * CENT, "plan")] * 3, *[call(CENT * 10)] * 3), delivered=1)
+    now = RunCost(run="b", calls=(*[call(10 * CENT, "plan")] * 3, *[call(CENT * 20)] * 3), delivered=1)
+    found = cost_gate(before, now, ALLOWED)
     assert [line.verdict for line in found.lines] == ["better", "better", "worse"]
     assert (found.exit, found.why) == (1, "more than allowed: code")
 
 
 def test_phases_that_only_one_run_has() -> None:
-    found = compare(bill(*[CENT] * 3, phase="old"), bill(*[CENT] * 3, phase="young"), ALLOWED)
+    found = compare_phases(bill(*[CENT] * 3, phase="old"), bill(*[CENT] * 3, phase="young"), ALLOWED)
     assert {line.phase: line.verdict for line in found} == {None: "ok", "old": "gone", "young": "new"}
 
 
 def test_what_the_budget_counts_stands_for_what_nobody_told() -> None:
-    killed = Bill(run="b", calls=(call(10 * CENT), call(10 * CENT), call(None, settled=25 * CENT)), delivered=1)
-    (whole, _) = compare(bill(*[10 * CENT] * 3), killed, ALLOWED)
+    killed = RunCost(run="b", calls=(call(10 * CENT), call(10 * CENT), call(None, settled=25 * CENT)), delivered=1)
+    (whole, _) = compare_phases(bill(*[10 * CENT] * 3), killed, ALLOWED)
     assert (whole.run.nanousd, whole.verdict) == (45 * CENT, "worse")
 
 
@@ -70,22 +70,22 @@ def test_what_the_budget_counts_stands_for_what_nobody_told() -> None:
 def test_a_call_that_was_refused_cost_nothing(estimated: int | None, code: int) -> None:
     """Where money was set aside for it, the budget counts nothing only because nothing was taken; without a price the
     same nothing says that nobody knows."""
-    refused = Bill(run="b", calls=(*[call(10 * CENT)] * 3, call(None, settled=0, estimated=estimated)), delivered=1)
-    assert gate(bill(*[10 * CENT] * 3), refused, ALLOWED).exit == code
+    refused = RunCost(run="b", calls=(*[call(10 * CENT)] * 3, call(None, settled=0, estimated=estimated)), delivered=1)
+    assert cost_gate(bill(*[10 * CENT] * 3), refused, ALLOWED).exit == code
 
 
 @pytest.mark.parametrize("known", [0, 1])
 def test_a_run_without_calls_is_no_measure(known: int) -> None:
     bills = (bill(run="empty"), bill(*[10 * CENT] * 3))
-    found = gate(bills[known], bills[1 - known], ALLOWED)
+    found = cost_gate(bills[known], bills[1 - known], ALLOWED)
     assert (found.exit, found.verdict) == (125, "not-comparable")
     assert found.why == "run empty called no agent"
 
 
 def test_features_that_another_run_began_are_no_measure() -> None:
     """What they cost is in the log of both runs."""
-    forked = Bill(run="b", calls=(call(10 * CENT),) * 3, delivered=1, borrowed=1)
-    found = gate(bill(*[10 * CENT] * 3), forked, ALLOWED)
+    forked = RunCost(run="b", calls=(call(10 * CENT),) * 3, delivered=1, shared_features=1)
+    found = cost_gate(bill(*[10 * CENT] * 3), forked, ALLOWED)
     assert (found.exit, found.verdict) == (125, "not-comparable")
     assert "run b continues features of another run" in found.why
 
@@ -94,13 +94,13 @@ def test_features_that_another_run_began_are_no_measure() -> None:
     ("text", "share"), [("+15%", ALLOWED), ("15 %", ALLOWED), ("0%", 0), ("+2.5%", Fraction(1, 40))]
 )
 def test_shares(text: str, share: Fraction) -> None:
-    assert parse_allowed(text) == share
+    assert parse_allowed_increase(text) == share
 
 
 @pytest.mark.parametrize("text", ["", "15", "-15%", "+%", "15%%", "+1e3%", "٣%"])
 def test_no_shares(text: str) -> None:
     with pytest.raises(ValueError, match=r"write it as \+15%"):
-        parse_allowed(text)
+        parse_allowed_increase(text)
 
 
 AMOUNTS = st.lists(st.integers(0, 10**9), min_size=CALLS_MIN, max_size=8)
@@ -108,6 +108,6 @@ AMOUNTS = st.lists(st.integers(0, 10**9), min_size=CALLS_MIN, max_size=8)
 
 @given(AMOUNTS, AMOUNTS, st.integers(0, 50))
 def test_nothing_within_the_floor_or_the_share_fails(before: list[int], now: list[int], percent: int) -> None:
-    (whole, _) = compare(bill(*before), bill(*now), Fraction(percent, 100))
+    (whole, _) = compare_phases(bill(*before), bill(*now), Fraction(percent, 100))
     more = sum(now) - sum(before)
     assert (whole.verdict == "worse") == (more > FLOOR_NANOUSD and more * 100 > sum(before) * percent)

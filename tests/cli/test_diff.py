@@ -24,7 +24,7 @@ def newer(story: Story) -> Story:
     told = Story(story.home, run=NEWER)
     told.to_run(
         RunStarted(run=RunId(NEWER), pipeline="monozukuri", base="main", base_commit=Commit("b" * 40),
-                   pins=told.blob(PINS), core="0.2.0")
+                   pins=told.blob(PINS), mz_version="0.2.0")
     )  # fmt: skip
     told.wait("login")
     told.close()

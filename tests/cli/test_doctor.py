@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from mz_cli.recorded import recordings_check
-from mz_engine.check import Status
+from mz_engine.check import CheckStatus
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.fakeagent import FakeAgent
@@ -140,8 +140,8 @@ def test_the_age_of_recordings(tmp_path: Path) -> None:
     place.mkdir(parents=True)
     (place / "cassette.yaml").write_bytes((CASSETTE / "cassette.yaml").read_bytes())
     fresh = recordings_check(tmp_path, made + 10 * 86400)
-    assert (fresh.status, fresh.summary.endswith("days: recordings/library/demo")) == (Status.OK, True)
-    assert recordings_check(tmp_path, made + 400 * 86400).status is Status.WARN
+    assert (fresh.status, fresh.summary.endswith("days: recordings/library/demo")) == (CheckStatus.OK, True)
+    assert recordings_check(tmp_path, made + 400 * 86400).status is CheckStatus.WARN
     (place / "cassette.yaml").write_text("format: 99\n")
     newer = recordings_check(tmp_path, made)
-    assert (newer.status, "use a newer mz" in newer.summary) == (Status.WARN, True)
+    assert (newer.status, "use a newer mz" in newer.summary) == (CheckStatus.WARN, True)

@@ -12,7 +12,7 @@ from termios import TIOCSWINSZ
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.render.draw import arrange, show, spread
+from mz_cli.render.draw import arrange, print_table, spread
 from mz_cli.render.table import Table, columns
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond\tline \x1b]0;x\x07 🎉 [bold]no markup[/bold] :smile: "
@@ -25,7 +25,7 @@ def drawn(table: Table, width: int) -> str:
     ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     received = bytearray()
     with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
-        show(table, terminal)
+        print_table(table, terminal)
         terminal.flush()
         os.set_blocking(mine, False)
         try:
@@ -39,7 +39,7 @@ def drawn(table: Table, width: int) -> str:
 
 def test_a_pipe_gets_tabs() -> None:
     out = io.StringIO()
-    show(TABLE, out)
+    print_table(TABLE, out)
     assert out.getvalue().splitlines() == [
         "feature\tcount", "login\t3", "red second line 🎉 [bold]no markup[/bold] :smile:\t12",
     ]  # fmt: skip
@@ -47,14 +47,14 @@ def test_a_pipe_gets_tabs() -> None:
 
 def test_nothing_is_cut_in_a_pipe() -> None:
     out = io.StringIO()
-    show(Table(columns=columns("title"), rows=(("x" * 10_000,),), empty=""), out)
+    print_table(Table(columns=columns("title"), rows=(("x" * 10_000,),), empty=""), out)
     assert "x" * 10_000 in out.getvalue()
 
 
 def test_a_table_without_rows() -> None:
     empty = Table(columns=columns("a", "b"), rows=(), empty="Nothing.")
     out = io.StringIO()
-    show(empty, out)
+    print_table(empty, out)
     assert out.getvalue() == "a\tb\n"
     assert drawn(empty, 80) == "Nothing.\n"
 
@@ -112,7 +112,7 @@ def test_a_column_may_be_cut_to_its_cell(width: int, monkeypatch: pytest.MonkeyP
     assert long.endswith("…")
     assert max(map(len, (head, long, short))) <= width
     out = io.StringIO()
-    show(table, out)
+    print_table(table, out)
     assert len(out.getvalue()) > 9_000
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.driftdocument import document
-from mz_cli.driftpage import exit_of, judged, page, summary, table
-from mz_cli.render.styled import plain
+from mz_cli.driftdocument import drift_result
+from mz_cli.driftpage import exit_of, render_text, summary, table, with_failures
+from mz_cli.render.styled import plain_text
 from mz_engine.exits import Exit
 from mz_recordings.cassette import Cassette
-from mz_recordings.drift.noise import Noise, Refusal
-from mz_recordings.drift.run import Drifted
+from mz_recordings.drift.noise import NoiseEntry, NoiseRejection
+from mz_recordings.drift.run import LibraryDrift
 from mz_recordings.files.library import load, save
-from mz_recordings.findings import Finding, Played
+from mz_recordings.findings import Finding, ReplayResult
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import run, spawn
@@ -26,24 +26,24 @@ from tests.support.workshop import Copy, clone
 
 WRITE = "beta/write.a2"
 COST = Finding(
-    kind="COST", what="it takes other tokens", feature="beta", call="write", cause="tokens", risk="low",
-    detail=("- reported: $0.01", "+ reported: $0.02"), mend="mz rerecord {cassette} --feature beta --phase write",
+    kind="COST", message="it takes other tokens", feature="beta", call="write", cause="tokens", risk="low",
+    detail=("- reported: $0.01", "+ reported: $0.02"), fix="mz rerecord {cassette} --feature beta --phase write",
 )  # fmt: skip
 POLICY = Finding(
-    kind="POLICY", what="the story of beta decides otherwise", feature="beta", call="write",
-    detail=("- passed: true", "+ passed: false"), mend="mz replay {cassette} --accept POLICY --reason TEXT",
+    kind="DECISION", message="the story of beta decides otherwise", feature="beta", call="write",
+    detail=("- passed: true", "+ passed: false"), fix="mz replay {cassette} --accept DECISION --reason TEXT",
 )  # fmt: skip
-NOISE = Noise(kind="COST", path="usage.output", within=20, reason="a live model", cassette="notes")
-DRIFTED = Drifted(
-    played=(Played(path="recordings/a b", name="notes", recordings=8, played=8, findings=(COST, POLICY)),),
-    hidden=((NOISE, 2),), quiet=2, learned=(NOISE,),
-    refused=(Refusal("HIDES_VERDICT", "POLICY beta write: it decides otherwise"),),
+NOISE = NoiseEntry(kind="COST", path="usage.output", within=20, reason="a live model", cassette="notes")
+DRIFTED = LibraryDrift(
+    results=(ReplayResult(path="recordings/a b", name="notes", recordings=8, calls_replayed=8, findings=(COST, POLICY)),),
+    matched_entries=((NOISE, 2),), hidden_count=2, proposed=(NOISE,),
+    rejections=(NoiseRejection("HIDES_VERDICT", "DECISION beta write: it decides otherwise"),),
 )  # fmt: skip
 
 
 # pages ----------------------------------------------------------------------------------------------------------------
 def test_the_page(snapshot: SnapshotAssertion) -> None:
-    lines = [plain(line) for line in page(DRIFTED, "medium")]
+    lines = [plain_text(line) for line in render_text(DRIFTED, "medium")]
     rows = ["\t".join(row) for row in table(DRIFTED, "medium").rows]
     assert "\n".join((*lines, *rows, summary(DRIFTED, "medium", False, "today"))) == snapshot
 
@@ -52,22 +52,22 @@ def test_drift_fails_from_the_risk_on_that_was_asked_for() -> None:
     assert exit_of([COST], "low") is Exit.DRIFT
     assert exit_of([COST], "medium") is Exit.OK
     assert exit_of([COST, POLICY], "high") is Exit.DRIFT
-    unused = Finding(kind="UNUSED", what="nobody asks for it")
+    unused = Finding(kind="UNUSED", message="nobody asks for it")
     assert exit_of([unused], "high") is Exit.RECORDING, "it keeps the comparison from being one"
 
 
 def test_findings_say_whether_the_command_fails_for_them() -> None:
-    assert [one.fails for one in judged(DRIFTED, "low").played[0].findings] == [True, True]
-    assert [one.fails for one in judged(DRIFTED, "medium").played[0].findings] == [False, True]
-    assert [each["exit"] for each in found_as_json(judged(DRIFTED, "medium"))] == [0, 3]
+    assert [one.fails for one in with_failures(DRIFTED, "low").results[0].findings] == [True, True]
+    assert [one.fails for one in with_failures(DRIFTED, "medium").results[0].findings] == [False, True]
+    assert [each["exit"] for each in found_as_json(with_failures(DRIFTED, "medium"))] == [0, 3]
     prompt = msgspec.structs.replace(POLICY, kind="PROMPT")
-    played = msgspec.structs.replace(DRIFTED.played[0], findings=(prompt,))
-    (played,) = judged(msgspec.structs.replace(DRIFTED, played=(played,)), "high").played
+    played = msgspec.structs.replace(DRIFTED.results[0], findings=(prompt,))
+    (played,) = with_failures(msgspec.structs.replace(DRIFTED, results=(played,)), "high").results
     assert not played.findings[0].fails
 
 
-def found_as_json(drifted: Drifted) -> list[dict[str, object]]:
-    told = msgspec.to_builtins(document(drifted, 3, "medium", "today"))
+def found_as_json(drifted: LibraryDrift) -> list[dict[str, object]]:
+    told = msgspec.to_builtins(drift_result(drifted, 3, "medium", "today"))
     return [each for one in told["cassettes"] for each in one["findings"]]
 
 
@@ -105,11 +105,11 @@ def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixtu
     found = run(capsys, "drift")
     assert (found.exit, "MZ6001" in found.err) == (4, True)
     (empty / "recordings").mkdir()
-    (empty / "recordings" / "noise.yaml").write_text("noise: [{class: POLICY, path: x, reason: r}]\n")
+    (empty / "recordings" / "noise.yaml").write_text("noise: [{class: DECISION, path: x, reason: r}]\n")
     found = run(capsys, "drift")
     assert (found.exit, found.err.splitlines()[0]) == (
         4,
-        "error[MZ6020] recordings/noise.yaml: entry 1 (POLICY x) is rejected: HIDES_VERDICT: decisions of a rule, a "
+        "error[MZ6020] recordings/noise.yaml: entry 1 (DECISION x) is rejected: HIDES_VERDICT: decisions of a rule, a "
         "gate or a permission are never noise",
     )
     (empty / "recordings" / "noise.yaml").write_text("[")
@@ -158,19 +158,19 @@ def test_each_class_that_is_seen_without_playing(copy: Copy, capsys: pytest.Capt
     def about(**fields: object) -> Callable[[Cassette], Cassette]:
         return lambda one: one._replace(manifest=msgspec.structs.replace(one.manifest, **fields))
 
-    assert planted(about(provenance="seeded")) == (4, [("SEEDED", "high", None)])
+    assert planted(about(provenance="copied")) == (4, [("COPIED", "high", None)])
     assert planted(
         about(max_age_days=1), lambda one: with_fields(one, WRITE, recorded_at="2026-01-01T00:00:00Z")
-    ) == (4, [("STALE", "medium", None)])  # fmt: skip
+    ) == (4, [("EXPIRED", "medium", None)])  # fmt: skip
     assert planted(lambda one: with_line(one, WRITE, "result", lambda line: {**line, "mood": "good"})) == (
-        0, [("WIRE", "low", None)],
+        0, [("STREAM", "low", None)],
     )  # fmt: skip
     assert planted(lambda one: with_line(one, WRITE, "result", lambda line: {**line, "terminal_reason": 3})) == (
-        3, [("WIRE", "high", None)],
+        3, [("STREAM", "high", None)],
     )  # fmt: skip
     for field, ended, found in (
         ({"reported_nanousd": 7}, 0, ("COST", "low", "write.a2")),
-        ({"terminal": "error"}, 3, ("WIRE", "medium", "write.a2")),
+        ({"terminal": "error"}, 3, ("STREAM", "medium", "write.a2")),
     ):
         assert planted(_told_otherwise(field)) == (ended, [found])
     assert planted(
@@ -178,12 +178,12 @@ def test_each_class_that_is_seen_without_playing(copy: Copy, capsys: pytest.Capt
     ) == (3, [("ARTIFACT", "medium", "write")])  # fmt: skip
     save(clean, copy.place, replace=True)
     copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 1")
-    assert found_in(capsys, "--static") == (3, [("POLICY", "high", "write")])
+    assert found_in(capsys, "--static") == (3, [("DECISION", "high", "write")])
 
 
 def _told_otherwise(fields: Mapping[str, object]) -> Callable[[Cassette], Cassette]:
     """The story says something else of the second reply of `beta`."""
-    return lambda one: with_event(one, "beta", "reply.read", lambda line: {**line, **fields}, 1)
+    return lambda one: with_event(one, "beta", "reply.parsed", lambda line: {**line, **fields}, 1)
 
 
 @pytest.mark.slow
@@ -208,7 +208,7 @@ def test_two_recordings_and_what_is_learned_of_them(copy: Copy, capsys: pytest.C
     assert answer.out.endswith("1 cassette, 8 recordings, against again: no drift, 2 hidden as noise\n")
 
     save(with_fields(answered(copy.cassette()), WRITE, exit=1), again, replace=True)
-    assert found_in(capsys, *pair) == (3, [("EVENT", "high", "write.a2")])
+    assert found_in(capsys, *pair) == (3, [("TRACE", "high", "write.a2")])
     assert "not noise: STRUCTURAL_CHANGE" in run(capsys, "drift", *pair, "--learn", "--reason", "x").out
 
     noise = copy.root / "recordings" / "noise.yaml"
@@ -216,25 +216,25 @@ def test_two_recordings_and_what_is_learned_of_them(copy: Copy, capsys: pytest.C
     noise.write_text(
         noise.read_text().replace("path: reported", "path: poem.text").replace("class: COST", "class: ARTIFACT")
     )
-    assert found_in(capsys, "--static") == (4, [("STALE", "medium", None), ("UNUSED", "low", None)])
+    assert found_in(capsys, "--static") == (4, [("EXPIRED", "medium", None), ("UNUSED", "low", None)])
 
 
 @pytest.mark.slow
 def test_copied_or_damaged_answers_are_not_compared(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
     again = copy.root / "again"
     manifest = copy.cassette().manifest
-    save(copy.cassette()._replace(manifest=msgspec.structs.replace(manifest, provenance="seeded")), again)
-    assert found_in(capsys, "recordings/notes", "again") == (4, [("SEEDED", "high", None)])
+    save(copy.cassette()._replace(manifest=msgspec.structs.replace(manifest, provenance="copied")), again)
+    assert found_in(capsys, "recordings/notes", "again") == (4, [("COPIED", "high", None)])
     (again / "alpha" / "write.prompt.md").write_text("by hand")
-    assert found_in(capsys, "recordings/notes", "again") == (125, [("UNUSABLE", "high", None)])
-    assert found_in(capsys, "again", "--static") == (125, [("UNUSABLE", "high", None)])
+    assert found_in(capsys, "recordings/notes", "again") == (125, [("UNREADABLE", "high", None)])
+    assert found_in(capsys, "again", "--static") == (125, [("UNREADABLE", "high", None)])
 
 
 @pytest.mark.slow
 def test_a_baseline_of_the_project_is_written_and_used(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
     other = {"terminal_reason": 3, "mood": "good"}
     change(copy, lambda one: with_line(one, WRITE, "result", lambda line: {**line, **other}))
-    assert found_in(capsys, "--static") == (3, [("WIRE", "high", None), ("WIRE", "low", None)])
+    assert found_in(capsys, "--static") == (3, [("STREAM", "high", None), ("STREAM", "low", None)])
     answer = run(capsys, "drift", "--update-wire", "--reason", "a patched command line")
     assert answer.out.startswith("recordings/wire/claude-code-2.1.197.yaml: of claude-code 2.1.197 ")
     assert "reason: a patched command line" in (copy.root / "recordings/wire/claude-code-2.1.197.yaml").read_text()
@@ -250,8 +250,8 @@ def test_what_only_a_replay_sees(copy: Copy) -> None:
     told = json.loads(drifted.out)
     assert (drifted.exit, told["exit"], told["against"]) == (3, 3, "today")
     assert {(one["kind"], one["risk"], one["exit"]) for one in told["classes"]} == {
-        ("PROMPT", "medium", 3), ("POLICY", "high", 3), ("COST", "low", 0),
+        ("PROMPT", "medium", 3), ("DECISION", "high", 3), ("COST", "low", 0),
     }  # fmt: skip
     assert (copy.root / "drift.xml").read_text().startswith("<?xml")
-    accepted = spawn(copy.root, "replay", "--accept", "PROMPT", "--accept", "POLICY", "--reason", "better words")
+    accepted = spawn(copy.root, "replay", "--accept", "PROMPT", "--accept", "DECISION", "--reason", "better words")
     assert accepted.exit == 0, accepted.out

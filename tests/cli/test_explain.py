@@ -14,7 +14,7 @@ from mz_cli.render.document import json_line
 from mz_cli.render.entry import entry_json
 from mz_engine.configure import config_schema
 from mz_engine.errorcodes import CODES
-from mz_engine.exits import MEANINGS, NEXT, Exit
+from mz_engine.exits import MEANINGS, NEXT_STEPS, Exit
 from mz_engine.schemas import events_schema, pipeline_schema
 from mz_events.codec import CODEC
 from mz_events.envelope import Recorded
@@ -39,7 +39,7 @@ def test_an_error_code_in_every_spelling(word: str, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("word", ["21", "exit 21", "exit21"])
 def test_an_exit_code(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "explain", word).out == f"exit code 21: {MEANINGS[Exit.WAITING]}\n\n{NEXT[Exit.WAITING]}\n"
+    assert run(capsys, "explain", word).out == f"exit code 21: {MEANINGS[Exit.WAITING]}\n\n{NEXT_STEPS[Exit.WAITING]}\n"
     assert "Errors that lead to it: MZ1003" in run(capsys, "explain", "15").out
 
 
@@ -92,8 +92,8 @@ def test_every_exit_code_has_a_meaning() -> None:
     page = (ROOT / "docs/errors.md").read_text("utf-8")
     assert list(MEANINGS) == list(Exit)
     assert [code for code, said in MEANINGS.items() if f"### Exit {code.value}\n\n{said}\n" not in page] == []
-    assert list(NEXT) == [code for code in Exit if code is not Exit.OK]
-    assert [code for code, way in NEXT.items() if way not in " ".join(page.split())] == []
+    assert list(NEXT_STEPS) == [code for code in Exit if code is not Exit.OK]
+    assert [code for code, way in NEXT_STEPS.items() if way not in " ".join(page.split())] == []
 
 
 @pytest.mark.slow

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mz_cli.render.card import ASCII, UNICODE
-from mz_cli.render.cells import broken, fit, width, wrap
-from mz_cli.render.frame import Scenery, frame
-from mz_cli.render.planned import Planned, planned_of
-from mz_cli.render.styled import STYLES, Line, plain
-from mz_events.catalog.feature import Ask
+from mz_cli.render.cells import display_width, fit, split_word, wrap
+from mz_cli.render.frame import FrameContext, render_frame
+from mz_cli.render.planned import PinnedSettings, read_pinned_settings
+from mz_cli.render.styled import STYLES, Line, plain_text
+from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold
 from mz_events.names import Digest
-from mz_projections.overview import overview
-from mz_projections.views import CallView, FeatureView, PhaseView, RunView, Waiting
+from mz_projections.overview import run_view
+from mz_projections.views import CallView, FeatureView, OpenQuestion, PhaseView, RunView
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.story import RUN, START_US, Story
@@ -25,24 +25,24 @@ from tests.cli.story import RUN, START_US, Story
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond \u202e🎉" + "x" * 10_000
 NOW_US = START_US + 100_000_000
 PHASES = ("prd", "techspec", "tasks", "code", "tests", "pr")
-PLANNED = Planned(phases=PHASES, agent="claude-code", autonomy="checkpoint", budget_nanousd=5_000_000_000)
+PLANNED = PinnedSettings(phases=PHASES, agent="claude-code", autonomy="checkpoint", budget_nanousd=5_000_000_000)
 
 
-def scenery(width: int = 80, height: int = 24, text: str = "Let people log in", planned: Planned = PLANNED) -> Scenery:
-    return Scenery(
+def scenery(width: int = 80, height: int = 24, text: str = "Let people log in", planned: PinnedSettings = PLANNED) -> FrameContext:
+    return FrameContext(
         now_us=NOW_US, width=width, height=height, glyphs=UNICODE, planned=planned, title=lambda _: text,
-        said=lambda _: (text, text), log=("12:00:00 prd begins", "12:00:01 prd is done"), footer="Ctrl-C: come to rest",
+        recent_output=lambda _: (text, text), log=("12:00:00 prd begins", "12:00:01 prd is done"), footer="Ctrl-C: come to rest",
     )  # fmt: skip
 
 
 def texts(lines: tuple[Line, ...]) -> list[str]:
-    return [plain(line).rstrip() for line in lines]
+    return [plain_text(line).rstrip() for line in lines]
 
 
 def call(phase: str = "code", attempt: int = 2) -> CallView:
     return CallView(
-        key="k", place="p", phase=phase, unit="", iteration=1, attempt=attempt, role="builder", agent="a", model="m",
-        prompt=Digest("d"), asked_us=NOW_US - 12_000_000,
+        key="k", event_ref="p", phase=phase, unit="", iteration=1, attempt=attempt, role="builder", agent="a", model="m",
+        prompt=Digest("d"), requested_us=NOW_US - 12_000_000,
     )  # fmt: skip
 
 
@@ -53,31 +53,31 @@ def at_work(name: str = "login") -> FeatureView:
 
 
 def one_of_each() -> RunView:
-    asked = Waiting(ask=Ask.APPROVAL, code="size", phase="tasks", unit="", detail=None, since_us=START_US, place="p")
+    asked = OpenQuestion(question_kind=QuestionKind.APPROVAL, code="size", phase="tasks", unit="", detail=None, since_us=START_US, event_ref="p")
     features = (
         FeatureView(feature="first", status="delivered"),
         at_work(),
-        FeatureView(feature="audit", status="waiting", waiting=asked),
+        FeatureView(feature="audit", status="waiting", question=asked),
         FeatureView(feature="export", status="held", hold=Hold.TIMER, until_us=NOW_US),
-        FeatureView(feature="after", status="held", because="audit"),
+        FeatureView(feature="after", status="held", blocked_by="audit"),
         FeatureView(feature="broken", status="failed", code="rejected"),
-        FeatureView(feature="halted", status="stopped"),
+        FeatureView(feature="halted", status="interrupted"),
         FeatureView(feature="unwanted", status="cancelled"),
         FeatureView(feature="later", depends_on=("audit", "export")),
         FeatureView(feature="past", status="skipped"),
     )
-    return RunView(run=RUN, pipeline="monozukuri", base="main", started_us=START_US, taken_up_us=START_US,
+    return RunView(run=RUN, pipeline="monozukuri", base="main", started_us=START_US, resumed_us=START_US,
                    committed_nanousd=1_250_000_000, features=features)  # fmt: skip
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (100, 40), (60, 12), (20, 8)])
 def test_the_picture(columns: int, lines: int, snapshot: SnapshotAssertion) -> None:
-    assert texts(frame(one_of_each(), scenery(columns, lines))) == snapshot
+    assert texts(render_frame(one_of_each(), scenery(columns, lines))) == snapshot
 
 
 def test_the_picture_of_a_story(story: Story, snapshot: SnapshotAssertion) -> None:
-    view = overview(RUN, [each for each in story.recorded if each.position < 30])
-    assert texts(frame(view, scenery(planned=Planned(phases=("prd", "code", "pr"))))) == snapshot
+    view = run_view(RUN, [each for each in story.recorded if each.position < 30])
+    assert texts(render_frame(view, scenery(planned=PinnedSettings(phases=("prd", "code", "pr"))))) == snapshot
 
 
 def test_every_state_has_a_mark_of_its_own_shape() -> None:
@@ -86,7 +86,7 @@ def test_every_state_has_a_mark_of_its_own_shape() -> None:
     for glyphs in (UNICODE, ASCII):
         assert len({getattr(glyphs, mark) for mark in marks}) == len(marks)
     assert "".join(msgspec.structs.astuple(ASCII)).isascii()
-    assert all(width(glyph) == 1 for glyph in "".join(msgspec.structs.astuple(UNICODE)))
+    assert all(display_width(glyph) == 1 for glyph in "".join(msgspec.structs.astuple(UNICODE)))
 
 
 WORDS = st.text(max_size=30) | st.just(HOSTILE) | st.just("漢字🎉" * 50)
@@ -99,10 +99,10 @@ def test_the_picture_fits(columns: int, lines: int, statuses: list[str], text: s
     features = tuple(
         msgspec.structs.replace(at_work(f"f{number}"), status=status) for number, status in enumerate(statuses)
     )
-    shown = frame(RunView(run=RUN, started_us=5, features=features), scenery(columns, lines, text))
+    shown = render_frame(RunView(run=RUN, started_us=5, features=features), scenery(columns, lines, text))
     assert len(shown) <= lines
-    assert all(width(plain(line)) <= columns for line in shown)
-    assert not any(character in plain(line) for line in shown for character in "\x1b\n\t\u202e")
+    assert all(display_width(plain_text(line)) <= columns for line in shown)
+    assert not any(character in plain_text(line) for line in shown for character in "\x1b\n\t\u202e")
     assert all(span.style in STYLES for line in shown for span in line)
 
 
@@ -110,14 +110,14 @@ def test_what_has_no_room_is_counted_and_questions_come_first() -> None:
     many = [at_work(f"f{number}") for number in range(20)]
     asked = FeatureView(feature="asks", status="waiting")
     view = RunView(run=RUN, features=(*many, asked))
-    shown = texts(frame(view, scenery(height=10)))
+    shown = texts(render_frame(view, scenery(height=10)))
     assert any("asks" in line for line in shown)
     assert any(line.startswith("… and 15 working") for line in shown), shown
     assert len(shown) == 10
 
 
 def test_features_keep_their_places() -> None:
-    shown = texts(frame(one_of_each(), scenery(80, 40)))
+    shown = texts(render_frame(one_of_each(), scenery(80, 40)))
     places = [next(n for n, line in enumerate(shown) if f" {each.feature} " in line) for each in one_of_each().features]
     assert places == sorted(places)
 
@@ -125,26 +125,26 @@ def test_features_keep_their_places() -> None:
 def test_the_bar_grows_with_phases() -> None:
     done = tuple(PhaseView(phase=phase, iteration=1, started_us=1, state="completed") for phase in PHASES[:3])
     half = RunView(run=RUN, features=(FeatureView(feature="a", status="working", phases=done),))
-    bar = plain(frame(half, scenery())[1]).split("  ")[0]
+    bar = plain_text(render_frame(half, scenery())[1]).split("  ")[0]
     assert bar == "━" * 15 + "─" * 15
 
 
 def test_without_a_budget_unknown_money_is_said() -> None:
-    priced = msgspec.structs.replace(call(), computed_nanousd=500_000_000, outcome="replied")
-    unpriced = msgspec.structs.replace(call(), outcome="replied", priced=True)
+    priced = msgspec.structs.replace(call(), computed_nanousd=500_000_000, status="replied")
+    unpriced = msgspec.structs.replace(call(), status="replied", priced=True)
     feature = FeatureView(feature="a", status="working", calls=(priced, unpriced))
-    shown = texts(frame(RunView(run=RUN, features=(feature,)), scenery(planned=Planned())))
+    shown = texts(render_frame(RunView(run=RUN, features=(feature,)), scenery(planned=PinnedSettings())))
     assert "$0.5000 + 1 unpriced" in shown[1]
-    assert "$0.0000 of $5.00" in texts(frame(RunView(run=RUN), scenery()))[1]
+    assert "$0.0000 of $5.00" in texts(render_frame(RunView(run=RUN), scenery()))[1]
 
 
 def test_a_run_with_thousands_of_features_is_drawn_at_once() -> None:
-    calls = tuple(msgspec.structs.replace(call(phase), computed_nanousd=5, outcome="replied") for phase in PHASES)
+    calls = tuple(msgspec.structs.replace(call(phase), computed_nanousd=5, status="replied") for phase in PHASES)
     done = FeatureView(feature="f", status="delivered", calls=calls)
     features = tuple(msgspec.structs.replace(done, feature=f"f{number}") for number in range(5000))
     view = RunView(run=RUN, features=(*features, at_work()))
     began = time.process_time()
-    shown = texts(frame(view, scenery()))
+    shown = texts(render_frame(view, scenery()))
     assert time.process_time() - began < 1
     assert any("delivered" in line and "… and 49" in line for line in shown), shown
 
@@ -152,32 +152,32 @@ def test_a_run_with_thousands_of_features_is_drawn_at_once() -> None:
 @pytest.mark.parametrize(
     ("pins", "planned"),
     [
-        ("", Planned()),
-        ("no json", Planned()),
-        ("{}", Planned()),
-        ('{"pipeline": 3}', Planned()),
-        ('{"pipeline": {"phases": [{"phase": "prd", "more": 1}]}}', Planned(phases=("prd",))),
+        ("", PinnedSettings()),
+        ("no json", PinnedSettings()),
+        ("{}", PinnedSettings()),
+        ('{"pipeline": 3}', PinnedSettings()),
+        ('{"pipeline": {"phases": [{"phase": "prd", "more": 1}]}}', PinnedSettings(phases=("prd",))),
         ('{"config": {"agent": "a", "autonomy": "full_auto", "budget": {"run_nanousd": 5}, "x": 1}}',
-         Planned(agent="a", autonomy="full_auto", budget_nanousd=5)),
+         PinnedSettings(agent="a", autonomy="full_auto", budget_nanousd=5)),
     ],
 )  # fmt: skip
-def test_what_is_known_of_the_plan(pins: str, planned: Planned) -> None:
-    assert planned_of(pins) == planned
+def test_what_is_known_of_the_plan(pins: str, planned: PinnedSettings) -> None:
+    assert read_pinned_settings(pins) == planned
 
 
 @given(WORDS, st.integers(0, 60))
 def test_text_fits(text: str, cells: int) -> None:
-    assert width(fit(text, cells)) <= cells
+    assert display_width(fit(text, cells)) <= cells
     assert fit(text, cells) == text or cells == 0 or fit(text, cells).endswith("…")
 
 
 @given(st.text(alphabet="ab 漢🎉", max_size=60), st.integers(2, 20))
 def test_wrapping_loses_nothing(text: str, cells: int) -> None:
     lines = wrap(text, cells)
-    assert all(width(line) <= cells for line in lines)
+    assert all(display_width(line) <= cells for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 
 def test_long_words_are_broken() -> None:
-    assert broken("abcdef", 4) == ["abcd", "ef"]
+    assert split_word("abcdef", 4) == ["abcd", "ef"]
     assert wrap("an abcdefg x", 4) == ["an", "abcd", "efg", "x"]

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mz_cli.commands.gate import document, suites_of
-from mz_cli.gatepage import layer_line, rest_of_page, summary
-from mz_cli.render.styled import plain
+from mz_cli.commands.gate import gate_document, gate_suites
+from mz_cli.gatepage import layer_line, remaining_lines, summary
+from mz_cli.render.styled import plain_text
 from mz_qa.layers.facts import GateResult, LayerResult
 from mz_qa.layers.table import LAYERS
 from mz_recordings.findings import Finding
@@ -20,14 +20,14 @@ from tests.support.gitrepo import GitRepo
 
 AT = datetime(2026, 11, 21, 10, 28, tzinfo=UTC)
 RULE = Finding(
-    kind="RULE", what="the rule set own: an artifact with 'TODO' in it is not refused by own.words", cause="own.words",
+    kind="RULE", message="the rule set own: an artifact with 'TODO' in it is not refused by own.words", cause="own.words",
     file="pipelines/rules/own.yaml", line=12, detail=("  it is accepted",),
 )  # fmt: skip
 PROMPTS = tuple(
     Finding(
-        kind="PROMPT", what="the prompt differs from the recording", feature="alpha", call=call, cause="write.md.j2",
+        kind="PROMPT", message="the prompt differs from the recording", feature="alpha", call=call, cause="write.md.j2",
         detail=("@@ -1 +1 @@", "-Keep it short.", "+Be brief."), file="pipelines/templates/write.md.j2", line=2,
-        mend="mz replay recordings/notes --accept PROMPT --reason TEXT",
+        fix="mz replay recordings/notes --accept PROMPT --reason TEXT",
     )
     for call in ("write", "write.a2")
 )  # fmt: skip
@@ -51,14 +51,14 @@ RESULT = GateResult(
 
 # pages ----------------------------------------------------------------------------------------------------------------
 def test_the_page(snapshot: SnapshotAssertion) -> None:
-    lines = [*map(layer_line, RESULT.layers), *rest_of_page(RESULT)]
-    assert "\n".join(plain(line) for line in lines) == snapshot
+    lines = [*map(layer_line, RESULT.layers), *remaining_lines(RESULT)]
+    assert "\n".join(plain_text(line) for line in lines) == snapshot
 
 
 def test_the_document(snapshot: SnapshotAssertion) -> None:
-    from mz_cli.render.document import document as written
+    from mz_cli.render.document import json_document as written
 
-    assert written("gate", document(RESULT)).replace('"version": "0.1.0"', '"version": "0"') == snapshot
+    assert written("gate", gate_document(RESULT)).replace('"version": "0.1.0"', '"version": "0"') == snapshot
 
 
 def test_the_sum_of_a_gate_that_passes() -> None:
@@ -67,7 +67,7 @@ def test_the_sum_of_a_gate_that_passes() -> None:
 
 
 def test_a_suite_for_each_layer_that_ran() -> None:
-    suites = suites_of(RESULT)
+    suites = gate_suites(RESULT)
     assert [suite.name for suite in suites] == ["1 static", "3 artifacts", "4 formats", "7 replays"]
     assert suites[3].findings == PROMPTS
 
@@ -95,7 +95,7 @@ def test_a_project_that_has_just_begun(project: Path, capsys: pytest.CaptureFixt
 def test_nothing_recorded(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(capsys, "gate", "--layer", "7")
     assert found.exit == 4
-    assert "EMPTY  nothing to check, so nothing was verified\n" in found.out
+    assert "NOTHING-CHECKED  nothing to check, so nothing was verified\n" in found.out
     assert run(capsys, "gate", "--layer", "7", "--allow-empty", "7").exit == 0
 
 

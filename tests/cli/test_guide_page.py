@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from mz_engine.adapters.environment import INHERITED
-from mz_recordings.findings import KINDS
-from mz_recordings.playing.sample import make_sample
+from mz_engine.adapters.environment import INHERITED_VARIABLES
+from mz_recordings.findings import KIND_PROPERTIES
+from mz_recordings.playing.sample import create_sample
 
 from tests.support.gitrepo import IDENTITY
 from tests.support.played_agent import install_agent
@@ -43,7 +43,7 @@ class Team:
 
     def __init__(self, place: Path) -> None:
         self.root, programs = place / "tally", place / "bin"
-        make_sample(self.root, os.environ)
+        create_sample(self.root, os.environ)
         for name in ("mz.yaml", "features.md"):
             (self.root / name).unlink()
         shutil.rmtree(self.root / ".git")
@@ -53,7 +53,7 @@ class Team:
             f"#!/bin/sh\nexec '{sys.executable}' -c 'from mz_cli.main import main; main()' \"$@\"\n"
         )
         (programs / "mz").chmod(0o755)
-        kept = {name: value for name, value in os.environ.items() if INHERITED.fullmatch(name)}
+        kept = {name: value for name, value in os.environ.items() if INHERITED_VARIABLES.fullmatch(name)}
         path = os.pathsep.join((str(programs), os.environ["PATH"]))
         own = {"PATH": path, "HOME": str(place / "home"), "ANTHROPIC_API_KEY": "nobody-is-called"}
         self.environment = {**kept, **IDENTITY, **own}
@@ -98,5 +98,5 @@ def test_the_guide_can_be_followed(tmp_path: Path) -> None:
 
 def test_the_guide_knows_the_kinds_of_findings() -> None:
     named = re.findall(r"^\| `([A-Z]+)` \|", PAGE, flags=re.MULTILINE)
-    assert set(named) <= set(KINDS)
+    assert set(named) <= set(KIND_PROPERTIES)
     assert {"UNUSED", "MISSING", "NETWORK"} <= set(named)

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_cli.commands.replay import blaming
-from mz_cli.commands.replay import exit_of as exit_of_replay
-from mz_cli.historypage import document, exit_of, judge_page, judge_summary, page, summary
-from mz_cli.past import clamped, of_command
-from mz_cli.render.styled import plain
+from mz_cli.commands.replay import failing_by_commit
+from mz_cli.commands.replay import replay_exit as exit_of_replay
+from mz_cli.historypage import history_exit, past_run, recheck_summary, recheck_text, render_text, summary
+from mz_cli.past import clamp_exit, command_exit
+from mz_cli.render.styled import plain_text
 from mz_engine.exits import Exit
 from mz_events.names import StreamId
 from mz_recordings.files.library import save
-from mz_recordings.findings import Finding, Played
-from mz_recordings.history.divergence import Difference, Divergence, History, Replayed
-from mz_recordings.history.judge import Broken, Judged, Judgement
+from mz_recordings.findings import Finding, ReplayResult
+from mz_recordings.history.divergence import Divergence, EventFieldDifference, RunReplay, StreamReplay
+from mz_recordings.history.judge import Recheck, RecheckedViolation, RuleChange
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, run, spawn
@@ -29,40 +29,40 @@ from tests.support.tapes import git
 from tests.support.workshop import clone
 
 PROMPT = Divergence(
-    place="run/r1/alpha@12", kind="arguments", finding="PROMPT", recorded="agent.requested", produced="agent.requested",
+    event_ref="run/r1/alpha@12", kind="arguments", finding="PROMPT", recorded="agent.requested", produced="agent.requested",
     differences=(
-        Difference(field="prompt", recorded='"1"', produced='"2"', lines=("@@ -1 +1 @@", "-Be brief.", "+Be kind.")),
-        Difference(field="estimated_tokens", recorded="2003", produced="2004"),
+        EventFieldDifference(field="prompt", recorded='"1"', produced='"2"', lines=("@@ -1 +1 @@", "-Be brief.", "+Be kind.")),
+        EventFieldDifference(field="estimated_tokens", recorded="2003", produced="2004"),
     ),
 )  # fmt: skip
 EXTRA = Divergence(
-    place="run/r1/alpha@40", kind="extra", finding="EVENT", recorded="unit.started", produced="phase.started"
+    event_ref="run/r1/alpha@40", kind="extra", finding="TRACE", recorded="unit.started", produced="phase.started"
 )
 EXPLAINED = Divergence(
-    place="run/r1/alpha@50", kind="order", finding="EVENT", recorded="call.priced", produced="call.priced",
-    explained="some-change",
+    event_ref="run/r1/alpha@50", kind="order", finding="TRACE", recorded="call.priced", produced="call.priced",
+    intended_change="some-change",
 )  # fmt: skip
-HISTORY = History(
-    run="r1", core="0.1.0",
+HISTORY = RunReplay(
+    run="r1", mz_version="0.1.0",
     streams=(
-        Replayed(stream=StreamId("run/r1"), events=9, compared=4),
-        Replayed(
-            stream=StreamId("run/r1/alpha"), events=60, compared=40, unfollowed=3, left={"prices of another table": 2},
+        StreamReplay(stream=StreamId("run/r1"), events=9, compared=4),
+        StreamReplay(
+            stream=StreamId("run/r1/alpha"), events=60, compared=40, not_compared=3, not_recomputed={"prices of another table": 2},
             divergences=(PROMPT, EXTRA, EXPLAINED),
         ),
     ),
 )  # fmt: skip
-JUDGED = Judged(
-    run="r1", artifacts=3, left={"texts that were erased or lost": 1},
-    differing=(
-        Judgement(
-            run="r1", feature="alpha", place="run/r1/alpha@9", phase="write", artifact="note", path="notes/alpha.md",
-            rules="note", now_fails=True,
-            broken=(Broken(rule="note.bytes", path="notes/alpha.md", line=None, message="too short [note.bytes]"),),
+JUDGED = Recheck(
+    run="r1", artifacts=3, not_recomputed={"texts that were erased or lost": 1},
+    rule_changes=(
+        RuleChange(
+            run="r1", feature="alpha", event_ref="run/r1/alpha@9", phase="write", artifact="note", path="notes/alpha.md",
+            rule_set="note", now_fails=True,
+            violations=(RecheckedViolation(rule="note.bytes", path="notes/alpha.md", line=None, message="too short [note.bytes]"),),
         ),
-        Judgement(
-            run="r1", feature="alpha", place="run/r1/alpha@19", phase="write", artifact="verdict", path="",
-            rules="verdict", now_fails=False, broken=(Broken(rule="verdict.json", path="verdict", line=1, message=""),),
+        RuleChange(
+            run="r1", feature="alpha", event_ref="run/r1/alpha@19", phase="write", artifact="verdict", path="",
+            rule_set="verdict", now_fails=False, violations=(RecheckedViolation(rule="verdict.json", path="verdict", line=1, message=""),),
         ),
     ),
 )  # fmt: skip
@@ -70,32 +70,32 @@ JUDGED = Judged(
 
 # pages ----------------------------------------------------------------------------------------------------------------
 def test_the_report_of_a_past_run(snapshot: SnapshotAssertion) -> None:
-    assert "\n".join(plain(line) for line in page(HISTORY)) == snapshot
-    assert exit_of(HISTORY) is Exit.DRIFT
+    assert "\n".join(plain_text(line) for line in render_text(HISTORY)) == snapshot
+    assert history_exit(HISTORY) is Exit.DRIFT
 
 
 def test_what_is_as_recorded_is_one_line() -> None:
-    clean = History(run="r1", core="0.1.0", streams=HISTORY.streams[:1])
-    assert [plain(line) for line in page(clean)] == [summary(clean)]
+    clean = RunReplay(run="r1", mz_version="0.1.0", streams=HISTORY.streams[:1])
+    assert [plain_text(line) for line in render_text(clean)] == [summary(clean)]
     assert summary(clean) == "run r1 (mz 0.1.0): 9 events in 1 stream, 4 compared: matches the log"
-    assert exit_of(clean) is Exit.OK
+    assert history_exit(clean) is Exit.OK
 
 
 def test_code_that_breaks_off_is_a_bug_and_no_verdict() -> None:
     failure = Divergence(
-        place="run/r1@3", kind="failure", finding="EVENT", recorded="x", produced=None, note="KeyError"
+        event_ref="run/r1@3", kind="failure", finding="TRACE", recorded="x", produced=None, note="KeyError"
     )
-    stream = Replayed(stream=StreamId("run/r1"), events=9, compared=4, divergences=(failure,))
-    history = History(run="r1", core="0", streams=(stream,))
-    assert exit_of(history) is Exit.BUG
-    assert document(history).divergences[0].note == "KeyError"
+    stream = StreamReplay(stream=StreamId("run/r1"), events=9, compared=4, divergences=(failure,))
+    history = RunReplay(run="r1", mz_version="0", streams=(stream,))
+    assert history_exit(history) is Exit.BUG
+    assert past_run(history).divergences[0].note == "KeyError"
 
 
 def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
-    assert "\n".join(plain(line) for line in judge_page((JUDGED,))) == snapshot
-    same = Judged(run="r1", artifacts=1, differing=(), left={})
+    assert "\n".join(plain_text(line) for line in recheck_text((JUDGED,))) == snapshot
+    same = Recheck(run="r1", artifacts=1, rule_changes=(), not_recomputed={})
     assert (
-        judge_summary((same, same))
+        recheck_summary((same, same))
         == "2 artifacts of 2 runs rechecked with the current rules: all verdicts are unchanged"
     )
 
@@ -125,9 +125,9 @@ def test_pins_that_are_gone_are_not_comparable(story: Story, capsys: pytest.Capt
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (4, 4), (1, 125), (2, 125), (70, 125), (130, 125)])
 def test_only_verdicts_are_verdicts_for_git(code: int, expected: int) -> None:
-    assert clamped(code) == expected
-    assert of_command(("replay", "--bisect"), code) == expected
-    assert of_command(("replay",), code) == code
+    assert clamp_exit(code) == expected
+    assert command_exit(("replay", "--bisect"), code) == expected
+    assert command_exit(("replay",), code) == code
 
 
 @pytest.mark.parametrize("words", ["--run nope", "--frob", "--accept PROMPT", "recordings", "--judge x"])
@@ -139,13 +139,13 @@ def test_whatever_is_no_verdict_is_skipped(story: Story, capsys: pytest.CaptureF
 
 def test_no_commit_is_blamed_for_the_clock_or_for_where_answers_are_from() -> None:
     """They come and go whatever is changed, so no verdict may rest on them."""
-    aged = Finding(kind="STALE", what="old"), Finding(kind="SEEDED", what="copied")
-    drift, broken = Finding(kind="PROMPT", what="other"), Finding(kind="UNUSABLE", what="damaged")
+    aged = Finding(kind="EXPIRED", message="old"), Finding(kind="COPIED", message="copied")
+    drift, broken = Finding(kind="PROMPT", message="other"), Finding(kind="UNREADABLE", message="damaged")
     for findings, usual, bisected in ((aged, 4, 0), ((*aged, drift), 3, 3), ((*aged, broken), 4, 125), ((), 0, 0)):
-        results = (Played(path="a", name="a", findings=findings),)
-        assert (exit_of_replay(results), exit_of_replay(blaming(results), True)) == (usual, bisected)
-    crashed = (Played(path="a", name="a", findings=(Finding(kind="PIPELINE", what="invalid"),)),)
-    assert (exit_of_replay(crashed), exit_of_replay(blaming(crashed), True)) == (10, 125)
+        results = (ReplayResult(path="a", name="a", findings=findings),)
+        assert (exit_of_replay(results), exit_of_replay(failing_by_commit(results), True)) == (usual, bisected)
+    crashed = (ReplayResult(path="a", name="a", findings=(Finding(kind="PIPELINE", message="invalid"),)),)
+    assert (exit_of_replay(crashed), exit_of_replay(failing_by_commit(crashed), True)) == (10, 125)
 
 
 # the real thing -------------------------------------------------------------------------------------------------------
@@ -215,15 +215,15 @@ def test_a_library_that_has_expired_still_finds_the_commit(recorded: Path, tmp_p
     cassette = copy.cassette()
     manifest = replace(cassette.manifest, max_age_days=30)
     taken = tuple(
-        one._replace(recording=replace(one.recording, recorded_at="2020-01-01T00:00:00Z")) for one in cassette.taken
+        one._replace(recording=replace(one.recording, recorded_at="2020-01-01T00:00:00Z")) for one in cassette.calls
     )
-    save(cassette._replace(manifest=manifest, taken=taken), copy.place, replace=True)
+    save(cassette._replace(manifest=manifest, calls=taken), copy.place, replace=True)
     GitRepo(copy.root).commit()
     assert spawn(copy.root, "replay").exit == 4
     told = spawn(copy.root, "replay", "--bisect", "--json", "--junit", "junit.xml")
     shown = json.loads(told.out)
     assert (told.exit, shown["exit"]) == (0, 0)
-    assert [one["kind"] for one in shown["cassettes"][0]["findings"]] == ["STALE"]
+    assert [one["kind"] for one in shown["cassettes"][0]["findings"]] == ["EXPIRED"]
     assert 'failures="0"' in (copy.root / "junit.xml").read_text()
     copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
     assert spawn(copy.root, "replay", "--bisect").exit == 3

@@ -10,9 +10,9 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from mz_cli.importedcosts import imported_costs, imported_csv, imported_report, imported_table, show_imported_costs
-from mz_cli.period import Period, period_of
-from mz_cli.userlog import data_home, reading_imported, short_names
+from mz_cli.importedcosts import imported_costs, imported_csv, imported_report, imported_table, print_imported_costs
+from mz_cli.period import Period, parse_period
+from mz_cli.userlog import open_imported_log, short_names, user_data_directory
 from mz_recordings.importing.importer import LOCK
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
@@ -307,7 +307,7 @@ def test_the_log_audit_and_check_of_imported_sessions(
     run(capsys, "import")
     lines = run(capsys, "log", "--imported", SESSION[:4]).out.splitlines()
     assert [line.split("\t")[2] for line in lines] == [
-        "session.opened", "session.read", "session.priced", "session.read", "session.priced",
+        "imported.session-found", "imported.file-read", "imported.priced", "imported.file-read", "imported.priced",
     ]  # fmt: skip
     assert json.loads(run(capsys, "log", "--imported", "--json").out.splitlines()[0])["schema"] == "mz.log/1"
     report = json.loads(run(capsys, "audit", "--imported", SESSION, "--json").out)
@@ -355,7 +355,7 @@ def test_an_audit_for_people_says_what_is_missing(data: Path, sessions: Path, tm
 # costs ----------------------------------------------------------------------------------------------------------------
 def test_days_are_those_of_the_time_zone(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "import")
-    with reading_imported() as log:
+    with open_imported_log() as log:
         berlin = imported_costs(log, "day", zone=ZoneInfo("Europe/Berlin"))
         utc = imported_costs(log, "day", zone=ZoneInfo("UTC"))
     assert [(name, sums.requests) for name, sums in utc.groups] == [("2026-03-01", 4)]
@@ -379,23 +379,23 @@ def test_groups_add_up(
     data: Path, sessions: Path, capsys: pytest.CaptureFixture[str], by: str, names: list[str]
 ) -> None:
     run(capsys, "import")
-    with reading_imported() as log:
+    with open_imported_log() as log:
         costs = imported_costs(log, by, zone=ZoneInfo("UTC"))  # type: ignore[arg-type]  # a parameter is a str
     report = imported_report(costs)
     assert [group.name for group in report.groups] == names
     for field in ("requests", "input_tokens", "output_tokens", "unpriced_requests", "total_tokens"):
         assert sum(getattr(group, field) for group in report.groups) == getattr(report.total, field)
     assert (report.total.computed_usd, report.total.unpriced_requests) == ("0.00774", 1)
-    table = imported_table(costs, whole=True)
+    table = imported_table(costs, exact=True)
     assert len(table.rows) == len(names) + 1
     assert imported_csv(costs).count("\n") == len(names) + 1
 
 
 def test_what_has_no_price_is_not_zero(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "import")
-    with reading_imported() as log:
+    with open_imported_log() as log:
         costs = imported_costs(log, "model")
-    table = imported_table(costs, whole=False)
+    table = imported_table(costs, exact=False)
     assert [row[-1] for row in table.rows] == ["$0.0077", "unpriced", "$0.0077"]
     assert costs.notes == ("1 request without a price: the cost may be more than `computed` says",)
 
@@ -425,8 +425,8 @@ def test_what_has_no_tokens_is_not_zero_either(data: Path, tmp_path: Path, capsy
 
 def test_a_period_is_cut_out(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "import")
-    with reading_imported() as log:
-        assert imported_costs(log, "day", period_of("2026-03-01T23:00", None, 0, ZoneInfo("UTC"))).total.requests == 1
+    with open_imported_log() as log:
+        assert imported_costs(log, "day", parse_period("2026-03-01T23:00", None, 0, ZoneInfo("UTC"))).total.requests == 1
         empty = imported_costs(log, "day", Period(0, 1))
     assert empty.groups == ()
     assert imported_report(empty).total.requests == 0
@@ -435,7 +435,7 @@ def test_a_period_is_cut_out(data: Path, sessions: Path, capsys: pytest.CaptureF
 def test_formulas_do_no_harm_in_a_spreadsheet(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "f/a.jsonl", [request(1, cwd="=HYPERLINK(1)")])
     run(capsys, "import", str(tmp_path / "f"))
-    show_imported_costs("project", as_csv=True)
+    print_imported_costs("project", as_csv=True)
     assert capsys.readouterr().out.splitlines()[1].startswith("'=HYPERLINK(1),")
 
 
@@ -444,16 +444,16 @@ def test_worktrees_of_runs_count_for_their_repository(
 ) -> None:
     write(tmp_path / "f/a.jsonl", [request(1, cwd="/home/dev/app/.mz/worktrees/r1/login")])
     run(capsys, "import", str(tmp_path / "f"))
-    with reading_imported() as log:
+    with open_imported_log() as log:
         costs = imported_costs(log, "project")
     assert [name for name, _ in costs.groups] == ["/home/dev/app"]
     assert "driven by mz" in costs.notes[0]
 
 
 def test_where_the_log_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert data_home({"MZ_DATA": str(tmp_path / "x")}) == tmp_path / "x"
+    assert user_data_directory({"MZ_DATA": str(tmp_path / "x")}) == tmp_path / "x"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
-    assert data_home({}) == tmp_path / "share/mz"
+    assert user_data_directory({}) == tmp_path / "share/mz"
 
 
 def test_the_command_shows_them_by_day(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,13 +14,13 @@ import jsonschema
 import pytest
 import yaml
 from mz_cli.asking import ask_choices
-from mz_cli.commands.init import Step, propose, write
+from mz_cli.commands.init import FileAction, default_choices, write_file
 from mz_engine.agents.contract import AuthCheck
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.configfile import load_config
 from mz_engine.configure import config_schema
 from mz_engine.errors import MzError
-from mz_engine.starter import Choices, Detected, Strategy
+from mz_engine.starter import DetectedProject, InitChoices, Strategy
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run, spawn
@@ -148,7 +148,7 @@ def test_an_empty_folder_named_git_is_no_repository(tmp_path: Path) -> None:
 def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "mz.yaml").write_text("mine")
     with pytest.raises(MzError, match="File exists"):
-        write(tmp_path, Step("make", "mz.yaml", "", b"theirs"))
+        write_file(tmp_path, FileAction("make", "mz.yaml", "", b"theirs"))
     assert (tmp_path / "mz.yaml").read_text() == "mine"
 
 
@@ -193,16 +193,16 @@ def test_without_a_commit_there_is_no_plan(repository: Path, capsys: pytest.Capt
 
 def test_the_first_agent_that_is_installed_is_taken() -> None:
     ready = AuthCheck(version="1.0")
-    assert propose(Detected(), {"other": ready, "claude-code": ready}).agent == "claude-code"
-    assert propose(Detected(), {"other": ready, "third": ready}).agent == "other"
-    assert propose(Detected(), {}).agent == "claude-code"
+    assert default_choices(DetectedProject(), {"other": ready, "claude-code": ready}).agent == "claude-code"
+    assert default_choices(DetectedProject(), {"other": ready, "third": ready}).agent == "other"
+    assert default_choices(DetectedProject(), {}).agent == "claude-code"
 
 
 def test_an_agent_with_a_login_comes_before_those_without() -> None:
     ready, locked = AuthCheck(), AuthCheck(code="auth-missing")
-    assert propose(Detected(), {"claude-code": locked, "codex": ready, "gemini": ready}).agent == "codex"
-    assert propose(Detected(), {"gemini": locked, "claude-code": locked}).agent == "claude-code"
-    assert propose(Detected(), {"gemini": locked, "codex": locked}).agent == "gemini"
+    assert default_choices(DetectedProject(), {"claude-code": locked, "codex": ready, "gemini": ready}).agent == "codex"
+    assert default_choices(DetectedProject(), {"gemini": locked, "claude-code": locked}).agent == "claude-code"
+    assert default_choices(DetectedProject(), {"gemini": locked, "codex": locked}).agent == "gemini"
 
 
 def test_questions_name_the_answers() -> None:
@@ -212,12 +212,12 @@ def test_questions_name_the_answers() -> None:
         questions.append(question)
         return default
 
-    ask_choices(Choices(), ("claude-code", "codex"), True, ask)
+    ask_choices(InitChoices(), ("claude-code", "codex"), True, ask)
     assert questions[0] == "Which agent? claude-code, codex"
     assert all(word in questions[-1] for word in get_args(Strategy))
 
 
-def asked(*answers: str, agents: tuple[str, ...] = ("claude-code",), forge: bool = False) -> tuple[Choices, list[str]]:
+def asked(*answers: str, agents: tuple[str, ...] = ("claude-code",), forge: bool = False) -> tuple[InitChoices, list[str]]:
     questions: list[str] = []
     left = list(answers)
 
@@ -225,14 +225,14 @@ def asked(*answers: str, agents: tuple[str, ...] = ("claude-code",), forge: bool
         questions.append(question.split()[0])
         return left.pop(0) or default
 
-    return ask_choices(Choices(test="npm test"), agents, forge, ask), questions
+    return ask_choices(InitChoices(test="npm test"), agents, forge, ask), questions
 
 
 def test_what_is_recognised_can_be_changed() -> None:
-    assert asked("", "") == (Choices(test="npm test"), ["How", "How"])
-    assert asked(" make ", "full_auto")[0] == Choices(test="make", autonomy="full_auto")
+    assert asked("", "") == (InitChoices(test="npm test"), ["How", "How"])
+    assert asked(" make ", "full_auto")[0] == InitChoices(test="make", autonomy="full_auto")
     every, questions = asked("three", "two", "", "", "draft", agents=("one", "two"), forge=True)
-    assert every == Choices(agent="two", test="npm test", strategy="draft")
+    assert every == InitChoices(agent="two", test="npm test", strategy="draft")
     assert questions == ["Which", "Which", "How", "How", "Open"]
 
 

@@ -10,10 +10,10 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
-from mz_cli.commands.demo import AGENTS, make_repository, stand_in
-from mz_cli.render.live import Live
-from mz_cli.render.progress import Plain, Progress
-from mz_engine.session import Session
+from mz_cli.commands.demo import AGENTS, make_repository, recorded_agent_environment
+from mz_cli.render.live import LiveView
+from mz_cli.render.progress import LineReporter, Progress
+from mz_engine.session import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_recordings.files.library import load
@@ -33,32 +33,32 @@ def recorded_agent(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     make_repository(home)
     agent = AGENTS[0]
     with as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder:
-        yield home, stand_in(home, agent, load(folder), folder, os.environ)
+        yield home, recorded_agent_environment(home, agent, load(folder), folder, os.environ)
 
 
-class Failing(Live):
+class Failing(LiveView):
     """The real picture, until it has been told a number of events."""
 
     left = 40
 
-    def tell(self, recorded: Recorded[Event]) -> None:
+    def show_event(self, recorded: Recorded[Event]) -> None:
         self.left -= 1
         if not self.left:
             raise RuntimeError("injected")
-        super().tell(recorded)
+        super().show_event(recorded)
 
 
 def test_a_crash_of_the_view_never_touches_the_run(recorded_agent: tuple[Path, dict[str, str]]) -> None:
     home, environment = recorded_agent
     terminal, lines = Terminal(80, 24), io.StringIO()
     with terminal.open() as stream:
-        shown = Progress(lambda: Failing(stream, lambda _: "", lambda _: (), lambda _: (), ""), lambda: Plain(lines))
-        with Session(home, environment, shown.on_event) as session, shown:
-            session.begin({}, (ONLY,))
+        shown = Progress(lambda: Failing(stream, lambda _: "", lambda _: (), lambda _: (), ""), lambda: LineReporter(lines))
+        with RunProcess(home, environment, shown.on_event) as session, shown:
+            session.start({}, (ONLY,))
             state = session.drive()
     terminal.close()
     assert state.finished
-    assert state.tracks[ONLY].delivered
+    assert state.tracks[ONLY].is_delivered
     told = lines.getvalue().splitlines()
     assert told[0] == "the live view failed (RuntimeError: injected); the run continues, shown as lines"
     assert any(line.endswith(f"{ONLY}: delivered") for line in told)

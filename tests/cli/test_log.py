@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_events.catalog.feature import FeatureHeld
-from mz_events.catalog.run import FeatureRested, Hold, Rest, RunStopped
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunStopRequested
 from mz_events.names import FeatureId
 from syrupy.assertion import SnapshotAssertion
 
@@ -27,7 +27,7 @@ def test_as_json_lines(story: Story, capsys: pytest.CaptureFixture[str]) -> None
     lines = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
     assert lines[0] == {"type": "version", "schema": "mz.log/1"}
     assert [line["position"] for line in lines[1:]] == [each.position for each in story.recorded]
-    assert [line["event_ref"] for line in lines[1:]] == [each.place for each in story.recorded]
+    assert [line["event_ref"] for line in lines[1:]] == [each.event_ref for each in story.recorded]
     asked = next(line for line in lines if line["type"] == "agent.requested")
     assert asked["role"] == "intent"
     assert asked["event"]["ref"]["phase"] == "prd"
@@ -64,13 +64,13 @@ def test_following_tells_what_comes(home: Path) -> None:
     lines = [child.stdout.readline() for _ in range(4)]
     story.wait("audit")
     story.admit("login")
-    story.to_run(RunStopped())
-    story.to_run(FeatureRested(feature=FeatureId("login"), version=1, status=Rest.STOPPED))
+    story.to_run(RunStopRequested())
+    story.to_run(FeatureStopped(feature=FeatureId("login"), version=1, status=FeatureOutcome.INTERRUPTED))
     rest, _ = child.communicate(timeout=30)
     story.close()
     assert child.returncode == 0
     places = [msgspec.json.decode(line).get("event_ref") for line in [*lines, *rest.splitlines()]]
-    assert places == [None, *(each.place for each in story.recorded)]
+    assert places == [None, *(each.event_ref for each in story.recorded)]
 
 
 def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:

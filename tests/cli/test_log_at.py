@@ -7,11 +7,27 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.asof import feature_state, rows, run_state, state_at
+from mz_cli.asof import feature_state, run_state, state_at, state_rows
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallReserved, CallSettled
-from mz_events.catalog.feature import Ask, FeatureFailed, FeatureHeld, HumanRequested, PhaseStarted, UnitStarted
-from mz_events.catalog.run import Hold, ItemAdded, RunFinished, RunHalted, RunPaused, RunRested, RunStarted, RunStopped
+from mz_events.catalog.feature import (
+    FeatureFailed,
+    FeatureHeld,
+    HumanRequested,
+    PhaseStarted,
+    QuestionKind,
+    UnitStarted,
+)
+from mz_events.catalog.run import (
+    Hold,
+    ItemAdded,
+    RunFinished,
+    RunHalted,
+    RunIdle,
+    RunPaused,
+    RunStarted,
+    RunStopRequested,
+)
 from mz_events.names import FeatureId
 from syrupy.assertion import SnapshotAssertion
 
@@ -60,7 +76,7 @@ def test_held_waiting_and_ended() -> None:
     held = state(*UNIT, FeatureHeld(hold=Hold.TIMER, until_us=0, code="rate-limit"))
     assert (held["state"], held["within"], held["hold"], held["until"]) == (
         "held", "working", "timer", "1970-01-01T00:00:00.000000Z")  # fmt: skip
-    waits = state(*UNIT, HumanRequested(phase="build", unit="u1", ask=Ask.BLOCKER, detail=DIGEST))
+    waits = state(*UNIT, HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.BLOCKER, detail=DIGEST))
     assert (waits["state"], waits["question"]["ask"], waits["question"]["detail"]) == ("waiting", "blocker", "a text")
     failed = state(*BUILD, FeatureFailed(code="no"))
     assert (failed["state"], failed["code"], failed["done"]) == ("failed", "no", ["plan"])
@@ -72,9 +88,9 @@ def test_held_waiting_and_ended() -> None:
     [
         (None, "running"),
         (RunHalted(feature=FeatureId("a"), code="no-key"), "halted"),
-        (RunStopped(), "stopped"),
-        (RunPaused(who=None), "paused"),
-        (RunRested(), "idle"),
+        (RunStopRequested(), "stopped"),
+        (RunPaused(actor=None), "paused"),
+        (RunIdle(), "idle"),
         (RunFinished(), "finished"),
     ],
 )
@@ -99,7 +115,7 @@ def test_any_event_may_come_first(stream: str) -> None:
     """Nothing that was ever recorded may keep people from looking."""
     for event in samples():
         told = given.recorded(event, stream=stream)
-        assert rows(state_at(told, 1, "here", lambda _: ""))
+        assert state_rows(state_at(told, 1, "here", lambda _: ""))
     assert feature_state(given.given(), (), lambda _: "").state == "unborn"
 
 

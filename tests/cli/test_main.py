@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
-from mz_cli.failures import guarded, write_crash
-from mz_cli.help import Page
+from mz_cli.failures import run_guarded, write_crash
+from mz_cli.help import CommandPage
 from mz_cli.main import COMMANDS, mz
 from syrupy.assertion import SnapshotAssertion
 
@@ -59,10 +59,10 @@ def test_help_of_each_command(capsys: pytest.CaptureFixture[str], snapshot: Snap
 def test_summaries_are_the_commands_own(name: str) -> None:
     """`mz --help` shows them without importing the commands, so they stand in two places."""
     page = mz.get_command(click.Context(mz), name)
-    assert isinstance(page, Page)
+    assert isinstance(page, CommandPage)
     assert (page.help or "").splitlines()[0] == COMMANDS[name]
     assert page.examples
-    assert page.following
+    assert page.next_command
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_bug_is_reported_with_its_traceback_in_a_file(home: Path, capsys: pyte
         raise ZeroDivisionError("by \x1b[31mzero")
 
     (home / ".mz").mkdir()
-    assert guarded(broken, ["run", "--json"]) == 70
+    assert run_guarded(broken, ["run", "--json"]) == 70
     told = msgspec.json.decode(capsys.readouterr().err)
     assert told["code"] == "MZ1001"
     assert "Traceback" not in told["message"]
@@ -122,7 +122,7 @@ def test_stopped_by_the_user(capsys: pytest.CaptureFixture[str], raised: BaseExc
     def stopped() -> None:
         raise raised
 
-    assert guarded(stopped, []) == 20
+    assert run_guarded(stopped, []) == 20
     assert capsys.readouterr().err == "stopped\n"
 
 
@@ -186,7 +186,7 @@ def test_a_damaged_log_is_told_in_words(home: Path, capsys: pytest.CaptureFixtur
 
 def test_files_that_are_in_the_way_are_no_bug(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "file").touch()
-    assert guarded((home / "file").mkdir, []) == 11
+    assert run_guarded((home / "file").mkdir, []) == 11
     assert f"{home / 'file'} cannot be used: File exists" in capsys.readouterr().err
     (home / ".mz").touch()
     assert run(capsys, "run").exit == 11

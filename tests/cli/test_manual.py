@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from mz_cli.main import COMMANDS
-from mz_cli.manual import manual, pages
+from mz_cli.manual import command_pages, markdown_page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 
 
 def test_the_page_is_what_the_commands_print() -> None:
-    assert PAGE.read_text() == manual(), "write it anew: python -m mz_cli.manual docs/commands.md"
+    assert PAGE.read_text() == markdown_page(), "write it anew: python -m mz_cli.manual docs/commands.md"
 
 
 def test_every_command_has_its_heading() -> None:
-    headings = [line for line in manual().splitlines() if line.startswith("## ")]
+    headings = [line for line in markdown_page().splitlines() if line.startswith("## ")]
     assert headings == ["## mz", *(f"## mz {name}" for name in COMMANDS)]
-    below = [line for line in manual().splitlines() if line.startswith("### ")]
-    assert below == [f"### {title}" for title, _ in pages() if len(title.split()) > 2]
+    below = [line for line in markdown_page().splitlines() if line.startswith("### ")]
+    assert below == [f"### {title}" for title, _ in command_pages() if len(title.split()) > 2]
     assert "### mz pipelines lint" in below
 
 
 def test_lines_are_not_longer_than_the_page() -> None:
-    assert max(len(line) for line in manual().splitlines()) <= 120
+    assert max(len(line) for line in markdown_page().splitlines()) <= 120

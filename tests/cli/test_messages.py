@@ -14,17 +14,17 @@ from typing import Any
 import msgspec
 import pytest
 from filelock import FileLock
-from mz_cli.context import Reading, reading
-from mz_cli.inbox import holder, leave, name_of
+from mz_cli.context import ProjectLog, open_log
+from mz_cli.inbox import active_run, post_message, user_name
 from mz_engine.coordinator import Coordinator
 from mz_engine.errors import MzError
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.inbox import AnswerLeft, PauseLeft, RetryLeft
+from mz_events.catalog.inbox import AnswerPosted, PausePosted, RetryPosted
 from mz_events.catalog.run import RunFinished, Verdict
 from mz_events.names import FeatureId, inbox_stream
-from mz_qa.simulation.driver import drive
+from mz_qa.simulation.driver import drive_run
 
 from tests.cli.drive import Result, run
 from tests.cli.story import Story
@@ -59,7 +59,7 @@ def at_work(asking: Asking = ASKING["blocker"], takes: bool = True) -> Iterator[
 
     def take() -> None:
         while not over.wait(0.02):
-            coordinator.take_inbox()
+            coordinator.read_inbox()
 
     thread = Thread(target=take)
     with FileLock(".mz/run.lock"), store:
@@ -96,9 +96,9 @@ def decoded(answer: Result) -> Any:
     return msgspec.json.decode(answer.out)
 
 
-def answer_to(feature: str, log: Reading, question: int | None = None) -> AnswerLeft:
+def answer_to(feature: str, log: ProjectLog, question: int | None = None) -> AnswerPosted:
     who = log.blobs.put(b"Grace")
-    return AnswerLeft(feature=FeatureId(feature), verdict=Verdict.APPROVE, who=who, question=question)
+    return AnswerPosted(feature=FeatureId(feature), verdict=Verdict.APPROVE, actor=who, question=question)
 
 
 # leaving --------------------------------------------------------------------------------------------------------------
@@ -112,32 +112,32 @@ def test_a_process_that_works_on_the_run_takes_it_at_once(mz: Mz, feature: str) 
 
 
 def test_a_process_that_is_slow_takes_it_later(mz: Mz, feature: str) -> None:
-    with at_work(takes=False), reading() as log:
-        left = leave(log, trial.RUN, lambda: (answer_to(feature, log),), patience_seconds=0.1)
-    assert (left.held, left.taken) == (True, False)
+    with at_work(takes=False), open_log() as log:
+        left = post_message(log, trial.RUN, lambda: (answer_to(feature, log),), patience_seconds=0.1)
+    assert (left.process_running, left.is_read) == (True, False)
 
 
 def test_what_a_process_refuses_is_told(feature: str) -> None:
     """As when somebody else's answer comes between the look and the message."""
-    with at_work() as coordinator, reading() as log:
-        leave(log, trial.RUN, lambda: (answer_to(feature, log),))
+    with at_work() as coordinator, open_log() as log:
+        post_message(log, trial.RUN, lambda: (answer_to(feature, log),))
         assert eventually(lambda: coordinator.state.tracks[feature].active)
         with pytest.raises(MzError, match="the question is no longer open") as refused:
-            leave(log, trial.RUN, lambda: (answer_to(feature, log),))
+            post_message(log, trial.RUN, lambda: (answer_to(feature, log),))
     assert refused.value.diagnostics[0].code == "MZ5004"
 
 
 def test_of_two_that_are_left_at_the_same_moment_the_second_looks_again(feature: str) -> None:
-    with reading() as log:
+    with open_log() as log:
         looks = []
 
         def write() -> tuple[Event, ...]:
             looks.append(len(inbox()))
             if len(looks) == 1:
-                leave(log, trial.RUN, lambda: (answer_to(feature, log),))
+                post_message(log, trial.RUN, lambda: (answer_to(feature, log),))
             return (answer_to(feature, log),)
 
-        assert leave(log, trial.RUN, write).places == ("inbox/r1@2",)
+        assert post_message(log, trial.RUN, write).event_refs == ("inbox/r1@2",)
     assert looks == [0, 1]
 
 
@@ -145,8 +145,8 @@ def test_a_process_that_works_on_another_run_takes_nothing(mz: Mz, feature: str,
     other = Story(home, run="r2")
     other.begin("other")
     with FileLock(".mz/run.lock"):
-        with reading() as log:
-            assert holder(log) == "r2"
+        with open_log() as log:
+            assert active_run(log) == "r2"
         assert "no process is running run r1" in mz("review", "approve", feature).out
         paused = mz("pause", "r1")
     other.close()
@@ -168,13 +168,13 @@ def test_the_name_of_a_person(tmp_path: Path, name: str, address: str, given: st
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     for key, value in (("name", name), ("email", address)):
         subprocess.run(["git", "config", f"user.{key}", value], cwd=tmp_path, check=True)
-    assert name_of(tmp_path, given) == known
+    assert user_name(tmp_path, given) == known
 
 
 def test_without_a_name_the_login_counts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("LOGNAME", "grace")
-    assert name_of(home / "nowhere", "") == "grace"
+    assert user_name(home / "nowhere", "") == "grace"
 
 
 # once more ------------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_a_retry_is_left(mz: Mz, feature: str) -> None:
     left = decoded(mz("retry", feature, "--from", "plan", "--note", "short, please", "--json"))
     assert (left["schema"], left["kind"], left["phase"], left["taken"]) == ("mz.retry/1", "retry", "plan", False)
     (letter,) = inbox()
-    assert isinstance(letter, RetryLeft)
+    assert isinstance(letter, RetryPosted)
     assert letter.note is not None
     assert FileBlobs(Path(".mz/blobs")).get(letter.note) == b"short, please"
     again = mz("retry", feature)
@@ -231,9 +231,9 @@ def test_what_waits_for_a_dependency_is_not_retried(mz: Mz, home: Path) -> None:
     world = trial.new_world()
     world.script = lambda spec, files: asking.script(world, spec, files) or trial.script(spec, files)
     trial.begin(world, asking.pins, {"b": (), "c": ("b",)})
-    drive(world, trial.RUN, asking.pins, 1)
+    drive_run(world, trial.RUN, asking.pins, 1)
     trial.answer(world, "b", Verdict.REJECT)
-    drive(world, trial.RUN, asking.pins, 1)
+    drive_run(world, trial.RUN, asking.pins, 1)
     keep(world, home)
     answer = mz("retry", "c")
     assert "c waits for b\nhint: mz retry b" in answer.err
@@ -271,7 +271,7 @@ def test_a_pause_and_its_end(mz: Mz, feature: str) -> None:
         assert (shown.exit, shown.out) == (0, "")
         assert shown.err == "run r1 continues; the process of run r1 has read it\n"
         assert paused(coordinator, False)
-    assert [type(event).__name__ for event in inbox()] == [PauseLeft.__name__, "ResumeLeft"]
+    assert [type(event).__name__ for event in inbox()] == [PausePosted.__name__, "ResumeLeft"]
 
 
 def test_an_answer_to_a_paused_run_lets_it_go_on(mz: Mz, feature: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
-from mz_cli.render.painter import END, Painter, restore
-from mz_cli.render.styled import Line, Span, line_of
+from mz_cli.render.painter import END, Painter, restore_terminal
+from mz_cli.render.styled import Line, Span, styled_line
 
 from tests.support.terminal import Terminal
 
@@ -23,7 +23,7 @@ class Easel:
 
     def paint(self, *texts: str) -> list[str]:
         """What stands on the screen once that is painted."""
-        self.painter.paint([line_of(text) for text in texts])
+        self.painter.paint([styled_line(text) for text in texts])
         self.pictures += 1
         return self.terminal.until(lambda _: self.received().count(END.encode()) == self.pictures)
 
@@ -64,9 +64,9 @@ def test_a_picture_as_high_as_the_screen(easel: Easel) -> None:
 
 def test_words_stay_above_the_picture(easel: Easel) -> None:
     easel.paint("a", "b")
-    easel.painter.say("said")
+    easel.painter.show_text("said")
     assert easel.paint("a", "b") == ["said", "a", "b"]
-    easel.painter.say("more\nand more")
+    easel.painter.show_text("more\nand more")
     assert easel.paint("c") == ["said", "more", "and more", "c"]
 
 
@@ -95,7 +95,7 @@ def test_a_picture_after_a_resize(easel: Easel) -> None:
 
 
 def test_what_is_wider_than_thought_breaks_nothing(easel: Easel) -> None:
-    easel.painter.paint([line_of("x" * 50), line_of("end")])
+    easel.painter.paint([styled_line("x" * 50), styled_line("end")])
     easel.terminal.until(lambda shown: shown[-1:] == ["end"])
     assert len(easel.terminal.text()) == 2
 
@@ -121,7 +121,7 @@ def test_looks(easel: Easel) -> None:
 def test_the_cursor_comes_back_when_the_process_is_ended(easel: Easel) -> None:
     easel.paint("a")
     assert easel.terminal.screen.cursor.hidden
-    restore(easel.stream)
+    restore_terminal(easel.stream)
     easel.stream.write("done")
     easel.stream.flush()
     easel.terminal.until(lambda shown: "done" in shown)

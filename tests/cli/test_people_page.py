@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 from mz_cli.main import mz
-from mz_cli.questions import KINDS
-from mz_events.catalog.feature import Ask
+from mz_cli.questions import KIND_TEXTS
+from mz_events.catalog.feature import QuestionKind
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "people.md").read_text("utf-8")
 COMMANDS = [
@@ -33,7 +33,7 @@ def test_commands_are_understood(line: str) -> None:
     group.make_context(line, list(words))
 
 
-@pytest.mark.parametrize("ask", Ask)
-def test_every_question_is_explained(ask: Ask) -> None:
+@pytest.mark.parametrize("ask", QuestionKind)
+def test_every_question_is_explained(ask: QuestionKind) -> None:
     (told,) = re.findall(rf"^\| `{ask.value}` \| (.*) \|$", PAGE, flags=re.MULTILINE)
-    assert told.startswith(KINDS[ask])
+    assert told.startswith(KIND_TEXTS[ask])

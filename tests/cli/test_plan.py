@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from mz_cli.planpage import heading
-from mz_cli.render.text import nanousd_of, usd
+from mz_cli.render.text import exact_usd, parse_usd
 from mz_cli.shapes.plan import PlanShape
 from mz_events.catalog.run import RunFinished
 from syrupy.assertion import SnapshotAssertion
@@ -95,7 +95,7 @@ def test_the_sums_agree(repository: GitRepo, capsys: pytest.CaptureFixture[str])
     shown = plan(capsys)
     for rows in (shown["features"], shown["steps"]):
         assert sum(row["estimated_tokens"] for row in rows) == shown["estimated_tokens"]
-        assert usd(sum(nanousd_of(row["estimated_usd"]) for row in rows)) == shown["estimated_usd"]
+        assert exact_usd(sum(parse_usd(row["estimated_usd"]) for row in rows)) == shown["estimated_usd"]
     assert shown["within_budget"] is None
 
 

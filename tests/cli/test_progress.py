@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_cli.render.live import Live
-from mz_cli.render.milestone import milestone
-from mz_cli.render.progress import Plain, Progress, Wish, may_paint, progress
+from mz_cli.render.live import LiveView
+from mz_cli.render.milestone import milestone_text
+from mz_cli.render.progress import DisplayMode, LineReporter, Progress, make_progress, may_paint
 from mz_events.catalog.base import Event
-from mz_events.catalog.feature import Ask, HumanRequested
+from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
-from mz_projections.timeline import WORDS
+from mz_projections.timeline import DESCRIPTIONS
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.story import RUN, Story
@@ -46,7 +46,7 @@ def recorded(event: Event, stream: str = f"run/{RUN}/login") -> Recorded[Event]:
 
 
 def lines_to(stream: io.TextIOBase) -> Progress:
-    return progress(no_words, no_history, nothing_said, footer="", stream=stream)  # type: ignore[arg-type]
+    return make_progress(no_words, no_history, nothing_said, footer="", stream=stream)  # type: ignore[arg-type]
 
 
 class Broken:
@@ -58,15 +58,15 @@ class Broken:
     def begin(self, run: str) -> None:
         return
 
-    def tick(self) -> None:
+    def refresh(self) -> None:
         return
 
-    def tell(self, recorded: Recorded[Event]) -> None:
+    def show_event(self, recorded: Recorded[Event]) -> None:
         self.left -= 1
         if self.left < 0:
             raise RuntimeError("no picture")
 
-    def say(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         raise RuntimeError("no words")
 
     def close(self) -> None:
@@ -85,20 +85,20 @@ def test_lines_where_there_is_no_terminal(story: Story, snapshot: SnapshotAssert
 @pytest.mark.parametrize("event", samples(), ids=lambda event: type(event).__name__)
 def test_every_event_has_words_or_none(event: Event) -> None:
     for stream in (f"run/{RUN}", f"run/{RUN}/login"):
-        assert "\n" not in milestone(recorded(event, stream))
+        assert "\n" not in milestone_text(recorded(event, stream))
 
 
 def test_a_question_before_the_first_phase_names_none() -> None:
-    asked = HumanRequested(phase="", unit="", ask=Ask.CONFLICT, code="branch-exists")
+    asked = HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code="branch-exists")
     stream = f"run/{RUN}/login"
-    assert milestone(recorded(asked, stream)) == "login: waiting for a person: conflict (branch-exists)"
-    assert WORDS[HumanRequested](asked) == "a person is asked, conflict (branch-exists)"
+    assert milestone_text(recorded(asked, stream)) == "login: waiting for a person: conflict (branch-exists)"
+    assert DESCRIPTIONS[HumanRequested](asked) == "a person is asked, conflict (branch-exists)"
 
 
 # a view that fails ----------------------------------------------------------------------------------------------------
 def test_a_view_that_crashes_is_replaced_by_lines(story: Story) -> None:
     broken, out = Broken(after=3), io.StringIO()
-    with Progress(lambda: broken, lambda: Plain(out)) as shown:
+    with Progress(lambda: broken, lambda: LineReporter(out)) as shown:
         for each in story.recorded:
             shown.on_event(each)
     assert broken.closed == 1
@@ -116,7 +116,7 @@ def test_a_picture_that_crashes_gives_the_terminal_back(story: Story) -> None:
 
     terminal = Terminal(80, 24)
     stream = terminal.open()
-    shown = progress(no_words, no_history, poison, footer="", stream=stream, environment=TERM)
+    shown = make_progress(no_words, no_history, poison, footer="", stream=stream, environment=TERM)
     with shown:
         for each in story.recorded[:9]:
             shown.on_event(each)
@@ -210,14 +210,14 @@ def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
         ("picture", {}, False),
     ],
 )
-def test_a_picture_only_where_it_is_wanted(story: Story, wish: Wish, environment: dict[str, str], paints: bool) -> None:
+def test_a_picture_only_where_it_is_wanted(story: Story, wish: DisplayMode, environment: dict[str, str], paints: bool) -> None:
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
         assert may_paint(stream, environment) == (paints or wish != "picture")
-        shown = progress(no_words, no_history, nothing_said, footer="", wish=wish, stream=stream,
+        shown = make_progress(no_words, no_history, nothing_said, footer="", mode=wish, stream=stream,
                          environment=environment)  # fmt: skip
         with shown:
-            shown.say("said")
+            shown.show_text("said")
             for each in story.recorded:
                 shown.on_event(each)
     received = terminal.close().decode()
@@ -234,15 +234,15 @@ def test_no_picture_without_a_terminal() -> None:
 def test_a_picture_on_a_terminal(story: Story) -> None:
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = progress(lambda _: HOSTILE, no_history, nothing_said, footer="Ctrl-C: stop", stream=stream,
+        shown = make_progress(lambda _: HOSTILE, no_history, nothing_said, footer="Ctrl-C: stop", stream=stream,
                          environment=TERM)  # fmt: skip
         with shown:
             for each in story.recorded:
                 shown.on_event(each)
             lines = terminal.until(lambda lines: "12:01:00 login: delivered" not in lines and "Ctrl-C: stop" in lines)
-            lines = terminal.until(lambda lines: any("rested" in line for line in lines[:1]))
+            lines = terminal.until(lambda lines: any("idle" in line for line in lines[:1]))
             assert any("audit  waiting: blocker in prd" in line for line in lines), lines
-            shown.say("a word\x1b[2J from the command")
+            shown.show_text("a word\x1b[2J from the command")
             lines = terminal.until(lambda lines: lines[:1] == ["a word from the command"])
             terminal.resize(20, 8)
             lines = terminal.until(lambda lines: any("? audit  waiting: b…" in line for line in lines))
@@ -256,7 +256,7 @@ def test_a_run_that_goes_on_is_shown_whole(story: Story) -> None:
     """The picture begins with what happened before this process, without telling it again."""
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = progress(no_words, lambda run: iter(story.recorded), nothing_said, footer="", stream=stream,
+        shown = make_progress(no_words, lambda run: iter(story.recorded), nothing_said, footer="", stream=stream,
                          environment=TERM)  # fmt: skip
         with shown:
             shown.on_event(story.recorded[-1])
@@ -270,7 +270,7 @@ def test_what_the_agent_says_is_seen_while_it_works(story: Story) -> None:
     asked = [each for each in story.recorded if each.position <= 9]
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = progress(no_words, no_history, lambda key: (f"I work on {key.split('/')[1]}",), footer="",
+        shown = make_progress(no_words, no_history, lambda key: (f"I work on {key.split('/')[1]}",), footer="",
                          stream=stream, environment=TERM)  # fmt: skip
         with shown:
             for each in asked:
@@ -283,12 +283,12 @@ def test_thousands_of_events_are_shown_in_time(story: Story) -> None:
     """The picture must not hold up the interpreter: it paints the less often, the longer it takes."""
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        live = Live(stream, no_words, no_history, nothing_said, "")
+        live = LiveView(stream, no_words, no_history, nothing_said, "")
         began = time.process_time()
         for _ in range(100):
             for each in story.recorded:
-                live.tell(each)
-                live.tick()
+                live.show_event(each)
+                live.refresh()
         assert time.process_time() - began < 5
         live.close()
     terminal.close()
@@ -296,6 +296,6 @@ def test_thousands_of_events_are_shown_in_time(story: Story) -> None:
 
 def test_words_above_all(story: Story) -> None:
     out = io.StringIO()
-    with Progress(Broken, lambda: Plain(out)) as shown:
-        shown.say("comes to rest")
+    with Progress(Broken, lambda: LineReporter(out)) as shown:
+        shown.show_text("comes to rest")
     assert out.getvalue().splitlines()[-1] == "comes to rest"

@@ -5,40 +5,40 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from mz_cli.questions import FAILS, NEXT_CALL, effects, question_words
+from mz_cli.questions import FAILS_TEXT, NEXT_CALL_TEXT, question_text, verdict_effects
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved
 from mz_events.catalog.check import ChangesChecked, CommandRan
-from mz_events.catalog.delivery import ChecksSeen, CommitRequested
+from mz_events.catalog.delivery import ChecksPolled, CommitRequested
 from mz_events.catalog.feature import (
-    Ask,
     Blocked,
     FeatureFailed,
     FeatureStarted,
     HumanAnswered,
     HumanRequested,
     PhaseCompleted,
+    QuestionKind,
     RolledBack,
     UnitCompleted,
 )
 from mz_events.catalog.run import Verdict
 from mz_events.names import Commit, Digest, FeatureId, feature_stream
 from mz_projections.feature import fold
-from mz_projections.queue import Question, queue
-from mz_projections.state import Opening, Waiting
-from mz_qa.simulation.driver import drive
+from mz_projections.queue import Question, open_questions
+from mz_projections.state import CreatingWorkspace, Waiting
+from mz_qa.simulation.driver import drive_run
 
 from tests.support import trial
 from tests.support.asking import ASKING, Asking
 
 SENT_BACK = "the feature is rolled back again, with your note"
 COMES: dict[str, tuple[type[Event], ...]] = {
-    FAILS: (FeatureFailed,),
-    NEXT_CALL: (AgentRequested,),
+    FAILS_TEXT: (FeatureFailed,),
+    NEXT_CALL_TEXT: (AgentRequested,),
     SENT_BACK: (RolledBack,),
     "the feature continues with the work as it is": (CommitRequested,),
     "the change is accepted, and the feature continues with the agent's reply": (ChangesChecked,),
-    "mz waits for the checks again; first push or restart them": (ChecksSeen,),
+    "mz waits for the checks again; first push or restart them": (ChecksPolled,),
     "the feature continues as if they had passed": (UnitCompleted, PhaseCompleted),
     "the agent's files are restored, and the agent tries again with your note": (AgentRequested,),
     "build starts again": (CommandRan, Blocked),
@@ -53,9 +53,9 @@ def following(asking: Asking, verdict: Verdict) -> tuple[str, list[type[Event]]]
     world, stream = asking.world(), feature_stream(trial.RUN, FeatureId(asking.feature))
     state = fold(world.store.read(stream))
     assert isinstance(state, Waiting)
-    said = dict(effects(state, asking.pins.pipeline))
+    said = dict(verdict_effects(state, asking.pins.pipeline))
     trial.answer(world, asking.feature, verdict, "please mind this")
-    drive(world, trial.RUN, asking.pins, seed=1)
+    drive_run(world, trial.RUN, asking.pins, seed=1)
     events = [recorded.event for recorded in world.store.read(stream)]
     heard = next(i for i, event in enumerate(events) if isinstance(event, HumanAnswered))
     return said[verdict], [type(event) for event in events[heard + 1 :] if not isinstance(event, CallReserved)]
@@ -77,7 +77,7 @@ def test_a_note_reaches_the_agent() -> None:
     asking = ASKING["blocker"]
     world = asking.world()
     trial.answer(world, "b", Verdict.RETRY, "use SQLite")
-    drive(world, trial.RUN, asking.pins, seed=1)
+    drive_run(world, trial.RUN, asking.pins, seed=1)
     asked = [
         one.event for one in world.store.read(feature_stream(trial.RUN, FeatureId("b"))) if one.stream.endswith("/b")
     ]
@@ -87,16 +87,16 @@ def test_a_note_reaches_the_agent() -> None:
 
 @pytest.mark.parametrize("name", ASKING)
 def test_every_question_is_put_into_words(name: str) -> None:
-    (question,) = queue(ASKING[name].world().store.read_all())
-    assert question.ask is (Ask.UNROUTED if name == "baseline" else Ask(name))
-    assert question.code in question_words(question)
+    (question,) = open_questions(ASKING[name].world().store.read_all())
+    assert question.question_kind is (QuestionKind.UNROUTED if name == "baseline" else QuestionKind(name))
+    assert question.code in question_text(question)
 
 
 def test_an_approval_after_a_phase_names_the_phase() -> None:
     """Its code is called like a level of autonomy."""
-    asked = Question("r1", "b", "prd", "", Ask.APPROVAL, "checkpoint", None, 0, "s@1")
-    assert question_words(asked) == "the pipeline requires your approval (after prd)"
-    assert question_words(replace(asked, code="breaking")) == "the pipeline requires your approval (breaking)"
+    asked = Question("r1", "b", "prd", "", QuestionKind.APPROVAL, "checkpoint", None, 0, "s@1")
+    assert question_text(asked) == "the pipeline requires your approval (after prd)"
+    assert question_text(replace(asked, code="breaking")) == "the pipeline requires your approval (breaking)"
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_an_approval_after_a_phase_names_the_phase() -> None:
 )
 def test_what_is_asked_before_the_first_phase(code: str, words: str, does: str) -> None:
     started = FeatureStarted(
-        feature=FeatureId("b"), heard=1, branch="feat/b", target="main", starts_from=(Commit("a" * 40),),
+        feature=FeatureId("b"), run_version=1, branch="feat/b", target="main", starts_from=(Commit("a" * 40),),
         title=Digest("0" * 64), body=Digest("0" * 64),
     )  # fmt: skip
-    asked = HumanRequested(phase="", unit="", ask=Ask.CONFLICT, code=code)
-    question = Question("r1", "b", "", "", Ask.CONFLICT, code, None, 0, "s@1")
-    assert question_words(question).startswith(words)
-    told = effects(Waiting(asked, Opening(started=started, heard=1)), None)
+    asked = HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code=code)
+    question = Question("r1", "b", "", "", QuestionKind.CONFLICT, code, None, 0, "s@1")
+    assert question_text(question).startswith(words)
+    told = verdict_effects(Waiting(asked, CreatingWorkspace(started=started, run_version=1)), None)
     assert all(does in said for verdict, said in told if verdict is not Verdict.REJECT)
 
 
@@ -123,9 +123,9 @@ def test_a_rejection_goes_where_the_pipeline_says() -> None:
     """Without such a route, and where the pipeline is not known, this is said too."""
     asking = ASKING["approval"]
     state = fold(asking.world().store.read(feature_stream(trial.RUN, FeatureId("a"))))
-    said = dict(effects(state, None))
+    said = dict(verdict_effects(state, None))
     assert "or asks you" in said[Verdict.REJECT]
 
 
 def test_nothing_is_said_of_a_feature_that_asks_nothing() -> None:
-    assert effects(fold(()), trial.pins().pipeline) == ()
+    assert verdict_effects(fold(()), trial.pins().pipeline) == ()

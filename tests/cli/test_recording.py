@@ -9,16 +9,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.recording import committed_in, tell
-from mz_cli.rerecording import ALL, CHANGED_MEANWHILE, Asked, settle
-from mz_cli.rerecordpage import shape
+from mz_cli.recording import committed_secrets, print_result
+from mz_cli.rerecording import ALL, CHANGED_MEANWHILE, RerecordOptions, write_or_hold
+from mz_cli.rerecordpage import rerecorded_cassette
 from mz_cli.shapes.replay import CommittedSecret, RecordResult
 from mz_events.names import Commit
 from mz_recordings.cassette import Cassette
-from mz_recordings.files.library import load, renew, save
-from mz_recordings.recording.scratch import bundle_of
-from mz_recordings.rerecord.place import waiting_for
-from mz_recordings.rerecord.plan import Wish
+from mz_recordings.files.library import load, overwrite, save
+from mz_recordings.recording.scratch import create_bundle
+from mz_recordings.rerecord.place import pending_path
+from mz_recordings.rerecord.plan import CallSelection
 
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import cassette, recording
@@ -26,7 +26,7 @@ from tests.support.tapes import cassette, recording
 KEY = "ghp_" + "aB3dE6gH9j" * 4
 OLD = cassette(recording("1" * 40))
 NEW = cassette(recording("1" * 40, duration_ms=700, exit=1))
-ACCEPTED = Asked(Wish(), "", "live", False, None, frozenset({ALL}), False, False)
+ACCEPTED = RerecordOptions(CallSelection(), "", "live", False, None, frozenset({ALL}), False, False)
 
 
 # what is committed ----------------------------------------------------------------------------------------------------
@@ -34,8 +34,8 @@ def test_a_committed_key_is_told_with_its_file_and_not_shown(tmp_path: Path) -> 
     repository = GitRepo(tmp_path / "shop")
     repository.commit({"settings.py": f"A = 1\nKEY = {KEY!r}\nAGAIN = {KEY!r}\n", "authors": "ann@shop.de"})
     head = Commit(repository.git("rev-parse", "HEAD"))
-    made = cassette()._replace(bundle=bundle_of(repository.root, os.environ, head, {}))
-    found = committed_in(made, repository.root)
+    made = cassette()._replace(bundle=create_bundle(repository.root, os.environ, head, {}))
+    found = committed_secrets(made, repository.root)
     assert [(one.file, one.line) for one in found] == [("settings.py", 2)]
     assert KEY not in repr(found)
 
@@ -47,7 +47,7 @@ def test_it_is_told_beside_the_answer() -> None:
         left_out=(), committed=committed,
     )  # fmt: skip
     said, aside = list[str](), list[str]()
-    tell(result, said.append, aside.append)
+    print_result(result, said.append, aside.append)
     assert said == ["recordings/x: 1 recordings of 1 feature, live"]
     (told,) = aside
     assert "\x1b" not in told
@@ -67,7 +67,7 @@ class Meddler(io.StringIO):
 
     def write(self, text: str) -> int:
         if load(self._place) != self._other:
-            renew(self._other, self._place)
+            overwrite(self._other, self._place)
         return super().write(text)
 
 
@@ -79,16 +79,16 @@ def test_what_was_changed_while_it_was_reviewed_is_not_replaced(
     other = OLD._replace(manifest=msgspec.structs.replace(OLD.manifest, max_age_days=9))
     stderr = Meddler(place, other)
     monkeypatch.setattr(sys, "stderr", stderr)
-    done = settle(place, OLD, NEW, {}, ACCEPTED, shape("small", None, None))
+    done = write_or_hold(place, OLD, NEW, {}, ACCEPTED, rerecorded_cassette("small", None, None))
     assert stderr.getvalue(), "something differs"
     assert (done.refused, done.written) == ((CHANGED_MEANWHILE,), False)
     assert load(place) == other
-    assert load(waiting_for(place)) == NEW
+    assert load(pending_path(place)) == NEW
 
 
 def test_what_nobody_changed_is_replaced(tmp_path: Path) -> None:
     place = tmp_path / "small"
     save(OLD, place)
-    done = settle(place, OLD, NEW, {}, ACCEPTED, shape("small", None, None))
+    done = write_or_hold(place, OLD, NEW, {}, ACCEPTED, rerecorded_cassette("small", None, None))
     assert (done.refused, done.written) == ((), True)
     assert load(place) == NEW

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.recordingspage import age, page, size, summary
-from mz_cli.render.styled import plain
+from mz_cli.recordingspage import age_cell, render_text, size_text, summary
+from mz_cli.render.styled import plain_text
 from mz_cli.shapes.recordings import CassetteLine
-from mz_recordings.cassette import Taken
+from mz_recordings.cassette import RecordedCall
 from mz_recordings.files.library import digest, save
-from mz_recordings.files.lint import Linted, Notice
+from mz_recordings.files.lint import LintNotice, LintResult
 from mz_recordings.findings import Finding
 from syrupy.assertion import SnapshotAssertion
 
@@ -24,16 +24,16 @@ from tests.support.gitrepo import GitRepo
 from tests.support.tapes import cassette, recording
 
 SECRET = Finding(
-    kind="SECRET", what="the file contains the value of SHOP_TOKEN", detail=("  column 3",), file="lib/a b/f/prd.patch",
-    line=7, mend="mz rerecord {cassette} --all",
+    kind="SECRET", message="the file contains the value of SHOP_TOKEN", detail=("  column 3",), file="lib/a b/f/prd.patch",
+    line=7, fix="mz rerecord {cassette} --all",
 )  # fmt: skip
-STRAY = Finding(kind="UNUSED", what="x is not part of the cassette", file="lib/a b/x", mend="rm 'lib/a b/x'")
+STRAY = Finding(kind="UNUSED", message="x is not part of the cassette", file="lib/a b/x", fix="rm 'lib/a b/x'")
 RESULTS = (
-    Linted(
+    LintResult(
         path="lib/a b", format=2, recordings=3, files=9, bytes=12_345, findings=(SECRET, STRAY),
-        notices=(Notice(what="an e-mail address", file="f/prd.stderr", line=1, column=9),),
+        notices=(LintNotice(message="an e-mail address", file="f/prd.stderr", line=1, column=9),),
     ),
-    Linted(path="lib/c", format=2, recordings=1, files=4, bytes=2_000_000),
+    LintResult(path="lib/c", format=2, recordings=1, files=4, bytes=2_000_000),
 )  # fmt: skip
 WORD = "a-word-that-nobody-knows"
 
@@ -49,12 +49,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_page(snapshot: SnapshotAssertion) -> None:
-    assert "\n".join(plain(line) for line in page(RESULTS)) == snapshot
+    assert "\n".join(plain_text(line) for line in render_text(RESULTS)) == snapshot
 
 
 def test_numbers() -> None:
     assert summary(RESULTS[1:]) == "1 cassette, 1 recording, 4 files, 2.0 MB: no findings"
-    assert (size(999), size(1_500), size(3_200_000_000)) == ("999 B", "1.5 kB", "3.2 GB")
+    assert (size_text(999), size_text(1_500), size_text(3_200_000_000)) == ("999 B", "1.5 kB", "3.2 GB")
 
 
 @pytest.mark.parametrize(("days", "limit", "words"), [(None, None, "-"), (3, None, "3 d"), (3, 90, "3 of 90 d")])
@@ -63,7 +63,7 @@ def test_ages(days: int | None, limit: int | None, words: str) -> None:
         path="a", name=None, pipeline=None, agent=None, provenance=None, recordings=0, features=(), recorded=None,
         age_days=days, max_age_days=limit, format=None, bytes=0, problem=None,
     )  # fmt: skip
-    assert age(line) == words
+    assert age_cell(line) == words
 
 
 @pytest.mark.usefixtures("project")
@@ -134,11 +134,11 @@ def test_a_large_library_is_never_in_memory_as_a_whole(project: Path, words: str
     assert int(done.stdout) < 100_000, "kilobytes"
 
 
-def large(made: Taken) -> Taken:
+def large(made: RecordedCall) -> RecordedCall:
     """The same with an answer of 2 MB."""
     file = made.recording.find("stdout")
     assert file is not None
     data = made.contents[file.name] * 4000
     new = msgspec.structs.replace(file, sha256=digest(data))
     files = tuple(new if each is file else each for each in made.recording.files)
-    return Taken(msgspec.structs.replace(made.recording, files=files), {**made.contents, file.name: data})
+    return RecordedCall(msgspec.structs.replace(made.recording, files=files), {**made.contents, file.name: data})

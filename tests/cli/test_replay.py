@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.commands.replay import tell
-from mz_cli.render.styled import plain
-from mz_cli.replaypage import mending, page, summary
+from mz_cli.commands.replay import print_progress
+from mz_cli.render.styled import plain_text
+from mz_cli.replaypage import fix_command, render_text, summary
 from mz_engine.exits import Exit
 from mz_recordings.files.library import load, save
-from mz_recordings.findings import KINDS, Finding, Played
+from mz_recordings.findings import KIND_PROPERTIES, Finding, ReplayResult
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import run, spawn
@@ -20,48 +20,48 @@ from tests.support.gitrepo import GitRepo
 from tests.support.workshop import Copy, Workshop, clone
 
 PROMPT = Finding(
-    kind="PROMPT", what="the prompt differs from the recording", feature="alpha", call="write", cause="write.md.j2",
-    detail=("@@ -1 +1 @@", "-Keep it short.", "+Be brief."), mend="mz replay {cassette} --accept PROMPT --reason TEXT",
+    kind="PROMPT", message="the prompt differs from the recording", feature="alpha", call="write", cause="write.md.j2",
+    detail=("@@ -1 +1 @@", "-Keep it short.", "+Be brief."), fix="mz replay {cassette} --accept PROMPT --reason TEXT",
 )  # fmt: skip
 MISSING = Finding(
-    kind="MISSING", what="the current pipeline makes a call that was not recorded", feature="beta", call="sign.a2",
-    detail=("  nearest: beta/sign (attempt 1)",), mend="mz run && mz record --to {cassette} --replace",
+    kind="MISSING", message="the current pipeline makes a call that was not recorded", feature="beta", call="sign.a2",
+    detail=("  nearest: beta/sign (attempt 1)",), fix="mz run && mz record --to {cassette} --replace",
 )  # fmt: skip
 RESULTS = (
-    Played(path="recordings/a b", name="a b", recordings=3, played=3, predates=1, findings=(PROMPT, MISSING)),
-    Played(
-        path="recordings/c", name="c", recordings=2, played=2,
+    ReplayResult(path="recordings/a b", name="a b", recordings=3, calls_replayed=3, accepted_replies=1, findings=(PROMPT, MISSING)),
+    ReplayResult(
+        path="recordings/c", name="c", recordings=2, calls_replayed=2,
         findings=(msgspec.structs.replace(PROMPT, call="sign", feature="gamma"),),
-        renewed=("removed 1 unused recordings: beta/sign.a2",),
+        changes=("removed 1 unused recordings: beta/sign.a2",),
     ),
 )  # fmt: skip
 
 
 # pages ----------------------------------------------------------------------------------------------------------------
 def test_the_report(snapshot: SnapshotAssertion) -> None:
-    assert "\n".join(plain(line) for line in page(RESULTS)) == snapshot
+    assert "\n".join(plain_text(line) for line in render_text(RESULTS)) == snapshot
 
 
 def test_the_sum_of_what_is_as_recorded() -> None:
-    clean = (Played(path="a", name="a", recordings=2, played=2, offline=False),)
+    clean = (ReplayResult(path="a", name="a", recordings=2, calls_replayed=2, offline=False),)
     assert summary(clean) == "1 cassette, 2 recordings replayed, network not cut off: matches the recording"
 
 
 def test_a_command_that_mends_can_be_copied() -> None:
-    assert mending(PROMPT.mend, ("recordings/a b",)) == "mz replay 'recordings/a b' --accept PROMPT --reason TEXT"
+    assert fix_command(PROMPT.fix, ("recordings/a b",)) == "mz replay 'recordings/a b' --accept PROMPT --reason TEXT"
 
 
 def test_every_kind_has_the_exit_code_of_its_meaning() -> None:
-    assert {kind: KINDS[kind].exit for kind in ("PROMPT", "MISSING", "NETWORK", "UNUSABLE")} == {
+    assert {kind: KIND_PROPERTIES[kind].exit for kind in ("PROMPT", "MISSING", "NETWORK", "UNREADABLE")} == {
         "PROMPT": Exit.DRIFT,
         "MISSING": Exit.RECORDING,
         "NETWORK": Exit.NETWORK,
-        "UNUSABLE": Exit.NOT_COMPARABLE,
+        "UNREADABLE": Exit.NOT_COMPARABLE,
     }
 
 
 def test_the_name_of_a_folder_is_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(Played(path="evil\n::error file=x::pwned\u2028::y", name="evil"), 2)
+    print_progress(ReplayResult(path="evil\n::error file=x::pwned\u2028::y", name="evil"), 2)
     assert capsys.readouterr().err == "evil ::error file=x::pwned ::y: matches the recording (0.0 s)\n"
 
 
@@ -120,8 +120,8 @@ def test_a_run_is_recorded_and_played(tmp_path: Path) -> None:
     assert again.exit == 4
     assert "MZ6002" in again.err
     assert "--replace" in again.err
-    elsewhere = spawn(workshop.root, "record", "--to", "tapes/mine", "--provenance", "seeded", **workshop.environment)
-    assert elsewhere.out == "tapes/mine: 8 recordings of 2 features, seeded\n"
+    elsewhere = spawn(workshop.root, "record", "--to", "tapes/mine", "--provenance", "copied", **workshop.environment)
+    assert elsewhere.out == "tapes/mine: 8 recordings of 2 features, copied\n"
     assert spawn(workshop.root, "record", "--replace", **workshop.environment).exit == 0
     assert spawn(workshop.root, "record", "--to", "pipelines", **workshop.environment).exit == 125
 
@@ -130,7 +130,7 @@ def test_a_run_is_recorded_and_played(tmp_path: Path) -> None:
     assert played.exit == 0
     seeded = spawn(workshop.root, "replay", "tapes", **workshop.environment)
     assert seeded.exit == 4
-    assert "SEEDED" in seeded.out
+    assert "COPIED" in seeded.out
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_several_findings_end_with_the_gravest(copy: Copy) -> None:
     manifest.write_text(manifest.read_text().replace("format: 2", "format: 9", 1))
     found = spawn(copy.root, "replay", "-n", "2", "--json")
     kinds = {one["name"]: [each["kind"] for each in one["findings"]] for one in json.loads(found.out)["cassettes"]}
-    assert kinds == {"damaged": ["UNUSABLE"], "newer": ["UNUSABLE"], "notes": []}
+    assert kinds == {"damaged": ["UNREADABLE"], "newer": ["UNREADABLE"], "notes": []}
     assert found.exit == 125
     copy.edit("pipelines/templates/sign.md.j2", "Sign", "Please sign")
     assert spawn(copy.root, "replay").exit == 3

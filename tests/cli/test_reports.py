@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.html import html, policy
+from mz_cli.reports.html import content_security_policy, html
 from mz_cli.reports.junit import junit
-from mz_cli.reports.plain import CHARACTERS_MAX, bounded, cleaned, visible, without_places
+from mz_cli.reports.plain import CHARACTERS_MAX, limit_lines, replace_invisible, sanitise, strip_local_paths
 from mz_cli.reports.sarif import FINGERPRINT, sarif
-from mz_cli.reports.view import view
-from mz_recordings.findings import KINDS, Finding
+from mz_cli.reports.view import page_view
+from mz_recordings.findings import KIND_PROPERTIES, Finding
 from syrupy.assertion import SnapshotAssertion
 
 from tests.support.reports import FAILED, FOUND, HOSTILE, NOTES, PASSED, prompt
@@ -32,23 +32,23 @@ ANY = st.text(st.characters(exclude_categories=()), max_size=40)
 
 
 def relieved(report: Report) -> Report:
-    return cleaned(report, lambda text: text, lambda text: text)
+    return sanitise(report, lambda text: text, lambda text: text)
 
 
 def holding(text: str) -> Report:
     """A report with the text wherever a text can be."""
     finding = Finding(
-        kind="PROMPT", what=text, feature=text, call=text, cause=text, detail=(text, f"+{text}"), mend=text, file=text
+        kind="PROMPT", message=text, feature=text, call=text, cause=text, detail=(text, f"+{text}"), fix=text, file=text
     )
-    suite = Suite(name=text, path=text, findings=(finding,), facts=((text, text),), cases=(text,))
+    suite = Suite(name=text, path=text, findings=(finding,), properties=((text, text),), cases=(text,))
     return relieved(msgspec.structs.replace(FAILED, suites=(suite,)))
 
 
 # plain text -----------------------------------------------------------------------------------------------------------
 @given(ANY)
 def test_what_cannot_be_shown_is_seen(text: str) -> None:
-    shown = visible(text)
-    assert visible(shown) == shown
+    shown = replace_invisible(text)
+    assert replace_invisible(shown) == shown
     shown.encode()
     Xml.fromstring(f"<a>{shown.replace('&', '').replace('<', '')}</a>")
     if all(character.isprintable() for character in text):
@@ -56,28 +56,28 @@ def test_what_cannot_be_shown_is_seen(text: str) -> None:
 
 
 def test_names_that_differ_in_what_nobody_sees_stay_two_names() -> None:
-    assert visible(HOSTILE) == "<script>alert(1)</script>⟨U+202E⟩gpj.exe⟨U+0000⟩"
-    assert visible("a\u200b") != visible("a")
-    assert visible("a\r\nb\tc\rd") == "a\nb\tc⟨U+000D⟩d"
+    assert replace_invisible(HOSTILE) == "<script>alert(1)</script>⟨U+202E⟩gpj.exe⟨U+0000⟩"
+    assert replace_invisible("a\u200b") != replace_invisible("a")
+    assert replace_invisible("a\r\nb\tc\rd") == "a\nb\tc⟨U+000D⟩d"
 
 
 def test_a_line_of_megabytes_is_cut_and_says_so() -> None:
-    assert bounded(f"short\n{'x' * 1_000_000}").endswith("x… (998,000 characters more)")
-    assert bounded("x" * CHARACTERS_MAX) == "x" * CHARACTERS_MAX
+    assert limit_lines(f"short\n{'x' * 1_000_000}").endswith("x… (998,000 characters more)")
+    assert limit_lines("x" * CHARACTERS_MAX) == "x" * CHARACTERS_MAX
 
 
 def test_places_of_this_machine_are_left_out() -> None:
     text = "/home/ada/work/mz.yaml: in /home/ada/work, /home/ada/.ssh, /home/adam, ./run, /tmp/mz-replay-x7/w, file:///home/ada"
-    found = without_places(text, "/home/ada/work", "/home/ada", "/tmp")
+    found = strip_local_paths(text, "/home/ada/work", "/home/ada", "/tmp")
     assert found == "mz.yaml: in ., ~/.ssh, /home/adam, ./run, <SCRATCH>/w, file://~"
 
 
 def test_texts_are_cleaned_together_and_find_their_places_again() -> None:
-    report = cleaned(FAILED, lambda text: text.replace("short", "<secret>"), lambda text: text.upper())
+    report = sanitise(FAILED, lambda text: text.replace("short", "<secret>"), lambda text: text.upper())
     assert report.suites[0].findings[0].detail[2] == "-KEEP IT <SECRET>."
-    assert report.suites[0].facts[0] == ("PROVENANCE", "LIVE")
+    assert report.suites[0].properties[0] == ("PROVENANCE", "LIVE")
     assert len(report.findings) == len(FAILED.findings)
-    greedy = cleaned(FAILED, lambda text: text.replace("\0", ""), lambda text: text)
+    greedy = sanitise(FAILED, lambda text: text.replace("\0", ""), lambda text: text)
     assert greedy.suites[0].findings == FAILED.suites[0].findings
 
 
@@ -117,7 +117,7 @@ def check_junit(text: str) -> Xml.Element:
 
 def test_what_the_command_does_not_fail_for_fails_no_case_of_any_report() -> None:
     """Two findings of high risk, and the command fails for one of them."""
-    grave, told = FOUND[2], msgspec.structs.replace(FOUND[2], feature="alpha", what="told only", fails=False)
+    grave, told = FOUND[2], msgspec.structs.replace(FOUND[2], feature="alpha", message="told only", fails=False)
     other = Suite(name="other", findings=(told,), cases=("alpha",))
     report = Report(
         title="mz drift", exit=3, version="1", suites=(msgspec.structs.replace(NOTES, findings=(grave, told)), other)
@@ -125,12 +125,12 @@ def test_what_the_command_does_not_fail_for_fails_no_case_of_any_report() -> Non
     root = check_junit(junit(report))
     assert [suite.get("failures") for suite in root] == ["1", "0"]
     assert [element.text and "told only" in element.text for element in root.iter("system-out")] == [True, True]
-    shown = view(report)
+    shown = page_view(report)
     assert [(suite.label, suite.passed, suite.failed) for suite in shown.suites] == [
         ("recordings/notes", False, 1), ("other", True, 0),
     ]  # fmt: skip
     page = html(report)
-    assert "1 (EVENT)" in page
+    assert "1 (TRACE)" in page
     assert "high risk, does not fail" in page
 
 
@@ -138,7 +138,7 @@ def test_kinds_have_the_risk_that_was_found() -> None:
     low = msgspec.structs.replace(FOUND[2], risk="low")
     for findings, risk in (((low,), "low"), ((low, FOUND[2]), "high")):
         report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))
-        assert [each.risk for each in view(report).kinds] == [risk]
+        assert [each.risk for each in page_view(report).kinds] == [risk]
 
 
 @pytest.mark.parametrize("report", [FAILED, PASSED], ids=["failed", "passed"])
@@ -151,9 +151,9 @@ def test_junit(report: Report, snapshot: SnapshotAssertion) -> None:
 def test_every_case_is_counted_and_a_finding_belongs_to_its_case() -> None:
     root = check_junit(junit(relieved(FAILED)))
     bad = {case.get("name"): case[0].tag for case in root.iter("testcase") if len(case)}
-    assert bad == {"alpha/write": "failure", "alpha/write.a2": "failure", "beta": "failure", "UNUSABLE": "error"}
+    assert bad == {"alpha/write": "failure", "alpha/write.a2": "failure", "beta": "failure", "UNREADABLE": "error"}
     (beta,) = (case[0] for case in root.iter("testcase") if case.get("name") == "beta")
-    assert beta.get("type") == "EVENT, UNUSED"
+    assert beta.get("type") == "TRACE, UNUSED"
 
 
 def test_a_suite_without_cases_is_a_case() -> None:
@@ -163,7 +163,7 @@ def test_a_suite_without_cases_is_a_case() -> None:
 
 @given(ANY)
 def test_any_text_survives_junit(text: str) -> None:
-    shown = visible(text)
+    shown = replace_invisible(text)
     (suite,) = check_junit(junit(holding(text)))
     assert suite.get("name") == shown
     (failure,) = suite.iter("failure")
@@ -198,14 +198,14 @@ def check_sarif(text: str) -> Any:
 def test_sarif(report: Report, snapshot: SnapshotAssertion) -> None:
     text = sarif(relieved(report))
     run = check_sarif(text)
-    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == list(KINDS)
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == list(KIND_PROPERTIES)
     run["tool"]["driver"]["rules"] = run["tool"]["driver"]["rules"][:1]
     assert json.dumps(run, indent=1) == snapshot
 
 
 def test_one_cause_is_one_alert_that_stays_the_same_one() -> None:
     """Its words, its line and the number of its places may change; a viewer still knows it."""
-    now = msgspec.structs.replace(FOUND[0], what="other words", line=99, detail=("+other",))
+    now = msgspec.structs.replace(FOUND[0], message="other words", line=99, detail=("+other",))
     others = (now, prompt("delta", "write"), *FOUND)
     later = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=others),))
     before, after = ([*check_sarif(sarif(report))["results"]] for report in (FAILED, later))
@@ -225,7 +225,7 @@ def test_a_place_of_any_name_is_a_relative_uri() -> None:
 
 @given(ANY)
 def test_any_text_survives_sarif(text: str) -> None:
-    shown = visible(text)
+    shown = replace_invisible(text)
     document = json.loads(sarif(holding(text)))
     (result,) = document["runs"][0]["results"]
     assert f"\n{shown}\n+{shown}".strip("\n") in result["message"]["text"]
@@ -278,8 +278,8 @@ def test_the_policy_allows_what_stands_in_the_page_and_nothing_else() -> None:
     (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     content = dict(Read(text).attributes)["content"]
-    assert ("content", policy(style, script)) in Read(text).attributes, content
-    assert policy(style, script).startswith("default-src 'none'; ")
+    assert ("content", content_security_policy(style, script)) in Read(text).attributes, content
+    assert content_security_policy(style, script).startswith("default-src 'none'; ")
     assert "unsafe" not in text
 
 
@@ -325,7 +325,7 @@ def usual() -> Read:
 
 @given(ANY)
 def test_any_text_survives_html(text: str) -> None:
-    shown = visible(text)
+    shown = replace_invisible(text)
     read = Read(html(holding(text)))
     assert set(read.tags) <= {*usual().tags, "ins", "del", "span"}
     assert read.tags.count("script") == read.tags.count("style") == 1

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.github import EACH_MAX, annotated, command
-from mz_cli.reports.plain import cleaned, visible
+from mz_cli.reports.github import ANNOTATIONS_MAX, annotation_lines, workflow_command
+from mz_cli.reports.plain import replace_invisible, sanitise
 from mz_cli.reports.summary import BYTES_MAX, summary
 from mz_cli.reports.summary import FAILED as FAILED_MARK
 from mz_cli.reports.summary import PASSED as PASSED_MARK
@@ -40,7 +40,7 @@ def unescaped(text: str, more: dict[str, str]) -> str:
     return text
 
 
-def many(number: int, kind: str = "EVENT") -> Report:
+def many(number: int, kind: str = "TRACE") -> Report:
     findings = tuple(
         msgspec.convert({"kind": kind, "what": f"number {at}", "feature": f"f{at}", "detail": ["-x" * 300]}, Finding)
         for at in range(number)
@@ -61,14 +61,14 @@ def told_only(report: Report) -> Report:
 
 # annotations ----------------------------------------------------------------------------------------------------------
 def test_annotations(snapshot: SnapshotAssertion) -> None:
-    assert "\n".join(annotated(relieved(FAILED))) == snapshot
-    assert list(annotated(PASSED)) == []
+    assert "\n".join(annotation_lines(relieved(FAILED))) == snapshot
+    assert list(annotation_lines(PASSED)) == []
 
 
 def test_what_is_grave_comes_first_and_one_cause_once() -> None:
-    said = [taken(line) for line in annotated(relieved(FAILED))]
+    said = [taken(line) for line in annotation_lines(relieved(FAILED))]
     assert [(name, properties["title"].split(":")[0]) for name, properties, _ in said] == [
-        ("error", "UNUSABLE"), ("error", "EVENT"), ("error", "PROMPT"), ("error", "UNUSED"),
+        ("error", "UNREADABLE"), ("error", "TRACE"), ("error", "PROMPT"), ("error", "UNUSED"),
     ]  # fmt: skip
     prompt = said[2]
     assert (prompt[1]["file"], prompt[1]["line"]) == ("pipelines/templates/write.md.j2", "14")
@@ -78,7 +78,7 @@ def test_what_is_grave_comes_first_and_one_cause_once() -> None:
 def test_what_is_told_and_fails_nothing_is_a_warning_and_the_step_passed() -> None:
     """Of high risk too: what fails is the command's to say."""
     report = told_only(many(2))
-    assert [taken(line)[0] for line in annotated(report)] == ["warning", "warning"]
+    assert [taken(line)[0] for line in annotation_lines(report)] == ["warning", "warning"]
     text = summary(report)
     assert PASSED_MARK in text
     assert FAILED_MARK not in text
@@ -90,28 +90,28 @@ def test_the_table_of_kinds_has_the_risk_that_was_found() -> None:
     low, high = (msgspec.structs.replace(many(1).suites[0].findings[0], risk=risk) for risk in ("low", "high"))
     for findings, risk in (((low,), "low"), ((low, high), "high")):
         report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))
-        assert f"| EVENT | {len(findings)} | {risk} |" in summary(report)
+        assert f"| TRACE | {len(findings)} | {risk} |" in summary(report)
 
 
 def test_ten_of_a_kind_are_shown_and_the_last_sums_up_the_rest() -> None:
-    assert len(list(annotated(many(EACH_MAX)))) == EACH_MAX
-    *shown, last = (taken(line) for line in annotated(many(25)))
-    assert len(shown) == EACH_MAX - 1
+    assert len(list(annotation_lines(many(ANNOTATIONS_MAX)))) == ANNOTATIONS_MAX
+    *shown, last = (taken(line) for line in annotation_lines(many(25)))
+    assert len(shown) == ANNOTATIONS_MAX - 1
     assert last[1]["title"] == "mz replay: 16 more findings"
 
 
 @given(ANY)
 def test_any_text_is_one_command(text: str) -> None:
-    for line in annotated(holding(text)):
+    for line in annotation_lines(holding(text)):
         name, properties, data = taken(line)
         assert name == "error"
         assert set(properties) <= {"file", "line", "title"}
-        assert f"\n+{visible(text)}\n" in f"\n{data}\n"
+        assert f"\n+{replace_invisible(text)}\n" in f"\n{data}\n"
 
 
 @given(st.text(), st.text())
 def test_a_command_is_understood_as_it_was_meant(text: str, title: str) -> None:
-    _, properties, data = taken(command("error", text.replace("\x85", "").replace("\u2028", ""), title=title))
+    _, properties, data = taken(workflow_command("error", text.replace("\x85", "").replace("\u2028", ""), title=title))
     assert data == text.replace("\x85", "").replace("\u2028", "")
     assert properties.get("title", "") == title
 
@@ -142,7 +142,7 @@ def test_summary(snapshot: SnapshotAssertion) -> None:
 
 @given(ANY)
 def test_any_text_is_only_read(text: str) -> None:
-    shown = visible(text)
+    shown = replace_invisible(text)
     page = rendered(summary(holding(text)))
     read = Read(page)
     plain = {"h2", "p", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "b", "pre", "code", "em"}
@@ -180,5 +180,5 @@ def test_a_summary_knows_how_much_room_is_left() -> None:
 
 
 def test_a_secret_in_a_finding_is_in_no_report() -> None:
-    report = cleaned(holding("token sk-secret"), lambda text: text.replace("sk-secret", "<KEY>"), lambda text: text)
-    assert "sk-secret" not in summary(report) + "".join(annotated(report))
+    report = sanitise(holding("token sk-secret"), lambda text: text.replace("sk-secret", "<KEY>"), lambda text: text)
+    assert "sk-secret" not in summary(report) + "".join(annotation_lines(report))

@@ -11,11 +11,11 @@ from xml.etree import ElementTree as Xml
 import click
 import pytest
 from mz_cli.reports.facts import ReportOptions, Suite
-from mz_cli.reports.options import answering, check_reports, relative_to, write_reports
-from mz_cli.reports.replayed import suites_of
+from mz_cli.reports.options import check_reports, project_relative, text_stream, write_reports
+from mz_cli.reports.replayed import replay_suites
 from mz_engine.errors import MzError
 from mz_engine.exits import Exit
-from mz_recordings.findings import Finding, Played
+from mz_recordings.findings import Finding, ReplayResult
 
 from tests.cli.drive import run
 from tests.support.reports import FAILED
@@ -122,11 +122,11 @@ def test_no_report_holds_a_secret_or_a_place_of_this_machine(
     monkeypatch.setenv("DEPLOY_TOKEN", "correct-horse-battery")
     key = "sk-ant-api03-" + "Ab1_" * 24
     finding = Finding(
-        kind="PROMPT", what=f"{home}/recordings/a cannot be read", cause="correct-horse-battery", feature="f", call="c",
-        detail=(f"+ see /home/somebody/notes, key {key}", f"- {home}"), mend=f"cd {home} && mz replay",
+        kind="PROMPT", message=f"{home}/recordings/a cannot be read", cause="correct-horse-battery", feature="f", call="c",
+        detail=(f"+ see /home/somebody/notes, key {key}", f"- {home}"), fix=f"cd {home} && mz replay",
         file=f"{home}/mz.yaml",
     )  # fmt: skip
-    suite = Suite(name="a", path="recordings/a", findings=(finding,), facts=(("where", str(home)),), cases=(str(home),))
+    suite = Suite(name="a", path="recordings/a", findings=(finding,), properties=(("where", str(home)),), cases=(str(home),))
     write_reports(ALL, "mz replay", (suite,), Exit.DRIFT)
     texts = [capsys.readouterr().out, summary.read_text()]
     texts += [Path(name).read_text() for name in ("junit.xml", "mz.sarif", "mz.html")]
@@ -139,20 +139,20 @@ def test_no_report_holds_a_secret_or_a_place_of_this_machine(
 
 
 def test_cassettes_elsewhere_are_known_by_their_name(home: Path) -> None:
-    relative = relative_to(home)
+    relative = project_relative(home)
     assert relative("recordings/a") == "recordings/a"
     assert relative(f"{home}/recordings/a") == "recordings/a"
     assert relative("/elsewhere/b") == "b"
-    played = Played(path="recordings/a", name="a", calls=("f/code",), stories={"f": "0" * 64}, renewed=("x",))
-    (suite,) = suites_of((played,), relative)
+    played = ReplayResult(path="recordings/a", name="a", calls=("f/code",), trace_digests={"f": "0" * 64}, changes=("x",))
+    (suite,) = replay_suites((played,), relative)
     assert suite.cases == ("f/code", "f")
-    assert dict(suite.facts)["updated"] == "x"
+    assert dict(suite.properties)["updated"] == "x"
 
 
 # the page for people --------------------------------------------------------------------------------------------------
 def test_nothing_on_the_page_is_a_command_of_the_runner(capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        with answering(ReportOptions(github=True)) as stream:
+        with text_stream(ReportOptions(github=True)) as stream:
             stream.write("::error::not mine\n")
     lines = capsys.readouterr().out.splitlines()
     token = lines[0].removeprefix("::stop-commands::")
@@ -164,7 +164,7 @@ def test_nothing_on_the_page_is_a_command_of_the_runner(capsys: pytest.CaptureFi
 def test_nothing_beside_json_or_in_a_report_on_stdout_is_a_command_of_the_runner(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with answering(ReportOptions(github=True), as_json=True):
+    with text_stream(ReportOptions(github=True), as_json=True):
         print("{}")
     told = capsys.readouterr()
     assert told.out == "{}\n"
@@ -181,9 +181,9 @@ def test_nothing_beside_json_or_in_a_report_on_stdout_is_a_command_of_the_runner
 
 
 def test_the_page_makes_room_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:
-    with answering(ReportOptions(sarif="-")) as stream:
+    with text_stream(ReportOptions(sarif="-")) as stream:
         stream.write("page\n")
-    with answering(ReportOptions(sarif="file")) as stream:
+    with text_stream(ReportOptions(sarif="file")) as stream:
         stream.write("other page\n")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("other page\n", "page\n")

@@ -13,32 +13,41 @@ from pathlib import Path
 import pytest
 import yaml
 from msgspec.structs import replace
-from mz_cli.render.styled import plain
+from mz_cli.render.styled import plain_text
 from mz_cli.rerecording import (
     BUILD_SERVERS,
-    Asked,
-    Work,
+    RerecordOptions,
+    RerecordWork,
+    ask_consent,
+    check_ci,
     check_names,
     check_prices,
-    consent,
-    continuing,
-    exit_of,
-    in_ci,
-    refuse_ci,
-    review,
+    continue_command,
+    on_build_server,
+    rejected_classes,
+    rerecord_exit,
 )
-from mz_cli.rerecordpage import differing, nothing, reason, result, shape, summing, table, words_of
-from mz_engine.agents.supervise import offline_works
+from mz_cli.rerecordpage import (
+    class_lines,
+    nothing_to_do_text,
+    progress_text,
+    reason_text,
+    rerecorded_cassette,
+    result_lines,
+    summary_lines,
+    table,
+)
+from mz_engine.agents.supervise import can_run_offline
 from mz_engine.errors import MzError
 from mz_engine.estimate import Estimate
 from mz_recordings.cassette import MANIFEST, Identity
 from mz_recordings.files.library import digest, load
 from mz_recordings.findings import Finding
-from mz_recordings.rerecord.drive import Ended, Told
-from mz_recordings.rerecord.keep import Dropped
-from mz_recordings.rerecord.place import Workplace, leave, waiting_for
-from mz_recordings.rerecord.plan import Planned, Wish
-from mz_recordings.rerecord.rerecord import Outcome, Prepared
+from mz_recordings.rerecord.drive import CallProgress, RunEnd
+from mz_recordings.rerecord.keep import DroppedRecordings
+from mz_recordings.rerecord.place import RerecordWorkspace, pending_path, write_pending
+from mz_recordings.rerecord.plan import CallSelection, RepeatedCall
+from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
 from tests.support.again import Again
@@ -46,100 +55,100 @@ from tests.support.gitrepo import GitRepo
 from tests.support.workshop import STORY, clone
 
 SIGN = "pipelines/templates/sign.md.j2"
-NOBODY = Asked(Wish(), "", "live", False, None, frozenset(), False, False)
+NOBODY = RerecordOptions(CallSelection(), "", "live", False, None, frozenset(), False, False)
 
 
-def call(name: str, *why: str, follows: str = "", nanousd: int | None = 5_000_000, paid: bool = False) -> Planned:
+def call(name: str, *why: str, follows: str = "", nanousd: int | None = 5_000_000, paid: bool = False) -> RepeatedCall:
     identity = Identity(pipeline="p", feature="f", phase=name)
     estimate = Estimate(tokens=10, nanousd=nanousd)
-    return Planned(identity=identity, why=why, follows=follows, paid=paid, estimate=estimate)
+    return RepeatedCall(identity=identity, reasons=why, follows=follows, is_paid=paid, estimate=estimate)
 
 
-CALLS = (call("a", "PROMPT", "STALE"), call("b", follows="f/a", nanousd=None), call("c", "ASKED", paid=True))
-PREPARED = Prepared(None, None, None, CALLS, (), None)  # type: ignore[arg-type]
+CALLS = (call("a", "PROMPT", "EXPIRED"), call("b", follows="f/a", nanousd=None), call("c", "ASKED", paid=True))
+PREPARED = RerecordPlan(None, None, None, CALLS, (), None)  # type: ignore[arg-type]
 FINDINGS = (
     Finding(
-        kind="PROMPT", what="the prompt differs from the recording", feature="f", call="a", detail=("-old", "+new")
+        kind="PROMPT", message="the prompt differs from the recording", feature="f", call="a", detail=("-old", "+new")
     ),
-    Finding(kind="COST", what="it takes more", feature="f", call="a", detail=tuple(f"+ {n}" for n in range(60))),
+    Finding(kind="COST", message="it takes more", feature="f", call="a", detail=tuple(f"+ {n}" for n in range(60))),
 )
 
 
 # what is said ---------------------------------------------------------------------------------------------------------
 def test_what_will_be_called_and_paid() -> None:
-    shown = table([("recordings/x", PREPARED)], whole=False)
+    shown = table([("recordings/x", PREPARED)], exact=False)
     assert shown.rows == (
-        ("f/a", "PROMPT, STALE", "10", "$0.0050"),
+        ("f/a", "PROMPT, EXPIRED", "10", "$0.0050"),
         ("f/b", "follows f/a", "10", "unpriced"),
         ("f/c", "already paid in an unfinished attempt", "10", "$0.0050"),
     )
-    assert table([("x", PREPARED)], whole=True).rows[0] == ("x", "f/a", "PROMPT, STALE", "10", "0.005")
-    assert list(summing([("x", PREPARED)], 2_000_000_000)) == [
+    assert table([("x", PREPARED)], exact=True).rows[0] == ("x", "f/a", "PROMPT, EXPIRED", "10", "0.005")
+    assert list(summary_lines([("x", PREPARED)], 2_000_000_000)) == [
         "3 calls, 30 tokens, $0.0100 estimated + 1 unpriced; budget $2.0000",
         "later calls are repeated only if their prompt, arguments or tree change",
     ]
-    assert reason(call("a", "MISSING")) == "not recorded"
+    assert reason_text(call("a", "MISSING")) == "not recorded"
 
 
 def test_a_line_on_each_call() -> None:
-    assert words_of(Told("f/a", "asked")) == "f/a: calling ..."
-    assert words_of(Told("f/a", "served", 0.1, 5)) == "f/a: from the recording"
-    assert words_of(Told("f/a", "answered", 1.25, 1200, None)) == "f/a: answered, 1.2 s, 1,200 tokens, unpriced"
-    assert words_of(Told("f/a", "failed", 2.0, why="rate-limit")) == "f/a: failed (rate-limit), 2.0 s"
+    assert progress_text(CallProgress("f/a", "asked")) == "f/a: calling ..."
+    assert progress_text(CallProgress("f/a", "served", 0.1, 5)) == "f/a: from the recording"
+    assert progress_text(CallProgress("f/a", "answered", 1.25, 1200, None)) == "f/a: answered, 1.2 s, 1,200 tokens, unpriced"
+    assert progress_text(CallProgress("f/a", "failed", 2.0, problem_code="rate-limit")) == "f/a: failed (rate-limit), 2.0 s"
 
 
 def test_differences_are_shown_by_class_and_bounded() -> None:
-    assert [plain(line) for line in differing("PROMPT", FINDINGS)] == [
+    assert [plain_text(line) for line in class_lines("PROMPT", FINDINGS)] == [
         "PROMPT  the agent gets another prompt, 1 time, medium risk",
         "  f/a: the prompt differs from the recording", "  -old", "  +new",
     ]  # fmt: skip
-    lines = [plain(line) for line in differing("COST", FINDINGS)]
+    lines = [plain_text(line) for line in class_lines("COST", FINDINGS)]
     assert (len(lines), lines[-1]) == (42, "  ... and 21 more lines")
 
 
 def test_what_came_of_it_and_its_exit_code() -> None:
-    outcome = Outcome(Ended("", 20_000_000), ("f/a",), ("f/b",), kept=("f",), dropped=(Dropped("g", "it failed"),))
-    done = shape("recordings/x", PREPARED, outcome)
-    assert list(result(replace(done, written=True))) == [
+    outcome = RerecordResult(RunEnd("", 20_000_000), ("f/a",), ("f/b",), kept_features=("f",), dropped_features=(DroppedRecordings("g", "it failed"),))
+    done = rerecorded_cassette("recordings/x", PREPARED, outcome)
+    assert list(result_lines(replace(done, written=True))) == [
         "recordings/x: g keeps its old recordings: it failed",
         "recordings/x: new recordings of f (1 agent call, $0.02; 1 from the recording)",
     ]
-    assert int(exit_of([done])) == 1
+    assert int(rerecord_exit([done])) == 1
     waits = replace(done, dropped=(), refused=("PROMPT",), waits="recordings/.rerecorded/x")
-    assert list(result(waits)) == [
+    assert list(result_lines(waits)) == [
         "recordings/x: unchanged; the new cassette is in recordings/.rerecorded/x; not accepted: PROMPT"
     ]
-    assert int(exit_of([waits])) == 3
+    assert int(rerecord_exit([waits])) == 3
     for stopped, code in {"budget": 22, "interrupted": 20, "auth-failure": 11}.items():
-        assert int(exit_of([shape("x", PREPARED, Outcome(Ended(stopped, 0)))])) == code
-    assert int(exit_of([])) == 0
+        assert int(rerecord_exit([rerecorded_cassette("x", PREPARED, RerecordResult(RunEnd(stopped, 0)))])) == code
+    assert int(rerecord_exit([])) == 0
 
 
 def test_the_command_that_goes_on() -> None:
-    asked = NOBODY._replace(wish=Wish(features=("a b",), changed=True), prune=True)
+    asked = NOBODY._replace(selection=CallSelection(features=("a b",), changed=True), prune=True)
     path = Path.cwd() / "recordings" / "x"
-    assert continuing(path, asked, "budget") == (
+    assert continue_command(path, asked, "budget") == (
         "mz rerecord recordings/x --feature 'a b' --changed --prune --budget MORE"
     )
 
 
 def test_other_drifts_are_named_where_nothing_is_to_be_recorded() -> None:
-    other = PREPARED._replace(findings=(Finding(kind="EVENT", what=""), Finding(kind="PROMPT", what="")))
-    assert nothing("x", other) == "x: nothing to re-record; the replay differs (EVENT): mz replay x"
+    other = PREPARED._replace(findings=(Finding(kind="TRACE", message=""), Finding(kind="PROMPT", message="")))
+    assert nothing_to_do_text("x", other) == "x: nothing to re-record; the replay differs (TRACE): mz replay x"
 
 
 # what is refused ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("value", "is_ci"), [("true", True), ("1", True), ("false", False), ("", False)])
 def test_a_build_server_needs_both(value: str, is_ci: bool) -> None:
     environment = {"CI": value}
-    assert in_ci(environment) is is_ci
-    refuse_ci(environment, NOBODY._replace(in_ci=True, budget_nanousd=1))
+    assert on_build_server(environment) is is_ci
+    check_ci(environment, NOBODY._replace(in_ci=True, budget_nanousd=1))
     for asked in (NOBODY, NOBODY._replace(in_ci=True), NOBODY._replace(budget_nanousd=1), NOBODY._replace(yes=True)):
         if is_ci:
             with pytest.raises(MzError, match="only with --in-ci and --budget"):
-                refuse_ci(environment, asked)
+                check_ci(environment, asked)
         else:
-            refuse_ci(environment, asked)
+            check_ci(environment, asked)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +164,7 @@ def test_a_build_server_needs_both(value: str, is_ci: bool) -> None:
 )
 def test_build_servers_are_known_by_their_own_variables(environment: dict[str, str], is_ci: bool) -> None:
     """What says CI itself is believed."""
-    assert in_ci(environment) is is_ci
+    assert on_build_server(environment) is is_ci
 
 
 def test_a_call_without_a_price_is_not_made_within_a_budget() -> None:
@@ -168,11 +177,11 @@ def test_a_call_without_a_price_is_not_made_within_a_budget() -> None:
 
 
 def test_nobody_accepts_where_nobody_is_asked() -> None:
-    assert review(FINDINGS, NOBODY) == ("PROMPT", "COST")
-    assert review(FINDINGS, NOBODY._replace(accept=frozenset({"COST"}))) == ("PROMPT",)
-    assert review(FINDINGS, NOBODY._replace(accept=frozenset({"ALL"}))) == ()
-    gone = (Finding(kind="UNUSED", what=""),)
-    assert (review(gone, NOBODY), review(gone, NOBODY._replace(prune=True))) == (("UNUSED",), ())
+    assert rejected_classes(FINDINGS, NOBODY) == ("PROMPT", "COST")
+    assert rejected_classes(FINDINGS, NOBODY._replace(accept=frozenset({"COST"}))) == ("PROMPT",)
+    assert rejected_classes(FINDINGS, NOBODY._replace(accept=frozenset({"ALL"}))) == ()
+    gone = (Finding(kind="UNUSED", message=""),)
+    assert (rejected_classes(gone, NOBODY), rejected_classes(gone, NOBODY._replace(prune=True))) == (("UNUSED",), ())
 
 
 @pytest.fixture
@@ -211,20 +220,20 @@ def again(recorded: Path, tmp_path: Path) -> Again:
 @pytest.mark.slow
 def test_nothing_is_paid_without_an_agent_a_login_or_a_word(again: Again, capsys: pytest.CaptureFixture[str]) -> None:
     again.copy.edit(SIGN, "Sign the", "Please sign the")
-    order = again.order(Wish())
-    work = Work(again.copy.place, order, Workplace(again.place, "0"), again.prepared(Wish()))
+    order = again.order(CallSelection())
+    work = RerecordWork(again.copy.place, order, RerecordWorkspace(again.place, "0"), again.prepared(CallSelection()))
     with pytest.raises(MzError, match="no cassette has the feature 'gamma'"):
-        check_names([work], Wish(features=("gamma",)))
+        check_names([work], CallSelection(features=("gamma",)))
     with pytest.raises(MzError, match="no cassette has the phase 'sing'"):
-        check_names([work], Wish(phases=("sign", "sing")))
+        check_names([work], CallSelection(phases=("sign", "sing")))
     without = {name: value for name, value in again.environment.items() if name != "ANTHROPIC_API_KEY"}
     for environment, code in (({**again.environment, "PATH": "/usr/bin:/bin"}, "MZ1004"), (without, "MZ1005")):
         with pytest.raises(MzError) as refused:
-            consent([work._replace(order=replace(order, environment=environment))], NOBODY._replace(yes=True))
+            ask_consent([work._replace(job=replace(order, environment=environment))], NOBODY._replace(yes=True))
         assert refused.value.code == code
     assert capsys.readouterr().err == ""
     with pytest.raises(MzError, match="needs your consent"):
-        consent([work], NOBODY)
+        ask_consent([work], NOBODY)
     assert "alpha/sign\tPROMPT\t" in capsys.readouterr().err
     assert again.calls() == []
 
@@ -268,7 +277,7 @@ def test_no_paid_answer_is_lost(again: Again) -> None:
     assert stopped.returncode == 20, words
     assert b"2 paid replies are kept" in words
     assert load(again.copy.place) == before
-    assert not (offline_works() and (root / "intruder").exists())
+    assert not (can_run_offline() and (root / "intruder").exists())
 
     (elsewhere / ".rerecorded").write_text("in the way")
     full = spawn(root, "rerecord", "--yes", **again.environment)
@@ -328,12 +337,12 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again) -> None:
     killed.kill()
     killed.communicate()
     again.says(STORY)
-    prepared = again.prepared(Wish())
-    assert [one.identity.path for one in prepared.planned if one.paid] == ["alpha/sign", "alpha/sign.i2"]
-    paid = {one.recording.identity.path: one for one in prepared.paid.taken}["alpha/sign.i2"]
+    prepared = again.prepared(CallSelection())
+    assert [one.identity.path for one in prepared.calls if one.is_paid] == ["alpha/sign", "alpha/sign.i2"]
+    paid = {one.recording.identity.path: one for one in prepared.paid.calls}["alpha/sign.i2"]
     assert b"about alpha, friendlier" in paid.contents["sign.i2.md"]
-    _, outcome = again.record(Wish())
-    assert (outcome.called, outcome.kept) == ((), ("alpha",))
+    _, outcome = again.record(CallSelection())
+    assert (outcome.live_calls, outcome.kept_features) == ((), ("alpha",))
     assert again.calls() == ["alpha.sign.1.1", "alpha.sign.2.1"]
 
 
@@ -342,12 +351,12 @@ def test_a_new_cassette_waits_until_every_class_is_accepted(again: Again) -> Non
     """The old one has an older format, so that a copy of it is kept."""
     root, place = again.copy.root, again.copy.place
     old = load(place)
-    one = old.taken[-1]
+    one = old.calls[-1]
     text = {name: data.replace(b"Sign the", b"Please sign the") for name, data in one.contents.items()}
     files = tuple(replace(file, sha256=digest(text[file.name])) for file in one.recording.files)
     other = one._replace(recording=replace(one.recording, files=files), contents=text)
-    leave(old._replace(taken=(*old.taken[:-1], other)), place)
-    assert (waiting_for(place).parent / ".gitignore").read_text() == "*\n"
+    write_pending(old._replace(calls=(*old.calls[:-1], other)), place)
+    assert (pending_path(place).parent / ".gitignore").read_text() == "*\n"
     refused = spawn(root, "rerecord", "--yes", **again.environment)
     assert (refused.exit, refused.out) == (4, "")
     assert "a new cassette is waiting for your decision" in refused.err
@@ -360,8 +369,8 @@ def test_a_new_cassette_waits_until_every_class_is_accepted(again: Again) -> Non
     assert taken.exit == 0, taken.err
     (shown,) = json.loads(taken.out)["cassettes"]
     assert (shown["written"], shown["backup"]) == (True, "recordings/.backup/notes.format-1")
-    assert not waiting_for(place).parent.exists()
-    assert load(place).taken[-1].contents == text
+    assert not pending_path(place).parent.exists()
+    assert load(place).calls[-1].contents == text
     nothing_waits = spawn(root, "rerecord", "--take")
     assert nothing_waits.exit == 4
 

@@ -14,14 +14,14 @@ from mz_engine.coordinator import Coordinator
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import Problem, ProblemClass, ReplyRead
+from mz_events.catalog.call import Problem, ProblemClass, ReplyParsed
 from mz_events.catalog.feature import FeatureHeld
-from mz_events.catalog.inbox import AnswerLeft, CancelLeft
-from mz_events.catalog.run import FeatureRested, Hold, Rest, RunFinished, Verdict
+from mz_events.catalog.inbox import AnswerPosted, CancelPosted
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, Verdict
 from mz_events.names import Digest, FeatureId, inbox_stream
 from mz_events.store import Append
-from mz_projections.queue import Question, queue
-from mz_qa.simulation.driver import drive
+from mz_projections.queue import Question, open_questions
+from mz_qa.simulation.driver import drive_run
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import Result, on_terminal, run
@@ -80,17 +80,17 @@ def taken_up(name: str) -> None:
     with SqliteStore(DATABASE) as store:
         coordinator = Coordinator(trial.RUN, ASKING[name].pins, store, Clock(), lambda recorded: None)
         coordinator.resume()
-        coordinator.take_inbox()
+        coordinator.read_inbox()
 
 
-def answer_left(feature: str, verdict: Verdict = Verdict.APPROVE, question: int | None = None) -> AnswerLeft:
+def answer_left(feature: str, verdict: Verdict = Verdict.APPROVE, question: int | None = None) -> AnswerPosted:
     who = FileBlobs(Path(".mz/blobs")).put(b"Grace")
-    return AnswerLeft(feature=FeatureId(feature), verdict=verdict, who=who, question=question)
+    return AnswerPosted(feature=FeatureId(feature), verdict=verdict, actor=who, question=question)
 
 
 def open_question() -> Question:
     with SqliteStore(DATABASE, read_only=True) as store:
-        (question,) = queue(store.read_all())
+        (question,) = open_questions(store.read_all())
     return question
 
 
@@ -126,9 +126,9 @@ def test_an_item_whose_dependency_came_to_nothing(mz: Mz, home: Path) -> None:
     world = trial.new_world()
     world.script = lambda spec, files: asking.script(world, spec, files) or trial.script(spec, files)
     trial.begin(world, asking.pins, {"b": (), "c": ("b",), "d": ("c",)})
-    drive(world, trial.RUN, asking.pins, 1)
+    drive_run(world, trial.RUN, asking.pins, 1)
     trial.answer(world, "b", Verdict.REJECT)
-    drive(world, trial.RUN, asking.pins, 1)
+    drive_run(world, trial.RUN, asking.pins, 1)
     keep(world, home)
     questions = decoded(mz("review", "list", "--json"))["questions"]
     assert [(each["feature"], each["ask"], each["code"]) for each in questions] == [
@@ -142,7 +142,7 @@ def test_what_the_budget_holds(mz: Mz, story: Story) -> None:
     feature = FeatureId("later")
     story.admit(feature)
     story.to_feature(feature, FeatureHeld(hold=Hold.BUDGET))
-    story.to_run(FeatureRested(feature=feature, version=2, status=Rest.HELD, hold=Hold.BUDGET))
+    story.to_run(FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.BUDGET))
     (found,) = (each for each in decoded(mz("review", "list", "--json"))["questions"] if each["ask"] == "budget")
     assert (found["feature"], found["commands"][0]) == ("later", f"mz resume {story.run}")
     assert f"mz cancel {story.run} --feature later" in found["commands"]
@@ -156,13 +156,13 @@ def test_what_is_held_says_why_and_what_helps(mz: Mz, story: Story) -> None:
     problem = Problem(kind=ProblemClass.FATAL, code="auth-failure", detail=story.blob("Invalid API key\n"))
     story.to_feature(
         feature,
-        ReplyRead(
-            ref=story.ref(feature, "prd"), parser="p/1", terminal="error", session=None, text=story.blob(""),
+        ReplyParsed(
+            ref=story.ref(feature, "prd"), parser="p/1", ending="error", session=None, text=story.blob(""),
             problem=problem,
         ),
         FeatureHeld(hold=Hold.FATAL, code="auth-failure"),
     )  # fmt: skip
-    story.to_run(FeatureRested(feature=feature, version=2, status=Rest.HELD, hold=Hold.FATAL, code="auth-failure"))
+    story.to_run(FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.FATAL, code="auth-failure"))
     shown = decoded(mz("review", "show", "later", "--json"))
     assert (shown["question"], shown["helps"]) == (None, f"mz resume {story.run}")
     assert shown["halt"] == "later: held (auth-failure): Invalid API key"
@@ -216,7 +216,7 @@ def test_what_agents_and_people_wrote_does_not_act_on_a_terminal(mz: Mz, home: P
     for shown in (mz("review", "show", "b").out, mz("review", "list").out, mz("review", "show", "b", "--json").out):
         assert not {"\x1b", "\x07", "\u202e"} & set(shown)
     (left,) = inbox()
-    assert isinstance(left, AnswerLeft)
+    assert isinstance(left, AnswerPosted)
     assert words(left.note) == "mind this"
 
 
@@ -251,8 +251,8 @@ def test_an_answer_is_left_for_the_run(
         "phase": None, "place": "inbox/r1@1", "held": False, "taken": False, "resume": "mz resume r1",
     }  # fmt: skip
     (answer,) = inbox()
-    assert isinstance(answer, AnswerLeft)
-    assert (answer.feature, answer.verdict, words(answer.who)) == (feature, verdict, "Ada Lovelace")
+    assert isinstance(answer, AnswerPosted)
+    assert (answer.feature, answer.verdict, words(answer.actor)) == (feature, verdict, "Ada Lovelace")
     assert (answer.note and words(answer.note)) == note
     assert answer.question == open_question().version
 
@@ -295,7 +295,7 @@ def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
     assert len(inbox()) == 2
     taken_up("blocker")
     shown = decoded(mz("review", "show", feature, "--json"))
-    assert [(each["verdict"], each["fate"]) for each in shown["letters"]] == [("reject", "refused")]
+    assert [(each["verdict"], each["fate"]) for each in shown["letters"]] == [("reject", "rejected")]
     assert [each["verdict"] for each in shown["decisions"]] == ["approve"]
     assert "Grace: reject, rejected: " in mz("review", "show", feature).out
     assert "is answered already; Grace answered `approve`" in mz("review", "approve", feature).err
@@ -327,7 +327,7 @@ def test_what_cannot_be_answered(
 
 def test_a_question_that_is_gone(mz: Mz, kept: Callable[[str], str]) -> None:
     feature = kept("blocker")
-    left_by_others(CancelLeft(feature=FeatureId(feature), who=answer_left(feature).who))
+    left_by_others(CancelPosted(feature=FeatureId(feature), actor=answer_left(feature).actor))
     taken_up("blocker")
     for command in (("approve", feature), ("reject", feature, "--note", "x"), ("answer", feature, "x")):
         gone = mz("review", *command)
@@ -345,7 +345,7 @@ def test_an_answer_from_stdin(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
     assert mz("review", "answer", feature, "-").exit == 0
     (left,) = inbox()
-    assert isinstance(left, AnswerLeft)
+    assert isinstance(left, AnswerPosted)
     assert words(left.note) == note
 
 
@@ -356,7 +356,7 @@ def test_secrets_are_taken_out_of_what_people_type(
     monkeypatch.setenv("SERVICE_TOKEN", "a-secret-of-the-tests")
     mz("review", "answer", feature, "log in with a-secret-of-the-tests")
     (left,) = inbox()
-    assert isinstance(left, AnswerLeft)
+    assert isinstance(left, AnswerPosted)
     assert "a-secret-of-the-tests" not in words(left.note)
     assert words(left.note).startswith("log in with")
 
@@ -381,7 +381,7 @@ def test_an_answer_is_written_in_an_editor(
         assert inbox() == []
         return
     (left,) = inbox()
-    assert isinstance(left, AnswerLeft)
+    assert isinstance(left, AnswerPosted)
     assert words(left.note) == "use SQLite"
 
 

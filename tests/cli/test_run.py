@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_recordings.playing.sample import make_sample
+from mz_recordings.playing.sample import create_sample
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, Result, on_terminal, spawn
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def sample(tmp_path: Path) -> Path:
     place = tmp_path / "tally"
-    make_sample(place, os.environ)
+    create_sample(place, os.environ)
     return place
 
 
@@ -108,7 +108,7 @@ def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> Non
     rows = [line.split("\t") for line in ran.out.splitlines()]
     assert rows[1][:5] == [FEATURE, "waiting (exhausted)", "-", "prd=3", "-"]
     assert "\x1b" not in ran.err
-    assert status(sample) == {"run": "rested", FEATURE: "waiting"}
+    assert status(sample) == {"run": "idle", FEATURE: "waiting"}
     (feature,) = msgspec.json.decode(spawn(sample, "status", "--json").out)["features"]
     assert feature["next"] == feature["waiting"]["resume"]
     assert feature["waiting"]["answers"][0] == "retry"
@@ -142,7 +142,7 @@ def test_ctrl_c_twice_ends_the_agents(sample: Path, agent: FakeAgent) -> None:
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=60)
     assert running.returncode == 20, err
-    assert status(sample) == {"run": "stopped", FEATURE: "stopped"}
+    assert status(sample) == {"run": "stopped", FEATURE: "interrupted"}
     agent.says("idle")
     check(spawn(sample, "resume", **agent.environment), 21, "goes on")
 

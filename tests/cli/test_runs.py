@@ -19,7 +19,7 @@ def test_every_run_the_newest_first(story: Story, capsys: pytest.CaptureFixture[
     second.seconds = count(72_000)
     second.begin("login", "search")
     found = msgspec.json.decode(run(capsys, "runs", "--json").out)
-    assert [(line["run"], line["status"]) for line in found["runs"]] == [(SECOND, "interrupted"), (RUN, "rested")]
+    assert [(line["run"], line["status"]) for line in found["runs"]] == [(SECOND, "interrupted"), (RUN, "idle")]
     assert found["runs"][0]["features"] == {"login": "queued", "search": "queued"}
     assert set(found["runs"][1]["features"].values()) == {"delivered", "waiting", "held", "queued"}
 

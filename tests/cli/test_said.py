@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.render.said import last_words
-from mz_cli.render.spool import TAIL_BYTES, Spools
-from mz_engine.agents.spool import directory
+from mz_cli.render.said import recent_output
+from mz_cli.render.spool import TAIL_BYTES, SpoolReader
+from mz_engine.agents.spool import spool_directory
 
 KEY = "r1/login/code/-/1/1/agent.builder"
 
@@ -49,7 +49,7 @@ def stream(*events: object) -> bytes:
     ],
 )
 def test_what_is_said(output: bytes, said: tuple[str, ...]) -> None:
-    assert last_words(output, 3) == said
+    assert recent_output(output, 3) == said
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,16 @@ def test_what_is_said(output: bytes, said: tuple[str, ...]) -> None:
 def test_a_worktree_is_left_out_whole(written: str, said: str) -> None:
     """Blanks in the name of the repository too, plain and as a shell escapes them."""
     output = stream(tool("Write", file_path=written))
-    assert last_words(output, 1, "/tmp/my own project") == (said,)
+    assert recent_output(output, 1, "/tmp/my own project") == (said,)
 
 
 def test_spools_know_their_repository(tmp_path: Path) -> None:
     home = tmp_path / "my own project"
-    place = directory(home / ".mz" / "spool", KEY)
+    place = spool_directory(home / ".mz" / "spool", KEY)
     place.mkdir(parents=True)
     file = home / ".mz" / "worktrees" / "r1" / "login" / "a.py"
     (place / "stdout").write_bytes(stream(tool("Write", file_path=str(file))))
-    assert Spools(home / ".mz" / "spool").last_words(KEY) == ("Write a.py",)
+    assert SpoolReader(home / ".mz" / "spool").recent_output(KEY) == ("Write a.py",)
 
 
 @given(
@@ -90,27 +90,27 @@ def test_spools_know_their_repository(tmp_path: Path) -> None:
     ).map(lambda value: json.dumps(value).encode())
 )
 def test_no_output_is_too_odd(output: bytes) -> None:
-    for words in last_words(output, 3):
+    for words in recent_output(output, 3):
         assert words
         assert not set(words) & set("\x1b\n\r\x07")
 
 
 def test_the_spool_is_read_again_when_it_has_grown(tmp_path: Path) -> None:
-    spools, place = Spools(tmp_path), directory(tmp_path, KEY)
-    assert spools.last_words(KEY) == ()
+    spools, place = SpoolReader(tmp_path), spool_directory(tmp_path, KEY)
+    assert spools.recent_output(KEY) == ()
     place.mkdir(parents=True)
     (place / "stdout").write_bytes(stream(text("first")))
-    assert spools.last_words(KEY) == ("first",)
+    assert spools.recent_output(KEY) == ("first",)
     with open(place / "stdout", "ab") as file:
         file.write(b"x" * TAIL_BYTES + b'"\n' + stream(text("last")))
-    assert spools.last_words(KEY) == ("last",)
+    assert spools.recent_output(KEY) == ("last",)
 
 
 def test_only_the_end_of_a_huge_output_is_read(tmp_path: Path) -> None:
-    place = directory(tmp_path, KEY)
+    place = spool_directory(tmp_path, KEY)
     place.mkdir(parents=True)
     with open(place / "stdout", "wb") as file:
         file.truncate(5 * TAIL_BYTES)
         file.seek(0, 2)
         file.write(b"\n" + stream(text("the end")))
-    assert Spools(tmp_path).last_words(KEY)[-1] == "the end"
+    assert SpoolReader(tmp_path).recent_output(KEY)[-1] == "the end"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from mz_cli.detail import messages
+from mz_cli.detail import report_messages
 from mz_cli.main import main
-from mz_cli.page import Limits, command_lines
-from mz_cli.render.styled import plain
+from mz_cli.page import TextLimits, command_lines
+from mz_cli.render.styled import plain_text
 from mz_cli.shapes.run import CommandShape
-from mz_events.catalog.call import AgentReplied, Problem, ProblemClass, ReplyRead
+from mz_events.catalog.call import AgentReplied, Problem, ProblemClass, ReplyParsed
 from mz_events.catalog.check import ArtifactParsed
 from mz_events.catalog.feature import PhaseStarted
 from syrupy.assertion import SnapshotAssertion
@@ -96,8 +96,8 @@ def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(
     replied = AgentReplied(
         ref=ref, stdout=story.blob('{"type": "resu\x1b[2J\n'), stderr=story.blob(""), exit=3, duration_ms=4, tree=TREE
     )
-    read = ReplyRead(
-        ref=ref, parser="p/1", terminal="no-terminal", session=None, text=story.blob(""), bad_lines=1,
+    read = ReplyParsed(
+        ref=ref, parser="p/1", ending="no-terminal", session=None, text=story.blob(""), bad_lines=1,
         problem=Problem(kind=ProblemClass.PHASE, code="no-terminal"),
     )  # fmt: skip
     story.to_feature("later", replied, read)
@@ -124,7 +124,7 @@ def test_erased_words_are_left_out(story: Story, capsys: pytest.CaptureFixture[s
     ("report", "told"), [("", ()), ('["a", "b"]', ("a", "b")), ("no json", ("no json",)), ('{"a": 1}', ('{"a": 1}',))]
 )
 def test_reports(report: str, told: tuple[str, ...]) -> None:
-    assert messages(report) == told
+    assert report_messages(report) == told
 
 
 # artifacts ------------------------------------------------------------------------------------------------------------
@@ -214,9 +214,9 @@ def test_a_long_excerpt_is_cut_on_a_terminal() -> None:
         stage="gate", phase="code", unit=None, name="test", exit=1, passed=None, failed=None, duration_ms=5,
         iteration=1, attempt=1, excerpt=told, output_digest="d", output=None,
     )  # fmt: skip
-    shown = [plain(line) for line in command_lines(command, Limits(excerpt_lines=3))]
+    shown = [plain_text(line) for line in command_lines(command, TextLimits(excerpt_lines=3))]
     assert shown[1:] == ["    | line 0", "    | line 1", "    | line 2", "    | ... 37 more lines; --output shows all"]
-    assert len(list(command_lines(command, Limits()))) == 41
+    assert len(list(command_lines(command, TextLimits()))) == 41
 
 
 # diffs ----------------------------------------------------------------------------------------------------------------

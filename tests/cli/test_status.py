@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_events.catalog.delivery import ChecksSeen
+from mz_events.catalog.delivery import ChecksPolled
 from mz_events.catalog.run import ItemAdded
 from mz_events.names import FeatureId, run_stream
 from mz_events.store import Append
@@ -121,7 +121,7 @@ def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> No
     story = Story(home)
     story.begin("login", "audit")
     story.deliver("login")
-    story.to_feature("login", ChecksSeen(key="k", commit=TREE, known=True, green=3, red=1, pending=0))
+    story.to_feature("login", ChecksPolled(key="k", commit=TREE, commit_known=True, passed=3, failed=1, pending=0))
     story.wait("audit")
     story.close()
     tree = home / ".mz" / "worktrees" / RUN / "audit"

@@ -7,23 +7,34 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.render.text import clean, count, counted, duration, instant, line, money, nanousd_of, shorten, usd
+from mz_cli.render.text import (
+    count_noun,
+    exact_usd,
+    format_count,
+    format_elapsed,
+    iso_time,
+    parse_usd,
+    rounded_usd,
+    shorten,
+    single_line,
+    strip_escapes,
+)
 
 ANYTHING = st.text(alphabet=st.characters(exclude_categories=())) | st.text(alphabet="\x1b\x9b[]0;31mK\x07\\\n\r\tab")
 
 
 @given(ANYTHING)
 def test_nothing_that_acts_on_a_terminal_is_left(text: str) -> None:
-    shown = clean(text)
+    shown = strip_escapes(text)
     assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in shown if c not in "\n\t")
     shown.encode()
-    assert clean(shown) == shown
+    assert strip_escapes(shown) == shown
 
 
 @given(ANYTHING)
 def test_one_line_is_one_line(text: str) -> None:
-    assert len(line(text).splitlines()) <= 1
-    assert "\t" not in line(text)
+    assert len(single_line(text).splitlines()) <= 1
+    assert "\t" not in single_line(text)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +57,7 @@ def test_one_line_is_one_line(text: str) -> None:
     ],
 )
 def test_clean(text: str, shown: str) -> None:
-    assert clean(text) == shown
+    assert strip_escapes(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -64,19 +75,19 @@ def test_clean(text: str, shown: str) -> None:
     ],
 )
 def test_money(nanousd: int | None, exact: str | None, shown: str | None) -> None:
-    assert usd(nanousd) == exact
-    assert money(nanousd) == shown
+    assert exact_usd(nanousd) == exact
+    assert rounded_usd(nanousd) == shown
 
 
 @given(st.integers(min_value=0, max_value=10**24))
 def test_money_is_exact(nanousd: int) -> None:
-    whole, decimals = (usd(nanousd) or "").split(".")
+    whole, decimals = (exact_usd(nanousd) or "").split(".")
     assert int(whole) * 10**9 + int(decimals.ljust(9, "0")) == nanousd
-    assert nanousd_of(f"{whole}.{decimals}") == nanousd
+    assert parse_usd(f"{whole}.{decimals}") == nanousd
 
 
 def test_one_is_singular() -> None:
-    assert [counted(number, "file") for number in (0, 1, 2, 12_345)] == ["0 files", "1 file", "2 files", "12,345 files"]
+    assert [count_noun(number, "file") for number in (0, 1, 2, 12_345)] == ["0 files", "1 file", "2 files", "12,345 files"]
 
 
 @pytest.mark.parametrize(
@@ -85,13 +96,13 @@ def test_one_is_singular() -> None:
      (86400 * 4 + 3 * 3600, "4d 03h")],
 )  # fmt: skip
 def test_duration(seconds: float, shown: str) -> None:
-    assert duration(seconds) == shown
+    assert format_elapsed(seconds) == shown
 
 
 def test_counts_and_times() -> None:
-    assert (count(None), count(0), count(1234567)) == ("-", "0", "1,234,567")
-    assert instant(None) is None
-    assert instant(1_772_366_400_000_001) == "2026-03-01T12:00:00.000001Z"
+    assert (format_count(None), format_count(0), format_count(1234567)) == ("-", "0", "1,234,567")
+    assert iso_time(None) is None
+    assert iso_time(1_772_366_400_000_001) == "2026-03-01T12:00:00.000001Z"
 
 
 @given(ANYTHING, st.integers(min_value=1, max_value=50))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.context import reading
+from mz_cli.context import open_log
 from mz_cli.verification import verify_log
 
 from tests.cli.damage import blob_path, tamper
@@ -130,7 +130,7 @@ def test_long_checks_say_how_far_they_are(log: Story, monkeypatch: pytest.Monkey
     monkeypatch.setattr("mz_cli.verification.TICK", 10)
     monkeypatch.setattr("mz_cli.verification.PATIENCE_SECONDS", 0.0)
     told: list[str] = []
-    with reading(log.home) as opened:
+    with open_log(log.home) as opened:
         verify_log(opened, None, told.append)
     assert told[:2] == ["10 events checked", "20 events checked"]
     assert told[-1].endswith("blobs checked")

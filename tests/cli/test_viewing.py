@@ -6,13 +6,13 @@ import click
 import pytest
 from click.testing import CliRunner
 from mz_cli.main import COMMANDS, mz
-from mz_cli.viewing import view_options, wished
+from mz_cli.viewing import display_mode, view_options
 
 
 @click.command()
 @view_options
 def watched() -> None:
-    click.echo(wished())
+    click.echo(display_mode())
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_what_flags_allow(words: tuple[str, ...], wish: str) -> None:
 
 
 def test_outside_of_a_command_a_picture_may_be_shown() -> None:
-    assert wished() == "picture"
+    assert display_mode() == "picture"
 
 
 @pytest.mark.parametrize("name", ["run", "resume", "demo", "status"])

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mz_cli.context import reading
-from mz_cli.watching import coming
+from mz_cli.context import open_log
+from mz_cli.watching import new_events
 from mz_events.catalog.run import RunResumed
 
 from tests.cli.drive import MZ, run
@@ -61,12 +61,12 @@ def test_ctrl_c_ends_the_watching_only(held: Story, home: Path) -> None:
     assert child.wait(20) == 0
     terminal.until(lambda lines: bool(lines) and lines[0].startswith(f"run {RUN}: running"))
     terminal.close()
-    held.to_run(RunResumed(core="0.1.0"))
+    held.to_run(RunResumed(mz_version="0.1.0"))
 
 
 def test_what_is_new_comes_until_the_run_rests(held: Story, home: Path) -> None:
-    with reading(home) as log:
-        before, events = log.store.head(), coming(log, RUN)
+    with open_log(home) as log:
+        before, events = log.store.head(), new_events(log, RUN)
         held.wait("audit")
         held.rest()
         positions = [each.position for each in events]
@@ -78,8 +78,8 @@ def test_it_ends_when_the_process_is_gone(home: Path) -> None:
     told.begin("login")
     told.admit("login")
     told.close()
-    with reading(home) as log:
-        assert list(coming(log, RUN)) == []
+    with open_log(home) as log:
+        assert list(new_events(log, RUN)) == []
 
 
 def test_a_run_that_nobody_works_on_is_printed_at_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

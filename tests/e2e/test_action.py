@@ -14,8 +14,8 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 import yaml
-from mz_engine.ciworkflow import REPORTS, WORKFLOW, workflow
-from mz_engine.starter import Detected
+from mz_engine.ciworkflow import REPORTS_FOLDER, WORKFLOW_PATH, workflow_text
+from mz_engine.starter import DetectedProject
 from mz_engine.version import VERSION
 
 from tests.cli.drive import spawn
@@ -66,7 +66,7 @@ def used(steps: list[dict[str, Any]]) -> list[str]:
 
 
 def test_the_workflow_may_do_as_little_as_possible() -> None:
-    text = workflow(Detected(base="trunk"), VERSION)
+    text = workflow_text(DetectedProject(base="trunk"), VERSION)
     found = parsed(text)
     (job,) = found["jobs"].values()
     assert found["permissions"] == {"contents": "read"}
@@ -80,16 +80,16 @@ def test_the_workflow_may_do_as_little_as_possible() -> None:
 
 
 def test_what_the_set_up_downloads_is_fetched_before() -> None:
-    steps = parsed(workflow(Detected(setup=("npm ci", "make 'a b'")), VERSION))["jobs"]["replay"]["steps"]
+    steps = parsed(workflow_text(DetectedProject(setup=("npm ci", "make 'a b'")), VERSION))["jobs"]["replay"]["steps"]
     names = [step.get("name") for step in steps]
     assert names.index("Fill the caches of the set-up") < names.index(REPLAY)
     assert steps[names.index("Fill the caches of the set-up")]["run"] == "npm ci\nmake 'a b'\n"
 
 
 def test_alerts_are_shown_where_they_may_be(tmp_path: Path) -> None:
-    steps = parsed(workflow(Detected(), VERSION))["jobs"]["replay"]["steps"][-1:]
-    (tmp_path / REPORTS).mkdir()
-    (tmp_path / REPORTS / "mz.sarif").write_text("{}")
+    steps = parsed(workflow_text(DetectedProject(), VERSION))["jobs"]["replay"]["steps"][-1:]
+    (tmp_path / REPORTS_FOLDER).mkdir()
+    (tmp_path / REPORTS_FOLDER / "mz.sarif").write_text("{}")
     head = {"head": {"repo": {"full_name": "eve/notes"}}}
     fork = {
         "event_name": "pull_request",
@@ -118,9 +118,9 @@ def test_the_action_puts_no_input_into_a_script() -> None:
 @pytest.mark.slow
 def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surroundings: dict[str, str]) -> None:
     told = spawn(copy.root, "init", "--ci", "--yes", **surroundings)
-    assert f"made {WORKFLOW}" in told.out, told.err
+    assert f"made {WORKFLOW_PATH}" in told.out, told.err
     assert "nothing is recorded" not in told.err
-    steps = parsed((copy.root / WORKFLOW).read_text())["jobs"]["replay"]["steps"]
+    steps = parsed((copy.root / WORKFLOW_PATH).read_text())["jobs"]["replay"]["steps"]
 
     green = Job(copy.root, surroundings, PUBLIC)
     green.run(steps)
@@ -128,7 +128,7 @@ def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surrounding
     assert "already satisfied: mz-engine" in green.find("Install mz").text
     assert "asked for: sysctl" in green.find("Allow network namespaces").text
     assert "8 recordings replayed, network cut off: matches the recording" in green.find(REPLAY).text
-    assert green.find(KEEP).inputs["path"] == f"{REPORTS}/"
+    assert green.find(KEEP).inputs["path"] == f"{REPORTS_FOLDER}/"
     assert "mz replay: passed" in green.summary.read_text()
 
     copy.edit(*EDIT)
@@ -138,8 +138,8 @@ def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surrounding
     assert red.find(REPLAY).text.endswith("exit 3\n")
     assert "::error file=pipelines/templates/write.md.j2,line=2,title=PROMPT" in red.find(REPLAY).text
     assert (red.find(KEEP).outcome, red.find(ALERTS).outcome) == ("success", "success")
-    assert red.find(ALERTS).inputs["sarif_file"] == f"{REPORTS}/mz.sarif"
-    check_reports(copy.root / REPORTS)
+    assert red.find(ALERTS).inputs["sarif_file"] == f"{REPORTS_FOLDER}/mz.sarif"
+    check_reports(copy.root / REPORTS_FOLDER)
     assert "mz replay: failed" in red.summary.read_text()
 
 
@@ -195,7 +195,7 @@ def test_the_action_installs_itself_and_is_red_when_a_prompt_is_changed(
     assert '"file": "pipelines/templates/write.md.j2",\n          "line": 2' in job.find(REPLAY).text
     assert "\n::error file=pipelines/templates/write.md.j2,line=2,title=PROMPT" in job.find(REPLAY).text
     assert outputs["exit"] == "3"
-    check_reports(copy.root / REPORTS)
+    check_reports(copy.root / REPORTS_FOLDER)
 
 
 @pytest.mark.slow

@@ -9,13 +9,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mz_cli.summary import exit_of_code
+from mz_cli.summary import fatal_exit
 from mz_engine.exits import Exit
 from mz_engine.ports import TEMPLATE_BROKEN
-from mz_engine.session import Session
+from mz_engine.session import RunProcess
 from mz_events.catalog.feature import FeatureHeld
-from mz_events.catalog.inbox import CancelLeft
-from mz_events.catalog.run import Hold, Rest
+from mz_events.catalog.inbox import CancelPosted
+from mz_events.catalog.run import FeatureOutcome, Hold
 from mz_events.names import FeatureId, feature_stream, inbox_stream
 from mz_events.store import Append
 
@@ -29,14 +29,14 @@ def test_the_run_halts_and_can_be_given_up(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path)
     workshop.repository.write({"pipelines/templates/write.md.j2": WRITE + "{{ unit.id }}\n"})
     workshop.repository.commit()
-    with Session(workshop.root, workshop.environment, lambda recorded: None) as session:
-        session.begin({}, ())
+    with RunProcess(workshop.root, workshop.environment, lambda recorded: None) as session:
+        session.start({}, ())
         state = session.drive()
         assert state.started is not None
-        run, rested = state.started.run, state.tracks["alpha"].rested
+        run, rested = state.started.run, state.tracks["alpha"].last_stop
         assert rested is not None
-        assert (rested.status, rested.hold, rested.code) == (Rest.HELD, Hold.FATAL, TEMPLATE_BROKEN)
-        assert state.halted is not None
+        assert (rested.status, rested.hold, rested.code) == (FeatureOutcome.HELD, Hold.FATAL, TEMPLATE_BROKEN)
+        assert state.halt is not None
         (held,) = [
             each.event
             for each in session.store.read(feature_stream(run, "alpha"))
@@ -46,13 +46,13 @@ def test_the_run_halts_and_can_be_given_up(tmp_path: Path) -> None:
         assert held.detail is not None
         assert session.blobs.get(held.detail) == b"'None' has no attribute 'id'"
         session.resume(run)
-        assert session.drive().halted is not None, "its template is pinned"
+        assert session.drive().halt is not None, "its template is pinned"
         for feature in ("alpha", "beta"):
-            left = CancelLeft(feature=FeatureId(feature), note=None, who=session.blobs.put(b"Ada"))
+            left = CancelPosted(feature=FeatureId(feature), note=None, actor=session.blobs.put(b"Ada"))
             session.store.append([Append(inbox_stream(run), None, (left,))], session.clock.now_us())
         session.resume(run)
         assert session.drive().finished
-    assert exit_of_code(TEMPLATE_BROKEN) is Exit.INVALID
+    assert fatal_exit(TEMPLATE_BROKEN) is Exit.INVALID
     again = spawn(workshop.root, "replay", "--run", run, **workshop.environment)
     assert (again.exit, again.out.endswith(": matches the log\n")) == (0, True), again
 

@@ -96,7 +96,7 @@ def test_no_canary_survives_a_run(tmp_path: Path) -> None:
     assert told.count(b"says: <redacted>") > 50, "the canaries were there, and were taken out"
 
     assert places_in(scene) == {}
-    for taken in load(scene.root / "recordings" / "leaky").taken:
+    for taken in load(scene.root / "recordings" / "leaky").calls:
         stdout = taken.recording.find("stdout")
         assert stdout is not None
         lines = taken.contents[stdout.name].splitlines()

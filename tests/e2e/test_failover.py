@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mz_events.adapters.sqlite import SqliteStore
-from mz_events.catalog.call import AgentRequested, AgentSwitched, SessionBroken, SessionEnd
+from mz_events.catalog.call import AgentRequested, AgentSwitched, SessionDropped, SessionDropReason
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.names import FeatureId, feature_stream
 
@@ -53,7 +53,7 @@ def test_the_work_goes_on_with_the_next_agent_and_replays_so(tmp_path: Path) -> 
         ("scribe", "sign", False),
     ]  # fmt: skip
     assert {agent for agent, _, _ in asked[4:]} == {"scribe"}, "also after a rollback"
-    assert [event.reason for event in events if isinstance(event, SessionBroken)] == [SessionEnd.FAILED]
+    assert [event.reason for event in events if isinstance(event, SessionDropped)] == [SessionDropReason.FAILED]
     assert isinstance(events[-1], FeatureDelivered)
     assert {event.agent for event in others if isinstance(event, AgentRequested)} == {"claude-code"}
 

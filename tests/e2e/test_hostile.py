@@ -25,7 +25,7 @@ def offences(bench: Bench) -> list[tuple[str, str]]:
 
 
 def problems(bench: Bench) -> list[str]:
-    return [event["problem"]["code"] for event in bench.of_type("reply.read") if event["problem"]]
+    return [event["problem"]["code"] for event in bench.of_type("reply.parsed") if event["problem"]]
 
 
 def delivered(bench: Bench) -> bool:
@@ -53,7 +53,7 @@ def test_invalid_utf8_on_the_way_does_no_harm(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     run(bench, "prd", r"import sys; sys.stdout.buffer.write(b'\xff\xfe{\x00\n'); sys.stdout.flush(); answer()", 0)
     assert delivered(bench)
-    assert next(event["bad_lines"] for event in bench.of_type("reply.read")) == 1
+    assert next(event["bad_lines"] for event in bench.of_type("reply.parsed")) == 1
 
 
 def test_two_hundred_megabytes_are_cut_off(tmp_path: Path) -> None:

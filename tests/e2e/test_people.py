@@ -185,7 +185,7 @@ def test_supervised_asks_after_each_planning_phase(tmp_path: Path) -> None:
         bench.mz("review", "approve", FEATURE)
         bench.mz("resume", code=0 if phase == "tasks" else 21)
     assert bench.statuses() == {FEATURE: "delivered"}
-    assert [each["who"] for each in bench.of_type("answer.given")] != []
+    assert [each["who"] for each in bench.of_type("answer.accepted")] != []
 
 
 @pytest.mark.parametrize(("autonomy", "asks"), [("checkpoint", True), ("full_auto", False)])

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.session import Session
-from mz_recordings.cassette import Taken
+from mz_engine.session import RunProcess
+from mz_recordings.cassette import RecordedCall
 from mz_recordings.files.library import load, save
 from mz_recordings.recording.record import record_run
-from mz_recordings.recording.sources import sources_of
+from mz_recordings.recording.sources import record_sources
 
 from tests.cli.drive import MZ
 from tests.support.claude_cli import CLIS, environment
@@ -110,11 +110,11 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
     )  # fmt: skip
     with Endpoint(model) as endpoint:
         outside = {**environment(home, endpoint.url), "CI": ""}
-        with Session(root, outside, lambda recorded: None) as session:
-            session.begin({}, ())
+        with RunProcess(root, outside, lambda recorded: None) as session:
+            session.start({}, ())
             state = session.drive()
             assert state.started is not None
-            sources = sources_of(root, outside, session.store, session.blobs)
+            sources = record_sources(root, outside, session.store, session.blobs)
             made = record_run(sources, state.started.run, name="notes", provenance="scripted-model").cassette
         place = root / "recordings" / "notes"
         place.parent.mkdir()
@@ -138,9 +138,9 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
         ]
         found = {(each["kind"], each["feature"]) for each in told["differences"]}
         kinds = {kind for kind, _ in found}
-        assert {("ARTIFACT", "built"), ("EFFECT", "files"), ("MISSING", "refused")} <= found
-        assert {"WIRE", "COST"} <= kinds
-        assert {("POLICY", "refused"), ("EVENT", "commits")} <= found, found
+        assert {("ARTIFACT", "built"), ("FILES", "files"), ("MISSING", "refused")} <= found
+        assert {"STREAM", "COST"} <= kinds
+        assert {("DECISION", "refused"), ("TRACE", "commits")} <= found, found
 
         asked = len(endpoint.requests)
         replayed = mz(root, outside, "replay")
@@ -150,7 +150,7 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
         the_question_has_changed(root, outside, endpoint)
         answers_are_old_and_one_is_asked_for_no_more(root, outside, place)
     assert new.manifest.provenance == "scripted-model"
-    assert new.manifest.world == made.manifest.world
+    assert new.manifest.fixture == made.manifest.fixture
     assert not (root / ".mz" / "rerecord").exists() or not [
         path for path in (root / ".mz" / "rerecord").iterdir() if path.is_dir()
     ]
@@ -181,23 +181,23 @@ def the_question_has_changed(root: Path, outside: dict[str, str], endpoint: Endp
 
 
 def answers_are_old_and_one_is_asked_for_no_more(root: Path, outside: dict[str, str], place: Path) -> None:
-    """STALE and UNUSED."""
+    """EXPIRED and UNUSED."""
     cassette = load(place)
-    first = next(one for one in cassette.taken if one.recording.identity.path == "built/write")
+    first = next(one for one in cassette.calls if one.recording.identity.path == "built/write")
     old = first._replace(recording=replace(first.recording, recorded_at="2020-01-01T00:00:00Z"))
     surplus = replace(first.recording, identity=replace(first.recording.identity, attempt=9))
     renamed = {name.replace("write.", "write.a9.", 1): data for name, data in first.contents.items()}
     files = tuple(replace(file, name=file.name.replace("write.", "write.a9.", 1)) for file in surplus.files)
-    others = tuple(one for one in cassette.taken if one is not first)
+    others = tuple(one for one in cassette.calls if one is not first)
     manifest = replace(cassette.manifest, max_age_days=90)
-    taken = (old, Taken(replace(surplus, files=files), renamed), *others)
-    save(cassette._replace(manifest=manifest, taken=taken), place, replace=True)
+    taken = (old, RecordedCall(replace(surplus, files=files), renamed), *others)
+    save(cassette._replace(manifest=manifest, calls=taken), place, replace=True)
     found = {one["kind"] for one in json.loads(mz(root, outside, "drift", "--json").stdout)["cassettes"][0]["findings"]}
-    assert {"STALE", "UNUSED"} <= found
+    assert {"EXPIRED", "UNUSED"} <= found
     done = mz(root, outside, "rerecord", "--expired", "--prune", "--yes", "--accept", "ALL", "--json")
     assert done.returncode == 0, done.stderr[-6000:]
     (told,) = json.loads(done.stdout)["cassettes"]
     assert told["called"] == ["built/write"]
-    left = {one.recording.identity.path: one.recording.recorded_at for one in load(place).taken}
+    left = {one.recording.identity.path: one.recording.recorded_at for one in load(place).calls}
     assert "built/write.a9" not in left
     assert left["built/write"] > "2026"

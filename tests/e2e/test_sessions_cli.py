@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from mz_engine.session import Session
+from mz_engine.session import RunProcess
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, ReplyRead, SessionBroken, SessionEnd
-from mz_events.catalog.run import Rest
+from mz_events.catalog.call import AgentRequested, ReplyParsed, SessionDropped, SessionDropReason
+from mz_events.catalog.run import FeatureOutcome
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream
 
@@ -68,22 +68,22 @@ def play(place: Path, agent: str = "claude-code", forgets: bool = False) -> Play
     workshop, model = Workshop(place, settings=f"sessions: continue\nagent: {agent}\n"), Model()
     workshop.ramble()
     home = place / "home"
-    reads: list[ReplyRead] = []
+    reads: list[ReplyParsed] = []
 
     def see(recorded: Recorded[Event]) -> None:
-        if isinstance(recorded.event, ReplyRead):
+        if isinstance(recorded.event, ReplyParsed):
             reads.append(recorded.event)
             if forgets and len(reads) == 1:
                 shutil.rmtree(home / ".claude" / "projects")
 
-    with Endpoint(model) as endpoint, Session(workshop.root, OUTSIDE[agent](home, endpoint.url), see) as session:
-        session.begin({}, ("alpha",))
+    with Endpoint(model) as endpoint, RunProcess(workshop.root, OUTSIDE[agent](home, endpoint.url), see) as session:
+        session.start({}, ("alpha",))
         state = session.drive()
         assert endpoint.complaints == []
         assert state.started is not None
-        rested = state.tracks["alpha"].rested
+        rested = state.tracks["alpha"].last_stop
         assert rested is not None
-        assert rested.status is Rest.WAITING
+        assert rested.status is FeatureOutcome.WAITING
         return Played(
             [one.event for one in session.store.read(feature_stream(state.started.run, FeatureId("alpha")))], model
         )
@@ -97,7 +97,7 @@ def test_a_rework_and_the_next_phase_are_in_one_conversation(agent: str, tmp_pat
     assert [first_prompt_known for _, first_prompt_known in played.model.asked] == [True, True, True]
     rework = played.model.asked[1][0]
     assert "Write a note" not in rework, "the newest prompt tells what is new"
-    reads = [event for event in played.events if isinstance(event, ReplyRead)]
+    reads = [event for event in played.events if isinstance(event, ReplyParsed)]
     assert len({read.session for read in reads}) == 1
     assert all(read.problem is None for read in reads)
     asked = [sum(usage.input for usage in read.usage) for read in reads]
@@ -107,7 +107,7 @@ def test_a_rework_and_the_next_phase_are_in_one_conversation(agent: str, tmp_pat
 def test_a_conversation_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
     played = play(tmp_path, forgets=True)
     assert played.resumed() == [False, True, False, True]
-    assert [event.reason for event in played.events if isinstance(event, SessionBroken)] == [SessionEnd.MISSING]
-    problems = [event.problem.code for event in played.events if isinstance(event, ReplyRead) and event.problem]
+    assert [event.reason for event in played.events if isinstance(event, SessionDropped)] == [SessionDropReason.MISSING]
+    problems = [event.problem.code for event in played.events if isinstance(event, ReplyParsed) and event.problem]
     assert problems == ["session-missing"]
     assert "Write a note" in played.model.asked[1][0], "the whole prompt"

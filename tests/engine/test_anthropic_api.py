@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from mz_engine.agents.anthropic_api import invocation
-from mz_engine.agents.asking import estimate
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.asking import estimate_tokens
+from mz_engine.agents.registry import built_in_adapters
 
 from tests.support.anthropic_cli import BIN, spec
 from tests.support.programs import put_program
 
-ADAPTER = built_in()["anthropic"]
+ADAPTER = built_in_adapters()["anthropic"]
 SESSION = "11111111-2222-4333-8444-555555555555"
 
 
@@ -75,7 +75,7 @@ def test_a_program_that_says_nothing_sensible(script: str, tmp_path: Path) -> No
 
 
 def test_estimates_ask_nobody() -> None:
-    assert ADAPTER.estimate_tokens("é𝛼") == estimate("é𝛼") == 2
+    assert ADAPTER.estimate_tokens("é𝛼") == estimate_tokens("é𝛼") == 2
 
 
 def test_the_adapter_loads_nothing_heavy() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mz_engine.agents.anthropic_api import invocation
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import built_in_adapters
 from mz_events.redact import Secrets
 
 from tests.support.anthropic_cases import ANTHROPIC
@@ -21,7 +21,7 @@ from tests.support.endpoint import Answer, Endpoint, Hang, Reply, Request
 
 pytestmark = pytest.mark.slow
 
-ADAPTER = built_in()["anthropic"]
+ADAPTER = built_in_adapters()["anthropic"]
 DRIVEN = ("works", "recovers", "terminated")
 """The others end in the loop in the same way, which has tests of its own."""
 
@@ -32,7 +32,7 @@ def test_ways_to_end(name: str, tmp_path: Path) -> None:
     result, endpoint = ANTHROPIC.drive(name, tmp_path)
     seen = ADAPTER.parse_output(result)
     assert endpoint.complaints == []
-    assert (seen.terminal, seen.problem.code if seen.problem else "") == (expected.terminal, expected.code)
+    assert (seen.ending, seen.problem.code if seen.problem else "") == (expected.terminal, expected.code)
     assert result.exit == (143 if name == "terminated" else 0 if expected.terminal == "success" else 1)
     assert result.stderr == b""
 
@@ -103,7 +103,7 @@ def test_the_engine_runs_it_and_takes_the_key_out(tmp_path: Path) -> None:
     system's programs is on PATH."""
     (tmp_path / "home").mkdir()
     call = spec("x", None)
-    (tmp_path / "project" / ".mz" / "worktrees" / call.place.run / call.place.feature).mkdir(parents=True)
+    (tmp_path / "project" / ".mz" / "worktrees" / call.worktree.run / call.worktree.feature).mkdir(parents=True)
     subprocess.run(["git", "init", "-q", str(tmp_path / "project")], check=True)
     with Endpoint(lambda _: Reply("The key is canary-of-a-key.")) as endpoint:
         around = {**environment(tmp_path / "home", endpoint.url), "PATH": "/usr/bin:/bin"}
@@ -112,7 +112,7 @@ def test_the_engine_runs_it_and_takes_the_key_out(tmp_path: Path) -> None:
         result = ADAPTER.run_phase(call, around, processes.spawn)
         headers = {name.lower(): value for name, value in endpoint.requests[0].headers.items()}
     seen = ADAPTER.parse_output(result)
-    assert seen.terminal == "success"
+    assert seen.ending == "success"
     assert headers["authorization"] == "Bearer canary-of-a-key"
     assert b"canary-of-a-key" not in result.stdout + result.stderr
 
@@ -120,7 +120,7 @@ def test_the_engine_runs_it_and_takes_the_key_out(tmp_path: Path) -> None:
 def test_a_call_that_hangs_is_ended_by_its_limit(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     call = spec("x", None, idle_seconds=3)
-    (tmp_path / ".mz" / "worktrees" / call.place.run / call.place.feature).mkdir(parents=True)
+    (tmp_path / ".mz" / "worktrees" / call.worktree.run / call.worktree.feature).mkdir(parents=True)
     with Endpoint(lambda _: Hang()) as endpoint:
         around = environment(tmp_path / "home", endpoint.url)
         result = ADAPTER.run_phase(call, around, AgentProcesses(tmp_path, around, Secrets({})).spawn)

@@ -18,12 +18,12 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mz_engine.agents.anthropic_loop.api import failure_of, wait_of
+from mz_engine.agents.anthropic_loop.api import failure_of, retry_after_seconds
 from mz_engine.agents.anthropic_loop.facts import Options
-from mz_engine.agents.anthropic_loop.main import Around, carry_out, parse
-from mz_engine.agents.anthropic_loop.voice import PROGRESS_SECONDS, Voice
-from mz_engine.agents.registry import built_in
-from mz_engine.ports import CallResult, Reading
+from mz_engine.agents.anthropic_loop.main import Environment, execute, parse
+from mz_engine.agents.anthropic_loop.voice import PROGRESS_SECONDS, OutputWriter
+from mz_engine.agents.registry import built_in_adapters
+from mz_engine.ports import CallResult, ParsedReply
 
 from tests.support.agent_cases import refuses, works
 from tests.support.endpoint import Answer, Cut, Endpoint, Garbage, Refusal, Reply, Request, Script, Use
@@ -43,21 +43,21 @@ class Desk:
         self.lines: list[dict[str, Any]] = []
         self.waits: list[float] = []
 
-    def call(self, script: Script, prompt: str = "Do it.", **more: Any) -> Reading:
+    def call(self, script: Script, prompt: str = "Do it.", **more: Any) -> ParsedReply:
         """What the adapter reads of the call; `lines` is what the program said, `requests` what the model got."""
         out = bytearray()
         with Endpoint(script) as endpoint:
             environment = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": endpoint.url, "PATH": "/usr/bin:/bin"}
             environment |= more.pop("environment", {})
-            around = Around(prompt.encode, environment, self.work, lambda: self.state, self.waits.append)
+            around = Environment(prompt.encode, environment, self.work, lambda: self.state, self.waits.append)
             options = msgspec.structs.replace(OPTIONS, **more)
-            code = carry_out(options, around, Voice(out.extend))
+            code = execute(options, around, OutputWriter(out.extend))
         assert endpoint.complaints == []
         self.requests = endpoint.requests
         self.lines = [json.loads(line) for line in out.splitlines()]
         assert (self.lines[0]["type"], self.lines[-1]["type"]) == ("start", "end")
         assert sum(line["type"] == "end" for line in self.lines) == 1
-        return built_in()["anthropic"].parse_output(CallResult(stdout=bytes(out), stderr=b"", exit=code, duration_ms=1))
+        return built_in_adapters()["anthropic"].parse_output(CallResult(stdout=bytes(out), stderr=b"", exit=code, duration_ms=1))
 
     def told(self, kind: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["type"] == kind]
@@ -68,7 +68,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def code_of(seen: Reading) -> str:
+def code_of(seen: ParsedReply) -> str:
     return seen.problem.code if seen.problem else ""
 
 
@@ -214,9 +214,9 @@ def test_what_is_tried_again(failure: Refusal, asked: int, desk: Desk) -> None:
 def test_what_answers_without_a_kind_is_known_by_its_status(status: int, code: str) -> None:
     response = httpx2.Response(status, text="<html>nothing here</html>", request=httpx2.Request("POST", "http://x"))
     failure = failure_of(anthropic.APIStatusError("no", response=response, body=None))
-    end = json.dumps({"type": "end", "status": "error", "text": "", "error": failure.told()})
+    end = json.dumps({"type": "end", "status": "error", "text": "", "error": failure.output_fields()})
     result = CallResult(stdout=end.encode(), stderr=b"", exit=1, duration_ms=1)
-    assert code_of(built_in()["anthropic"].parse_output(result)) == code
+    assert code_of(built_in_adapters()["anthropic"].parse_output(result)) == code
 
 
 def test_what_passes_is_passed(desk: Desk) -> None:
@@ -259,8 +259,8 @@ def test_without_a_key_no_prompt_is_waited_for(tmp_path: Path) -> None:
         raise AssertionError
 
     out = bytearray()
-    around = Around(prompt, {}, tmp_path, lambda: tmp_path)
-    assert carry_out(msgspec.structs.replace(OPTIONS, counts=True), around, Voice(out.extend)) == 1
+    around = Environment(prompt, {}, tmp_path, lambda: tmp_path)
+    assert execute(msgspec.structs.replace(OPTIONS, count_only=True), around, OutputWriter(out.extend)) == 1
     assert "set ANTHROPIC_API_KEY" in json.loads(out.splitlines()[-1])["error"]["message"]
 
 
@@ -272,7 +272,7 @@ def test_another_way_to_log_in(desk: Desk) -> None:
 
 @pytest.mark.parametrize("url", ["nonsense", "http://", "ftp://127.0.0.1", "http://127.0.0.1:99999"])
 def test_an_address_that_is_none(url: str, desk: Desk) -> None:
-    assert desk.call(works, environment={"ANTHROPIC_BASE_URL": url}).terminal == "error"
+    assert desk.call(works, environment={"ANTHROPIC_BASE_URL": url}).ending == "error"
 
 
 def test_an_empty_prompt_is_not_sent(desk: Desk) -> None:
@@ -375,7 +375,7 @@ def test_old_conversations_are_forgotten(desk: Desk) -> None:
 
 # counting, signs of life, arguments -----------------------------------------------------------------------------------
 def test_tokens_are_counted_without_an_answer(desk: Desk) -> None:
-    assert desk.call(works, counts=True).terminal == "success"
+    assert desk.call(works, counts=True).ending == "success"
     (told,) = desk.told("count")
     assert told["input_tokens"] > 100
     assert desk.requests == []
@@ -384,16 +384,16 @@ def test_tokens_are_counted_without_an_answer(desk: Desk) -> None:
 
 def test_signs_of_life_are_rare() -> None:
     now, out = [0.0], bytearray()
-    voice = Voice(out.extend, lambda: now[0])
+    voice = OutputWriter(out.extend, lambda: now[0])
     for _ in range(3):
-        voice.alive()
+        voice.heartbeat()
         now[0] += PROGRESS_SECONDS
     assert [json.loads(line)["seconds"] for line in out.splitlines()] == [10, 20]
 
 
 def test_a_line_of_any_text_is_one_line() -> None:
     out = bytearray()
-    Voice(out.extend).say("text", text="a\nb\u2028c\ud800 é")
+    OutputWriter(out.extend).write_event("text", text="a\nb\u2028c\ud800 é")
     assert json.loads(out)["text"] == "a\nb\u2028c? é"
     assert out.count(b"\n") == 1
 
@@ -428,13 +428,13 @@ def test_a_session_of_its_own() -> None:
     ],
 )
 def test_waits(headers: dict[str, str], seconds: float | None) -> None:
-    assert wait_of(headers) == seconds
+    assert retry_after_seconds(headers) == seconds
 
 
 def test_a_wait_until_a_date() -> None:
     import time
 
-    wait = wait_of({"retry-after": formatdate(time.time() + 100)})
+    wait = retry_after_seconds({"retry-after": formatdate(time.time() + 100)})
     assert wait is not None
     assert 90 < wait <= 100
 
@@ -476,7 +476,7 @@ def test_whatever_the_model_says_there_is_a_last_word(answers: list[Answer]) -> 
     try:
         desk = Desk(place)
         seen = desk.call(in_turn(*answers), turns_max=4, tools=("read", "write"))
-        assert seen.problem is not None or seen.terminal == "success"
+        assert seen.problem is not None or seen.ending == "success"
         assert "loop_failed" not in json.dumps(desk.lines[-1])
         assert {path.name for path in place.iterdir()} <= {"work", "state"}
     finally:

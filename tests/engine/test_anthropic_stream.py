@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.anthropic_stream import read_stream
 from mz_engine.agents.registry import load_patterns
-from mz_engine.ports import CallResult, Reading
+from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 from tests.support.anthropic_cases import ANTHROPIC
@@ -19,11 +19,11 @@ PATTERNS = load_patterns()
 EXPECTED = ANTHROPIC.expected
 
 
-def reading(result: CallResult) -> Reading:
+def reading(result: CallResult) -> ParsedReply:
     return read_stream(result, "anthropic/1", PATTERNS)
 
 
-def read(*events: object, exit_: int | None = 0, problem: Problem | None = None, stderr: bytes = b"") -> Reading:
+def read(*events: object, exit_: int | None = 0, problem: Problem | None = None, stderr: bytes = b"") -> ParsedReply:
     stdout = b"\n".join(event if isinstance(event, bytes) else json.dumps(event).encode() for event in events)
     return reading(CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, problem=problem))
 
@@ -45,10 +45,10 @@ def test_streams_of_the_real_program(name: str) -> None:
     expected, seen = EXPECTED[name], reading(ANTHROPIC.stored(name))
     problem = seen.problem
     found = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-    assert (seen.terminal, *found) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert (seen.ending, *found) == (expected.terminal, expected.code, expected.kind, expected.wait)
     assert seen.version.startswith("2.")
     assert seen.session == "11111111-2222-4333-8444-555555555555"
-    assert seen.bad_lines == 0
+    assert seen.undecodable_lines == 0
 
 
 def test_a_finished_call() -> None:
@@ -90,8 +90,8 @@ def test_usage() -> None:
 def test_the_exit_code_never_decides() -> None:
     for code in (0, 1, 143, -9, None):
         assert read(ended(), exit_=code).problem is None
-        assert read(failed("x"), exit_=code).terminal == "error"
-        assert read(exit_=code).terminal == "no-terminal"
+        assert read(failed("x"), exit_=code).ending == "error"
+        assert read(exit_=code).ending == "no-terminal"
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_a_wait_is_rounded_up() -> None:
 
 
 def test_what_contradicts_itself_is_no_success() -> None:
-    assert read(ended(error={"kind": "x"})).terminal == "error"
-    assert read(ended(status="Success")).terminal == "error"
-    assert read(ended(), failed("x")).terminal == "error"
+    assert read(ended(error={"kind": "x"})).ending == "error"
+    assert read(ended(status="Success")).ending == "error"
+    assert read(ended(), failed("x")).ending == "error"
 
 
 def test_our_own_verdict_comes_first() -> None:
@@ -155,5 +155,5 @@ LINES = st.binary(max_size=40) | EVENTS.map(lambda event: json.dumps(event).enco
 @given(st.lists(LINES, max_size=6), st.sampled_from([0, 1, 143, -9, None]))
 def test_any_bytes_give_a_reading(lines: list[bytes], code: int | None) -> None:
     seen = reading(CallResult(stdout=b"\n".join(lines), stderr=b"\xff", exit=code, duration_ms=1))
-    assert seen.problem is not None or seen.terminal == "success"
+    assert seen.problem is not None or seen.ending == "success"
     assert all(0 <= usage.cache_read <= usage.input and usage.reasoning <= usage.output for usage in seen.usage)

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.anthropic_loop import files, shell
-from mz_engine.agents.anthropic_loop.place import Place, Refused
-from mz_engine.agents.anthropic_loop.toolbox import FORMS, Toolbox
-from mz_engine.agents.anthropic_loop.wording import OFFERED, clean, offered
+from mz_engine.agents.anthropic_loop.place import Sandbox, ToolError
+from mz_engine.agents.anthropic_loop.toolbox import INPUT_TYPES, Toolbox
+from mz_engine.agents.anthropic_loop.wording import TOOL_DEFINITIONS, replace_surrogates, tool_definitions
 from mz_engine.pipelines.definition import Tool
 
 ALL: tuple[Tool, ...] = ("read", "write", "shell")
@@ -35,7 +35,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def toolbox(root: Path) -> Toolbox:
-    return Toolbox(Place(root), ALL, {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": "k"}, lambda: None)
+    return Toolbox(Sandbox(root), ALL, {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": "k"}, lambda: None)
 
 
 def use(toolbox: Toolbox, tool: str, **given: object) -> str:
@@ -109,10 +109,10 @@ def test_listing_and_searching_stay_inside(root: Path, toolbox: Toolbox) -> None
 
 @given(path=st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from(["/", ".", "\0"]), max_size=40))
 def test_no_path_leads_out(path: str) -> None:
-    place = Place(Path("/usr/lib"))
+    place = Sandbox(Path("/usr/lib"))
     try:
-        found = place.find(path)
-    except Refused:
+        found = place.resolve(path)
+    except ToolError:
         return
     assert found.is_relative_to(place.root)
 
@@ -139,7 +139,7 @@ def test_reading_what_is_long_or_no_text(root: Path, toolbox: Toolbox) -> None:
     (root / "long").write_text("line\n" * 5000)
     assert use(toolbox, "read_file", path="long").endswith("\n[lines 1 to 2000 of 5000]")
     (root / "wide").write_text("x" * 500_000 + "\nend\n")
-    assert len(use(toolbox, "read_file", path="wide")) < files.SHOWN_CHARACTERS + 100
+    assert len(use(toolbox, "read_file", path="wide")) < files.SHOWN_CHARS_MAX + 100
     (root / "one line").write_text("x" * 100_000)
     assert use(toolbox, "read_file", path="one line").endswith("x\n[40000 characters of line 1 left out]")
     (root / "wider").write_text(("y" * 50_000 + "\n") * 3)
@@ -207,26 +207,26 @@ def test_without_a_repository_everything_is_listed(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "config").write_text("not git's")
-    assert Toolbox(Place(tmp_path), ("read",), {}, lambda: None).use("list_files", {}) == ("a", False)
+    assert Toolbox(Sandbox(tmp_path), ("read",), {}, lambda: None).use("list_files", {}) == ("a", False)
 
 
 def test_searching_is_bounded(root: Path, toolbox: Toolbox) -> None:
     (root / "many").write_text("x\n" * 1000)
     found = use(toolbox, "search_files", expression="x").split("\n")
-    assert len(found) == files.FOUND_MAX + 1
+    assert len(found) == files.MATCHES_MAX + 1
     assert "no regular expression" in refused(toolbox, "search_files", expression="(")
     (root / "nul").write_bytes(b"x\0")
     assert "nul" not in use(toolbox, "search_files", expression="x", pattern="nul")
 
 
 def test_an_expression_without_end_is_ended(root: Path) -> None:
-    with pytest.raises(Refused, match="of computing"), files.limited(0.2):
+    with pytest.raises(ToolError, match="of computing"), files.limit_cpu_time(0.2):
         re.search(r"(a+)+$", "a" * 60 + "b")
 
 
 def test_files_that_cannot_be_read_do_not_lift_the_limit() -> None:
     """The time may be up while a file is opened; whoever passes over such a file must not go on searching."""
-    with pytest.raises(Refused, match="of computing"), files.limited(0.05), suppress(Refused):
+    with pytest.raises(ToolError, match="of computing"), files.limit_cpu_time(0.05), suppress(ToolError):
         re.search(r"(a+)+$", "a" * 60 + "b")
 
 
@@ -245,7 +245,7 @@ def test_output_of_any_size_is_bounded(toolbox: Toolbox) -> None:
     assert text.startswith("first\n")
     assert text.endswith("last\n")
     assert "bytes left out]" in text
-    assert len(text) < 2 * shell.KEPT_BYTES + 100
+    assert len(text) < 2 * shell.KEPT_BYTES_MAX + 100
     assert use(toolbox, "run_command", command="printf '\\377\\0x'") == "\ufffd\0x"
 
 
@@ -281,11 +281,11 @@ def _commands() -> Iterator[str]:
 
 # offers ---------------------------------------------------------------------------------------------------------------
 def test_only_what_was_offered_can_be_used(root: Path) -> None:
-    reader = Toolbox(Place(root), ("read",), {}, lambda: None)
+    reader = Toolbox(Sandbox(root), ("read",), {}, lambda: None)
     text, failed = reader.use("run_command", {"command": "touch x"})
     assert failed
     assert text == "there is no tool 'run_command'; there are: list_files, read_file, search_files"
-    assert Toolbox(Place(root), (), {}, lambda: None).use("read_file", {})[0].endswith("there are: none")
+    assert Toolbox(Sandbox(root), (), {}, lambda: None).use("read_file", {})[0].endswith("there are: none")
     assert not list(root.glob("x"))
 
 
@@ -299,14 +299,14 @@ def test_wrong_arguments_are_told(toolbox: Toolbox) -> None:
 
 def test_the_offer_says_what_the_tools_take() -> None:
     """Each tool's own form takes just what its schema names."""
-    told = {tool["name"]: tool["input_schema"] for kind in OFFERED.values() for tool in kind}
-    assert set(told) == set(FORMS)
-    for name, form in FORMS.items():
+    told = {tool["name"]: tool["input_schema"] for kind in TOOL_DEFINITIONS.values() for tool in kind}
+    assert set(told) == set(INPUT_TYPES)
+    for name, form in INPUT_TYPES.items():
         assert set(told[name]["properties"]) == set(form.__struct_fields__), name
         required = [field for field in form.__struct_fields__ if field not in _optional(form)]
         assert told[name]["required"] == required, name
-    assert [tool["name"] for tool in offered(("write",))] == ["write_file", "edit_file"]
-    assert offered(()) == []
+    assert [tool["name"] for tool in tool_definitions(("write",))] == ["write_file", "edit_file"]
+    assert tool_definitions(()) == []
 
 
 def _optional(form: type) -> set[str]:
@@ -317,5 +317,5 @@ def _optional(form: type) -> set[str]:
     st.recursive(st.text() | st.none() | st.integers(), lambda more: st.lists(more) | st.dictionaries(st.text(), more))
 )
 def test_what_is_cleaned_can_be_sent(value: object) -> None:
-    json.dumps(clean(value), ensure_ascii=False).encode()
-    assert clean("a\ud800b") == "a?b"
+    json.dumps(replace_surrogates(value), ensure_ascii=False).encode()
+    assert replace_surrogates("a\ud800b") == "a?b"

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import yaml
 from mz_engine.artifacts.load import load_rules
-from mz_engine.artifacts.parse import parse
-from mz_engine.artifacts.rule import Parsed
+from mz_engine.artifacts.parse import parse_artifact
+from mz_engine.artifacts.rule import ParsedArtifact
 from mz_engine.artifacts.validate import validate
 from mz_engine.config import Limits
 
@@ -60,11 +60,11 @@ def test_rules_and_lines(kind: str, case: Case) -> None:
 
 @pytest.mark.parametrize(("kind", "case"), [one for one in cases() if one[1].parsed is not None], ids=ids)
 def test_extraction(kind: str, case: Case) -> None:
-    assert parse(load_rules()[kind], case.content or "") == msgspec.convert(case.parsed, Parsed)
+    assert parse_artifact(load_rules()[kind], case.content or "") == msgspec.convert(case.parsed, ParsedArtifact)
 
 
 def test_what_the_reports_claim_decides_nothing() -> None:
     for kind in ("code", "tests", "pr", "commit_summary"):
         for case_kind, case in cases():
             if kind == case_kind:
-                assert parse(load_rules()[kind], case.content or "") == Parsed()
+                assert parse_artifact(load_rules()[kind], case.content or "") == ParsedArtifact()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from mz_engine.artifacts.check import RULES
+from mz_engine.artifacts.check import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules
-from mz_engine.artifacts.parse import parse
-from mz_engine.artifacts.rule import Parsed, RuleFacts
-from mz_engine.artifacts.validate import check_rule
+from mz_engine.artifacts.parse import parse_artifact
+from mz_engine.artifacts.rule import FeatureRuleInput, ParsedArtifact
+from mz_engine.artifacts.validate import evaluate_feature_rule
 from mz_engine.config import Limits
 from mz_events.catalog.check import Change, Unit
 from mz_events.names import Path
 
 
-def facts(*changed: str, artifacts: dict[str, Parsed] | None = None, **limits: int) -> RuleFacts:
-    return RuleFacts(
+def facts(*changed: str, artifacts: dict[str, ParsedArtifact] | None = None, **limits: int) -> FeatureRuleInput:
+    return FeatureRuleInput(
         artifacts=artifacts or {},
         changes=tuple(Change(path=Path(path), kind="modified") for path in changed),
         limits=Limits(**limits),
@@ -22,21 +22,21 @@ def facts(*changed: str, artifacts: dict[str, Parsed] | None = None, **limits: i
     )
 
 
-def broken(name: str, given: RuleFacts) -> list[tuple[str, str]]:
-    found = check_rule(name, given)
+def broken(name: str, given: FeatureRuleInput) -> list[tuple[str, str]]:
+    found = evaluate_feature_rule(name, given)
     assert all(finding.message.endswith(f" [{finding.violation.rule}]") for finding in found)
     return [(finding.violation.rule, finding.violation.path) for finding in found]
 
 
 PLANNED = {
-    "prd": Parsed(criteria=3),
-    "techspec": Parsed(files=(Path("a.py"), Path("b.py"))),
-    "tasks": Parsed(units=(Unit(id="T1"), Unit(id="T2")), files=(Path("b.py"), Path("c.py"))),
+    "prd": ParsedArtifact(criteria=3),
+    "techspec": ParsedArtifact(files=(Path("a.py"), Path("b.py"))),
+    "tasks": ParsedArtifact(units=(Unit(id="T1"), Unit(id="T2")), files=(Path("b.py"), Path("c.py"))),
 }
 
 
 def test_the_known_names() -> None:
-    assert set(RULES) == {"size", "files_listed", "files_max", "breaking", "tests_only"}
+    assert set(FEATURE_RULES) == {"size", "files_listed", "files_max", "breaking", "tests_only"}
 
 
 def test_size_is_kept_at_the_limits() -> None:
@@ -47,7 +47,7 @@ def test_size_is_kept_at_the_limits() -> None:
 def test_size_names_every_limit_that_is_passed() -> None:
     limits = {"feature_criteria_max": 2, "feature_tasks_max": 1, "feature_files_max": 2}
     assert broken("size", facts(artifacts=PLANNED, **limits)) == [(("size"), name) for name in limits]
-    assert "3 acceptance criteria; at most 2" in check_rule("size", facts(artifacts=PLANNED, **limits))[0].message
+    assert "3 acceptance criteria; at most 2" in evaluate_feature_rule("size", facts(artifacts=PLANNED, **limits))[0].message
 
 
 def test_files_listed() -> None:
@@ -72,7 +72,7 @@ def test_files_max_counts_no_outputs() -> None:
     ],
 )
 def test_breaking_is_what_an_artifact_announces_as_such(line: str, found: bool) -> None:
-    parsed = parse(load_rules()["techspec"], f"# T\n\n## Approach\nSimple.\n{line}\n")
+    parsed = parse_artifact(load_rules()["techspec"], f"# T\n\n## Approach\nSimple.\n{line}\n")
     given = facts(artifacts={"techspec": parsed})
     assert broken("breaking", given) == ([("breaking", "techspec")] if found else [])
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from mz_engine.artifacts.document import count_words, read_markdown
+from mz_engine.artifacts.document import read_markdown, total_words
 from mz_engine.artifacts.parse import title_and_body
-from mz_engine.artifacts.subject import mentioned
+from mz_engine.artifacts.subject import is_mentioned
 
 
 @pytest.mark.parametrize(
@@ -35,22 +35,22 @@ def test_title_and_body(text: str, title: str, body: str) -> None:
     ],
 )
 def test_a_name_is_mentioned_alone_or_in_a_range(text: str) -> None:
-    assert mentioned(f"see {text}.", "FR-002")
+    assert is_mentioned(f"see {text}.", "FR-002")
 
 
 @pytest.mark.parametrize(
     "text", ["FR-0020", "NFR-002", "FR-002-b", "FR-003 to FR-009", "AC-001 to FR-003", "FR-001 and FR-003"]
 )
 def test_what_is_no_mention(text: str) -> None:
-    assert not mentioned(f"see {text}.", "FR-002")
+    assert not is_mentioned(f"see {text}.", "FR-002")
 
 
 def test_a_range_without_end_is_cut() -> None:
-    assert not mentioned("FR-1 to FR-9999", "FR-9000")
+    assert not is_mentioned("FR-1 to FR-9999", "FR-9000")
 
 
 def test_words_of_tables_and_code_count_and_rulers_do_not() -> None:
     text = (
         "# not counted\nneither\n## Nor this\n| a | b |\n|---|---|\n| c | - |\n\n```\nd e\n```\n<!-- no\nno -->\n* f\n"
     )
-    assert count_words(read_markdown(text)) == 6
+    assert total_words(read_markdown(text)) == 6

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from mz_engine.artifacts.load import load_rules
-from mz_engine.artifacts.parse import parse, title_and_body
-from mz_engine.artifacts.rule import Parsed
+from mz_engine.artifacts.parse import parse_artifact, title_and_body
+from mz_engine.artifacts.rule import ParsedArtifact
 from mz_engine.artifacts.validate import validate
 from mz_engine.config import Limits
 
@@ -60,7 +60,7 @@ def test_every_rule_has_a_mutation() -> None:
 @QUICK
 def test_any_text_is_parsed_and_judged(kind: str, text: str) -> None:
     rules = load_rules()[kind]
-    assert isinstance(parse(rules, text), Parsed)
+    assert isinstance(parse_artifact(rules, text), ParsedArtifact)
     findings = validate(rules, text, "where", Limits(), {"prd": text, "tasks": text})
     assert all("\n" not in finding.violation.path for finding in findings)
     title_and_body(text)
@@ -73,4 +73,4 @@ def test_any_text_is_parsed_and_judged(kind: str, text: str) -> None:
 def test_hostile_texts_end_soon(kind: str, text: str) -> None:
     rules = load_rules()[kind]
     assert validate(rules, text, "where", Limits(), {})
-    assert parse(rules, text).units == ()
+    assert parse_artifact(rules, text).units == ()

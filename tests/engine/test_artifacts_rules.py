@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from mz_engine.artifacts.load import assemble, load_rules
-from mz_engine.artifacts.rule import Covers, Field, Files, Json, Paths, Placeholders, References, RuleSet, Section
-from mz_engine.artifacts.subject import resolve
-from mz_engine.artifacts.validate import SLOT, check_rule, requirements, validate
+from mz_engine.artifacts.load import assemble_rules, load_rules
+from mz_engine.artifacts.rule import (
+    CoversIds,
+    FieldRule,
+    FileList,
+    FilePaths,
+    JsonForm,
+    NoPlaceholders,
+    ReferencesIds,
+    RuleSet,
+    SectionRule,
+)
+from mz_engine.artifacts.subject import resolve_limit
+from mz_engine.artifacts.validate import MESSAGE_SLOT, evaluate_feature_rule, requirements, validate
 from mz_engine.config import Config, Limits
 from mz_engine.pins import Pins, decode_pins, encode_pins
 from mz_engine.pipelines.definition import Pipeline
@@ -45,37 +55,37 @@ def test_every_rule_and_alias_and_number_is_stated(rules: RuleSet) -> None:
     stated = requirements(rules, Limits(techspec_files_max=7, task_files_max=4))
     assert len(stated) == len(rules.rules)
     for rule, words in zip(rules.rules, stated, strict=True):
-        assert not SLOT.search(words)
-        for alias in getattr(rule, "aliases", ()) if not isinstance(rule, Field) else ():
+        assert not MESSAGE_SLOT.search(words)
+        for alias in getattr(rule, "aliases", ()) if not isinstance(rule, FieldRule) else ():
             assert f'"{alias}"' in words
         for value in getattr(rule, "values", ()):
             assert f'"{value}"' in words
         limits = [getattr(rule, "min", None) or None, getattr(rule, "max", None)]
         for limit in limits:
             if limit is not None and limit != 1:
-                assert str(resolve(limit, Limits(techspec_files_max=7, task_files_max=4))) in words
-        if isinstance(rule, Section):
+                assert str(resolve_limit(limit, Limits(techspec_files_max=7, task_files_max=4))) in words
+        if isinstance(rule, SectionRule):
             assert all(f"`{key}:`" in words for key in rule.keys)
-        if isinstance(rule, Files):
+        if isinstance(rule, FileList):
             assert all(f'"{word}"' in words for word in rule.ignored)
-        if isinstance(rule, Field) and rule.within is None:
+        if isinstance(rule, FieldRule) and rule.within is None:
             assert f"`{rule.field}`" in words
 
 
 @each_set
 def test_rules_name_only_what_is_there(rules: RuleSet) -> None:
-    sections = {rule.id for rule in rules.rules if isinstance(rule, Section)}
-    files = {rule.id for rule in rules.rules if isinstance(rule, Files)}
-    fields = {rule.field for rule in rules.rules if isinstance(rule, Field) and rule.within is None}
+    sections = {rule.id for rule in rules.rules if isinstance(rule, SectionRule)}
+    files = {rule.id for rule in rules.rules if isinstance(rule, FileList)}
+    fields = {rule.field for rule in rules.rules if isinstance(rule, FieldRule) and rule.within is None}
     for rule in rules.rules:
         match rule:
-            case Files():
+            case FileList():
                 assert rule.section in sections
-            case Paths():
+            case FilePaths():
                 assert rule.files in files
-            case Covers() | References(artifact=str()):
+            case CoversIds() | ReferencesIds(artifact=str()):
                 assert rule.artifact in load_rules()
-            case References():
+            case ReferencesIds():
                 assert {rule.field, rule.to} <= fields
             case _:
                 pass
@@ -83,18 +93,18 @@ def test_rules_name_only_what_is_there(rules: RuleSet) -> None:
     assert {wanted.files} - {None} <= files
     assert {wanted.criteria} - {None} <= sections
     assert set(wanted.fields) <= fields
-    assert (rules.form == "json") == any(isinstance(rule, Json) for rule in rules.rules)
+    assert (rules.form == "json") == any(isinstance(rule, JsonForm) for rule in rules.rules)
 
 
 def test_every_alias_of_a_placeholder_is_tried_by_a_mutation() -> None:
-    [rule] = [rule for rule in load_rules()["prd"].rules if isinstance(rule, Placeholders)]
+    [rule] = [rule for rule in load_rules()["prd"].rules if isinstance(rule, NoPlaceholders)]
     tried = " ".join(PLACEHOLDERS).casefold()
     assert all(alias.split("...")[0].strip().casefold() in tried for alias in rule.aliases)
 
 
 def test_an_unknown_key_in_a_rule_set_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="unknown field `colour`"):
-        assemble({"name": "x", "version": 1, "form": "markdown", "rules": [], "colour": "red"}, {})
+        assemble_rules({"name": "x", "version": 1, "form": "markdown", "rules": [], "colour": "red"}, {})
 
 
 def test_messages_say_where_what_and_how(snapshot: SnapshotAssertion) -> None:
@@ -112,7 +122,7 @@ def test_every_message_begins_with_its_place_and_ends_with_its_rule() -> None:
             line = f":{finding.violation.line}" if finding.violation.line else ""
             assert finding.message.startswith(f"a/b.md{line}: ")
             assert finding.message.endswith(f" [{finding.violation.rule}]")
-            assert not SLOT.search(finding.message)
+            assert not MESSAGE_SLOT.search(finding.message)
 
 
 def test_the_place_of_a_violation_holds_no_words_of_the_artifact() -> None:
@@ -140,4 +150,4 @@ def test_a_message_is_one_line_whatever_the_artifact_says() -> None:
 
 def test_an_unknown_rule_over_the_feature_is_an_error() -> None:
     with pytest.raises(KeyError):
-        check_rule("nothing", msgspec.convert({}, dict))  # type: ignore[arg-type]
+        evaluate_feature_rule("nothing", msgspec.convert({}, dict))  # type: ignore[arg-type]

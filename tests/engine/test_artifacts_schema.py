@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_cli.commands.schema import ARTIFACTS
-from mz_engine.adapters.git_provide import provide
+from mz_engine.adapters.git_provide import write_engine_files
 from mz_engine.artifacts.load import load_rules
-from mz_engine.artifacts.rule import Field
+from mz_engine.artifacts.rule import FieldRule
 from mz_engine.artifacts.schema import artifact_schema
 from mz_engine.artifacts.validate import validate
 from mz_engine.config import Limits
@@ -45,7 +45,7 @@ def test_what_keeps_the_rules_keeps_to_the_schema(name: str, data: st.DataObject
 @given(data=st.data())
 def test_what_lacks_a_field_breaks_both(name: str, data: st.DataObject) -> None:
     draft = data.draw(drafts(name))
-    fields = [rule for rule in draft.rules.rules if isinstance(rule, Field) and not rule.optional and not rule.within]
+    fields = [rule for rule in draft.rules.rules if isinstance(rule, FieldRule) and not rule.optional and not rule.within]
     lost = data.draw(st.sampled_from(fields))
     for each in (lost.field, *lost.aliases):
         draft.items[0].pop(each, None)
@@ -62,8 +62,8 @@ def test_limits_are_the_settings_own() -> None:
 
 # in the worktree ------------------------------------------------------------------------------------------------------
 def test_schemas_lie_where_git_does_not_look(tmp_path: Path) -> None:
-    provide(tmp_path, FILES)
-    provide(tmp_path, FILES)
+    write_engine_files(tmp_path, FILES)
+    write_engine_files(tmp_path, FILES)
     assert (tmp_path / ".mz/schemas/tasks.json").read_bytes() == b"{}\n"
     assert (tmp_path / ".mz/.gitignore").read_text() == "*\n"
 
@@ -77,7 +77,7 @@ def test_links_that_an_agent_left_there_are_not_followed(tmp_path: Path, trap: s
     link = top / trap
     link.parent.mkdir(parents=True)
     link.symlink_to(outside / trap.removeprefix(".mz").removeprefix("/"))
-    provide(top, FILES)
+    write_engine_files(top, FILES)
     assert kept.read_text() == "theirs"
     assert not link.is_symlink()
     assert (top / ".mz/schemas/tasks.json").read_bytes() == b"{}\n"
@@ -85,5 +85,5 @@ def test_links_that_an_agent_left_there_are_not_followed(tmp_path: Path, trap: s
 
 def test_a_folder_in_the_place_of_the_file_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".mz/schemas/tasks.json/deep").mkdir(parents=True)
-    provide(tmp_path, FILES)
+    write_engine_files(tmp_path, FILES)
     assert (tmp_path / ".mz/schemas/tasks.json").is_file()

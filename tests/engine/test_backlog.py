@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.backlog.file import read_backlog
-from mz_engine.backlog.item import Item, ItemStatus, Priority
+from mz_engine.backlog.item import BacklogItem, ItemStatus, Priority
 from mz_engine.backlog.markdown import parse_backlog
-from mz_engine.backlog.order import order, plan
+from mz_engine.backlog.order import order_items, plan_backlog
 from mz_engine.errors import MzError
-from mz_engine.yamlfile import convert
+from mz_engine.yamlfile import decode_yaml
 from mz_events.names import FeatureId, parse_name
 
 from tests.support.timing import grows_evenly
 
 CASES = Path(__file__).parents[1] / "cases" / "backlog"
-REFUSED = convert((CASES / "refused.yaml").read_text(), "refused.yaml", dict[str, dict[str, str]])
+REFUSED = decode_yaml((CASES / "refused.yaml").read_text(), "refused.yaml", dict[str, dict[str, str]])
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -122,7 +122,7 @@ def test_many_features_take_evenly_long() -> None:
         return lambda: planned("## [FEAT] f1: First\n" + text)
 
     def planned(text: str) -> int:
-        return len(plan(parse_backlog(text, "f.md")).items)
+        return len(plan_backlog(parse_backlog(text, "f.md")).items)
 
     assert work(5000)() == 5000
     assert grows_evenly(work, 500)
@@ -170,7 +170,7 @@ def parses_or_is_refused(text: str) -> bool:
     try:
         items = parse_backlog(text, "f.md")
     except MzError as error:
-        return all(each.code.startswith("MZ40") and each.place for each in error.diagnostics)
+        return all(each.code.startswith("MZ40") and each.location for each in error.diagnostics)
     known = {item.id for item in items}
     for item in items:
         assert parse_name(item.id)
@@ -186,8 +186,8 @@ def item(
     at: int = 0,
     priority: Priority = Priority.NONE,
     status: ItemStatus = ItemStatus.BACKLOG,
-) -> Item:
-    return Item(
+) -> BacklogItem:
+    return BacklogItem(
         id=FeatureId(name),
         title=name,
         body="",
@@ -208,14 +208,14 @@ def test_ready_items_go_by_priority_and_then_by_source() -> None:
         item("d", at=3, priority=Priority.MEDIUM),
         item("e", at=4, priority=Priority.MEDIUM),
     ]
-    assert [each.id for each in order(items)] == ["d", "a", "e", "b", "c"]
+    assert [each.id for each in order_items(items)] == ["d", "a", "e", "b", "c"]
 
 
 @given(st.permutations(range(8)), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=12))
 def test_no_item_comes_before_what_it_needs(priorities: list[int], pairs: list[tuple[int, int]]) -> None:
     needs = {n: sorted({low for low, high in pairs if low < high == n}) for n in range(8)}
     items = [item(str(n), *map(str, needs[n]), at=7 - n, priority=Priority(priorities[n] % 4)) for n in range(8)]
-    ordered = [each.id for each in order(items)]
+    ordered = [each.id for each in order_items(items)]
     assert sorted(ordered) == [str(n) for n in range(8)]
     assert all(ordered.index(FeatureId(need)) < ordered.index(each.id) for each in items for need in each.depends_on)
 
@@ -230,9 +230,9 @@ def test_only_what_can_be_delivered_is_planned() -> None:
         item("d", "a", at=5),
         item("stuck", at=6, status=ItemStatus.BLOCKED),
     ]
-    chosen = plan(items)
+    chosen = plan_backlog(items)
     assert [(each.id, each.depends_on) for each in chosen.items] == [("a", ()), ("d", ("a",))]
-    assert [(each.item.id, each.why, each.because) for each in chosen.left_out] == [
+    assert [(each.item.id, each.reason, each.blocked_by) for each in chosen.left_out] == [
         ("done", "done", None),
         ("wip", "in-progress", None),
         ("b", "dependency", "wip"),
@@ -243,16 +243,16 @@ def test_only_what_can_be_delivered_is_planned() -> None:
 
 def test_one_feature_alone_needs_its_dependencies_done_before() -> None:
     items = [item("a", at=0), item("b", "a", at=1), item("c", at=2)]
-    alone = plan(items, only=["b"])
+    alone = plan_backlog(items, only=["b"])
     assert [each.id for each in alone.items] == []
-    assert [(each.item.id, each.why) for each in alone.left_out] == [
+    assert [(each.item.id, each.reason) for each in alone.left_out] == [
         ("a", "not-asked-for"),
         ("b", "dependency"),
         ("c", "not-asked-for"),
     ]
-    later = plan(items, only=["b"], delivered=["a"])
+    later = plan_backlog(items, only=["b"], delivered=["a"])
     assert [(each.id, each.depends_on) for each in later.items] == [("b", ())]
-    assert [(each.item.id, each.why) for each in later.left_out] == [("a", "delivered"), ("c", "not-asked-for")]
+    assert [(each.item.id, each.reason) for each in later.left_out] == [("a", "delivered"), ("c", "not-asked-for")]
 
 
 def test_a_backlog_is_read_from_its_file(tmp_path: Path) -> None:

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.adapters.calibrationfile import FILE_NAME, format_calibration, read_calibration, write_calibration
 from mz_engine.calibration import (
-    CALLS_MIN,
-    Expected,
-    Sample,
-    advice,
+    GROUP_CALLS_MIN,
+    CallSample,
+    ExpectedTokens,
     calibrate,
+    classify_ratio,
     coefficients_for,
-    expect,
-    fit,
+    expected_tokens,
+    groups_with_too_few_calls,
+    median_coefficients,
     medians_of_others,
-    too_few,
-    typical,
-    worth_writing,
+    typical_tokens,
+    useful_coefficients,
 )
 from mz_engine.config import Coefficients
 from mz_engine.configfile import load_config
@@ -30,26 +30,26 @@ from mz_engine.errors import MzError
 CELL = ("a", "m", "code")
 
 
-def sample(prompt: int = 1000, used: int = 5000, phase: str = "code", model: str = "m", output: int = 1000) -> Sample:
-    return Sample(
-        agent="a", model=model, phase=phase, asked_tokens=prompt, reply_tokens=2000, input=used, output=output,
+def sample(prompt: int = 1000, used: int = 5000, phase: str = "code", model: str = "m", output: int = 1000) -> CallSample:
+    return CallSample(
+        agent="a", model=model, phase=phase, estimated_input_tokens=prompt, estimated_output_tokens=2000, input=used, output=output,
         cache_read=used // 2, cache_write=used // 10,
     )  # fmt: skip
 
 
 def test_a_fit_is_the_median_call() -> None:
     """One call that ran wild moves nothing."""
-    found = fit(CELL, [sample(used=used) for used in (4000, 5000, 5000, 6000, 900_000)])
+    found = median_coefficients(CELL, [sample(used=used) for used in (4000, 5000, 5000, 6000, 900_000)])
     assert (found.agent, found.model, found.phase, found.calls) == ("a", "m", "code", 5)
     assert (found.input, found.output, found.cache_read, found.cache_write) == (5.0, 0.5, 0.5, 0.1)
     assert (found.input_tokens, found.output_tokens) == (5000, 1000)
 
 
 def test_cells_with_enough_calls_and_no_others() -> None:
-    samples = [*[sample()] * CALLS_MIN, *[sample(phase="plan")] * (CALLS_MIN - 1), *[sample(model="n")]]
+    samples = [*[sample()] * GROUP_CALLS_MIN, *[sample(phase="plan")] * (GROUP_CALLS_MIN - 1), *[sample(model="n")]]
     cells = [(one.coefficients.agent, one.coefficients.model, one.coefficients.phase) for one in calibrate(samples)]
     assert cells == [("a", "", ""), ("a", "m", ""), CELL]
-    assert too_few(samples) == ((("a", "m", "plan"), 4), (("a", "n", "code"), 1))
+    assert groups_with_too_few_calls(samples) == ((("a", "m", "plan"), 4), (("a", "n", "code"), 1))
 
 
 def test_the_error_after_is_that_of_calls_that_were_not_looked_at() -> None:
@@ -67,10 +67,10 @@ def test_calls_that_their_own_coefficients_do_not_help_are_not_left_to_those_of_
     unlike = [sample(used=used, phase="plan") for used in (2000, 2000, 2000, 200_000, 200_000, 200_000)]
     fitted = calibrate([*unlike, *[sample(used=40_000)] * 9])
     assert [one.coefficients.phase for one in fitted if not one.helps] == ["plan"]
-    kept = worth_writing(fitted)
-    assert expect(kept, "a", "m", "code", 1000, 2000).input == 40_000
-    assert expect(kept, "a", "m", "plan", 1000, 2000) == expect((), "a", "m", "plan", 1000, 2000)
-    assert worth_writing(calibrate(unlike)) == ()
+    kept = useful_coefficients(fitted)
+    assert expected_tokens(kept, "a", "m", "code", 1000, 2000).input == 40_000
+    assert expected_tokens(kept, "a", "m", "plan", 1000, 2000) == expected_tokens((), "a", "m", "plan", 1000, 2000)
+    assert useful_coefficients(calibrate(unlike)) == ()
 
 
 @given(st.lists(st.integers(0, 9).map(float), min_size=2, max_size=9))
@@ -81,7 +81,7 @@ def test_medians_of_others(values: list[float]) -> None:
 
 @pytest.mark.parametrize(("ratio", "said"), [(0.89, "high"), (0.9, "fits"), (1.1, "fits"), (1.11, "low")])
 def test_advice(ratio: float, said: str) -> None:
-    assert advice(ratio) == said
+    assert classify_ratio(ratio) == said
 
 
 def known(agent: str = "a", model: str = "", phase: str = "", times: float = 2.0) -> Coefficients:
@@ -98,11 +98,11 @@ def test_the_most_exact_cell_counts() -> None:
 
 
 def test_what_is_expected() -> None:
-    assert expect((), "a", "m", "code", 1000, 2000) == Expected(input=1000, output=2000)
-    assert expect((known(),), "a", "m", "code", 1000, 2000) == Expected(
+    assert expected_tokens((), "a", "m", "code", 1000, 2000) == ExpectedTokens(input=1000, output=2000)
+    assert expected_tokens((known(),), "a", "m", "code", 1000, 2000) == ExpectedTokens(
         input=2000, output=3000, cache_read=1000, cache_write=500
     )
-    assert typical(known()) == Expected(input=800, output=90, cache_read=400, cache_write=200)
+    assert typical_tokens(known()) == ExpectedTokens(input=800, output=90, cache_read=400, cache_write=200)
 
 
 @given(
@@ -111,9 +111,9 @@ def test_what_is_expected() -> None:
         min_size=1, max_size=12,
     )
 )  # fmt: skip
-def test_any_calls_give_coefficients_that_can_be_written_and_read(samples: list[Sample]) -> None:
-    found = fit(CELL, samples)
-    guess = expect((found,), *CELL, samples[0].asked_tokens, 2000)
+def test_any_calls_give_coefficients_that_can_be_written_and_read(samples: list[CallSample]) -> None:
+    found = median_coefficients(CELL, samples)
+    guess = expected_tokens((found,), *CELL, samples[0].estimated_input_tokens, 2000)
     assert 0 <= guess.cache_read + guess.cache_write <= max(guess.input, 0)
     assert calibrate(samples) is not None
 
@@ -133,7 +133,7 @@ def test_a_damaged_file_is_told_with_its_place(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("calls: 5", "calls: many"))
     with pytest.raises(MzError) as caught:
         load_config(tmp_path, {}, {})
-    assert str(caught.value.place) == f"{FILE_NAME}:4:10"
+    assert str(caught.value.location) == f"{FILE_NAME}:4:10"
 
 
 @pytest.mark.parametrize("old", ["input: 2.0", "output: 1.5", "cache_read: 0.5", "output_tokens: 90"])
@@ -143,8 +143,8 @@ def test_no_calibration_makes_a_reservation_negative_or_endless(tmp_path: Path, 
     path.write_text(path.read_text().replace(f" {old}\n", f" {old.partition(':')[0]}: {new}\n"))
     with pytest.raises(MzError) as caught:
         load_config(tmp_path, {}, {})
-    assert caught.value.place is not None
-    assert caught.value.place.line > 0
+    assert caught.value.location is not None
+    assert caught.value.location.line > 0
     assert "of at least 0" in caught.value.message
 
 

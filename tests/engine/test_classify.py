@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.classify import Ending, classify, parse_patterns
+from mz_engine.agents.classify import CallEnd, classify, parse_patterns
 from mz_engine.agents.registry import load_patterns
 from mz_events.catalog.call import Problem, ProblemClass
 
 PATTERNS = load_patterns()
 
 
-def failed(words: str = "", **more: object) -> Ending:
+def failed(words: str = "", **more: object) -> CallEnd:
     fields: dict[str, object] = {"ours": None, "terminal": "error", "exit": 1, "words": words, **more}
-    return Ending(**fields)  # type: ignore[arg-type]
+    return CallEnd(**fields)  # type: ignore[arg-type]
 
 
-def code(ending: Ending) -> str:
+def code(ending: CallEnd) -> str:
     problem = classify(ending, PATTERNS)
     return "" if problem is None else problem.code
 
 
 def says(text: str) -> str:
-    return code(Ending(ours=None, terminal="success", exit=0, text=text))
+    return code(CallEnd(own_problem=None, ending="success", exit=0, text=text))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_reply_that_does_not(text: str) -> None:
 @given(st.text(), st.text())
 def test_total(words: str, text: str) -> None:
     assert classify(failed(words, text=text), PATTERNS) is not None
-    classify(Ending(ours=None, terminal="success", exit=0, text=text), PATTERNS)
+    classify(CallEnd(own_problem=None, ending="success", exit=0, text=text), PATTERNS)
 
 
 def test_a_broken_pattern_is_found_when_it_is_read() -> None:

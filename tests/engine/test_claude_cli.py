@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.claude_code import invocation
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, CallSpec
 
 from tests.support.claude_cases import CLAUDE
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
-ADAPTER = built_in()["claude-code"]
+ADAPTER = built_in_adapters()["claude-code"]
 JUNE_2026_US = 1_780_300_800_000_000
 
 
@@ -75,7 +75,7 @@ def test_a_script_that_is_surprised_is_heard(tmp_path: Path) -> None:
     outside, call = _call(tmp_path, "surprise")
     with Endpoint(lost) as endpoint:
         seen = ADAPTER.parse_output(_run(tmp_path, {**outside, "ANTHROPIC_BASE_URL": endpoint.url}, call))
-    assert seen.terminal == "error"
+    assert seen.ending == "error"
     assert "no answer to 'surprise" in seen.problem_detail
     assert len(endpoint.complaints) == 1
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from mz_engine.agents.claude_code import invocation
-from mz_engine.agents.registry import AgentDoor, UnknownAgent, built_in
+from mz_engine.agents.registry import AgentRegistry, UnknownAgent, built_in_adapters
 from mz_engine.ports import CallResult, CallSpec
 
 from tests.support import programs
 from tests.support.claude_cli import spec
 
-ADAPTER = built_in()["claude-code"]
+ADAPTER = built_in_adapters()["claude-code"]
 SESSION = "11111111-2222-4333-8444-555555555555"
 
 
@@ -141,7 +141,7 @@ class Nowhere:
         self.versions.append(spec.version)
         return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
 
-    ask = spawn
+    query = spawn
 
     def salvage(self, key: str) -> CallResult | None:
         return None
@@ -149,13 +149,13 @@ class Nowhere:
 
 def test_the_door(tmp_path: Path) -> None:
     processes = Nowhere()
-    door = AgentDoor(processes, outside(tmp_path, "echo 2.1.197", ANTHROPIC_API_KEY="k"))
+    door = AgentRegistry(processes, outside(tmp_path, "echo 2.1.197", ANTHROPIC_API_KEY="k"))
     result = door.call(spec("x", None))
     assert result.version == "2.1.197"
     assert door.call(spec("x", None)) == result
     assert processes.versions == ["", "2.1.197"], "what the command says is asked after the first call"
-    assert door.check("claude-code").version == "2.1.197"
-    assert door.read("claude-code", result).terminal == "no-terminal"
+    assert door.check_auth("claude-code").version == "2.1.197"
+    assert door.parse_reply("claude-code", result).ending == "no-terminal"
     assert door.model("claude-code", "cheap").startswith("claude-haiku")
     assert door.salvage("k") is None
     assert door.count_tokens(spec("x", None)) is None, "its command line cannot say"
@@ -163,4 +163,4 @@ def test_the_door(tmp_path: Path) -> None:
 
 def test_an_unknown_agent_names_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UnknownAgent, match=r"known agents: .*claude-code"):
-        AgentDoor(Nowhere(), {}).check("claud")
+        AgentRegistry(Nowhere(), {}).check_auth("claud")

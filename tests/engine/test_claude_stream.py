@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.classify import Patterns
-from mz_engine.agents.claude_stream import gather, read_stream
+from mz_engine.agents.classify import ProblemPatterns
+from mz_engine.agents.claude_stream import read_stream, summarize_stream
 from mz_engine.agents.claude_usage import model_usage, request_usage
 from mz_engine.agents.registry import load_patterns
-from mz_engine.ports import CallResult, Reading
+from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 from tests.support.claude_cases import CLAUDE
@@ -20,15 +20,15 @@ from tests.support.examples import examples
 from tests.support.tree import ROOT
 from tests.support.values import JSON
 
-PATTERNS: Patterns = load_patterns()
+PATTERNS: ProblemPatterns = load_patterns()
 
 
-def read(*events: object, exit_: int | None = 0, problem: Problem | None = None, stderr: bytes = b"") -> Reading:
+def read(*events: object, exit_: int | None = 0, problem: Problem | None = None, stderr: bytes = b"") -> ParsedReply:
     stdout = b"\n".join(event if isinstance(event, bytes) else json.dumps(event).encode() for event in events)
     return reading(CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, problem=problem))
 
 
-def reading(result: CallResult) -> Reading:
+def reading(result: CallResult) -> ParsedReply:
     return read_stream(result, "claude-code/1", PATTERNS)
 
 
@@ -45,12 +45,12 @@ def said(name: str, text: str, **usage: object) -> dict[str, object]:
 def test_streams_of_the_real_cli(name: str) -> None:
     expected, seen = CLAUDE.expected[name], reading(CLAUDE.stored(name))
     code, kind, wait = _problem(seen)
-    assert (seen.terminal, code, kind, wait) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert (seen.ending, code, kind, wait) == (expected.terminal, expected.code, expected.kind, expected.wait)
     assert seen.version == "" if name == "no-session" else seen.version.startswith("2.")
-    assert seen.bad_lines == 0
+    assert seen.undecodable_lines == 0
 
 
-def _problem(seen: Reading) -> tuple[str, ProblemClass | None, int | None]:
+def _problem(seen: ParsedReply) -> tuple[str, ProblemClass | None, int | None]:
     if seen.problem is None:
         return "", None, None
     return seen.problem.code, seen.problem.kind, seen.problem.retry_after_seconds
@@ -76,17 +76,17 @@ def test_every_prefix_is_read(name: str) -> None:
     whole = reading(result)
     for cut in range(0, len(result.stdout.rstrip()), 7):
         seen = reading(CallResult(stdout=result.stdout[:cut], stderr=b"", exit=0, duration_ms=1))
-        assert seen.terminal == "no-terminal"
+        assert seen.ending == "no-terminal"
         assert seen.problem is not None
         assert seen.session in (None, whole.session)
-        assert seen.bad_lines <= 1
+        assert seen.undecodable_lines <= 1
 
 
 @examples(300)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_read(data: bytes) -> None:
     seen = reading(CallResult(stdout=data, stderr=data, exit=None, duration_ms=1))
-    assert seen.terminal in ("success", "error", "no-terminal")
+    assert seen.ending in ("success", "error", "no-terminal")
 
 
 @examples(100)
@@ -108,20 +108,20 @@ def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
 
 def test_lines_that_are_no_json_are_counted() -> None:
     seen = read(b"warning: \xff\xfe", b"[1, 2]", b"[" * 100_000, b"1" * 10_000, b"", finished(), b'{"type": "resu')
-    assert seen.terminal == "success"
-    assert seen.bad_lines == 5
+    assert seen.ending == "success"
+    assert seen.undecodable_lines == 5
 
 
 def test_an_api_error_is_an_error_though_it_calls_itself_success() -> None:
     seen = read(finished(is_error=True, result="API Error: 500 upstream", api_error_status=500), exit_=1)
-    assert seen.terminal == "error"
+    assert seen.ending == "error"
     assert _problem(seen)[0] == "overloaded"
 
 
 def test_without_is_error_the_subtype_decides() -> None:
     old = {"type": "result", "subtype": "error_during_execution", "errors": ["it broke", 3]}
     seen = read(old, exit_=1)
-    assert seen.terminal == "error"
+    assert seen.ending == "error"
     assert seen.text == seen.problem_detail == "it broke"
     assert _problem(seen)[:2] == ("exit-1", ProblemClass.UNKNOWN)
 
@@ -206,7 +206,7 @@ def test_a_result_of_zeros_after_work_reports_nothing() -> None:
 @pytest.mark.parametrize("delay", [b"1e999", b"-1e999", b"1e30", b"9" * 400, b"0", b"true", b'"1000"', b"null"])
 def test_a_wait_that_is_none_is_nobodys(delay: bytes) -> None:
     retry = b'{"type":"system","subtype":"api_retry","error_status":429,"retry_delay_ms":%s}' % delay
-    assert gather(retry).wait_seconds is None
+    assert summarize_stream(retry).retry_after_seconds is None
 
 
 @pytest.mark.parametrize("money", ["0.25", 0.25])
@@ -222,7 +222,7 @@ def test_money_that_is_none(money: object) -> None:
 
 def test_the_text_of_subagents_is_not_the_agents() -> None:
     side = said("b", "from a helper") | {"parent_tool_use_id": "t"}
-    assert gather(b"\n".join(json.dumps(event).encode() for event in (said("a", "mine"), side))).said == "mine"
+    assert summarize_stream(b"\n".join(json.dumps(event).encode() for event in (said("a", "mine"), side))).text == "mine"
 
 
 def test_stored_streams_name_no_place_of_this_machine() -> None:
@@ -253,7 +253,7 @@ def test_a_result_of_zeros_after_work_is_not_all_that_was_used() -> None:
     """Lines of requests tell the output as it begins, so that a budget keeps the reservation."""
     zeros = finished(is_error=True, total_cost_usd=0, modelUsage={})
     work = said("a", "x", input_tokens=10, output_tokens=1)
-    assert read(work, zeros).untold
-    assert not read(zeros).untold
+    assert read(work, zeros).usage_incomplete
+    assert not read(zeros).usage_incomplete
     models = {"m": {"inputTokens": 10, "outputTokens": 7}}
-    assert not read(work, finished(is_error=True, modelUsage=models)).untold
+    assert not read(work, finished(is_error=True, modelUsage=models)).usage_incomplete

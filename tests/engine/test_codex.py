@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from mz_engine.agents.codex import invocation
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import built_in_adapters
 
 from tests.support import programs
 from tests.support.codex_cli import spec
 
-ADAPTER = built_in()["codex"]
+ADAPTER = built_in_adapters()["codex"]
 THREAD = "01a1ffbe-f7cb-7430-bb9f-b557a3820cbb"
 
 

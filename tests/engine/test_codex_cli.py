@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.adapters.temporary import temporary
+from mz_engine.adapters.temporary import temporary_path
 from mz_engine.agents.codex import invocation
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor, built_in
+from mz_engine.agents.registry import AgentRegistry, built_in_adapters
 from mz_engine.ports import CallResult, CallSpec
 from mz_events.redact import Secrets
 
@@ -23,7 +23,7 @@ from tests.support.processes import PLACE, fresh_key, left, repository, wait_for
 
 pytestmark = [pytest.mark.cli, pytest.mark.slow]
 
-ADAPTER = built_in()["codex"]
+ADAPTER = built_in_adapters()["codex"]
 JUNE_2026_US = 1_780_300_800_000_000
 OLDER = "gpt-5.5"
 """A model that is offered plain tools, in place of one that runs scripts."""
@@ -35,7 +35,7 @@ ENDINGS = ("works", "continued", "401", "429", "cut", "refused", "no-session", "
 def test_ways_to_end(name: str, tmp_path: Path) -> None:
     result, seen = CODEX.check(name, tmp_path)
     if name == "continued":
-        assert seen.session == ADAPTER.parse_output(replace(result, earlier=())).session
+        assert seen.session == ADAPTER.parse_output(replace(result, session_usage_before=())).session
         assert [(usage.input, usage.output) for usage in seen.usage] == [CODEX.expected[name].tokens]
 
 
@@ -47,8 +47,8 @@ def test_it_works_where_agents_work(model: str, tmp_path: Path) -> None:
         agents, call = _door(tmp_path, endpoint.url), _spec(model=model)
         result = agents.call(call)
     assert endpoint.complaints == []
-    seen = agents.read("codex", result)
-    assert (seen.terminal, seen.text, result.exit, result.problem) == ("success", "Done.", 0, None)
+    seen = agents.parse_reply("codex", result)
+    assert (seen.ending, seen.text, result.exit, result.problem) == ("success", "Done.", 0, None)
     assert result.version == "0.169.0"
     assert (place / "note.md").read_text() == "# Hi\n"
     assert not (tmp_path / "outside").exists()
@@ -67,7 +67,7 @@ def test_nothing_is_left_in_the_temporary_directory(ends: str, tmp_path: Path) -
     with Endpoint(lambda request: Reply("Done.") if request.results() else _runs(request, command)) as endpoint:
         agents = _door(tmp_path, endpoint.url)
         call = _spec(idle_seconds=idle)
-        own = temporary(tmp_path, call.key, codex_cli.environment(tmp_path / "home", endpoint.url))
+        own = temporary_path(tmp_path, call.key, codex_cli.environment(tmp_path / "home", endpoint.url))
         with ThreadPoolExecutor() as pool:
             result = pool.submit(agents.call, call)
             assert wait_for(place / "begun", "tmp.", 20).count("tmp.") == 2
@@ -81,8 +81,8 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     place = repository(tmp_path)
     with Endpoint(_tries) as endpoint:
         agents = _door(tmp_path, endpoint.url)
-        seen = agents.read("codex", agents.call(_spec(tools=("read",))))
-    assert (seen.terminal, seen.text) == ("success", "It failed.")
+        seen = agents.parse_reply("codex", agents.call(_spec(tools=("read",))))
+    assert (seen.ending, seen.text) == ("success", "It failed.")
     assert not (place / "note.md").exists()
 
 
@@ -125,7 +125,7 @@ def test_a_conversation_is_continued(tmp_path: Path) -> None:
 def test_the_stored_streams_are_of_the_installed_version(tmp_path: Path) -> None:
     """Else `python -m tests.support.agent_cases codex` writes them anew."""
     found = ADAPTER.check_auth(codex_cli.environment(tmp_path, "http://127.0.0.1:1"))
-    assert (found.code, found.version) == ("", ADAPTER.capabilities().tells[-1].since)
+    assert (found.code, found.version) == ("", ADAPTER.capabilities().reported_fields[-1].since)
 
 
 def _touches(request: Request) -> Answer:
@@ -169,11 +169,11 @@ def _remembers(request: Request) -> Answer:
     return Reply("seven")
 
 
-def _door(root: Path, url: str) -> AgentDoor:
+def _door(root: Path, url: str) -> AgentRegistry:
     (root / "home").mkdir(exist_ok=True)
     environment = codex_cli.environment(root / "home", url)
     secrets = Secrets({"KEY": environment["CODEX_API_KEY"]})
-    return AgentDoor(AgentProcesses(root, environment, secrets, around=root), environment)
+    return AgentRegistry(AgentProcesses(root, environment, secrets, enclosing_repository=root), environment)
 
 
 def _spec(**more: object) -> CallSpec:

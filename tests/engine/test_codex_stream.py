@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mz_engine.agents.codex_stream import read_stream
 from mz_engine.agents.registry import load_patterns
-from mz_engine.ports import CallResult, Reading
+from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 from tests.support.codex_cases import CODEX
@@ -18,12 +18,12 @@ THREAD = {"type": "thread.started", "thread_id": "t"}
 TURN = {"type": "turn.started"}
 
 
-def read(*events: object, exit_: int | None = 0, earlier: tuple[Usage, ...] = (), stderr: bytes = b"") -> Reading:
+def read(*events: object, exit_: int | None = 0, earlier: tuple[Usage, ...] = (), stderr: bytes = b"") -> ParsedReply:
     stdout = b"\n".join(json.dumps(event).encode() for event in events)
-    return reading(CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, model="m", earlier=earlier))
+    return reading(CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, model="m", session_usage_before=earlier))
 
 
-def reading(result: CallResult) -> Reading:
+def reading(result: CallResult) -> ParsedReply:
     return read_stream(result, "codex/1", PATTERNS)
 
 
@@ -43,7 +43,7 @@ def trouble(message: str) -> dict[str, object]:
     return {"type": "error", "message": message}
 
 
-def code(seen: Reading) -> str:
+def code(seen: ParsedReply) -> str:
     return seen.problem.code if seen.problem else ""
 
 
@@ -52,8 +52,8 @@ def test_streams_of_the_real_cli(name: str) -> None:
     expected, seen = CODEX.expected[name], reading(CODEX.stored(name))
     problem = seen.problem
     told = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-    assert (seen.terminal, *told) == (expected.terminal, expected.code, expected.kind, expected.wait)
-    assert seen.bad_lines == 0
+    assert (seen.ending, *told) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert seen.undecodable_lines == 0
     assert seen.reported_nanousd is None
 
 
@@ -70,7 +70,7 @@ def test_what_the_thread_had_used_before_is_taken_off() -> None:
     result = CODEX.stored("continued")
     (usage,) = reading(result).usage
     assert (usage.input, usage.output) == CODEX.expected["continued"].tokens
-    assert usage.cache_read == result.earlier[0].input
+    assert usage.cache_read == result.session_usage_before[0].input
     assert usage.reasoning == 40
 
 
@@ -101,16 +101,16 @@ def test_the_last_words_count() -> None:
 
 def test_reconnecting_is_no_end() -> None:
     going_on = read(THREAD, TURN, trouble("Reconnecting... 1/5 (x)"), exit_=None)
-    assert going_on.terminal == "no-terminal"
+    assert going_on.ending == "no-terminal"
     seen = read(
         THREAD, TURN, trouble("Reconnecting... 1/5 (unexpected status 401 Unauthorized)"), said("ok"), finished()
     )
-    assert (seen.terminal, code(seen)) == ("success", "")
+    assert (seen.ending, code(seen)) == ("success", "")
 
 
 def test_a_call_that_broke_off_while_it_reconnected_says_why() -> None:
     seen = read(THREAD, TURN, trouble("Reconnecting... 2/5 (unexpected status 429 Too Many Requests)"), exit_=-9)
-    assert (seen.terminal, code(seen)) == ("no-terminal", "rate-limit")
+    assert (seen.ending, code(seen)) == ("no-terminal", "rate-limit")
 
 
 def test_trouble_that_was_overcome_is_not_why_it_broke_off() -> None:
@@ -119,18 +119,18 @@ def test_trouble_that_was_overcome_is_not_why_it_broke_off() -> None:
 
 
 def test_a_turn_that_was_begun_owes_an_end() -> None:
-    assert read(THREAD, TURN, finished(), TURN, said("more")).terminal == "no-terminal"
+    assert read(THREAD, TURN, finished(), TURN, said("more")).ending == "no-terminal"
 
 
 def test_work_before_a_failure_is_known_though_no_tokens_are_told() -> None:
     """A budget keeps the reservation of such a call; a call that was refused at once cost nothing."""
     limit = failed("You've hit your usage limit. Try again later.")
     refused, worked = read(THREAD, TURN, limit, exit_=1), read(THREAD, TURN, said("I begin."), limit, exit_=1)
-    assert [(one.usage, one.untold) for one in (refused, worked)] == [((), False), ((), True)]
-    assert not read(THREAD, TURN, said("ok"), finished()).untold
-    assert read(THREAD, TURN, finished(), TURN, said("more"), limit, exit_=1).untold
+    assert [(one.usage, one.usage_incomplete) for one in (refused, worked)] == [((), False), ((), True)]
+    assert not read(THREAD, TURN, said("ok"), finished()).usage_incomplete
+    assert read(THREAD, TURN, finished(), TURN, said("more"), limit, exit_=1).usage_incomplete
     warned = {"type": "item.completed", "item": {"id": "item_0", "type": "error", "message": "odd settings"}}
-    assert not read(THREAD, TURN, warned, limit, exit_=1).untold
+    assert not read(THREAD, TURN, warned, limit, exit_=1).usage_incomplete
 
 
 def test_an_answer_of_the_api_within_the_message_is_read() -> None:

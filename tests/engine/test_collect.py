@@ -11,18 +11,18 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.collect import SPARED_SECONDS, Collected, collect
-from mz_engine.agents.spool import directory
+from mz_engine.adapters.collect import MIN_AGE_SECONDS, CollectedGarbage, collect_garbage
+from mz_engine.agents.spool import spool_directory
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
-from mz_events.catalog.inbox import PauseLeft
+from mz_events.catalog.inbox import PausePosted
 from mz_events.names import Digest, inbox_stream
 from mz_events.store import UnknownEvent
 
 from tests.cli.story import RUN, Story
 
 REST = "schema, recorded_at_us, observed_at_us, causation, payload, chain"
-OLD = SPARED_SECONDS + 60
+OLD = MIN_AGE_SECONDS + 60
 
 
 def age(path: Path, seconds: float = OLD) -> None:
@@ -31,8 +31,8 @@ def age(path: Path, seconds: float = OLD) -> None:
         os.utime(each, (at, at))
 
 
-def gather(story: Story, dry_run: bool = False) -> Collected:
-    return collect(story.home / ".mz", story.store, dry_run)
+def gather(story: Story, dry_run: bool = False) -> CollectedGarbage:
+    return collect_garbage(story.home / ".mz", story.store, dry_run)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_what_nothing_cites_goes_once_it_is_old(told: Story) -> None:
     done = gather(told)
     assert (dry.blobs.count, dry.blobs.size_bytes) == (done.blobs.count, done.blobs.size_bytes)
     assert done.blobs.count == 1
-    assert (done.kept.count, done.young.count) == (len(cited) + 1, 1)
+    assert (done.kept_blobs.count, done.recent_blobs.count) == (len(cited) + 1, 1)
     assert {path for path in blobs.rglob("*") if path.is_file()} == cited | {told.blobs.path(young)}
     told.close()
 
@@ -66,7 +66,7 @@ def test_a_blob_that_is_used_again_is_young_again(told: Story) -> None:
     assert gather(told).blobs.count == 0
     age(told.blobs.path(digest))
     assert gather(told).blobs.count == 1
-    assert told.blobs.drop(digest, time.time()) == 0, "it is gone"
+    assert told.blobs.delete(digest, time.time()) == 0, "it is gone"
     told.close()
 
 
@@ -76,14 +76,14 @@ def test_spools_of_recorded_calls_go_and_open_ones_stay(told: Story) -> None:
     told.ask("login", waiting)
     keys = {told.ref("login", "prd").key: True, waiting.key: False, f"{RUN}/gone/prd/-/1/1/agent.builder": True}
     for key in keys:
-        place = directory(folder, key)
+        place = spool_directory(folder, key)
         place.mkdir(parents=True)
         (place / "stdout").write_text("words")
     assert gather(told).spools.count == 0, "they are young"
     age(folder)
     done = gather(told)
     assert (done.spools.count, done.spools.size_bytes) == (2, 10)
-    assert {key: not directory(folder, key).exists() for key in keys} == keys
+    assert {key: not spool_directory(folder, key).exists() for key in keys} == keys
     told.close()
 
 
@@ -93,11 +93,11 @@ def test_files_that_were_never_finished_go(told: Story) -> None:
     for name in names:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("half")
-    assert gather(told).files.count == 0, "they are young: somebody writes them now"
+    assert gather(told).unfinished_files.count == 0, "they are young: somebody writes them now"
     for name in names:
         age(home / name)
     done = gather(told)
-    assert (done.files.count, done.files.size_bytes) == (4, 16)
+    assert (done.unfinished_files.count, done.unfinished_files.size_bytes) == (4, 16)
     assert not [name for name in names if (home / name).exists()]
     assert (home / "mz.db").is_file()
     told.close()
@@ -154,9 +154,9 @@ def test_beside_a_writer_and_killed_again_and_again(told: Story) -> None:
     assert writer.returncode == 0
     assert killed
     with SqliteStore(home / "mz.db") as store:
-        collect(home, store, dry_run=False)
+        collect_garbage(home, store, dry_run=False)
         cited = [
-            recorded.event.who for recorded in store.read(inbox_stream("r1")) if isinstance(recorded.event, PauseLeft)
+            recorded.event.actor for recorded in store.read(inbox_stream("r1")) if isinstance(recorded.event, PausePosted)
         ]
         assert store.verify() == ()
     blobs = FileBlobs(home / "blobs")
@@ -167,4 +167,4 @@ def forever(home: str) -> None:
     """Collects until it is killed, as if every blob were old that was not just touched."""
     with SqliteStore(Path(home) / "mz.db") as store:
         while True:
-            collect(Path(home), store, dry_run=False, now=time.time() + SPARED_SECONDS - 5)
+            collect_garbage(Path(home), store, dry_run=False, now=time.time() + MIN_AGE_SECONDS - 5)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mz_engine.config import Command, Config
 from mz_engine.configfile import load_config
 from mz_engine.configform import ConfigForm
-from mz_engine.configure import config_schema, settings, to_config
+from mz_engine.configure import config_schema, list_settings, to_config
 from mz_engine.errors import MzError
 from mz_engine.quantity import NANOUSD_PER_USD, format_duration, parse_duration, parse_usd
 
@@ -56,13 +56,13 @@ def refused(root: Path, text: str = "", **environment: str) -> str:
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     loaded = load_config(tmp_path, {}, {})
-    assert (loaded.config, loaded.found, set(loaded.origins.values())) == (Config(), False, {"default"})
+    assert (loaded.config, loaded.file_exists, set(loaded.origins.values())) == (Config(), False, {"default"})
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "commands:\n  # test: later\nlimits:\n"])
 def test_an_empty_file_is_all_defaults(tmp_path: Path, text: str) -> None:
     loaded = load_config(write(tmp_path, text), {}, {})
-    assert (loaded.config, loaded.found) == (Config(), True)
+    assert (loaded.config, loaded.file_exists) == (Config(), True)
 
 
 def test_every_setting_of_the_file_arrives(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_the_schema_is_for_draft_7_and_says_what_the_border_says(tmp_path: Path)
 
 
 def test_every_setting_is_described() -> None:
-    assert [each.name for each in settings() if not each.description.endswith(".")] == []
+    assert [each.name for each in list_settings() if not each.description.endswith(".")] == []
 
 
 @given(st.integers(1, 7 * 86400))
@@ -270,7 +270,7 @@ def test_durations_survive_being_written(seconds: int) -> None:
 
 def test_durations_are_written_with_their_units() -> None:
     assert [format_duration(each) for each in (30, 90, 3600, 5400, 86461)] == ["30s", "1m30s", "1h", "1h30m", "1d1m1s"]
-    assert not [each.name for each in settings() if str(loaded_default(each.name)).isdigit() and "wait" in each.name]
+    assert not [each.name for each in list_settings() if str(loaded_default(each.name)).isdigit() and "wait" in each.name]
 
 
 def loaded_default(name: str) -> object:
@@ -286,7 +286,7 @@ def test_values_are_kept_as_they_were_written(tmp_path: Path) -> None:
     assert loaded.values["limits.wait_max"] == "2h"
     assert loaded.values["commands.test"] == "make test"
     assert loaded.values["commands.lint"] == {"run": "make lint", "timeout": "1h30m"}
-    assert (loaded.origins["commands.lint"], str(loaded.places["commands.lint"])) == ("mz.yaml:12:3", "mz.yaml:12:9")
+    assert (loaded.origins["commands.lint"], str(loaded.locations["commands.lint"])) == ("mz.yaml:12:3", "mz.yaml:12:9")
     assert set(loaded.values) <= set(loaded.origins)
 
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.config import Config
 from mz_engine.decide.actions import SwitchAgent
-from mz_engine.decide.phase import decide
+from mz_engine.decide.phase import decide_feature
 from mz_engine.decide.recovery import agent_of
-from mz_engine.effects.seen import PARTS
-from mz_engine.effects.talk import ended as talk_ended
-from mz_engine.effects.talk import keeps
+from mz_engine.effects.seen import SHARED_SECTIONS
+from mz_engine.effects.talk import drop_reason as talk_ended
+from mz_engine.effects.talk import keeps_session
 from mz_engine.errors import MzError
 from mz_engine.pins import Pins
-from mz_engine.pipelines.definition import AgentUse, Phase, Review
-from mz_engine.pipelines.load import find_pipeline
+from mz_engine.pipelines.definition import AgentReview, AgentUse, Phase
+from mz_engine.pipelines.load import read_pipeline
 from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
@@ -31,14 +31,13 @@ from mz_events.catalog.call import (
     CallRef,
     Problem,
     ProblemClass,
-    ReplyRead,
-    SessionBroken,
-    SessionEnd,
+    ReplyParsed,
+    SessionDropped,
+    SessionDropReason,
     Usage,
 )
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked
 from mz_events.catalog.feature import (
-    Ask,
     Blocked,
     FeatureHeld,
     FeatureRetried,
@@ -46,16 +45,17 @@ from mz_events.catalog.feature import (
     HumanAnswered,
     HumanRequested,
     PhaseStarted,
+    QuestionKind,
     RolledBack,
     UnitStarted,
 )
-from mz_events.catalog.run import Hold, Rest, Verdict
+from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
 from mz_events.names import Digest, FeatureId, feature_stream, run_stream
-from mz_projections.conversation import mark, total
+from mz_projections.conversation import sum_by_model, text_mark
 from mz_projections.feature import fold
 from mz_projections.run import fold_run
-from mz_projections.state import Conversation, book_of
-from mz_qa.simulation.world import Answer, Crash, Files, World
+from mz_projections.state import AgentSession, progress_of
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, World
 
 from tests.support import trial
 from tests.support.examples import examples
@@ -71,8 +71,8 @@ USED = Usage(model="m", input=10, output=2, requests=1)
 # the fold -------------------------------------------------------------------------------------------------------------
 def asked(call: CallRef, *, resumes: bool = False, kept: bool = True, shown: tuple[str, ...] = ()) -> AgentRequested:
     return AgentRequested(
-        ref=call, agent="x", model="m", prompt=DIGEST, template="t", whole=not resumes, session="s", resumes=resumes,
-        tree=BASE, refs=DIGEST, estimated_tokens=1, estimated_nanousd=1, kept=kept, shown=shown,
+        ref=call, agent="x", model="m", prompt=DIGEST, template="t", full_prompt=not resumes, session="s", resumes=resumes,
+        tree=BASE, refs=DIGEST, estimated_tokens=1, estimated_nanousd=1, keeps_session=kept, seen_marks=shown,
     )  # fmt: skip
 
 
@@ -81,23 +81,23 @@ def ended(call: CallRef, code: str = "", terminal: str = "error", session: str |
     terminal = terminal if code else "success"
     return (
         AgentReplied(ref=call, stdout=DIGEST, stderr=DIGEST, exit=0, duration_ms=1, tree=BASE),
-        ReplyRead(
-            ref=call, parser="p/1", terminal=terminal, session=session, usage=(USED,), text=DIGEST, problem=problem
+        ReplyParsed(
+            ref=call, parser="p/1", ending=terminal, session=session, usage=(USED,), text=DIGEST, problem=problem
         ),
     )
 
 
-def conversation_after(*events: Event) -> Conversation | None:
-    book = book_of(given(*IN_PLAN, *events))
+def conversation_after(*events: Event) -> AgentSession | None:
+    book = progress_of(given(*IN_PLAN, *events))
     assert book is not None
-    return book.conversation
+    return book.agent_session
 
 
 def test_only_a_kept_session_is_remembered() -> None:
     assert conversation_after(asked(FIRST, kept=False), *ended(FIRST)) is None
     found = conversation_after(asked(FIRST, shown=("one",)), *ended(FIRST))
     assert found is not None
-    assert (found.id, sorted(found.shown), found.before, found.used) == ("s", ["one"], (), (USED,))
+    assert (found.id, sorted(found.seen_marks), found.usage_before, found.usage) == ("s", ["one"], (), (USED,))
 
 
 def test_the_agent_names_its_session() -> None:
@@ -113,15 +113,15 @@ def test_a_later_call_adds_to_what_was_shown_and_used() -> None:
         *ended(SECOND),
     )  # fmt: skip
     assert found is not None
-    assert found.shown == {"one", "two"}
-    assert found.before == (USED,)
-    assert found.used == (Usage(model="m", input=20, output=4, requests=2),)
+    assert found.seen_marks == {"one", "two"}
+    assert found.usage_before == (USED,)
+    assert found.usage == (Usage(model="m", input=20, output=4, requests=2),)
 
 
 def test_a_better_reading_of_the_same_call_counts_once() -> None:
     found = conversation_after(asked(FIRST), *ended(FIRST), ended(FIRST)[1])
     assert found is not None
-    assert found.used == (USED,)
+    assert found.usage == (USED,)
 
 
 def test_what_the_builder_handed_over_it_knows_and_what_a_reviewer_said_it_does_not() -> None:
@@ -134,25 +134,25 @@ def test_what_the_builder_handed_over_it_knows_and_what_a_reviewer_said_it_does_
         ChangesChecked(ref=review, tree=BASE), verdict,
     )  # fmt: skip
     assert found is not None
-    assert found.shown == {mark(parsed.digest)}
+    assert found.seen_marks == {text_mark(parsed.digest)}
 
 
 def test_usage_is_summed_by_model() -> None:
     other = Usage(model="n", input=1, output=1)
-    assert total((USED, other, USED, other)) == (
+    assert sum_by_model((USED, other, USED, other)) == (
         Usage(model="m", input=20, output=4, requests=2),
         Usage(model="n", input=2, output=2),
     )
 
 
-LOST = ReplyRead(
-    ref=FIRST, parser="p/1", terminal="no-terminal", session=None, text=DIGEST,
+LOST = ReplyParsed(
+    ref=FIRST, parser="p/1", ending="no-terminal", session=None, text=DIGEST,
     problem=Problem(kind=ProblemClass.TRANSIENT, code="lost"),
 )  # fmt: skip
-BREAKS: dict[str, tuple[tuple[Event, ...], SessionEnd]] = {
-    "a failed call": (ended(FIRST, "turn-limit"), SessionEnd.FAILED),
-    "a session that the agent does not know": (ended(FIRST, "session-missing"), SessionEnd.MISSING),
-    "a lost call": ((AgentLost(ref=FIRST, stdout=DIGEST), LOST), SessionEnd.LOST),
+BREAKS: dict[str, tuple[tuple[Event, ...], SessionDropReason]] = {
+    "a failed call": (ended(FIRST, "turn-limit"), SessionDropReason.FAILED),
+    "a session that the agent does not know": (ended(FIRST, "session-missing"), SessionDropReason.MISSING),
+    "a lost call": ((AgentLost(ref=FIRST, stdout=DIGEST), LOST), SessionDropReason.LOST),
     "a call that we ended": (
         (
             AgentFailed(
@@ -161,19 +161,19 @@ BREAKS: dict[str, tuple[tuple[Event, ...], SessionEnd]] = {
             ),
             replace(LOST, problem=Problem(kind=ProblemClass.PHASE, code="timeout")),
         ),
-        SessionEnd.FAILED,
+        SessionDropReason.FAILED,
     ),
     "a rollback": (
         (*ended(FIRST), Blocked(phase="plan", unit="", cause="x", check="y", path="", note=None),
          RolledBack(source="plan", to="plan", units=(), keeps_tree=True)),
-        SessionEnd.ROLLBACK,
+        SessionDropReason.ROLLBACK,
     ),
-    "a retry": ((*ended(FIRST), FeatureRetried(heard=4, to="plan", note=None, who=DIGEST)), SessionEnd.ROLLBACK),
+    "a retry": ((*ended(FIRST), FeatureRetried(run_version=4, to="plan", note=None, actor=DIGEST)), SessionDropReason.ROLLBACK),
     "files put back because of a secret": (
         (*ended(FIRST), ChangesChecked(ref=FIRST, tree=BASE),
-         HumanRequested(phase="plan", unit="", ask=Ask.SECRET, code="x", detail=None),
-         HumanAnswered(heard=4, verdict=Verdict.APPROVE, note=None, who=DIGEST)),
-        SessionEnd.ROLLBACK,
+         HumanRequested(phase="plan", unit="", question_kind=QuestionKind.SECRET, code="x", detail=None),
+         HumanAnswered(run_version=4, verdict=Verdict.APPROVE, note=None, actor=DIGEST)),
+        SessionDropReason.ROLLBACK,
     ),
 }  # fmt: skip
 
@@ -183,7 +183,7 @@ def test_what_breaks_a_session(what: str) -> None:
     events, reason = BREAKS[what]
     found = conversation_after(asked(FIRST), *events)
     assert found is not None
-    assert found.broken is reason
+    assert found.drop_reason is reason
 
 
 TOLD: tuple[Event, ...] = (
@@ -192,11 +192,11 @@ TOLD: tuple[Event, ...] = (
     *(asked(ref("plan", at), resumes=at > 1, shown=("a",)) for at in (1, 2, 3)),
     *ended(ref("plan", 2), "auth-failure"),
     *ended(ref("plan", 3), "rate-limit"),
-    SessionBroken(key=FIRST.key, session="s", reason=SessionEnd.FORK),
+    SessionDropped(key=FIRST.key, session="s", reason=SessionDropReason.FORK),
     AgentSwitched(ref=FIRST, source="x", to="two", code="auth-failure"),
     AgentSwitched(ref=FIRST, source="two", to="gone", code="auth-failure"),
     FeatureHeld(hold=Hold.FATAL, code="auth-failure"),
-    HoldReleased(heard=5, hold=Hold.FATAL),
+    HoldReleased(run_version=5, hold=Hold.FATAL),
 )
 
 
@@ -211,26 +211,26 @@ CREWS = [
 def test_any_order_of_sessions_and_agents_has_an_answer(events: list[Event], pinned: Pins) -> None:
     """Whoever takes over is another agent of the settings, and a session that goes on is of the run and whole."""
     state = fold(recorded(*IN_PLAN, *events))
-    action, book = decide(state, pinned), book_of(state)
+    action, book = decide_feature(state, pinned), progress_of(state)
     if isinstance(action, SwitchAgent):
         assert book is not None
         assert action.to in set(pinned.config.failover) - {agent_of(book, pinned.config)}
-    if book is not None and book.conversation is not None:
-        why = talk_ended(book.conversation, "r1", "x", "m")
-        assert why is book.conversation.broken
-        assert talk_ended(book.conversation, "r2", "x", "m") is not None
+    if book is not None and book.agent_session is not None:
+        why = talk_ended(book.agent_session, "r1", "x", "m")
+        assert why is book.agent_session.drop_reason
+        assert talk_ended(book.agent_session, "r2", "x", "m") is not None
 
 
 def test_an_agent_that_asks_for_a_person_keeps_its_session() -> None:
     found = conversation_after(asked(FIRST), *ended(FIRST, "agent-blocker", terminal="success"))
     assert found is not None
-    assert found.broken is None
+    assert found.drop_reason is None
 
 
 def test_a_missing_session_is_no_failure_but_only_where_one_was_continued() -> None:
     def failures(resumes: bool) -> int:
         state = given(*IN_PLAN, asked(FIRST, resumes=resumes), *ended(FIRST, "session-missing"))
-        return state.cell.tries["builder"].failures  # type: ignore[union-attr]
+        return state.unit_run.attempts["builder"].failures  # type: ignore[union-attr]
 
     assert (failures(True), failures(False)) == (0, 1)
 
@@ -244,7 +244,7 @@ def pins(failover: tuple[str, ...] = ()) -> Pins:
     return replace(made, templates=templates)
 
 
-def script(spec: CallSpec, files: Files) -> Answer:
+def script(spec: CallSpec, files: Files) -> ScriptedReply:
     """As in the trial, where a rework may be a continuation."""
     return trial.script(replace(spec, prompt=spec.prompt.replace("## Rework", "MEND")), files)
 
@@ -264,13 +264,13 @@ def requests(world: World, feature: str) -> list[AgentRequested]:
     return [one.event for one in stream if isinstance(one.event, AgentRequested)]
 
 
-def breaks(world: World) -> list[SessionEnd]:
-    return [one.event.reason for one in world.store.log if isinstance(one.event, SessionBroken)]
+def breaks(world: World) -> list[SessionDropReason]:
+    return [one.event.reason for one in world.store.log if isinstance(one.event, SessionDropped)]
 
 
 def delivered(world: World) -> bool:
     tracks = fold_run(world.store.read(run_stream(trial.RUN))).tracks.values()
-    return all(track.rested is not None and track.rested.status is Rest.DELIVERED for track in tracks)
+    return all(track.last_stop is not None and track.last_stop.status is FeatureOutcome.DELIVERED for track in tracks)
 
 
 def text(world: World, request: AgentRequested) -> str:
@@ -284,14 +284,14 @@ def test_a_feature_without_trouble_has_one_session() -> None:
     assert len(mine) > 3
     assert [one.resumes for one in mine] == [False, *([True] * (len(mine) - 1))]
     assert len({one.session for one in mine}) == 1
-    assert all(one.kept and (one.whole_tokens is not None) == one.resumes for one in mine)
+    assert all(one.keeps_session and (one.full_prompt_tokens is not None) == one.resumes for one in mine)
 
 
 def test_a_reviewer_is_never_in_the_builders_session() -> None:
     world = deliver(new_world(), pins())
     reviews = [one for one in requests(world, "a") if one.ref.role == "reviewer"]
     assert reviews
-    assert not any(one.resumes or one.kept or one.shown for one in reviews)
+    assert not any(one.resumes or one.keeps_session or one.seen_marks for one in reviews)
     builders = {one.session for one in requests(world, "a") if one.ref.role == "builder"}
     assert builders.isdisjoint({one.session for one in reviews})
 
@@ -299,7 +299,7 @@ def test_a_reviewer_is_never_in_the_builders_session() -> None:
 def test_a_rework_tells_only_what_is_new() -> None:
     world = deliver(new_world(), pins())
     first, rework = requests(world, "a")[:2]
-    assert (first.whole, first.resumes, rework.whole, rework.resumes) == (True, False, False, True)
+    assert (first.full_prompt, first.resumes, rework.full_prompt, rework.resumes) == (True, False, False, True)
     told = text(world, rework)
     assert "## Rework" in told
     assert "no plan" not in told, "it has written that itself"
@@ -309,32 +309,32 @@ def test_a_rework_tells_only_what_is_new() -> None:
 def test_what_is_new_is_left_to_a_whole_prompt_that_is_shorter() -> None:
     pinned = replace(pins(), templates=trial.material().templates)
     rework = requests(deliver(new_world(), pinned), "a")[1]
-    assert (rework.whole, rework.resumes, rework.prompt_tokens) == (True, True, rework.whole_tokens)
+    assert (rework.full_prompt, rework.resumes, rework.prompt_tokens) == (True, True, rework.full_prompt_tokens)
 
 
 def test_a_rollback_ends_the_session_and_says_so() -> None:
     world = deliver(new_world(), pins())
-    assert SessionEnd.ROLLBACK in breaks(world)
+    assert SessionDropReason.ROLLBACK in breaks(world)
     stream = [one.event for one in world.store.read(feature_stream(trial.RUN, FeatureId("a")))]
-    at, end = next((at, event) for at, event in enumerate(stream) if isinstance(event, SessionBroken))
+    at, end = next((at, event) for at, event in enumerate(stream) if isinstance(event, SessionDropped))
     following = next(event for event in stream[at:] if isinstance(event, AgentRequested))
-    assert following.whole
+    assert following.full_prompt
     assert not following.resumes
     assert following.session != end.session
 
 
 def test_an_agent_without_sessions_begins_anew_every_time() -> None:
     world = new_world()
-    world.forgetful.add("simulated")
+    world.agents_without_sessions.add("simulated")
     deliver(world, pins())
     assert delivered(world)
-    assert not any(one.resumes or one.kept or not one.whole for name in ITEMS for one in requests(world, name))
+    assert not any(one.resumes or one.keeps_session or not one.full_prompt for name in ITEMS for one in requests(world, name))
     assert breaks(world) == []
 
 
 def test_an_agent_may_name_its_sessions_itself() -> None:
     world = new_world()
-    world.naming.add("simulated")
+    world.session_naming_agents.add("simulated")
     deliver(world, pins())
     assert delivered(world)
     assert any(one.session and one.session.startswith("simulated-") for one in requests(world, "b") if one.resumes)
@@ -346,8 +346,8 @@ class Forgets(World):
     forgets_before = 0
 
     def tick(self, name: str) -> None:
-        if name == "call.before" and len(self.calls) == self.forgets_before:
-            self.talks.clear()
+        if name == "call.before" and len(self.call_keys) == self.forgets_before:
+            self.session_prompts.clear()
         super().tick(name)
 
 
@@ -363,9 +363,9 @@ def test_a_session_that_the_agent_lost_is_replaced_without_counting_as_a_failure
         )  # fmt: skip
         deliver(world, strict)
         assert delivered(world)
-        assert SessionEnd.MISSING in breaks(world)
+        assert SessionDropReason.MISSING in breaks(world)
         assert not any(
-            isinstance(one.event, HumanRequested) and one.event.ask is Ask.RETRIES for one in world.store.log
+            isinstance(one.event, HumanRequested) and one.event.question_kind is QuestionKind.RETRIES for one in world.store.log
         )
 
 
@@ -379,9 +379,9 @@ def sessions_are_whole(world: World) -> None:
                 case AgentRequested(ref=ref, resumes=resumes, session=session) if ref.role == "builder":
                     assert not resumes or session == alive, (feature, ref)
                     alive = ""
-                case ReplyRead(ref=ref, problem=None, session=session) if ref.role == "builder":
+                case ReplyParsed(ref=ref, problem=None, session=session) if ref.role == "builder":
                     alive = session or ""
-                case RolledBack() | SessionBroken():
+                case RolledBack() | SessionDropped():
                     alive = ""
 
 
@@ -400,10 +400,10 @@ def steps(pinned: Pins) -> int:
 def crash_at(pinned: Pins, cut: int) -> World:
     world = new_world()
     trial.begin(world, pinned, ALONE)
-    world.dies_at = world.steps + cut
+    world.crash_at_step = world.steps + cut
     with suppress(Crash):
         trial.deliver(world, pinned, 7)
-    world.dies_at = None
+    world.crash_at_step = None
     trial.deliver(world, pinned, 7)
     assert delivered(world), cut
     sessions_are_whole(world)
@@ -436,20 +436,20 @@ def test_a_call_that_a_crash_left_open_ends_its_session_and_no_other_crash_does(
 def test_a_crash_at_any_step_leaves_every_session_whole() -> None:
     pinned, lost = pins(), 0
     for cut in range(1, steps(pinned) + 1, 3):
-        lost += SessionEnd.LOST in breaks(crash_at(pinned, cut))
+        lost += SessionDropReason.LOST in breaks(crash_at(pinned, cut))
     assert lost
 
 
 def test_a_phase_may_say_otherwise_than_the_settings() -> None:
     agent = AgentUse(role="x", session="continue")
-    phase, review = Phase(phase="p", agent=agent), Review(role="y", output="v", prompt="v.md.j2")
+    phase, review = Phase(phase="p", agent=agent), AgentReview(role="y", output="v", prompt="v.md.j2")
     fresh, continued = Config(), Config(sessions="continue")
-    assert keeps(phase, "builder", fresh)
-    assert not keeps(replace(phase, agent=replace(agent, session="fresh")), "builder", continued)
+    assert keeps_session(phase, "builder", fresh)
+    assert not keeps_session(replace(phase, agent=replace(agent, session="fresh")), "builder", continued)
     unsaid = replace(phase, agent=replace(agent, session=None), review=review)
-    assert (keeps(unsaid, "builder", fresh), keeps(unsaid, "builder", continued)) == (False, True)
-    assert not keeps(unsaid, "y", continued), "a reviewer"
-    assert not keeps(Phase(phase="p"), "builder", continued), "nobody is called"
+    assert (keeps_session(unsaid, "builder", fresh), keeps_session(unsaid, "builder", continued)) == (False, True)
+    assert not keeps_session(unsaid, "y", continued), "a reviewer"
+    assert not keeps_session(Phase(phase="p"), "builder", continued), "nobody is called"
 
 
 def test_a_pipeline_file_may_ask_for_either(tmp_path: Path) -> None:
@@ -459,13 +459,13 @@ def test_a_pipeline_file_may_ask_for_either(tmp_path: Path) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_text(text.replace("role: planner,", f"role: planner, session: {word},").replace(": trial", ": mine"))
         if right:
-            agent = find_pipeline("mine", tmp_path).pipeline.find("plan").agent
+            agent = read_pipeline("mine", tmp_path).pipeline.find_phase("plan").agent
             assert agent is not None
             assert agent.session == word
         else:
             with pytest.raises(MzError, match="session"):
-                find_pipeline("mine", tmp_path)
+                read_pipeline("mine", tmp_path)
 
 
 def test_the_same_sections_are_there_in_every_phase() -> None:
-    assert set(PARTS.values()) <= set(trial.material().templates)
+    assert set(SHARED_SECTIONS.values()) <= set(trial.material().templates)

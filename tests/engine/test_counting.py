@@ -18,23 +18,23 @@ from msgspec.structs import replace
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents import guard
 from mz_engine.agents.anthropic_stream import read_count
-from mz_engine.agents.asking import estimate
+from mz_engine.agents.asking import estimate_tokens
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.process import ASK_SECONDS, AgentProcesses
-from mz_engine.agents.registry import COUNT_PATIENCE_MS, AgentDoor
+from mz_engine.agents.process import QUERY_SECONDS, AgentProcesses
+from mz_engine.agents.registry import COUNT_WAIT_MAX_MS, AgentRegistry
 from mz_engine.agents.supervise import best_level
-from mz_engine.calibration import expect
+from mz_engine.calibration import expected_tokens
 from mz_engine.config import Coefficients
-from mz_engine.effects.call import REPLY_TOKENS, asked_tokens
-from mz_engine.home import HOME, SPOOL
+from mz_engine.effects.call import REPLY_TOKENS, estimated_input_tokens
+from mz_engine.home import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.pins import Pins
 from mz_engine.ports import COUNT_MAX, CallResult, CallSpec, Interrupted
-from mz_engine.session import Session
-from mz_events.catalog.call import AgentRequested, CallReserved, ReplyRead
-from mz_events.catalog.run import FeatureRested, Rest
+from mz_engine.session import RunProcess
+from mz_events.catalog.call import AgentRequested, CallReserved, ReplyParsed
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped
 from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_events.redact import Secrets
-from mz_projections.state import Conversation
+from mz_projections.state import AgentSession
 from mz_qa.simulation.world import NANO_PER_TOKEN, World
 
 from tests.engine.test_conversations import deliver, new_world, pins
@@ -44,7 +44,7 @@ from tests.support.endpoint import Answer, Endpoint, Reply, Request
 from tests.support.processes import call, fresh_key, left, repository, shell
 from tests.support.workshop import Workshop
 
-HELD = Conversation(agent="a", model="m", id="s", key="k", estimated_tokens=3000)
+HELD = AgentSession(agent="a", model="m", id="s", key="k", estimated_tokens=3000)
 
 
 # by rule --------------------------------------------------------------------------------------------------------------
@@ -53,9 +53,9 @@ HELD = Conversation(agent="a", model="m", id="s", key="k", estimated_tokens=3000
     [(None, None, 400), (None, HELD, 3400), (1234, None, 1234), (1234, HELD, 1234), (5, HELD, 5)],
 )
 def test_what_was_counted_goes_before_what_was_estimated(
-    counted: int | None, goes_on: Conversation | None, tokens: int
+    counted: int | None, goes_on: AgentSession | None, tokens: int
 ) -> None:
-    assert asked_tokens(counted, 400, goes_on) == tokens
+    assert estimated_input_tokens(counted, 400, goes_on) == tokens
 
 
 MANY = st.integers(0, 2_000_000)
@@ -74,15 +74,15 @@ def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, k
     """With the same prompt, calibrated or not; but for the one token that a share of it may be rounded by."""
 
     def reserved(tokens: int) -> int:
-        guess = expect((known,) if known else (), "a", "m", "write", tokens, REPLY_TOKENS)
+        guess = expected_tokens((known,) if known else (), "a", "m", "write", tokens, REPLY_TOKENS)
         found = PRICES.estimate(
             "claude-sonnet-4-6", guess.input, guess.output, 1_790_000_000_000_000, guess.cache_read, guess.cache_write
         )
         assert found is not None
         return found
 
-    fresh = asked_tokens(None, prompt, None)
-    going_on = asked_tokens(None, prompt, replace(HELD, estimated_tokens=held))
+    fresh = estimated_input_tokens(None, prompt, None)
+    going_on = estimated_input_tokens(None, prompt, replace(HELD, estimated_tokens=held))
     assert reserved(going_on) >= reserved(fresh) - 3_000
 
 
@@ -106,7 +106,7 @@ def test_a_call_that_goes_on_counts_what_its_session_holds() -> None:
     held = first.estimated_tokens
     assert len(others) > 2
     for one in others:
-        assert (one.resumes, one.counted) == (True, None)
+        assert (one.resumes, one.counted_tokens) == (True, None)
         assert one.prompt_tokens is not None
         assert one.estimated_tokens == held + one.prompt_tokens + REPLY_TOKENS
         assert one.estimated_nanousd == one.estimated_tokens * NANO_PER_TOKEN
@@ -133,15 +133,15 @@ def counting(pinned: Pins, counts: Mapping[int, int | None]) -> tuple[World, lis
             seen.append(spec.key)
         return counts.get(seen.index(spec.key))
 
-    world.counts = count
+    world.count_tokens = count
     return world, builders(deliver(world, pinned))
 
 
 def test_what_the_agent_counts_is_recorded_and_reserved() -> None:
     world, (first, second, third, *_) = counting(pins(), {0: 7_000, 1: 9_500})
-    assert (first.counted, first.estimated_tokens) == (7_000, 7_000 + REPLY_TOKENS)
-    assert (second.counted, second.estimated_tokens) == (9_500, 9_500 + REPLY_TOKENS)
-    assert third.counted is None
+    assert (first.counted_tokens, first.estimated_tokens) == (7_000, 7_000 + REPLY_TOKENS)
+    assert (second.counted_tokens, second.estimated_tokens) == (9_500, 9_500 + REPLY_TOKENS)
+    assert third.counted_tokens is None
     assert third.prompt_tokens is not None
     assert third.estimated_tokens == second.estimated_tokens + third.prompt_tokens + REPLY_TOKENS
     reserved = {one.event.key: one.event.nanousd for one in world.store.log if isinstance(one.event, CallReserved)}
@@ -153,15 +153,15 @@ def test_prompts_are_measured_alone_all_the_same() -> None:
     """What a session saves is told by its prompts (`mz cost --sessions`), counted or not."""
     _, plain = counting(pins(), {})
     _, counted = counting(pins(), {0: 7_000, 1: 9_500, 2: 11_000})
-    assert [(one.prompt_tokens, one.whole_tokens) for one in plain] == [
-        (one.prompt_tokens, one.whole_tokens) for one in counted
+    assert [(one.prompt_tokens, one.full_prompt_tokens) for one in plain] == [
+        (one.prompt_tokens, one.full_prompt_tokens) for one in counted
     ]
 
 
 # a question beside a call ---------------------------------------------------------------------------------------------
 def ask(root: Path, script: str, **more: Any) -> tuple[int | None, str]:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(root)}
-    result = AgentProcesses(root, environment, Secrets({}), **more).ask(call(fresh_key()), shell(script))
+    result = AgentProcesses(root, environment, Secrets({}), **more).query(call(fresh_key()), shell(script))
     return result.exit, result.stdout.decode()
 
 
@@ -173,7 +173,7 @@ def test_a_question_leaves_nothing_behind(tmp_path: Path) -> None:
     assert (status, cwd) == (3, str(place))
     assert key.startswith("check/claude-code/")
     assert not left(key, 0)
-    assert not (tmp_path / HOME / SPOOL).exists()
+    assert not (tmp_path / MZ_FOLDER / SPOOL_FOLDER).exists()
     fenced = best_level() in (guard.NAMESPACE, guard.USER_NAMESPACE)
     assert [one.name for one in place.iterdir()] == ([] if fenced else ["note"])
 
@@ -185,14 +185,14 @@ def test_a_question_that_hangs_ends_with_the_run(tmp_path: Path) -> None:
     threading.Timer(0.5, stop.set).start()
     with pytest.raises(Interrupted):
         ask(tmp_path, "sleep 600", stop=stop)
-    assert time.monotonic() - begun < ASK_SECONDS / 2
+    assert time.monotonic() - begun < QUERY_SECONDS / 2
 
 
 def test_a_question_has_no_temporary_directory_that_nobody_makes(tmp_path: Path) -> None:
     repository(tmp_path)
-    script = replace(shell('echo "${TMPDIR-none}"'), temporary=True)
+    script = replace(shell('echo "${TMPDIR-none}"'), private_tmpdir=True)
     processes = AgentProcesses(tmp_path, {"PATH": "/usr/bin:/bin"}, Secrets({}))
-    assert processes.ask(call(fresh_key()), script).stdout == b"none\n"
+    assert processes.query(call(fresh_key()), script).stdout == b"none\n"
 
 
 class Answers:
@@ -204,7 +204,7 @@ class Answers:
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         raise AssertionError(spec.key)
 
-    def ask(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+    def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         self.questions += 1
         exit_code = 0 if self.said else 1
         return CallResult(stdout=self.said, stderr=b"", exit=exit_code, duration_ms=self.duration_ms)
@@ -216,26 +216,26 @@ class Answers:
 @pytest.mark.parametrize(
     ("duration_ms", "said", "questions"),
     [
-        (COUNT_PATIENCE_MS, b"", 1),
-        (COUNT_PATIENCE_MS - 1, b"", 3),
-        (COUNT_PATIENCE_MS, b'{"type": "count", "input_tokens": 7}', 3),
+        (COUNT_WAIT_MAX_MS, b"", 1),
+        (COUNT_WAIT_MAX_MS - 1, b"", 3),
+        (COUNT_WAIT_MAX_MS, b'{"type": "count", "input_tokens": 7}', 3),
     ],
     ids=["waited for nothing", "refused", "slow"],
 )
 def test_nobody_waits_twice_for_nothing(duration_ms: int, said: bytes, questions: int) -> None:
     processes = Answers(duration_ms, said)
-    door, spec = AgentDoor(processes, {}), replace(call(fresh_key()), agent="anthropic")
+    door, spec = AgentRegistry(processes, {}), replace(call(fresh_key()), agent="anthropic")
     assert {door.count_tokens(spec) for _ in range(3)} == {7 if said else None}
     assert processes.questions == questions
 
 
 def test_a_question_may_be_about_anything_but_say_little(tmp_path: Path) -> None:
     repository(tmp_path)
-    result = AgentProcesses(tmp_path, {"PATH": "/usr/bin:/bin"}, Secrets({})).ask(call(fresh_key()), shell("yes"))
+    result = AgentProcesses(tmp_path, {"PATH": "/usr/bin:/bin"}, Secrets({})).query(call(fresh_key()), shell("yes"))
     assert result.problem is not None
     assert result.problem.code == "output-limit"
     missing = Invocation(argv=("no-such-program",), stdin=b"", env={})
-    none = AgentProcesses(tmp_path, {"PATH": "/usr/bin:/bin"}, Secrets({})).ask(call(fresh_key()), missing)
+    none = AgentProcesses(tmp_path, {"PATH": "/usr/bin:/bin"}, Secrets({})).query(call(fresh_key()), missing)
     assert none.problem is not None
     assert none.problem.code == "tool-missing"
 
@@ -263,24 +263,24 @@ def test_a_run_reserves_by_the_count_and_goes_on_without(tmp_path: Path) -> None
     made.ramble()
     with Endpoint(works, speaks=(dialect,)) as endpoint:
         made.environment = anthropic_cli.environment(tmp_path / "home", endpoint.url)
-        with Session(made.root, made.environment, lambda recorded: None) as session:
-            session.begin({}, ("alpha",))
+        with RunProcess(made.root, made.environment, lambda recorded: None) as session:
+            session.start({}, ("alpha",))
             started = session.drive().started
             assert started is not None
             events = [one.event for one in session.store.read(feature_stream(started.run, FeatureId("alpha")))]
             asked = [one for one in events if isinstance(one, AgentRequested)]
-            prompts = [estimate(session.blobs.get(one.prompt).decode()) for one in asked]
-    read = [one for one in events if isinstance(one, ReplyRead)]
+            prompts = [estimate_tokens(session.blobs.get(one.prompt).decode()) for one in asked]
+    read = [one for one in events if isinstance(one, ReplyParsed)]
     assert (endpoint.complaints, dialect.counted) == ([], 2)
     assert [(one.ref.phase, one.resumes) for one in asked] == [("write", False), ("sign", True)]
-    assert [one.terminal for one in read] == ["success", "success"]
+    assert [one.ending for one in read] == ["success", "success"]
     write, sign = asked
-    assert write.counted == read[0].usage[0].input, "as the API counted its first request, instructions and tools too"
-    assert write.estimated_tokens == write.counted + REPLY_TOKENS > prompts[0] + REPLY_TOKENS
-    assert sign.counted is None
+    assert write.counted_tokens == read[0].usage[0].input, "as the API counted its first request, instructions and tools too"
+    assert write.estimated_tokens == write.counted_tokens + REPLY_TOKENS > prompts[0] + REPLY_TOKENS
+    assert sign.counted_tokens is None
     assert sign.estimated_tokens == write.estimated_tokens + prompts[1] + REPLY_TOKENS
     assert [one.nanousd for one in events if isinstance(one, CallReserved)] == [one.estimated_nanousd for one in asked]
-    assert len(list((made.root / HOME / SPOOL).iterdir())) == len(asked), "questions leave none"
+    assert len(list((made.root / MZ_FOLDER / SPOOL_FOLDER).iterdir())) == len(asked), "questions leave none"
 
 
 class NeverCounts(Messages):
@@ -303,8 +303,8 @@ def test_a_run_that_is_ended_while_it_counts_asks_for_nothing(tmp_path: Path) ->
     made.ramble()
     with Endpoint(works, speaks=(dialect,)) as endpoint:
         made.environment = anthropic_cli.environment(tmp_path / "home", endpoint.url)
-        with Session(made.root, made.environment, lambda recorded: None) as session:
-            session.begin({}, ("alpha",))
+        with RunProcess(made.root, made.environment, lambda recorded: None) as session:
+            session.start({}, ("alpha",))
 
             def end() -> None:
                 dialect.asked.wait(60)
@@ -319,7 +319,7 @@ def test_a_run_that_is_ended_while_it_counts_asks_for_nothing(tmp_path: Path) ->
             events = [one.event for stream in streams for one in session.store.read(stream)]
     assert dialect.asked.is_set()
     assert not [one for one in events if isinstance(one, AgentRequested | CallReserved)]
-    assert [one.status for one in events if isinstance(one, FeatureRested)] == [Rest.STOPPED]
+    assert [one.status for one in events if isinstance(one, FeatureStopped)] == [FeatureOutcome.INTERRUPTED]
     assert endpoint.requests == []
 
 
@@ -337,12 +337,12 @@ def test_the_program_counts_and_touches_nothing(tmp_path: Path) -> None:
     before = kept.read_bytes()
     with Endpoint(lambda _: Reply("This costs money.")) as endpoint:
         around = anthropic_cli.environment(home, endpoint.url)
-        door = AgentDoor(AgentProcesses(tmp_path / "project", around, Secrets({})), around)
+        door = AgentRegistry(AgentProcesses(tmp_path / "project", around, Secrets({})), around)
         spec = replace(call(fresh_key()), agent="anthropic", prompt="Make it longer.", session="s-2")
         fresh, going_on = door.count_tokens(spec), door.count_tokens(replace(spec, session="s-1", resumes=True))
     assert fresh is not None
     assert going_on is not None
-    assert going_on > fresh + estimate("".join(text for _, text in said)) > fresh > estimate(spec.prompt)
+    assert going_on > fresh + estimate_tokens("".join(text for _, text in said)) > fresh > estimate_tokens(spec.prompt)
     assert endpoint.requests == []
     assert [(one.name, one.read_bytes()) for one in kept.parent.iterdir()] == [("s-1.json", before)]
     assert list(place.iterdir()) == []

@@ -9,7 +9,6 @@ from mz_engine.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import BaseMerged, ChecksRerun, DeliveryFailed
 from mz_events.catalog.feature import (
-    Ask,
     Blocked,
     FeatureCancelled,
     FeatureFailed,
@@ -18,12 +17,13 @@ from mz_events.catalog.feature import (
     HoldReleased,
     HumanAnswered,
     HumanRequested,
+    QuestionKind,
     RolledBack,
 )
-from mz_events.catalog.run import Hold, Rest, Verdict
+from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
 from mz_events.names import Path
-from mz_projections.feature import follow
-from mz_projections.state import Between, Ended, Opening, Restoring, Setting, book_of
+from mz_projections.feature import apply_strict
+from mz_projections.state import BetweenPhases, CreatingWorkspace, Ended, Restoring, RunningSetup, progress_of
 
 from tests.support import trial
 from tests.support.given import (
@@ -55,18 +55,18 @@ def then(*events: Event, pins: Pins = PINS) -> act.Action | None:
 
 
 def answered(verdict: Verdict) -> HumanAnswered:
-    return HumanAnswered(heard=9, verdict=verdict, who=DIGEST)
+    return HumanAnswered(run_version=9, verdict=verdict, actor=DIGEST)
 
 
 def test_after_the_commit_comes_the_base_the_push_the_pull_request_and_its_checks() -> None:
     merged = (*shipping(), base_merged())
     sent = (*merged, *opened())
     assert then(*shipping()) == act.MergeBase()
-    assert then(*merged) == act.Push()
-    assert isinstance(then(*sent[:-3]), act.Settle)
+    assert then(*merged) == act.PushBranch()
+    assert isinstance(then(*sent[:-3]), act.ReconcileIntent)
     assert then(*sent[:-2]) == act.OpenPullRequest()
-    assert isinstance(then(*sent[:-1]), act.Settle)
-    assert then(*sent) == act.LookAtChecks()
+    assert isinstance(then(*sent[:-1]), act.ReconcileIntent)
+    assert then(*sent) == act.PollChecks()
     assert then(*sent, checks_seen(green=2)) == act.CompleteUnit(unit="")
 
 
@@ -79,9 +79,9 @@ def test_with_strategy_none_nothing_leaves_the_machine_and_nothing_is_waited_for
 
 def test_a_refused_delivery_is_tried_again_after_an_answer_without_paying_the_agent() -> None:
     failed = (*shipping(), base_merged(), DeliveryFailed(key="k", code="push-refused", detail=DIGEST))
-    assert then(*failed) == act.AskHuman(ask=Ask.UNROUTED, code="push-refused", text=DIGEST)
-    asked = (*failed, HumanRequested(phase="ship", unit="", ask=Ask.UNROUTED))
-    assert then(*asked, answered(Verdict.APPROVE)) == act.Push()
+    assert then(*failed) == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="push-refused", text=DIGEST)
+    asked = (*failed, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.UNROUTED))
+    assert then(*asked, answered(Verdict.APPROVE)) == act.PushBranch()
 
 
 # the base -------------------------------------------------------------------------------------------------------------
@@ -90,9 +90,9 @@ def test_what_the_base_brought_is_checked_by_every_gate_on_the_way() -> None:
     checked = (*merged, gate("check", True, phase="ship", unit=""))
     assert then(*merged) == act.RunGate(gate="check", cause="base")
     assert then(*checked) == act.RunGate(gate="final", cause="base")
-    assert then(*checked, gate("final", True, phase="ship", unit="")) == act.Push()
+    assert then(*checked, gate("final", True, phase="ship", unit="")) == act.PushBranch()
     failed = (*checked, gate("final", False, phase="ship", unit="", cause="base"))
-    assert then(*failed) == act.Block(cause="base", check="final", reports=(DIGEST,))
+    assert then(*failed) == act.BlockPhase(cause="base", check="final", reports=(DIGEST,))
 
 
 def conflict() -> tuple[Event, ...]:
@@ -104,38 +104,38 @@ def conflict() -> tuple[Event, ...]:
 
 
 def test_a_conflict_goes_back_once_with_the_tree_as_it_is() -> None:
-    assert then(*conflict()[:-1]) == act.Block(cause="base", check="merge_base")
+    assert then(*conflict()[:-1]) == act.BlockPhase(cause="base", check="merge_base")
     assert then(*conflict()) == act.RollBack(to="build", keeps_tree=True)
     state = given(*conflict(), RolledBack(source="ship", to="build", keeps_tree=True))
-    assert isinstance(state, Between)
-    assert (state.book.tree, state.book.conflicted, state.book.done) == (OTHER, ("a1.txt",), ("plan",))
+    assert isinstance(state, BetweenPhases)
+    assert (state.progress.tree, state.progress.conflicted_files, state.progress.completed_phases) == (OTHER, ("a1.txt",), ("plan",))
 
 
 def test_a_second_conflict_is_for_a_person_who_can_only_say_once_more_or_no() -> None:
     state = given(*conflict())
-    book = book_of(state)
+    book = progress_of(state)
     assert book is not None
-    assert book.blocks == {"base": 1}
+    assert book.block_counts == {"base": 1}
     again = (*conflict(), conflict()[-1])
-    assert then(*again) == act.AskHuman(ask=Ask.CONFLICT, code="merge_base", text=DIGEST)
-    asked = (*again, HumanRequested(phase="ship", unit="", ask=Ask.CONFLICT, code="merge_base"))
+    assert then(*again) == act.AskPerson(question_kind=QuestionKind.CONFLICT, code="merge_base", text=DIGEST)
+    asked = (*again, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CONFLICT, code="merge_base"))
     assert then(*asked, answered(Verdict.APPROVE)) == act.RollBack(to="build", keeps_tree=True)
     assert then(*asked, answered(Verdict.REJECT)) == act.FailFeature(code="rejected")
 
 
 def test_no_rollback_takes_back_what_the_base_brought() -> None:
-    book = book_of(given(*shipping(), base_merged(True)))
+    book = progress_of(given(*shipping(), base_merged(True)))
     assert book is not None
-    assert set(book.starts.values()) == {OTHER}
+    assert set(book.start_trees.values()) == {OTHER}
 
 
 def test_what_no_marker_can_show_is_for_a_person() -> None:
     merged = BaseMerged(key="k", base=OTHER, head=OTHER, tree=OTHER, changed=True, unmarked=(Path("logo.png"),))
     conflicted = (*shipping(), merged)
-    asked = (*conflicted, HumanRequested(phase="ship", unit="", ask=Ask.CONFLICT, code="merge_base.unmarked"))
-    assert then(*conflicted) == act.AskHuman(ask=Ask.CONFLICT, code="merge_base.unmarked")
+    asked = (*conflicted, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CONFLICT, code="merge_base.unmarked"))
+    assert then(*conflicted) == act.AskPerson(question_kind=QuestionKind.CONFLICT, code="merge_base.unmarked")
     assert then(*asked, answered(Verdict.APPROVE)) == act.RunGate(gate="check", cause="base")
-    assert then(*asked, answered(Verdict.RETRY)) == act.Block(cause="base", check="merge_base")
+    assert then(*asked, answered(Verdict.RETRY)) == act.BlockPhase(cause="base", check="merge_base")
     assert then(*asked, answered(Verdict.REJECT)) == act.FailFeature(code="rejected")
 
 
@@ -148,20 +148,20 @@ def test_pending_checks_give_the_slot_back_until_the_time_is_up() -> None:
     pending = (*READY, checks_seen(green=1, red=1, pending=1))
     assert then(*pending) == hold(3600)
     assert then(*READY, checks_seen(known=False)) == hold(3600)
-    again = (*pending, FeatureHeld(hold=Hold.CHECKS), HoldReleased(heard=8, hold=Hold.CHECKS))
-    assert then(*again) == act.LookAtChecks()
+    again = (*pending, FeatureHeld(hold=Hold.CHECKS), HoldReleased(run_version=8, hold=Hold.CHECKS))
+    assert then(*again) == act.PollChecks()
 
 
 def test_checks_that_never_end_are_a_question() -> None:
     pins = trial.pins(Config(pull_requests=PullRequests(strategy="draft", checks_wait_seconds=2)))
     waited = (
-        *READY, checks_seen(pending=1), FeatureHeld(hold=Hold.CHECKS), HoldReleased(heard=8, hold=Hold.TIMER),
+        *READY, checks_seen(pending=1), FeatureHeld(hold=Hold.CHECKS), HoldReleased(run_version=8, hold=Hold.TIMER),
         checks_seen(pending=1),
     )  # fmt: skip
-    assert then(*waited, pins=pins) == act.AskHuman(ask=Ask.CHECKS, code="await_checks")
-    asked = (*waited, HumanRequested(phase="ship", unit="", ask=Ask.CHECKS, code="await_checks"))
+    assert then(*waited, pins=pins) == act.AskPerson(question_kind=QuestionKind.CHECKS, code="await_checks")
+    asked = (*waited, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CHECKS, code="await_checks"))
     assert then(*asked, answered(Verdict.APPROVE), pins=pins) == act.CompleteUnit(unit="")
-    assert then(*asked, answered(Verdict.RETRY), pins=pins) == act.LookAtChecks()
+    assert then(*asked, answered(Verdict.RETRY), pins=pins) == act.PollChecks()
     assert then(*asked, answered(Verdict.REJECT), pins=pins) == act.FailFeature(code="rejected")
 
 
@@ -170,7 +170,7 @@ def test_a_pull_request_without_checks_waits_a_moment_for_the_first() -> None:
     pins = trial.pins(Config(pull_requests=PullRequests(strategy="draft", checks_grace_seconds=3)))
     for seen in (checks_seen(), checks_seen(green=1)):
         assert then(*READY, seen, pins=pins) == replace(hold(3), hold=Hold.TIMER)
-        waited = (*READY, seen, FeatureHeld(hold=Hold.TIMER), HoldReleased(heard=8, hold=Hold.TIMER), seen)
+        waited = (*READY, seen, FeatureHeld(hold=Hold.TIMER), HoldReleased(run_version=8, hold=Hold.TIMER), seen)
         assert then(*waited, pins=pins) == act.CompleteUnit(unit="")
 
 
@@ -183,60 +183,60 @@ def test_flaky_checks_are_started_again_as_often_as_allowed() -> None:
         held = then(*state)
         assert isinstance(held, act.HoldFeature)
         assert held.hold is Hold.CHECKS
-        state = (*state, FeatureHeld(hold=Hold.CHECKS), HoldReleased(heard=8, hold=Hold.CHECKS))
-        assert then(*state) == act.LookAtChecks()
+        state = (*state, FeatureHeld(hold=Hold.CHECKS), HoldReleased(run_version=8, hold=Hold.CHECKS))
+        assert then(*state) == act.PollChecks()
     red = (*state, checks_seen(red=1, flaky=True))
-    assert then(*red) == act.Block(cause="checks", check="await_checks", reports=(DIGEST,))
+    assert then(*red) == act.BlockPhase(cause="checks", check="await_checks", reports=(DIGEST,))
 
 
 def test_red_checks_go_back_once_and_then_to_a_person_who_may_take_it_as_it_is() -> None:
     block = Blocked(phase="ship", unit="", cause="checks", check="await_checks", note=DIGEST)
     red = (*READY, checks_seen(red=1))
-    assert then(*red) == act.Block(cause="checks", check="await_checks", reports=(DIGEST,))
+    assert then(*red) == act.BlockPhase(cause="checks", check="await_checks", reports=(DIGEST,))
     assert then(*red, block) == act.RollBack(to="build", keeps_tree=True)
     again = (*red, block, block)
-    assert then(*again) == act.AskHuman(ask=Ask.CHECKS, code="await_checks", text=DIGEST)
-    asked = (*again, HumanRequested(phase="ship", unit="", ask=Ask.CHECKS, code="await_checks"))
+    assert then(*again) == act.AskPerson(question_kind=QuestionKind.CHECKS, code="await_checks", text=DIGEST)
+    asked = (*again, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CHECKS, code="await_checks"))
     assert then(*asked, answered(Verdict.APPROVE)) == act.CompleteUnit(unit="")
     looked = (*asked, answered(Verdict.RETRY))
-    assert then(*looked) == act.LookAtChecks()
+    assert then(*looked) == act.PollChecks()
     assert then(*looked, checks_seen(green=1)) == act.CompleteUnit(unit="")
     assert then(*looked, checks_seen(red=1), block) == act.RollBack(to="build", keeps_tree=True)
 
 
 # once more ------------------------------------------------------------------------------------------------------------
 def retried(to: str) -> FeatureRetried:
-    return FeatureRetried(heard=20, to=to, note=DIGEST, who=DIGEST)
+    return FeatureRetried(run_version=20, to=to, note=DIGEST, actor=DIGEST)
 
 
 def test_a_failed_feature_begins_again_with_the_phase_that_a_person_names() -> None:
     failed = (*shipping(), FeatureFailed(code="rejected"))
     state = given(*failed, retried("plan"))
     assert isinstance(state, Restoring)
-    assert (state.to, state.book.tree, state.book.done, state.book.artifacts) == ("plan", BASE, (), {})
-    assert state.book.superseded == {"plan": 1, "ship": 1}
-    assert state.book.notes == {"plan": (DIGEST,)}
-    assert (state.book.heard, state.book.restores, state.book.rollbacks) == (20, 1, 0)
-    assert when_decided(state, PINS) == act.Restore(committed=False)
+    assert (state.to, state.progress.tree, state.progress.completed_phases, state.progress.artifacts) == ("plan", BASE, (), {})
+    assert state.progress.superseded_counts == {"plan": 1, "ship": 1}
+    assert state.progress.notes == {"plan": (DIGEST,)}
+    assert (state.progress.run_version, state.progress.restore_count, state.progress.rollback_count) == (20, 1, 0)
+    assert when_decided(state, PINS) == act.RestoreTree(committed=False)
 
 
 def test_a_cancelled_feature_goes_on_from_wherever_it_stood() -> None:
-    assert given(STARTED, FeatureCancelled(heard=9), retried("")) == Opening(started=STARTED, heard=20)
-    setting = given(*OPENED, FeatureCancelled(heard=9), retried(""))
-    assert isinstance(setting, Setting)
-    between = given(*planned(), FeatureCancelled(heard=9), retried("plan"))
+    assert given(STARTED, FeatureCancelled(run_version=9), retried("")) == CreatingWorkspace(started=STARTED, run_version=20)
+    setting = given(*OPENED, FeatureCancelled(run_version=9), retried(""))
+    assert isinstance(setting, RunningSetup)
+    between = given(*planned(), FeatureCancelled(run_version=9), retried("plan"))
     assert isinstance(between, Restoring)
 
 
 def test_a_question_or_a_hold_can_be_answered_by_beginning_again() -> None:
-    waiting = (*shipping(), HumanRequested(phase="ship", unit="", ask=Ask.UNROUTED))
+    waiting = (*shipping(), HumanRequested(phase="ship", unit="", question_kind=QuestionKind.UNROUTED))
     held = (*shipping(), FeatureHeld(hold=Hold.BUDGET))
     for story in (waiting, held):
         state = given(*story, retried("ship"))
         assert isinstance(state, Restoring)
-        assert state.book.done == ("plan",)
+        assert state.progress.completed_phases == ("plan",)
 
 
 def test_a_delivered_feature_is_not_done_again() -> None:
-    ended = Ended(status=Rest.DELIVERED, heard=1, head=None)
-    assert follow(ended, recorded(retried("plan"))[0]) is None
+    ended = Ended(status=FeatureOutcome.DELIVERED, run_version=1, head=None)
+    assert apply_strict(ended, recorded(retried("plan"))[0]) is None

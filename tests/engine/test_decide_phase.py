@@ -7,13 +7,12 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from mz_engine.config import Config
 from mz_engine.decide import actions as act
-from mz_engine.decide.phase import decide, ordered
+from mz_engine.decide.phase import decide_feature, dependency_order
 from mz_engine.pins import Pins
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentLost, CallHeld, Problem, ProblemClass, ReplyRead
+from mz_events.catalog.call import AgentLost, CallOverBudget, Problem, ProblemClass, ReplyParsed
 from mz_events.catalog.check import ArtifactParsed, CommandRan, RefMoved, Unit
 from mz_events.catalog.feature import (
-    Ask,
     Blocked,
     FeatureCancelled,
     FeatureHeld,
@@ -21,16 +20,17 @@ from mz_events.catalog.feature import (
     HumanAnswered,
     HumanRequested,
     PhaseStarted,
+    QuestionKind,
     RolledBack,
     TreeRestored,
     UnitCompleted,
     UnitStarted,
     WorkspaceConflicted,
 )
-from mz_events.catalog.run import FilesClaimed, FilesContended, Hold, Verdict
+from mz_events.catalog.run import ClaimRejected, FilesClaimed, Hold, Verdict
 from mz_events.names import Commit, FeatureId, Path
-from mz_projections.feature import fold, follow
-from mz_projections.state import Between, Restoring, Unborn, Working
+from mz_projections.feature import apply_strict, fold
+from mz_projections.state import BetweenPhases, InPhase, NotStarted, Restoring
 
 from tests.support import trial
 from tests.support.given import (
@@ -88,11 +88,11 @@ def then(*events: Event, pins: Pins = PINS) -> act.Action | None:
 
 # the straight way -----------------------------------------------------------------------------------------------------
 def test_nothing_is_decided_before_the_run_says_so() -> None:
-    assert decide(Unborn(), PINS) is None
+    assert decide_feature(NotStarted(), PINS) is None
 
 
 def test_the_workspace_comes_first() -> None:
-    assert then(STARTED) == act.Open(started=STARTED)
+    assert then(STARTED) == act.CreateWorkspace(started=STARTED)
 
 
 def test_set_up_commands_run_one_by_one_before_the_first_phase() -> None:
@@ -100,11 +100,11 @@ def test_set_up_commands_run_one_by_one_before_the_first_phase() -> None:
 
     config = Config(workspace=WorkspaceSettings(setup=("one", "two")))
     pins = trial.pins(config)
-    assert then(*OPENED, pins=pins) == act.SetUp(command="one")
-    assert then(*OPENED, ran("setup"), pins=pins) == act.SetUp(command="two")
+    assert then(*OPENED, pins=pins) == act.RunSetup(command="one")
+    assert then(*OPENED, ran("setup"), pins=pins) == act.RunSetup(command="two")
     assert isinstance(then(*OPENED, ran("setup"), ran("setup"), pins=pins), act.StartPhase)
     failed = then(*OPENED, ran("setup", 1), pins=pins)
-    assert failed == act.AskHuman(ask=Ask.UNROUTED, code="setup-failed", text=DIGEST)
+    assert failed == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="setup-failed", text=DIGEST)
 
 
 def test_phases_come_in_the_order_of_the_pipeline() -> None:
@@ -116,22 +116,22 @@ def test_files_are_claimed_before_the_first_unit() -> None:
     started = (*planned(), PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3")))
     claim = act.ClaimFiles(phase="build", paths=(Path("a1.txt"), Path("a2.txt"), Path("a3.txt")))
     assert then(*started) == claim
-    contended = FilesContended(feature=FeatureId("a"), phase="build", paths=(Path("a1.txt"),), holder=FeatureId("b"))
+    contended = ClaimRejected(feature=FeatureId("a"), phase="build", paths=(Path("a1.txt"),), holder=FeatureId("b"))
     assert then(*started, contended) == act.HoldFeature(hold=Hold.CLAIM)
     held = (*started, contended, FeatureHeld(hold=Hold.CLAIM))
     assert then(*held) is None
-    assert then(*held, HoldReleased(heard=9, hold=Hold.CLAIM)) == claim
+    assert then(*held, HoldReleased(run_version=9, hold=Hold.CLAIM)) == claim
 
 
 def test_a_cell_goes_from_preparation_to_the_commit() -> None:
-    assert then(*IN_BUILD) == act.Prepare(command="check")
+    assert then(*IN_BUILD) == act.RunPreparation(command="check")
     prepared = (*IN_BUILD, ran())
     assert then(*prepared) == act.CallAgent(role="builder", attempt=1)
     call = ref("build", unit="u1")
-    assert then(*prepared, requested(call)) == act.Settle(intent=requested(call))
-    assert isinstance(then(*prepared, *replied(call)[:2]), act.ReadReply)
+    assert then(*prepared, requested(call)) == act.ReconcileIntent(intent=requested(call))
+    assert isinstance(then(*prepared, *replied(call)[:2]), act.ParseReply)
     assert then(*prepared, *replied(call)) == act.CheckChanges()
-    assert then(*prepared, *accepted(call)[:4]) == act.Validate()
+    assert then(*prepared, *accepted(call)[:4]) == act.ValidateOutputs()
     assert then(*prepared, *accepted(call)) == act.RunGate(gate="check", cause="code")
     gated = (*prepared, *accepted(call), gate("check", True))
     assert then(*gated) == act.CallAgent(role="reviewer", attempt=1)
@@ -172,7 +172,7 @@ def test_a_gate_without_a_command_is_left_out() -> None:
 
 def test_missing_inputs_block_before_an_agent_is_paid() -> None:
     without = (*OPENED, PhaseStarted(phase="ship", iteration=1), UnitStarted(phase="ship", unit="", iteration=1))
-    assert then(*without) == act.Block(cause="inputs", check="plan")
+    assert then(*without) == act.BlockPhase(cause="inputs", check="plan")
 
 
 # rework ---------------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_a_refused_reply_is_sent_back_until_attempts_are_used_up() -> None:
     twice = (*once, *refused_reply(ref("plan", 2)))
     assert then(*twice) == act.CallAgent(role="builder", attempt=3)
     thrice = (*twice, *refused_reply(ref("plan", 3)))
-    assert then(*thrice) == act.AskHuman(ask=Ask.EXHAUSTED, code="plan.json", reports=(DIGEST,))
+    assert then(*thrice) == act.AskPerson(question_kind=QuestionKind.EXHAUSTED, code="plan.json", reports=(DIGEST,))
 
 
 def test_rules_and_gates_share_one_allowance() -> None:
@@ -190,26 +190,26 @@ def test_rules_and_gates_share_one_allowance() -> None:
     story = (*story, *build_call(2), gate("check", False))
     assert then(*story) == act.CallAgent(role="builder", attempt=3)
     story = (*story, *build_call(3), gate("check", False))
-    assert then(*story) == act.Block(cause="code", check="check", reports=(DIGEST,))
+    assert then(*story) == act.BlockPhase(cause="code", check="check", reports=(DIGEST,))
 
 
 def test_an_answer_grants_a_new_allowance_with_the_note() -> None:
     story = (*IN_PLAN, *refused_reply(ref("plan")), *refused_reply(ref("plan", 2)), *refused_reply(ref("plan", 3)))
-    asked = HumanRequested(phase="plan", unit="", ask=Ask.EXHAUSTED)
+    asked = HumanRequested(phase="plan", unit="", question_kind=QuestionKind.EXHAUSTED)
     assert then(*story, asked) is None
-    answered = (*story, asked, HumanAnswered(heard=5, verdict=Verdict.APPROVE, note=DIGEST, who=DIGEST))
+    answered = (*story, asked, HumanAnswered(run_version=5, verdict=Verdict.APPROVE, note=DIGEST, actor=DIGEST))
     assert then(*answered) == act.CallAgent(role="builder", attempt=4)
     state = given(*answered)
-    assert isinstance(state, Working)
-    assert state.cell is not None
-    assert state.cell.notes == (DIGEST,)
+    assert isinstance(state, InPhase)
+    assert state.unit_run is not None
+    assert state.unit_run.notes == (DIGEST,)
     refused_again = (*answered, *refused_reply(ref("plan", 4)))
     assert then(*refused_again) == act.CallAgent(role="builder", attempt=5)
 
 
 def test_a_rejection_ends_the_feature() -> None:
-    story = (*IN_PLAN, *refused_reply(ref("plan")), HumanRequested(phase="plan", unit="", ask=Ask.EXHAUSTED))
-    rejected = HumanAnswered(heard=5, verdict=Verdict.REJECT, who=DIGEST)
+    story = (*IN_PLAN, *refused_reply(ref("plan")), HumanRequested(phase="plan", unit="", question_kind=QuestionKind.EXHAUSTED))
+    rejected = HumanAnswered(run_version=5, verdict=Verdict.REJECT, actor=DIGEST)
     assert then(*story, rejected) == act.FailFeature(code="rejected")
 
 
@@ -224,7 +224,7 @@ def test_a_failed_call_is_repeated_and_counted_apart_from_refusals() -> None:
         story = (*story, *replied(ref("plan", attempt), problem(ProblemClass.UNKNOWN)))
         assert then(*story) == act.CallAgent(role="builder", attempt=attempt + 1)
     story = (*story, *replied(ref("plan", 4), problem(ProblemClass.UNKNOWN)))
-    assert then(*story) == act.AskHuman(ask=Ask.RETRIES, code="x")
+    assert then(*story) == act.AskPerson(question_kind=QuestionKind.RETRIES, code="x")
 
 
 def test_a_lost_call_is_repeated_under_a_new_key() -> None:
@@ -233,10 +233,10 @@ def test_a_lost_call_is_repeated_under_a_new_key() -> None:
         *IN_PLAN,
         requested(call),
         AgentLost(ref=call, stdout=DIGEST),
-        ReplyRead(
+        ReplyParsed(
             ref=call,
             parser="p/1",
-            terminal="no-terminal",
+            ending="no-terminal",
             session=None,
             text=DIGEST,
             problem=problem(ProblemClass.TRANSIENT, "lost"),
@@ -254,26 +254,26 @@ def test_a_rate_limit_holds_the_feature_for_its_time(code: str, retry: int | Non
     expected = act.HoldFeature(hold=Hold.TIMER, until_us=replied_at + seconds * SECOND_US, code=code)
     assert then(*story) == expected
     held = (*story, FeatureHeld(hold=Hold.TIMER, until_us=expected.until_us))
-    assert then(*held, HoldReleased(heard=9, hold=Hold.TIMER)) == act.CallAgent(role="builder", attempt=2)
+    assert then(*held, HoldReleased(run_version=9, hold=Hold.TIMER)) == act.CallAgent(role="builder", attempt=2)
 
 
 def test_a_wait_that_is_too_long_is_a_question() -> None:
     story = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.TRANSIENT, "rate-limit", 4000)))
-    assert then(*story) == act.AskHuman(ask=Ask.LIMIT, code="rate-limit")
+    assert then(*story) == act.AskPerson(question_kind=QuestionKind.LIMIT, code="rate-limit")
 
 
 def test_a_fatal_problem_holds_and_a_blocker_asks() -> None:
     fatal = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.FATAL, "auth-failure")))
     assert then(*fatal) == act.HoldFeature(hold=Hold.FATAL, code="auth-failure")
-    human = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.HUMAN, "agent-blocker")))
-    assert then(*human) == act.AskHuman(ask=Ask.BLOCKER, code="agent-blocker")
+    human = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.NEEDS_PERSON, "agent-blocker")))
+    assert then(*human) == act.AskPerson(question_kind=QuestionKind.BLOCKER, code="agent-blocker")
 
 
 def test_without_money_the_call_waits_and_the_same_role_goes_on() -> None:
-    held = CallHeld(feature=FeatureId("a"), key="k", role="reviewer", nanousd=5)
+    held = CallOverBudget(feature=FeatureId("a"), key="k", role="reviewer", nanousd=5)
     story = (*IN_BUILD, ran(), *build_call(), gate("check", True), held)
     assert then(*story) == act.HoldFeature(hold=Hold.BUDGET)
-    released = (*story, FeatureHeld(hold=Hold.BUDGET), HoldReleased(heard=9, hold=Hold.BUDGET))
+    released = (*story, FeatureHeld(hold=Hold.BUDGET), HoldReleased(run_version=9, hold=Hold.BUDGET))
     assert then(*released) == act.CallAgent(role="reviewer", attempt=1)
 
 
@@ -288,15 +288,15 @@ def test_a_block_leads_to_the_phase_of_its_cause() -> None:
     back = (*spec, RolledBack(source="build", to="plan"))
     state = given(*back)
     assert isinstance(state, Restoring)
-    assert state.book.done == ()
-    assert state.book.artifacts == {}
-    assert then(*back) == act.Restore(committed=False)
+    assert state.progress.completed_phases == ()
+    assert state.progress.artifacts == {}
+    assert then(*back) == act.RestoreTree(committed=False)
     restored = (*back, *(one for one in restore_commit()), TreeRestored(tree=BASE))
     assert then(*restored) == act.StartPhase(phase="plan", iteration=2, units=("",))
     again = given(*restored, PhaseStarted(phase="plan", iteration=2), UnitStarted(phase="plan", unit="", iteration=2))
-    assert isinstance(again, Working)
-    assert again.cell is not None
-    assert again.cell.notes == (DIGEST,)
+    assert isinstance(again, InPhase)
+    assert again.unit_run is not None
+    assert again.unit_run.notes == (DIGEST,)
 
 
 def restore_commit() -> tuple[Event, ...]:
@@ -311,7 +311,7 @@ def test_a_unit_goes_back_with_those_that_depend_on_it_and_no_other() -> None:
     story = (*story, UnitStarted(phase="build", unit="u2", iteration=1), blocked(unit="u2"))
     assert then(*story) == act.RollBack(to="build", units=("u2", "u3"))
     back = (*story, RolledBack(source="build", to="build", units=("u2", "u3")))
-    assert isinstance(given(*back), Between)
+    assert isinstance(given(*back), BetweenPhases)
     assert then(*back) == act.StartPhase(phase="build", iteration=1, units=("u1", "u2", "u3"))
     again = (
         *back,
@@ -323,7 +323,7 @@ def test_a_unit_goes_back_with_those_that_depend_on_it_and_no_other() -> None:
 
 def test_a_cause_without_a_route_goes_to_a_person() -> None:
     story = (*IN_BUILD, ran(), *build_call(), blocked("weather"))
-    assert then(*story) == act.AskHuman(ask=Ask.UNROUTED, code="weather.check", text=DIGEST)
+    assert then(*story) == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="weather.check", text=DIGEST)
 
 
 def test_the_third_time_on_the_same_issue_a_person_decides() -> None:
@@ -339,9 +339,9 @@ def test_the_third_time_on_the_same_issue_a_person_decides() -> None:
             UnitStarted(phase="build", unit="u1", iteration=2),
         )
     story = (*story, blocked())
-    assert then(*story) == act.AskHuman(ask=Ask.ROLLBACKS, code="code.check", text=DIGEST)
-    asked = HumanRequested(phase="build", unit="u1", ask=Ask.ROLLBACKS)
-    pardoned = (*story, asked, HumanAnswered(heard=7, verdict=Verdict.APPROVE, who=DIGEST))
+    assert then(*story) == act.AskPerson(question_kind=QuestionKind.ROLLBACKS, code="code.check", text=DIGEST)
+    asked = HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.ROLLBACKS)
+    pardoned = (*story, asked, HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST))
     assert then(*pardoned) == act.RollBack(to="build", units=("u1", "u2", "u3"))
 
 
@@ -360,35 +360,35 @@ def reviewed(severity: str, cause: str) -> tuple[Event, ...]:
 
 
 def test_a_verdict_with_a_cause_blocks() -> None:
-    assert then(*reviewed("MAJOR", "spec")) == act.Block(cause="spec", check="reviewer", text=DIGEST)
+    assert then(*reviewed("MAJOR", "spec")) == act.BlockPhase(cause="spec", check="reviewer", text=DIGEST)
 
 
 def test_a_critical_verdict_is_shown_to_a_person() -> None:
     story = reviewed("CRITICAL", "none")
-    assert then(*story) == act.AskHuman(ask=Ask.APPROVAL, code="verdict.severity")
-    asked = (*story, HumanRequested(phase="build", unit="u1", ask=Ask.APPROVAL, code="verdict.severity"))
-    approved = HumanAnswered(heard=7, verdict=Verdict.APPROVE, who=DIGEST)
+    assert then(*story) == act.AskPerson(question_kind=QuestionKind.APPROVAL, code="verdict.severity")
+    asked = (*story, HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.APPROVAL, code="verdict.severity"))
+    approved = HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST)
     assert then(*asked, approved) == act.MakeCommit()
-    rejected = HumanAnswered(heard=7, verdict=Verdict.REJECT, note=DIGEST, who=DIGEST)
-    assert then(*asked, rejected) == act.Block(cause="person", check="verdict.severity", text=DIGEST)
+    rejected = HumanAnswered(run_version=7, verdict=Verdict.REJECT, note=DIGEST, actor=DIGEST)
+    assert then(*asked, rejected) == act.BlockPhase(cause="person", check="verdict.severity", text=DIGEST)
 
 
 def test_a_moved_ref_is_shown_to_a_person_before_the_reply_is_used() -> None:
     call = ref("plan")
     moved = RefMoved(ref=call, name="refs/heads/main", old="a", new="b")
     story = (*IN_PLAN, requested(call), moved, *replied(call)[1:])
-    assert then(*story) == act.AskHuman(ask=Ask.REPOSITORY, code="ref-moved")
-    asked = (*story, HumanRequested(phase="plan", unit="", ask=Ask.REPOSITORY))
-    approved = HumanAnswered(heard=7, verdict=Verdict.APPROVE, who=DIGEST)
+    assert then(*story) == act.AskPerson(question_kind=QuestionKind.REPOSITORY, code="ref-moved")
+    asked = (*story, HumanRequested(phase="plan", unit="", question_kind=QuestionKind.REPOSITORY))
+    approved = HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST)
     assert then(*asked, approved) == act.CheckChanges()
 
 
 def test_commits_that_do_not_merge_are_a_question_and_an_answer_tries_again() -> None:
     conflicted = (STARTED, WorkspaceConflicted(paths=(Path("x"),)))
-    assert then(*conflicted) == act.AskHuman(ask=Ask.CONFLICT, code="dependencies-conflict")
-    asked = (*conflicted, HumanRequested(phase="", unit="", ask=Ask.CONFLICT))
-    answered = HumanAnswered(heard=9, verdict=Verdict.APPROVE, who=DIGEST)
-    assert then(*asked, answered) == act.Open(started=STARTED)
+    assert then(*conflicted) == act.AskPerson(question_kind=QuestionKind.CONFLICT, code="dependencies-conflict")
+    asked = (*conflicted, HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT))
+    answered = HumanAnswered(run_version=9, verdict=Verdict.APPROVE, actor=DIGEST)
+    assert then(*asked, answered) == act.CreateWorkspace(started=STARTED)
 
 
 # totality -------------------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ STORIES = [
     merging(),
     reviewed("CRITICAL", "none"),
     (*IN_BUILD, blocked("spec"), RolledBack(source="build", to="plan"), *restore_commit(), TreeRestored(tree=BASE)),
-    (*IN_PLAN, *refused_reply(ref("plan")), FeatureCancelled(heard=8)),
+    (*IN_PLAN, *refused_reply(ref("plan")), FeatureCancelled(run_version=8)),
 ]
 EVENTS = [event for story in STORIES for event in story]
 
@@ -406,14 +406,14 @@ EVENTS = [event for story in STORIES for event in story]
 def test_evolve_and_decide_are_total_over_any_order_of_events(events: list[Event]) -> None:
     """Illegal events change nothing, and every state has an answer."""
     state = fold(recorded(*events))
-    decide(state, PINS)
+    decide_feature(state, PINS)
 
 
 @hypothesis_given(st.sampled_from(STORIES), st.data())
 def test_an_ended_feature_takes_no_event(story: tuple[Event, ...], data: st.DataObject) -> None:
-    ended = given(*story, FeatureCancelled(heard=8)) if story is not STORIES[-1] else given(*story)
+    ended = given(*story, FeatureCancelled(run_version=8)) if story is not STORIES[-1] else given(*story)
     event = data.draw(st.sampled_from(EVENTS))
-    assert follow(ended, recorded(event)[0]) is None
+    assert apply_strict(ended, recorded(event)[0]) is None
 
 
 @st.composite
@@ -426,8 +426,8 @@ def unit_graphs(draw: st.DrawFn) -> tuple[Unit, ...]:
 
 @hypothesis_given(unit_graphs())
 def test_units_are_ordered_whatever_they_say_of_each_other(units: tuple[Unit, ...]) -> None:
-    assert sorted(ordered(units)) == sorted(unit.id for unit in units)
+    assert sorted(dependency_order(units)) == sorted(unit.id for unit in units)
 
 
 def test_units_come_after_what_they_depend_on() -> None:
-    assert ordered((UNITS[2], UNITS[1], UNITS[0])) == ("u1", "u2", "u3")
+    assert dependency_order((UNITS[2], UNITS[1], UNITS[0])) == ("u1", "u2", "u3")

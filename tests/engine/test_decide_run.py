@@ -8,31 +8,31 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.config import Budget, Config
 from mz_engine.decide import run as act
-from mz_engine.decide.run import claim, decide_run, due, reserve, runnable
+from mz_engine.decide.run import claim_files, decide_run, due_features, reserve_money, runnable_features
 from mz_engine.pins import Pins
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, CallHeld, CallReserved, CallSettled
+from mz_events.catalog.call import AgentRequested, CallOverBudget, CallReserved, CallSettled
 from mz_events.catalog.run import (
-    AnswerGiven,
-    CancelGiven,
+    AnswerAccepted,
+    CancelAccepted,
     ClaimCompared,
+    ClaimRejected,
     FeatureAdmitted,
+    FeatureOutcome,
     FeatureReleased,
-    FeatureRested,
+    FeatureStopped,
     FilesClaimed,
-    FilesContended,
     Hold,
-    InboxTaken,
+    InboxRead,
     ItemAdded,
     ItemHeld,
     ItemSkipped,
-    Rest,
     RunFinished,
     RunHalted,
-    RunRested,
+    RunIdle,
     RunResumed,
     RunStarted,
-    RunStopped,
+    RunStopRequested,
     TimerFired,
     Verdict,
 )
@@ -44,7 +44,7 @@ from tests.support.given import BASE, DIGEST, given_run, recorded, ref, requeste
 PINS = trial.pins(Config(parallel_max=2))
 A, B, C = FeatureId("a"), FeatureId("b"), FeatureId("c")
 HEAD = Commit("e" * 40)
-STARTED = RunStarted(run=RunId("r1"), pipeline="trial", base="main", base_commit=BASE, pins=DIGEST, core="1")
+STARTED = RunStarted(run=RunId("r1"), pipeline="trial", base="main", base_commit=BASE, pins=DIGEST, mz_version="1")
 
 
 def item(feature: FeatureId, *depends_on: FeatureId, priority: int = 3, order: int = 0) -> ItemAdded:
@@ -59,16 +59,16 @@ def item(feature: FeatureId, *depends_on: FeatureId, priority: int = 3, order: i
     )
 
 
-def rested(feature: FeatureId, status: Rest, **more: object) -> FeatureRested:
-    return replace(FeatureRested(feature=feature, version=9, status=status, head=HEAD), **more)
+def rested(feature: FeatureId, status: FeatureOutcome, **more: object) -> FeatureStopped:
+    return replace(FeatureStopped(feature=feature, version=9, status=status, head=HEAD), **more)
 
 
 def then(*events: Event, pins: Pins = PINS) -> act.RunAction:
     return when_run_decided(given_run(STARTED, *events), pins)
 
 
-def admit(feature: FeatureId, *starts_from: Commit, onto: FeatureId | None = None) -> act.Admit:
-    return act.Admit(feature=feature, starts_from=starts_from, onto=onto)
+def admit(feature: FeatureId, *starts_from: Commit, onto: FeatureId | None = None) -> act.AdmitFeature:
+    return act.AdmitFeature(feature=feature, starts_from=starts_from, stacked_on=onto)
 
 
 # order and slots ------------------------------------------------------------------------------------------------------
@@ -86,20 +86,20 @@ def test_no_more_features_run_than_there_are_slots() -> None:
         FeatureAdmitted(feature=A),
         FeatureAdmitted(feature=B),
     )
-    assert then(*story) == act.Await(until_us=None)
-    assert then(*story, rested(A, Rest.WAITING)) == admit(C)
+    assert then(*story) == act.AwaitEvents(until_us=None)
+    assert then(*story, rested(A, FeatureOutcome.WAITING)) == admit(C)
 
 
 def test_a_dependent_starts_from_the_delivered_commit_of_what_it_depends_on() -> None:
     story: tuple[Event, ...] = (item(A), item(B, A, order=1), FeatureAdmitted(feature=A))
-    assert then(*story) == act.Await(until_us=None)
-    assert then(*story, rested(A, Rest.DELIVERED)) == admit(B, HEAD, onto=A)
+    assert then(*story) == act.AwaitEvents(until_us=None)
+    assert then(*story, rested(A, FeatureOutcome.DELIVERED)) == admit(B, HEAD, onto=A)
 
 
 def test_several_dependencies_are_merged_and_the_base_is_the_target() -> None:
     story: tuple[Event, ...] = (item(A), item(B, order=1), item(C, A, B, order=2))
     story = (*story, FeatureAdmitted(feature=A), FeatureAdmitted(feature=B))
-    story = (*story, rested(A, Rest.DELIVERED), rested(B, Rest.DELIVERED, head=BASE))
+    story = (*story, rested(A, FeatureOutcome.DELIVERED), rested(B, FeatureOutcome.DELIVERED, head=BASE))
     assert then(*story) == admit(C, HEAD, BASE)
 
 
@@ -108,8 +108,8 @@ def test_a_dependency_that_an_earlier_run_delivered_counts() -> None:
     assert then(skipped, item(B, A)) == admit(B, HEAD, onto=A)
 
 
-@pytest.mark.parametrize("status", [Rest.FAILED, Rest.CANCELLED])
-def test_a_failed_dependency_holds_its_dependents_and_no_other(status: Rest) -> None:
+@pytest.mark.parametrize("status", [FeatureOutcome.FAILED, FeatureOutcome.CANCELLED])
+def test_a_failed_dependency_holds_its_dependents_and_no_other(status: FeatureOutcome) -> None:
     story: tuple[Event, ...] = (
         item(A),
         item(B, A, order=1),
@@ -117,36 +117,36 @@ def test_a_failed_dependency_holds_its_dependents_and_no_other(status: Rest) -> 
         FeatureAdmitted(feature=A),
         rested(A, status),
     )
-    assert then(*story) == act.HoldItem(feature=B, because=A)
-    story = (*story, ItemHeld(feature=B, because=A))
-    assert then(*story) == act.HoldItem(feature=C, because=B)
-    story = (*story, ItemHeld(feature=C, because=B))
-    assert then(*story) == act.RestRun()
+    assert then(*story) == act.HoldItem(feature=B, blocked_by=A)
+    story = (*story, ItemHeld(feature=B, blocked_by=A))
+    assert then(*story) == act.HoldItem(feature=C, blocked_by=B)
+    story = (*story, ItemHeld(feature=C, blocked_by=B))
+    assert then(*story) == act.IdleRun()
 
 
 # claims ---------------------------------------------------------------------------------------------------------------
 CLAIMED = FilesClaimed(feature=A, phase="build", paths=(Path("x"), Path("y")))
-CONTENDED = FilesContended(feature=B, phase="build", paths=(Path("y"), Path("z")), holder=A)
+CONTENDED = ClaimRejected(feature=B, phase="build", paths=(Path("y"), Path("z")), holder=A)
 BOTH = (item(A), item(B, order=1), FeatureAdmitted(feature=A), FeatureAdmitted(feature=B))
 
 
 def test_a_claim_is_refused_while_one_of_its_files_is_in_flight() -> None:
     state = given_run(STARTED, *BOTH, CLAIMED)
-    assert claim(state, B, "build", (Path("y"), Path("z"))) == CONTENDED
-    assert claim(state, B, "build", (Path("z"),)) == FilesClaimed(feature=B, phase="build", paths=(Path("z"),))
-    assert isinstance(claim(state, A, "build", (Path("x"),)), FilesClaimed), "nobody is in his own way"
+    assert claim_files(state, B, "build", (Path("y"), Path("z"))) == CONTENDED
+    assert claim_files(state, B, "build", (Path("z"),)) == FilesClaimed(feature=B, phase="build", paths=(Path("z"),))
+    assert isinstance(claim_files(state, A, "build", (Path("x"),)), FilesClaimed), "nobody is in his own way"
 
 
 def test_the_held_feature_goes_on_when_the_holder_is_done_and_the_claim_is_compared() -> None:
-    story: tuple[Event, ...] = (*BOTH, CLAIMED, CONTENDED, rested(B, Rest.HELD, hold=Hold.CLAIM))
-    assert then(*story) == act.Await(until_us=None)
-    story = (*story, rested(A, Rest.DELIVERED, touched=(Path("x"), Path("w"))))
+    story: tuple[Event, ...] = (*BOTH, CLAIMED, CONTENDED, rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM))
+    assert then(*story) == act.AwaitEvents(until_us=None)
+    story = (*story, rested(A, FeatureOutcome.DELIVERED, touched=(Path("x"), Path("w"))))
     compared = act.CompareClaim(feature=A, confirmed=(Path("x"),), unused=(Path("y"),), missed=(Path("w"),))
     assert then(*story) == compared
     story = (*story, ClaimCompared(feature=A, confirmed=(), unused=(), missed=()))
-    assert then(*story) == act.Release(feature=B, hold=Hold.CLAIM)
+    assert then(*story) == act.ReleaseFeature(feature=B, hold=Hold.CLAIM)
     story = (*story, FeatureReleased(feature=B, hold=Hold.CLAIM))
-    assert then(*story) == act.Await(until_us=None)
+    assert then(*story) == act.AwaitEvents(until_us=None)
 
 
 def test_a_holder_that_waits_for_a_person_keeps_its_files() -> None:
@@ -154,10 +154,10 @@ def test_a_holder_that_waits_for_a_person_keeps_its_files() -> None:
         *BOTH,
         CLAIMED,
         CONTENDED,
-        rested(B, Rest.HELD, hold=Hold.CLAIM),
-        rested(A, Rest.WAITING),
+        rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM),
+        rested(A, FeatureOutcome.WAITING),
     )
-    assert then(*story) == act.RestRun()
+    assert then(*story) == act.IdleRun()
 
 
 # money ----------------------------------------------------------------------------------------------------------------
@@ -171,53 +171,53 @@ def budget(run: int | None = None, feature: int | None = None) -> Pins:
 
 def test_a_call_is_held_when_the_budget_has_no_room() -> None:
     state = given_run(STARTED, *BOTH, CallReserved(feature=B, key="k", nanousd=60))
-    assert isinstance(reserve(state, A, request(40), budget(run=100)), CallReserved)
-    assert isinstance(reserve(state, A, request(41), budget(run=100)), CallHeld)
-    assert isinstance(reserve(state, A, request(50), budget(feature=50)), CallReserved)
-    assert isinstance(reserve(state, A, request(51), budget(feature=50)), CallHeld)
-    assert isinstance(reserve(state, A, request(10**12), budget()), CallReserved)
+    assert isinstance(reserve_money(state, A, request(40), budget(run=100)), CallReserved)
+    assert isinstance(reserve_money(state, A, request(41), budget(run=100)), CallOverBudget)
+    assert isinstance(reserve_money(state, A, request(50), budget(feature=50)), CallReserved)
+    assert isinstance(reserve_money(state, A, request(51), budget(feature=50)), CallOverBudget)
+    assert isinstance(reserve_money(state, A, request(10**12), budget()), CallReserved)
 
 
 def test_a_model_without_a_price_reserves_nothing() -> None:
-    reserved = reserve(given_run(STARTED, *BOTH), A, request(None), budget(run=1))
+    reserved = reserve_money(given_run(STARTED, *BOTH), A, request(None), budget(run=1))
     assert isinstance(reserved, CallReserved)
     assert reserved.nanousd is None
 
 
 def test_a_held_call_goes_on_when_others_turned_out_cheaper() -> None:
-    held = (CallHeld(feature=A, key="k2", role="builder", nanousd=50), rested(A, Rest.HELD, hold=Hold.BUDGET))
+    held = (CallOverBudget(feature=A, key="k2", role="builder", nanousd=50), rested(A, FeatureOutcome.HELD, hold=Hold.BUDGET))
     story: tuple[Event, ...] = (*BOTH, CallReserved(feature=B, key="k", nanousd=60), *held)
     pins = budget(run=100)
-    assert then(*story, pins=pins) == act.Await(until_us=None)
+    assert then(*story, pins=pins) == act.AwaitEvents(until_us=None)
     settled = (*story, CallSettled(feature=B, key="k", nanousd=20))
-    assert then(*settled, pins=pins) == act.Release(feature=A, hold=Hold.BUDGET)
-    dear = (*story, CallSettled(feature=B, key="k", nanousd=60), rested(B, Rest.DELIVERED))
-    assert then(*dear, pins=pins) == act.RestRun()
+    assert then(*settled, pins=pins) == act.ReleaseFeature(feature=A, hold=Hold.BUDGET)
+    dear = (*story, CallSettled(feature=B, key="k", nanousd=60), rested(B, FeatureOutcome.DELIVERED))
+    assert then(*dear, pins=pins) == act.IdleRun()
 
 
 # timers, halts, stops -------------------------------------------------------------------------------------------------
 def test_a_timer_keeps_the_run_awake_and_fires_when_it_is_due() -> None:
-    held = (item(A), FeatureAdmitted(feature=A), rested(A, Rest.HELD, hold=Hold.TIMER, until_us=500))
-    assert then(*held) == act.Await(until_us=500)
+    held = (item(A), FeatureAdmitted(feature=A), rested(A, FeatureOutcome.HELD, hold=Hold.TIMER, until_us=500))
+    assert then(*held) == act.AwaitEvents(until_us=500)
     state = given_run(STARTED, *held)
-    assert due(state, 499) == ()
-    assert due(state, 500) == (A,)
-    assert runnable(given_run(STARTED, *held, TimerFired(feature=A)), frozenset(), 1) == (A,)
+    assert due_features(state, 499) == ()
+    assert due_features(state, 500) == (A,)
+    assert runnable_features(given_run(STARTED, *held, TimerFired(feature=A)), frozenset(), 1) == (A,)
 
 
-FATAL = (*BOTH, rested(A, Rest.HELD, hold=Hold.FATAL, code="auth-failure"))
+FATAL = (*BOTH, rested(A, FeatureOutcome.HELD, hold=Hold.FATAL, code="auth-failure"))
 
 
 def test_a_fatal_problem_halts_the_run_and_a_resume_goes_on() -> None:
-    assert then(*FATAL) == act.Halt(feature=A, code="auth-failure")
+    assert then(*FATAL) == act.HaltRun(feature=A, code="auth-failure")
     halted = (*FATAL, RunHalted(feature=A, code="auth-failure"))
-    assert then(*halted) == act.Await(until_us=None)
-    assert runnable(given_run(STARTED, *halted), frozenset(), 2) == ()
-    stopped = (*halted, rested(B, Rest.STOPPED))
-    assert then(*stopped) == act.RestRun()
-    resumed = (*stopped, RunResumed(core="1"))
-    assert then(*resumed) == act.Release(feature=A, hold=Hold.FATAL)
-    assert runnable(given_run(STARTED, *resumed), frozenset(), 2) == (B,)
+    assert then(*halted) == act.AwaitEvents(until_us=None)
+    assert runnable_features(given_run(STARTED, *halted), frozenset(), 2) == ()
+    stopped = (*halted, rested(B, FeatureOutcome.INTERRUPTED))
+    assert then(*stopped) == act.IdleRun()
+    resumed = (*stopped, RunResumed(mz_version="1"))
+    assert then(*resumed) == act.ReleaseFeature(feature=A, hold=Hold.FATAL)
+    assert runnable_features(given_run(STARTED, *resumed), frozenset(), 2) == (B,)
 
 
 def test_after_a_stop_nothing_starts_until_the_run_is_resumed() -> None:
@@ -225,28 +225,28 @@ def test_after_a_stop_nothing_starts_until_the_run_is_resumed() -> None:
         item(A),
         item(B, order=1),
         FeatureAdmitted(feature=A),
-        RunStopped(),
-        rested(A, Rest.STOPPED),
+        RunStopRequested(),
+        rested(A, FeatureOutcome.INTERRUPTED),
     )
-    assert then(*story) == act.RestRun()
-    assert then(*story, RunResumed(core="1")) == admit(B)
+    assert then(*story) == act.IdleRun()
+    assert then(*story, RunResumed(mz_version="1")) == admit(B)
 
 
 # the end --------------------------------------------------------------------------------------------------------------
 def test_a_run_is_finished_when_every_item_has_ended() -> None:
-    story: tuple[Event, ...] = (*BOTH, rested(A, Rest.DELIVERED))
-    assert then(*story, rested(B, Rest.FAILED)) == act.FinishRun()
-    assert then(*story, rested(B, Rest.WAITING)) == act.RestRun()
+    story: tuple[Event, ...] = (*BOTH, rested(A, FeatureOutcome.DELIVERED))
+    assert then(*story, rested(B, FeatureOutcome.FAILED)) == act.FinishRun()
+    assert then(*story, rested(B, FeatureOutcome.WAITING)) == act.IdleRun()
 
 
 def test_one_failure_leaves_the_others_alone() -> None:
-    assert then(item(A), item(B, order=1), FeatureAdmitted(feature=A), rested(A, Rest.FAILED)) == admit(B)
+    assert then(item(A), item(B, order=1), FeatureAdmitted(feature=A), rested(A, FeatureOutcome.FAILED)) == admit(B)
 
 
 def test_an_answer_makes_the_feature_run_again() -> None:
-    story: tuple[Event, ...] = (item(A), FeatureAdmitted(feature=A), rested(A, Rest.WAITING))
-    answered = given_run(STARTED, *story, AnswerGiven(feature=A, verdict=Verdict.APPROVE, who=DIGEST))
-    assert runnable(answered, frozenset(), 1) == (A,)
+    story: tuple[Event, ...] = (item(A), FeatureAdmitted(feature=A), rested(A, FeatureOutcome.WAITING))
+    answered = given_run(STARTED, *story, AnswerAccepted(feature=A, verdict=Verdict.APPROVE, actor=DIGEST))
+    assert runnable_features(answered, frozenset(), 1) == (A,)
     assert [version for version, _ in answered.tracks[A].messages] == [3, 5]
 
 
@@ -255,20 +255,20 @@ EVENTS: list[Event] = [
     CLAIMED,
     CONTENDED,
     CallReserved(feature=A, key="k", nanousd=1),
-    CallHeld(feature=B, key="k2", role="builder", nanousd=2),
+    CallOverBudget(feature=B, key="k2", role="builder", nanousd=2),
     CallSettled(feature=A, key="k", nanousd=1),
-    rested(A, Rest.DELIVERED),
-    rested(B, Rest.HELD, hold=Hold.TIMER, until_us=5),
-    rested(B, Rest.HELD, hold=Hold.CLAIM),
+    rested(A, FeatureOutcome.DELIVERED),
+    rested(B, FeatureOutcome.HELD, hold=Hold.TIMER, until_us=5),
+    rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM),
     TimerFired(feature=B),
     FeatureReleased(feature=B, hold=Hold.CLAIM),
-    CancelGiven(feature=A, who=DIGEST),
-    InboxTaken(version=1, accepted=True),
-    ItemHeld(feature=B, because=A),
+    CancelAccepted(feature=A, actor=DIGEST),
+    InboxRead(version=1, accepted=True),
+    ItemHeld(feature=B, blocked_by=A),
     RunHalted(feature=A, code="x"),
-    RunResumed(core="1"),
-    RunStopped(),
-    RunRested(),
+    RunResumed(mz_version="1"),
+    RunStopRequested(),
+    RunIdle(),
     RunFinished(),
     item(C, A, B),
 ]
@@ -279,4 +279,4 @@ def test_the_run_is_total_over_any_order_of_events(events: list[Event]) -> None:
     state = given_run(STARTED, *events)
     assert state.version == len(recorded(STARTED, *events))
     decide_run(state, PINS)
-    runnable(state, frozenset(), 2)
+    runnable_features(state, frozenset(), 2)

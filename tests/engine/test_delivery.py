@@ -9,26 +9,26 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.config import PullRequests
 from mz_engine.coordinator import Coordinator
-from mz_engine.ports import CallSpec, Check
+from mz_engine.ports import CallSpec, CiCheck
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.check import GateChecked
 from mz_events.catalog.delivery import PullRequestRequested
-from mz_events.catalog.inbox import CancelLeft, PauseLeft, ResumeLeft, RetryLeft
-from mz_events.catalog.run import InboxTaken, Rest, RetryGiven, RunPaused, RunResumed, Verdict
+from mz_events.catalog.inbox import CancelPosted, PausePosted, ResumePosted, RetryPosted
+from mz_events.catalog.run import FeatureOutcome, InboxRead, RetryAccepted, RunPaused, RunResumed, Verdict
 from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append
 from mz_projections.feature import fold
-from mz_projections.state import Ended, State, Waiting, book_of
-from mz_qa.simulation.driver import drive
-from mz_qa.simulation.world import Answer, Crash, Files, Tree, World
+from mz_projections.state import Ended, State, Waiting, progress_of
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, Tree, World
 
 from tests.support import trial
 
 B = FeatureId("b")
 """The feature that needs no person and no rework."""
-GREEN, RED = Check(name="ci / test", state="green", run="7"), Check(name="ci / test", state="red", run="7")
-PENDING = Check(name="ci / test", state="pending")
+GREEN, RED = CiCheck(name="ci / test", state="green", run="7"), CiCheck(name="ci / test", state="red", run="7")
+PENDING = CiCheck(name="ci / test", state="pending")
 
 
 class Bench:
@@ -43,7 +43,7 @@ class Bench:
     def run(self) -> Coordinator:
         if not self.world.store.log:
             trial.begin(self.world, self.pins, self.items)
-        return drive(self.world, str(trial.RUN), self.pins, seed=1)
+        return drive_run(self.world, str(trial.RUN), self.pins, seed=1)
 
     def resume(self) -> Coordinator:
         coordinator = Coordinator(trial.RUN, self.pins, self.world.store, _Clock(self.world), lambda recorded: None)
@@ -82,8 +82,8 @@ class _Clock:
         return self.world.now_us
 
 
-def status(coordinator: Coordinator, feature: str = "b") -> Rest | None:
-    rested = coordinator.state.tracks[feature].rested
+def status(coordinator: Coordinator, feature: str = "b") -> FeatureOutcome | None:
+    rested = coordinator.state.tracks[feature].last_stop
     return rested.status if rested else None
 
 
@@ -92,21 +92,21 @@ def test_a_base_that_moved_is_merged_in_and_the_gates_run_again() -> None:
     bench = Bench()
     trial.begin(bench.world, bench.pins, bench.items)
     bench.base_moves(**{"other.txt": "news"})
-    assert status(bench.run()) is Rest.DELIVERED
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
     assert bench.on_the_branch()["other.txt"] == b"news"
     state = bench.state()
     assert isinstance(state, Ended)
-    assert "b1.txt" in state.touched
-    assert "other.txt" not in state.touched
+    assert "b1.txt" in state.changed_paths
+    assert "other.txt" not in state.changed_paths
     assert bench.kinds()["BaseMerged"] == 1
     gates = [event.gate for event in bench.events() if isinstance(event, GateChecked)]
     assert gates[-2:] == ["check", "final"]
 
 
-def mending(spec: CallSpec, files: Files) -> Answer:
+def mending(spec: CallSpec, files: Files) -> ScriptedReply:
     """Writes over the conflict when it is told of one."""
     if "conflict markers" in spec.prompt and spec.key.split("/")[2:4] == ["build", "u1"]:
-        return Answer(files={"b1.txt": "both", "notes/b.u1.md": "Both sides are kept now."})
+        return ScriptedReply(files={"b1.txt": "both", "notes/b.u1.md": "Both sides are kept now."})
     return trial.script(spec, files)
 
 
@@ -115,7 +115,7 @@ def test_a_conflict_is_mended_by_the_agent_once_and_the_history_is_kept() -> Non
     trial.begin(bench.world, bench.pins, bench.items)
     bench.world.script = mending
     moved = bench.base_moves(**{"b1.txt": "theirs"})
-    assert status(bench.run()) is Rest.DELIVERED
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
     assert bench.on_the_branch()["b1.txt"] == b"both"
     assert any(tree.merged == moved for tree in bench.world.commits("feat/b"))
     assert (bench.kinds()["RolledBack"], bench.kinds()["HumanRequested"]) == (1, 0)
@@ -127,14 +127,14 @@ def test_a_conflict_that_the_agent_leaves_goes_to_a_person() -> None:
     trial.begin(bench.world, bench.pins, bench.items)
     bench.base_moves(**{"b1.txt": "theirs"})
     bench.world.script = lambda spec, files: (
-        Answer(files={"notes/b.u1.md": "Nothing to do here."})
+        ScriptedReply(files={"notes/b.u1.md": "Nothing to do here."})
         if spec.key.split("/")[2:4] == ["build", "u1"] and "conflict markers" in spec.prompt
         else trial.script(spec, files)
     )
-    assert status(bench.run()) is Rest.WAITING
+    assert status(bench.run()) is FeatureOutcome.WAITING
     state = bench.state()
     assert isinstance(state, Waiting)
-    assert (state.asked.ask.value, state.asked.code) == ("conflict", "merge_base")
+    assert (state.question.question_kind.value, state.question.code) == ("conflict", "merge_base")
     assert bench.world.pushes == [], "nothing with conflict markers leaves the machine"
 
 
@@ -142,22 +142,22 @@ def test_a_conflict_that_the_agent_leaves_goes_to_a_person() -> None:
 def test_waiting_for_checks_takes_one_event_however_often_is_asked() -> None:
     bench = Bench()
     bench.world.checks = lambda head, looks: (PENDING,) if looks < 50 else (GREEN,)
-    assert status(bench.run()) is Rest.DELIVERED
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
     assert bench.kinds()["ChecksSeen"] == 2
     assert bench.kinds()["FeatureHeld"] == 1
-    assert sum(bench.world.looks.values()) > 50
+    assert sum(bench.world.poll_counts.values()) > 50
 
 
 def test_red_checks_go_back_to_the_agent_with_their_log_and_the_mended_work_is_pushed() -> None:
     bench = Bench()
     first: list[Commit] = []
 
-    def checks(head: Commit, looks: int) -> tuple[Check, ...]:
+    def checks(head: Commit, looks: int) -> tuple[CiCheck, ...]:
         first.append(head)
         return (RED,) if head == first[0] else (GREEN,)
 
     bench.world.checks = checks
-    assert status(bench.run()) is Rest.DELIVERED
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
     assert any("ci / test is broken" in prompt for prompt in prompts(bench)), "no prompt held the log"
     assert len(bench.world.pushes) == 2
     assert [pull.number for pull in bench.world.pull_requests.values()] == [1], "the same pull request got new words"
@@ -170,12 +170,12 @@ def prompts(bench: Bench) -> list[str]:
 
 @pytest.mark.parametrize(
     ("verdict", "end"),
-    [(Verdict.APPROVE, Rest.DELIVERED), (Verdict.REJECT, Rest.FAILED), (Verdict.RETRY, Rest.WAITING)],
+    [(Verdict.APPROVE, FeatureOutcome.DELIVERED), (Verdict.REJECT, FeatureOutcome.FAILED), (Verdict.RETRY, FeatureOutcome.WAITING)],
 )
-def test_checks_that_stay_red_are_for_a_person(verdict: Verdict, end: Rest) -> None:
+def test_checks_that_stay_red_are_for_a_person(verdict: Verdict, end: FeatureOutcome) -> None:
     bench = Bench()
     bench.world.checks = lambda head, looks: (RED,)
-    assert status(bench.run()) is Rest.WAITING
+    assert status(bench.run()) is FeatureOutcome.WAITING
     assert bench.kinds()["RolledBack"] == 1
     trial.answer(bench.world, "b", verdict)
     assert status(bench.run()) is end
@@ -184,7 +184,7 @@ def test_checks_that_stay_red_are_for_a_person(verdict: Verdict, end: Rest) -> N
 def test_flaky_checks_are_started_again_before_an_agent_is_asked() -> None:
     bench = Bench(flaky=("ci / *",))
     bench.world.checks = lambda head, looks: (GREEN,) if len(bench.world.reruns) == 2 else (RED,)
-    assert status(bench.run()) is Rest.DELIVERED
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
     assert bench.world.reruns == ["7", "7"]
     assert bench.kinds()["RolledBack"] == 0
 
@@ -193,7 +193,7 @@ def test_checks_that_never_end_are_a_question_after_the_time_that_the_settings_g
     bench = Bench(checks_wait_seconds=600)
     bench.world.checks = lambda head, looks: (PENDING,)
     before = bench.world.now_us
-    assert status(bench.run()) is Rest.WAITING
+    assert status(bench.run()) is FeatureOutcome.WAITING
     assert 600 <= (bench.world.now_us - before) / 1_000_000 < 700
 
 
@@ -201,7 +201,7 @@ def test_a_pull_request_without_any_check_is_delivered_after_the_grace() -> None
     bench = Bench(checks_grace_seconds=90)
     bench.world.checks = lambda head, looks: ()
     before = bench.world.now_us
-    assert status(bench.run()) is Rest.DELIVERED
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
     assert 90 <= (bench.world.now_us - before) / 1_000_000 < 150
 
 
@@ -210,14 +210,14 @@ def test_with_merged_dependencies_a_dependent_starts_from_the_base_with_the_merg
     bench = Bench({"b": (), "d": ("b",)})
     bench.pins = replace(bench.pins, pipeline=replace(bench.pins.pipeline, dependencies="merged"))
     coordinator = bench.run()
-    assert status(coordinator) is Rest.DELIVERED
+    assert status(coordinator) is FeatureOutcome.DELIVERED
     assert not coordinator.state.tracks["d"].admitted
-    assert coordinator.state.resting
-    bench.world.merged.add("feat/b")
+    assert coordinator.state.idle
+    bench.world.merged_branches.add("feat/b")
     merged = bench.base_moves(**{"b1.txt": "u1 of b"})
     coordinator = bench.resume()
-    assert status(coordinator, "d") is Rest.DELIVERED
-    book = book_of(bench.state("d"))
+    assert status(coordinator, "d") is FeatureOutcome.DELIVERED
+    book = progress_of(bench.state("d"))
     assert book is not None
     assert (book.started.starts_from, book.started.target) == ((merged,), "main")
 
@@ -225,7 +225,7 @@ def test_with_merged_dependencies_a_dependent_starts_from_the_base_with_the_merg
 def test_a_stacked_feature_targets_its_dependency_and_the_base_once_that_is_merged() -> None:
     def targets(merged: bool) -> list[str]:
         bench = Bench({"b": (), "d": ("b",)})
-        bench.world.merged |= {"feat/b"} if merged else set()
+        bench.world.merged_branches |= {"feat/b"} if merged else set()
         bench.run()
         return [event.target for event in bench.events("d") if isinstance(event, PullRequestRequested)]
 
@@ -234,9 +234,9 @@ def test_a_stacked_feature_targets_its_dependency_and_the_base_once_that_is_merg
 
 
 # people ---------------------------------------------------------------------------------------------------------------
-def refusing(spec: CallSpec, files: Files) -> Answer:
+def refusing(spec: CallSpec, files: Files) -> ScriptedReply:
     return (
-        Answer(text="no file at all")
+        ScriptedReply(text="no file at all")
         if "/ship/" in spec.key and spec.key.split("/")[4] == "1"
         else trial.script(spec, files)
     )
@@ -245,36 +245,36 @@ def refusing(spec: CallSpec, files: Files) -> Answer:
 def rejected(bench: Bench) -> None:
     """The feature fails in its last phase."""
     bench.world.script = refusing
-    assert status(bench.run()) is Rest.WAITING
+    assert status(bench.run()) is FeatureOutcome.WAITING
     trial.answer(bench.world, "b", Verdict.REJECT)
     coordinator = bench.run()
-    assert (status(coordinator), coordinator.state.finished) == (Rest.FAILED, True)
+    assert (status(coordinator), coordinator.state.finished) == (FeatureOutcome.FAILED, True)
 
 
-def retry(bench: Bench, phase: str | None, feature: str = "b") -> RetryLeft:
+def retry(bench: Bench, phase: str | None, feature: str = "b") -> RetryPosted:
     put = bench.world.blobs.put
-    return RetryLeft(feature=FeatureId(feature), phase=phase, note=put(b"with care"), who=put(b"tester"))
+    return RetryPosted(feature=FeatureId(feature), phase=phase, note=put(b"with care"), actor=put(b"tester"))
 
 
 @pytest.mark.parametrize(("phase", "calls"), [(None, 1), ("build", 7), ("plan", 8), ("nonsense", 1)])
 def test_a_failed_feature_of_a_finished_run_is_done_once_more(phase: str | None, calls: int) -> None:
     bench = Bench()
     rejected(bench)
-    before = len(bench.world.calls)
+    before = len(bench.world.call_keys)
     bench.leave(retry(bench, phase))
     coordinator = bench.resume()
-    assert (status(coordinator), coordinator.state.finished) == (Rest.DELIVERED, True)
-    assert len(bench.world.calls) - before == calls
-    assert len(bench.world.calls) == len(set(bench.world.calls)), "two calls had one key"
+    assert (status(coordinator), coordinator.state.finished) == (FeatureOutcome.DELIVERED, True)
+    assert len(bench.world.call_keys) - before == calls
+    assert len(bench.world.call_keys) == len(set(bench.world.call_keys)), "two calls had one key"
 
 
 def test_a_feature_that_was_given_up_before_it_began_can_still_be_wanted() -> None:
     bench = Bench({"b": (), "d": ("b",)})
     trial.begin(bench.world, bench.pins, bench.items)
-    bench.leave(CancelLeft(feature=FeatureId("d"), who=bench.world.blobs.put(b"tester")))
-    assert status(bench.run(), "d") is Rest.CANCELLED
+    bench.leave(CancelPosted(feature=FeatureId("d"), actor=bench.world.blobs.put(b"tester")))
+    assert status(bench.run(), "d") is FeatureOutcome.CANCELLED
     bench.leave(retry(bench, None, "d"))
-    assert status(bench.resume(), "d") is Rest.DELIVERED
+    assert status(bench.resume(), "d") is FeatureOutcome.DELIVERED
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -286,18 +286,18 @@ def test_what_works_or_was_delivered_is_not_done_again(ended: bool) -> None:
     bench.leave(retry(bench, None))
     bench.run()
     run = [one.event for one in bench.world.store.read(run_stream(trial.RUN))]
-    assert [event.accepted for event in run if isinstance(event, InboxTaken)] == [False]
-    assert not any(isinstance(event, RetryGiven) for event in run)
+    assert [event.accepted for event in run if isinstance(event, InboxRead)] == [False]
+    assert not any(isinstance(event, RetryAccepted) for event in run)
 
 
 def test_a_pause_starts_nothing_more_until_somebody_says_go_on() -> None:
     bench = Bench({"b": (), "d": ()})
     trial.begin(bench.world, bench.pins, bench.items)
     who = bench.world.blobs.put(b"tester")
-    bench.leave(PauseLeft(who=who))
-    bench.world.on_wait = lambda: bench.leave(ResumeLeft(who=who))
+    bench.leave(PausePosted(actor=who))
+    bench.world.on_wait = lambda: bench.leave(ResumePosted(actor=who))
     coordinator = bench.run()
-    assert {status(coordinator, feature) for feature in "bd"} == {Rest.DELIVERED}
+    assert {status(coordinator, feature) for feature in "bd"} == {FeatureOutcome.DELIVERED}
     kinds = [type(one.event) for one in bench.world.store.read(run_stream(trial.RUN))]
     assert kinds.index(RunResumed) - kinds.index(RunPaused) == 2, "only the message that it may go on is in between"
 
@@ -311,12 +311,12 @@ def eventful() -> Bench:
     bench.base_moves(**{"b1.txt": "theirs"})
     heads: list[Commit] = []
 
-    def checks(head: Commit, looks: int) -> tuple[Check, ...]:
+    def checks(head: Commit, looks: int) -> tuple[CiCheck, ...]:
         if head not in heads:
             heads.append(head)
         if len(heads) > 1:
             return (GREEN,)
-        return (Check(name="flaky", state="red", run="8"),) if not bench.world.reruns else (RED,)
+        return (CiCheck(name="flaky", state="red", run="8"),) if not bench.world.reruns else (RED,)
 
     bench.world.checks = checks
     return bench
@@ -328,7 +328,7 @@ def end_of(bench: Bench) -> dict[str, object]:
     return {
         "status": state.status,
         "files": bench.on_the_branch(),
-        "calls": sorted(Counter(bench.world.calls)),
+        "calls": sorted(Counter(bench.world.call_keys)),
         "pushes": len(bench.world.pushes),
         "pull requests": len(bench.world.pull_requests),
     }
@@ -337,18 +337,18 @@ def end_of(bench: Bench) -> dict[str, object]:
 @pytest.mark.slow
 def test_a_crash_anywhere_on_the_way_to_green_reaches_the_same_end() -> None:
     clean = eventful()
-    assert status(clean.run()) is Rest.DELIVERED
+    assert status(clean.run()) is FeatureOutcome.DELIVERED
     steps, expected = clean.world.steps, end_of(clean)
     for instant in range(1, steps + 1):
         bench = eventful()
-        bench.world.dies_at = instant
+        bench.world.crash_at_step = instant
         try:
             bench.run()
         except Crash:
-            bench.world.dies_at = None
+            bench.world.crash_at_step = None
             bench.resume()
         found = end_of(bench)
         calls = found.pop("calls")
         assert found == {name: value for name, value in expected.items() if name != "calls"}, instant
         assert isinstance(calls, list)
-        assert len(bench.world.calls) == len(set(bench.world.calls)), instant
+        assert len(bench.world.call_keys) == len(set(bench.world.call_keys)), instant

@@ -13,23 +13,23 @@ from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.configfile import load_config
 from mz_engine.configure import config_schema
 from mz_engine.detect import detect, installed_agents
-from mz_engine.starter import Choices, Detected, starter_backlog, starter_config
+from mz_engine.starter import DetectedProject, InitChoices, starter_backlog, starter_config
 
 from tests.cli.fakeagent import FakeAgent
 from tests.support.gitrepo import GitRepo
 
 DETECTED = [
-    Detected(),
-    Detected(base="main", commands={"test": "npm test", "lint": "npm run lint"}, setup=("npm ci",), keep=("a b",)),
-    Detected(base='odd"branch', commands={"test": "sh -c 'a: b # c' \"x\\\\y\""}, remote="upstream"),
+    DetectedProject(),
+    DetectedProject(base="main", commands={"test": "npm test", "lint": "npm run lint"}, setup=("npm ci",), keep=("a b",)),
+    DetectedProject(base='odd"branch', commands={"test": "sh -c 'a: b # c' \"x\\\\y\""}, remote="upstream"),
 ]
 UNITTEST = "import unittest\n"
 NPM = '{"scripts": {"test": "jest", "lint": "eslint .", "build": 5}}'
 
 
 @pytest.mark.parametrize("detected", DETECTED)
-def test_the_starter_file_passes_its_own_schema(tmp_path: Path, detected: Detected) -> None:
-    choices = Choices(agent="other", autonomy="supervised", strategy="draft", test=detected.commands.get("test", ""))
+def test_the_starter_file_passes_its_own_schema(tmp_path: Path, detected: DetectedProject) -> None:
+    choices = InitChoices(agent="other", autonomy="supervised", strategy="draft", test=detected.commands.get("test", ""))
     text = starter_config(detected, choices)
     assert text.splitlines()[:2] == [
         "# yaml-language-server: $schema=.mz/schema/mz.yaml.json", "# $schema: .mz/schema/mz.yaml.json",
@@ -44,10 +44,10 @@ def test_the_starter_file_passes_its_own_schema(tmp_path: Path, detected: Detect
 
 
 def test_what_a_person_says_wins(tmp_path: Path) -> None:
-    detected = Detected(commands={"test": "npm test", "lint": "npm run lint"})
-    (tmp_path / "mz.yaml").write_text(starter_config(detected, Choices(test="")))
+    detected = DetectedProject(commands={"test": "npm test", "lint": "npm run lint"})
+    (tmp_path / "mz.yaml").write_text(starter_config(detected, InitChoices(test="")))
     assert list(load_config(tmp_path, {}, {}).config.commands) == ["lint"]
-    (tmp_path / "mz.yaml").write_text(starter_config(Detected(), Choices(test="make check")))
+    (tmp_path / "mz.yaml").write_text(starter_config(DetectedProject(), InitChoices(test="make check")))
     assert load_config(tmp_path, {}, {}).config.commands["test"].run == "make check"
 
 
@@ -55,7 +55,7 @@ def test_the_starter_backlog_has_one_feature() -> None:
     assert [item.id for item in parse_backlog(starter_backlog(), "features.md")] == ["first-feature"]
 
 
-def tree(root: Path, **files: str) -> Detected:
+def tree(root: Path, **files: str) -> DetectedProject:
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +181,7 @@ def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
 
 
 def test_detection_of_branch_and_remote(tmp_path: Path) -> None:
-    assert detect(tmp_path) == Detected()
+    assert detect(tmp_path) == DetectedProject()
     repo = GitRepo(tmp_path / "repo")
     assert (detect(repo.root).base, detect(repo.root).has_commit) == ("main", False)
     commit = repo.commit({"a": "1"})

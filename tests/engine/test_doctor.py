@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from mz_engine import doctor_machine
 from mz_engine.agents import guard
-from mz_engine.agents.generic_form import AgentDescription, Ends, Login
-from mz_engine.agents.registry import built_in
-from mz_engine.check import Check, Status, told
-from mz_engine.doctor import Asked, examine, worst
-from mz_engine.doctor_agents import agents, newest_date, prices
-from mz_engine.errors import Diagnostic, MzError, Place
-from mz_engine.starter import Choices, Detected, starter_backlog, starter_config
+from mz_engine.agents.generic_form import AgentDescription, EndConditions, Login
+from mz_engine.agents.registry import built_in_adapters
+from mz_engine.check import CheckStatus, DoctorCheck, failed_check
+from mz_engine.doctor import DoctorOptions, overall_status, run_checks
+from mz_engine.doctor_agents import agent_checks, newest_date, price_table_check
+from mz_engine.errors import Diagnostic, MzError, SourceLocation
+from mz_engine.starter import DetectedProject, InitChoices, starter_backlog, starter_config
 from mz_events.adapters.sqlite import SqliteStore
 
 from tests.cli.fakeagent import FakeAgent
@@ -43,123 +43,123 @@ def repo(tmp_path: Path) -> GitRepo:
     return repo
 
 
-def checked(place: Path, environment: Mapping[str, str], online: bool = False) -> dict[str, Check]:
-    found = examine(Asked(place=place, environment=environment, online=online, now=NOW))
+def checked(place: Path, environment: Mapping[str, str], online: bool = False) -> dict[str, DoctorCheck]:
+    found = run_checks(DoctorOptions(directory=place, environment=environment, online=online, now_seconds=NOW))
     assert len({check.name for check in found.checks}) == len(found.checks)
     return {check.name: check for check in found.checks}
 
 
-def statuses(checks: Mapping[str, Check]) -> dict[str, str]:
-    return {name: check.status.value for name, check in checks.items() if check.status is not Status.OK}
+def statuses(checks: Mapping[str, DoctorCheck]) -> dict[str, str]:
+    return {name: check.status.value for name, check in checks.items() if check.status is not CheckStatus.OK}
 
 
 @pytest.mark.parametrize(
     ("check", "status"),
     [
-        (doctor_machine.python((3, 10, 9), "/usr/bin/python3"), "fail"),
-        (doctor_machine.python((3, 11, 0), "/usr/bin/python3"), "ok"),
-        (doctor_machine.git("git version 2.29.3"), "fail"),
-        (doctor_machine.git("git version 2.37.1 (Apple Git-137.1)"), "warn"),
-        (doctor_machine.git("git version 2.50.0.windows.1"), "ok"),
-        (doctor_machine.git("no"), "fail"),
-        (doctor_machine.identity("A B <a@b> 1795000000 +0100"), "ok"),
-        (doctor_machine.identity(" <a@b> 1795000000 +0100"), "warn"),
-        (doctor_machine.identity(""), "warn"),
-        (doctor_machine.disk(10**8, "/"), "fail"),
-        (doctor_machine.disk(10**9, "/"), "warn"),
-        (doctor_machine.disk(10**11, "/"), "ok"),
-        (doctor_machine.sqlite((3, 22, 0)), "fail"),
-        (doctor_machine.sqlite((3, 40, 1)), "ok"),
-        (doctor_machine.isolation(guard.NAMESPACE, "linux"), "ok"),
-        (doctor_machine.isolation(guard.USER_NAMESPACE, "linux"), "ok"),
-        (doctor_machine.isolation(guard.SUBREAPER, "linux"), "warn"),
-        (doctor_machine.isolation(guard.MARKER, "darwin"), "warn"),
+        (doctor_machine.python_check((3, 10, 9), "/usr/bin/python3"), "fail"),
+        (doctor_machine.python_check((3, 11, 0), "/usr/bin/python3"), "ok"),
+        (doctor_machine.git_check("git version 2.29.3"), "fail"),
+        (doctor_machine.git_check("git version 2.37.1 (Apple Git-137.1)"), "warn"),
+        (doctor_machine.git_check("git version 2.50.0.windows.1"), "ok"),
+        (doctor_machine.git_check("no"), "fail"),
+        (doctor_machine.identity_check("A B <a@b> 1795000000 +0100"), "ok"),
+        (doctor_machine.identity_check(" <a@b> 1795000000 +0100"), "warn"),
+        (doctor_machine.identity_check(""), "warn"),
+        (doctor_machine.disk_check(10**8, "/"), "fail"),
+        (doctor_machine.disk_check(10**9, "/"), "warn"),
+        (doctor_machine.disk_check(10**11, "/"), "ok"),
+        (doctor_machine.sqlite_check((3, 22, 0)), "fail"),
+        (doctor_machine.sqlite_check((3, 40, 1)), "ok"),
+        (doctor_machine.isolation_check(guard.NAMESPACE, "linux"), "ok"),
+        (doctor_machine.isolation_check(guard.USER_NAMESPACE, "linux"), "ok"),
+        (doctor_machine.isolation_check(guard.SUBREAPER, "linux"), "warn"),
+        (doctor_machine.isolation_check(guard.MARKER, "darwin"), "warn"),
     ],
 )
-def test_machines_are_judged(check: Check, status: str) -> None:
+def test_machines_are_judged(check: DoctorCheck, status: str) -> None:
     assert check.status.value == status
     assert check.hint or status == "ok"
     assert not check.summary.endswith(".")
 
 
 def test_what_is_known_of_this_machine_is_said() -> None:
-    assert doctor_machine.identity("A B <a@b> 1 +0").summary == "commits are by A B <a@b>"
-    assert "versions before 3.51.3" in doctor_machine.sqlite((3, 40, 1)).summary
-    assert doctor_machine.isolation(guard.MARKER, "darwin").summary.startswith("macOS: ")
+    assert doctor_machine.identity_check("A B <a@b> 1 +0").summary == "commits are by A B <a@b>"
+    assert "versions before 3.51.3" in doctor_machine.sqlite_check((3, 40, 1)).summary
+    assert doctor_machine.isolation_check(guard.MARKER, "darwin").summary.startswith("macOS: ")
 
 
 def test_the_age_of_prices_is_that_of_the_newest_date() -> None:
     text = "checked 2026-08-25; date(2026, 10, 9); from 2027-01-01 on; 2026-13-40"
     assert newest_date(text, date(2026, 11, 1)) == date(2026, 10, 9)
     assert newest_date("none", date(2026, 11, 1)) is None
-    assert prices(NOW).status is Status.OK
-    late = prices(NOW + 400 * 86400)
-    assert (late.status, "days ago" in late.summary) == (Status.WARN, True)
+    assert price_table_check(NOW).status is CheckStatus.OK
+    late = price_table_check(NOW + 400 * 86400)
+    assert (late.status, "days ago" in late.summary) == (CheckStatus.WARN, True)
 
 
 def test_an_agent_that_is_needed_must_be_there(agent: Mapping[str, str], tmp_path: Path) -> None:
     ready = of_agents(agent, "claude-code")["claude-code"]
-    assert (ready.status, ready.summary) == (Status.OK, "2.1.197, logged in")
+    assert (ready.status, ready.summary) == (CheckStatus.OK, "2.1.197, logged in")
     keyless = of_agents({**agent, "ANTHROPIC_API_KEY": ""}, "claude-code")["claude-code"]
-    assert (keyless.status, "ANTHROPIC_API_KEY" in keyless.hint) == (Status.FAIL, True)
+    assert (keyless.status, "ANTHROPIC_API_KEY" in keyless.hint) == (CheckStatus.FAIL, True)
     absent = of_agents({"PATH": str(tmp_path)}, None)
-    assert [name for name, check in absent.items() if check.status is Status.FAIL] == ["claude-code"]
+    assert [name for name, check in absent.items() if check.status is CheckStatus.FAIL] == ["claude-code"]
     assert "install Claude Code" in absent["claude-code"].hint
     assert absent["codex"].summary == "not installed (optional)"
     others = of_agents({"PATH": str(tmp_path)}, "abacus")
-    assert [name for name, check in others.items() if check.status is Status.FAIL] == ["abacus"]
+    assert [name for name, check in others.items() if check.status is CheckStatus.FAIL] == ["abacus"]
 
 
 def test_an_agent_without_a_version_is_called_so(tmp_path: Path) -> None:
-    told = AgentDescription(command=("house",), version=(), ends=Ends(exits=(0,)))
+    told = AgentDescription(command=("house",), version=(), ends=EndConditions(exits=(0,)))
     (tmp_path / "house").write_text("#!/bin/sh\n")
     (tmp_path / "house").chmod(0o755)
-    checks = {one.name: one for one in agents({"PATH": str(tmp_path)}, "house", described={"house": told})}
+    checks = {one.name: one for one in agent_checks({"PATH": str(tmp_path)}, "house", described={"house": told})}
     assert checks["agent:house"].summary == "unknown version, logged in"
 
 
 def test_ways_to_log_in_are_said_once(tmp_path: Path) -> None:
     login = Login(variables=("HOUSE_KEY",), how="ask the caretaker")
-    told = AgentDescription(command=("house",), version=(), login=login, passes=("HOUSE_KEY",), ends=Ends(exits=(0,)))
+    told = AgentDescription(command=("house",), version=(), login=login, passes=("HOUSE_KEY",), ends=EndConditions(exits=(0,)))
     (tmp_path / "house").write_text("#!/bin/sh\n")
     (tmp_path / "house").chmod(0o755)
-    checks = {one.name: one for one in agents({"PATH": str(tmp_path)}, "house", described={"house": told})}
+    checks = {one.name: one for one in agent_checks({"PATH": str(tmp_path)}, "house", described={"house": told})}
     assert checks["agent:house"].hint == "log in (ask the caretaker; HOUSE_KEY)"
 
 
-def of_agents(environment: Mapping[str, str], chosen: str | None) -> dict[str, Check]:
-    return {check.name.removeprefix("agent:"): check for check in agents(environment, chosen)}
+def of_agents(environment: Mapping[str, str], chosen: str | None) -> dict[str, DoctorCheck]:
+    return {check.name.removeprefix("agent:"): check for check in agent_checks(environment, chosen)}
 
 
 def test_an_agent_that_comes_with_mz_needs_only_a_key(tmp_path: Path) -> None:
     outside = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     keyless = of_agents(outside, "anthropic")["anthropic"]
-    assert keyless.status is Status.FAIL
+    assert keyless.status is CheckStatus.FAIL
     assert keyless.summary.endswith("the Anthropic API has no key")
     assert keyless.hint.startswith("set ANTHROPIC_API_KEY")
-    assert of_agents({**outside, "ANTHROPIC_API_KEY": "k"}, "anthropic")["anthropic"].status is Status.OK
+    assert of_agents({**outside, "ANTHROPIC_API_KEY": "k"}, "anthropic")["anthropic"].status is CheckStatus.OK
 
 
 def test_an_error_becomes_a_check() -> None:
-    one = MzError("MZ2003", "not YAML", hint="mend it", place=Place("mz.yaml", 2, 1))
-    assert told("settings", one) == Check.fail("settings", "mz.yaml:2:1 not YAML", "mend it")
+    one = MzError("MZ2003", "not YAML", hint="mend it", location=SourceLocation("mz.yaml", 2, 1))
+    assert failed_check("settings", one) == DoctorCheck.fail("settings", "mz.yaml:2:1 not YAML", "mend it")
     both = [Diagnostic(code="MZ2012", message="odd", severity="warning"), *one.diagnostics, *one.diagnostics]
-    assert told("settings", MzError.of(both), "see").summary == "mz.yaml:2:1 not YAML (and 1 more)"
-    assert told("settings", MzError.of(both), "see").hint == "see"
+    assert failed_check("settings", MzError.from_diagnostics(both), "see").summary == "mz.yaml:2:1 not YAML (and 1 more)"
+    assert failed_check("settings", MzError.from_diagnostics(both), "see").hint == "see"
 
 
 def test_outside_of_a_repository_the_machine_is_looked_at(tmp_path: Path, agent: Mapping[str, str]) -> None:
     checks = checked(tmp_path, agent)
     assert list(checks) == [
         "python", "git", "git-identity", "disk", "sqlite", "isolation", "prices",
-        *(f"agent:{name}" for name in built_in()), "repository",
+        *(f"agent:{name}" for name in built_in_adapters()), "repository",
     ]  # fmt: skip
-    assert checks["repository"].status is Status.WARN
+    assert checks["repository"].status is CheckStatus.WARN
     assert checks["repository"].hint.startswith("the checks of a project were skipped")
 
 
 def test_a_project_that_is_well(repo: GitRepo, agent: Mapping[str, str]) -> None:
-    config = starter_config(Detected(base="main"), Choices(test="sh test.sh"))
+    config = starter_config(DetectedProject(base="main"), InitChoices(test="sh test.sh"))
     (repo.root / "mz.yaml").write_text(config)
     (repo.root / "features.md").write_text(starter_backlog())
     (repo.root / "src").mkdir()
@@ -178,27 +178,27 @@ def test_a_project_without_anything(repo: GitRepo, agent: Mapping[str, str]) -> 
     checks = checked(repo.root, agent)
     hints = {name: checks[name].hint for name in ("settings", "backlog", "commands")}
     assert hints["settings"] == "`mz init` writes one"
-    assert {checks[name].status for name in hints} == {Status.WARN}
+    assert {checks[name].status for name in hints} == {CheckStatus.WARN}
     assert "editor-schema" not in checks
     assert "gh" not in checks
 
 
 def test_a_repository_without_a_commit(tmp_path: Path, agent: Mapping[str, str]) -> None:
     check = checked(GitRepo(tmp_path / "empty").root, agent)["base"]
-    assert (check.status, check.summary) == (Status.FAIL, "the branch `main` has no commit yet")
+    assert (check.status, check.summary) == (CheckStatus.FAIL, "the branch `main` has no commit yet")
     assert check.hint == "commit something first: worktrees start from a commit"
 
 
 def test_without_git(tmp_path: Path) -> None:
     checks = checked(tmp_path, {"PATH": str(tmp_path)})
-    assert (checks["git"].status, checks["git"].hint) == (Status.FAIL, "install git 2.30 or newer")
-    assert checks["repository"].status is Status.WARN
+    assert (checks["git"].status, checks["git"].hint) == (CheckStatus.FAIL, "install git 2.30 or newer")
+    assert checks["repository"].status is CheckStatus.WARN
 
 
 def test_a_bare_repository(tmp_path: Path, agent: Mapping[str, str]) -> None:
     subprocess.run(["git", "init", "--quiet", "--bare", str(tmp_path / "bare.git")], check=True)
     check = checked(tmp_path / "bare.git", agent)["repository"]
-    assert (check.status, check.hint) == (Status.FAIL, "run mz in a clone with files")
+    assert (check.status, check.hint) == (CheckStatus.FAIL, "run mz in a clone with files")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_what_is_wrong_with_a_project(
     gh.write_text("#!/bin/sh\nexit 1\n")
     gh.chmod(0o755)
     check = checked(repo.root, agent)[name]
-    assert check.status is Status.FAIL
+    assert check.status is CheckStatus.FAIL
     assert check.summary.startswith(said)
     assert check.hint
 
@@ -239,20 +239,20 @@ def test_the_users_own_prices(repo: GitRepo, agent: Mapping[str, str], tmp_path:
     place = tmp_path / "config" / "mz" / "prices.yaml"
     place.parent.mkdir(parents=True)
     place.write_text("prices:\n- {model: m, input: 1, output: 2}\n")
-    assert checked(repo.root, outside)["own-prices"] == Check.ok("own-prices", f"{place}: 1 price")
+    assert checked(repo.root, outside)["own-prices"] == DoctorCheck.ok("own-prices", f"{place}: 1 price")
     place.write_text("prices:\n- model: m\n  input: 1\n  output: much\n")
     check = checked(repo.root, outside)["own-prices"]
-    assert (check.status, check.summary.startswith(f"{place}:4:11 ")) == (Status.FAIL, True)
+    assert (check.status, check.summary.startswith(f"{place}:4:11 ")) == (CheckStatus.FAIL, True)
     place.write_bytes(b"\xff")
-    assert checked(repo.root, outside)["own-prices"].status is Status.FAIL
+    assert checked(repo.root, outside)["own-prices"].status is CheckStatus.FAIL
     place.unlink()
     place.symlink_to("nowhere")
-    assert checked(repo.root, outside)["own-prices"].status is Status.FAIL
+    assert checked(repo.root, outside)["own-prices"].status is CheckStatus.FAIL
 
 
 def test_a_misspelt_variable_is_a_warning(repo: GitRepo, agent: Mapping[str, str]) -> None:
     check = checked(repo.root, {**agent, "MZ_AGNET": "x"})["settings"]
-    assert (check.status, check.hint) == (Status.WARN, "did you mean `MZ_AGENT`?")
+    assert (check.status, check.hint) == (CheckStatus.WARN, "did you mean `MZ_AGENT`?")
 
 
 def test_logs_of_every_kind(repo: GitRepo, agent: Mapping[str, str]) -> None:
@@ -265,14 +265,14 @@ def test_logs_of_every_kind(repo: GitRepo, agent: Mapping[str, str]) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     newer = checked(repo.root, agent)["log"]
-    assert (newer.status, "written by a newer mz" in newer.summary) == (Status.FAIL, True)
+    assert (newer.status, "written by a newer mz" in newer.summary) == (CheckStatus.FAIL, True)
     path.write_bytes(b"no database at all, but long enough to be looked at" * 10)
-    assert checked(repo.root, agent)["log"].status is Status.FAIL
+    assert checked(repo.root, agent)["log"].status is CheckStatus.FAIL
 
 
 def test_a_log_at_work_is_read_beside_its_writer(repo: GitRepo, agent: Mapping[str, str]) -> None:
     with SqliteStore(repo.root / ".mz/mz.db"):
-        assert checked(repo.root, agent)["log"].status is Status.OK
+        assert checked(repo.root, agent)["log"].status is CheckStatus.OK
 
 
 def test_only_online_asks_remote_and_forge(repo: GitRepo, agent: Mapping[str, str], tmp_path: Path) -> None:
@@ -282,9 +282,9 @@ def test_only_online_asks_remote_and_forge(repo: GitRepo, agent: Mapping[str, st
     gh.write_text(f'#!/bin/sh\necho "$@" >> {heard}\necho a-secret-token\n')
     gh.chmod(0o755)
     offline = checked(repo.root, agent)
-    assert (offline["remote"].status, offline["gh"].status) == (Status.OK, Status.OK)
+    assert (offline["remote"].status, offline["gh"].status) == (CheckStatus.OK, CheckStatus.OK)
     online = checked(repo.root, agent, online=True)
-    assert (online["remote"].status, online["gh"].summary) == (Status.WARN, "logged in")
+    assert (online["remote"].status, online["gh"].summary) == (CheckStatus.WARN, "logged in")
     assert heard.read_text().splitlines() == ["auth token", "auth status"]
     assert "a-secret-token" not in "".join(f"{check}" for check in (*offline.values(), *online.values()))
     subprocess.run(["git", "init", "--quiet", "--bare", str(tmp_path / "nowhere.git")], check=True)
@@ -294,6 +294,6 @@ def test_only_online_asks_remote_and_forge(repo: GitRepo, agent: Mapping[str, st
 
 
 def test_the_worst_check_counts() -> None:
-    assert worst([Check.ok("a", ""), Check.warn("b", "")]) is Status.WARN
-    assert worst([Check.fail("a", ""), Check.warn("b", "")]) is Status.FAIL
-    assert worst([]) is Status.OK
+    assert overall_status([DoctorCheck.ok("a", ""), DoctorCheck.warn("b", "")]) is CheckStatus.WARN
+    assert overall_status([DoctorCheck.fail("a", ""), DoctorCheck.warn("b", "")]) is CheckStatus.FAIL
+    assert overall_status([]) is CheckStatus.OK

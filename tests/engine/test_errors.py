@@ -7,31 +7,31 @@ import json
 
 import pytest
 from mz_engine.errorcodes import _TABLE, CODES
-from mz_engine.errors import Diagnostic, Exit, MzError, Place, format_error, format_error_json, worst
+from mz_engine.errors import Diagnostic, Exit, MzError, SourceLocation, format_error, format_error_json, most_severe
 
 
 def test_an_error_is_one_line_with_a_hint_below() -> None:
-    error = MzError("MZ2003", "not YAML", hint="indent with spaces\nnot tabs", place=Place("mz.yaml", 14, 7))
+    error = MzError("MZ2003", "not YAML", hint="indent with spaces\nnot tabs", location=SourceLocation("mz.yaml", 14, 7))
     assert format_error(error) == ("error[MZ2003] mz.yaml:14:7 not YAML\nhint: indent with spaces\n      not tabs")
     assert str(error) == format_error(error)
 
 
 def test_places_leave_out_what_is_unknown() -> None:
-    assert [str(Place("f")), str(Place("f", 3)), str(Place("f", 3, 4))] == ["f", "f:3", "f:3:4"]
+    assert [str(SourceLocation("f")), str(SourceLocation("f", 3)), str(SourceLocation("f", 3, 4))] == ["f", "f:3", "f:3:4"]
     assert format_error(MzError("MZ1001", "it broke")) == "error[MZ1001] it broke"
 
 
 def test_several_diagnostics_are_told_in_order() -> None:
-    error = MzError.of([Diagnostic(code="MZ4007", message="one"), Diagnostic(code="MZ1003", message="two")])
+    error = MzError.from_diagnostics([Diagnostic(code="MZ4007", message="one"), Diagnostic(code="MZ1003", message="two")])
     assert format_error(error) == "error[MZ4007] one\n\nerror[MZ1003] two"
-    assert (error.code, error.message, error.hint, error.place) == ("MZ4007", "one", "", None)
+    assert (error.code, error.message, error.hint, error.location) == ("MZ4007", "one", "", None)
     assert error.exit_code is Exit.INVALID
 
 
 def test_the_json_form_is_one_object_with_all_of_them() -> None:
-    error = MzError.of(
+    error = MzError.from_diagnostics(
         [
-            Diagnostic(code="MZ2005", message="unknown", hint="did you mean", place=Place("mz.yaml", 2)),
+            Diagnostic(code="MZ2005", message="unknown", hint="did you mean", location=SourceLocation("mz.yaml", 2)),
             Diagnostic(code="MZ2012", message="odd", severity="warning"),
         ]
     )
@@ -85,8 +85,8 @@ def test_exit_codes_are_those_that_were_published() -> None:
 def test_the_published_order_decides_between_several() -> None:
     order = [Exit(each) for each in (70, 11, 20, 22, 21, 1, 6, 5, 3, 4, 125, 0)]
     for before, after in itertools.combinations(order, 2):
-        assert worst([after, before]) is before
-    assert worst([]) is Exit.OK
+        assert most_severe([after, before]) is before
+    assert most_severe([]) is Exit.OK
 
 
 def test_any_two_exit_codes_have_one_answer() -> None:
@@ -94,17 +94,17 @@ def test_any_two_exit_codes_have_one_answer() -> None:
     order = [Exit(each) for each in (70, 11, 2, 10, 15, 16, 20, 22, 21, 1, 6, 5, 3, 4, 125, 0)]
     assert sorted(order) == sorted(Exit)
     for one, other in itertools.permutations(Exit, 2):
-        assert worst([one, other]) is min((one, other), key=order.index)
-        assert worst([one, other, one]) is worst([other, one])
+        assert most_severe([one, other]) is min((one, other), key=order.index)
+        assert most_severe([one, other, one]) is most_severe([other, one])
 
 
 def test_in_a_bisection_not_comparable_beats_drift_and_recording_only() -> None:
     nothing_to_compare = Exit.NOT_COMPARABLE
-    assert worst([Exit.DRIFT, Exit.RECORDING, nothing_to_compare], bisect=True) is nothing_to_compare
-    assert worst([Exit.VERDICT, Exit.DRIFT, nothing_to_compare], bisect=True) is Exit.VERDICT
-    assert worst([Exit.DRIFT, Exit.RECORDING], bisect=True) is Exit.DRIFT
+    assert most_severe([Exit.DRIFT, Exit.RECORDING, nothing_to_compare], bisect=True) is nothing_to_compare
+    assert most_severe([Exit.VERDICT, Exit.DRIFT, nothing_to_compare], bisect=True) is Exit.VERDICT
+    assert most_severe([Exit.DRIFT, Exit.RECORDING], bisect=True) is Exit.DRIFT
 
 
 def test_every_exit_code_has_a_rank() -> None:
     for each in Exit:
-        assert worst([each]) is each
+        assert most_severe([each]) is each

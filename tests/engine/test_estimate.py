@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.estimate import BUILDING_TOKENS, WRITING_TOKENS, Estimate, estimate
+from mz_engine.estimate import BUILDING_TOKENS, WRITING_TOKENS, Estimate, estimate_feature
 from mz_engine.pipelines.load import load_pipeline
 
 from tests.support import trial
@@ -14,25 +14,25 @@ PIPELINE, _ = load_pipeline("monozukuri", Path("/nowhere"))
 
 
 def test_every_call_of_every_phase_is_counted() -> None:
-    found = estimate(PIPELINE, "x" * 400, lambda tier: tier, lambda model, into, out: into + out)
+    found = estimate_feature(PIPELINE, "x" * 400, lambda tier: tier, lambda model, into, out: into + out)
     assert found == Estimate(tokens=6 * 100 + 4 * WRITING_TOKENS + 2 * BUILDING_TOKENS, nanousd=found.tokens)
 
 
 def test_a_reviewer_is_a_call_of_its_own() -> None:
     asked: list[str] = []
-    estimate(trial.pins().pipeline, "", lambda tier: asked.append(tier) or tier, lambda model, into, out: 0)  # type: ignore[func-returns-value]
+    estimate_feature(trial.pins().pipeline, "", lambda tier: asked.append(tier) or tier, lambda model, into, out: 0)  # type: ignore[func-returns-value]
     assert asked == ["mid", "mid", "premium", "cheap"]
 
 
 def test_one_model_without_a_price_makes_the_whole_unpriced() -> None:
-    found = estimate(PIPELINE, "", lambda tier: tier, lambda model, into, out: None if model == "cheap" else 1)
+    found = estimate_feature(PIPELINE, "", lambda tier: tier, lambda model, into, out: None if model == "cheap" else 1)
     assert found.nanousd is None
     assert found.tokens > 0
 
 
 def test_real_prices_give_real_money() -> None:
     price = GenaiPrices()
-    found = estimate(
+    found = estimate_feature(
         PIPELINE, "", lambda tier: "claude-sonnet-4-6", lambda m, i, o: price.estimate(m, i, o, 1_790_000_000_000_000)
     )
     assert found.nanousd == 80_000 * (70 * 3_000 + 30 * 15_000) // 100

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.environment import fenced, git_directory
+from mz_engine.adapters.environment import git_directory, protected_paths
 from mz_engine.adapters.executor import ProcessExecutor
 from mz_engine.ports import CommandResult, Interrupted
 from mz_events.redact import Secrets
@@ -114,8 +114,8 @@ def test_linked_worktrees_share_one_fence(tmp_path: Path) -> None:
     linked.mkdir()
     (linked / ".git").write_text(f"gitdir: {private}\n")
     assert git_directory(linked) == git_directory(main) == main / ".git"
-    assert fenced(linked) == (linked, main / ".git" / "config", main / ".git" / "hooks")
+    assert protected_paths(linked) == (linked, main / ".git" / "config", main / ".git" / "hooks")
 
 
 def test_outside_a_repository_there_is_nothing_to_fence(tmp_path: Path) -> None:
-    assert fenced(tmp_path) == ()
+    assert protected_paths(tmp_path) == ()

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.config import Config
 from mz_engine.decide import actions as act
-from mz_engine.decide.recovery import agent_of, successor_of
+from mz_engine.decide.recovery import agent_of, next_agent
 from mz_engine.effects.talk import configured_model
-from mz_engine.fork import Change, changed
+from mz_engine.fork import ForkChange, forked_pins
 from mz_engine.pins import Pins
 from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
@@ -17,22 +17,22 @@ from mz_events.catalog.call import (
     AgentSwitched,
     Problem,
     ProblemClass,
-    SessionBroken,
-    SessionEnd,
+    SessionDropped,
+    SessionDropReason,
 )
 from mz_events.catalog.feature import (
-    Ask,
     FeatureHeld,
     FeatureRetried,
     HoldReleased,
     PhaseStarted,
+    QuestionKind,
     UnitStarted,
 )
-from mz_events.catalog.run import Hold, Rest
+from mz_events.catalog.run import FeatureOutcome, Hold
 from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_projections.run import fold_run
-from mz_projections.state import book_of
-from mz_qa.simulation.world import Answer, Files, World
+from mz_projections.state import progress_of
+from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.support import trial
 from tests.support.given import DIGEST, OPENED, given, ref, replied, when_decided
@@ -84,7 +84,7 @@ def test_what_one_agent_cannot_do_the_next_one_does(one: Problem) -> None:
         problem(ProblemClass.UNKNOWN, "exit-1"),
         problem(ProblemClass.FATAL, "disk-full"),
         problem(ProblemClass.FATAL, "drift"),
-        problem(ProblemClass.HUMAN, "agent-blocker"),
+        problem(ProblemClass.NEEDS_PERSON, "agent-blocker"),
     ],
 )
 def test_what_would_meet_any_agent_is_decided_as_without_others(one: Problem) -> None:
@@ -97,8 +97,8 @@ def test_transient_failures_that_do_not_end_are_a_reason_too() -> None:
     assert after(*[overloaded] * 4) == act.SwitchAgent(to="two", code="overloaded")
     odd = problem(ProblemClass.UNKNOWN, "exit-1")
     asked = after(*[odd] * 4)
-    assert isinstance(asked, act.AskHuman)
-    assert asked.ask is Ask.RETRIES
+    assert isinstance(asked, act.AskPerson)
+    assert asked.question_kind is QuestionKind.RETRIES
 
 
 def test_the_next_agent_has_retries_of_its_own_and_is_called_at_once() -> None:
@@ -120,13 +120,13 @@ def test_the_last_agents_problem_is_decided_as_ever() -> None:
 
 def test_who_comes_after_whom() -> None:
     config = Config(agent="one", failover=("two", "one", "two", "three"))
-    assert [successor_of(name, config) for name in ("one", "two", "three")] == ["two", "three", None]
-    assert successor_of("other", config) == "one"
-    assert successor_of("one", Config(agent="one")) is None
+    assert [next_agent(name, config) for name in ("one", "two", "three")] == ["two", "three", None]
+    assert next_agent("other", config) == "one"
+    assert next_agent("one", Config(agent="one")) is None
 
 
 def agent_after(*events: Event, config: Config = TWO.config) -> str:
-    book = book_of(given(*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"), *events))
+    book = progress_of(given(*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"), *events))
     assert book is not None
     return agent_of(book, config)
 
@@ -137,39 +137,39 @@ def test_it_stays_until_a_person_has_seen_to_it() -> None:
     failed = replied(ref("plan", 2), LOGIN)
     assert agent_after(*failed) == "two"
     held = (*failed, FeatureHeld(hold=Hold.FATAL, code="auth-failure"))
-    assert agent_after(*held, HoldReleased(heard=5, hold=Hold.FATAL)) == "one"
+    assert agent_after(*held, HoldReleased(run_version=5, hold=Hold.FATAL)) == "one"
     waits = (*failed, FeatureHeld(hold=Hold.TIMER, until_us=1))
-    assert agent_after(*waits, HoldReleased(heard=5, hold=Hold.TIMER)) == "two"
-    assert agent_after(FeatureRetried(heard=5, to="plan", note=None, who=DIGEST)) == "one"
+    assert agent_after(*waits, HoldReleased(run_version=5, hold=Hold.TIMER)) == "two"
+    assert agent_after(FeatureRetried(run_version=5, to="plan", note=None, actor=DIGEST)) == "one"
 
 
 def test_a_fork_with_another_agent_has_that_one() -> None:
     assert agent_after(config=Config(agent="four")) == "four"
-    forked = changed(TWO, given(*IN_PLAN), Change(agent="four"), "r2")
+    forked = forked_pins(TWO, given(*IN_PLAN), ForkChange(agent="four"), "r2")
     assert (forked.config.agent, forked.config.failover) == ("four", ())
-    same = changed(TWO, given(*IN_PLAN), Change(model="m"), "r2")
+    same = forked_pins(TWO, given(*IN_PLAN), ForkChange(model="m"), "r2")
     assert same.config.failover == ("two", "three")
 
 
 def test_a_fork_has_what_was_asked_for_whoever_had_taken_over() -> None:
     there = given(*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"))
-    book = book_of(there)
+    book = progress_of(there)
     assert book is not None
-    back = changed(TWO, there, Change(agent="one"), "r2").config
+    back = forked_pins(TWO, there, ForkChange(agent="one"), "r2").config
     assert (agent_of(book, back), back.failover) == ("one", ())
-    renamed = changed(TWO, there, Change(model="m"), "r2").config
+    renamed = forked_pins(TWO, there, ForkChange(model="m"), "r2").config
     assert agent_of(book, renamed) == "two"
     assert configured_model(renamed, "two", "mid") == "m"
-    as_it_was = changed(TWO, there, Change(), "r2").config
+    as_it_was = forked_pins(TWO, there, ForkChange(), "r2").config
     assert (agent_of(book, as_it_was), as_it_was.agent, as_it_was.failover) == ("two", "one", ("two", "three"))
 
 
 # runs in a simulated world --------------------------------------------------------------------------------------------
-def without_login(spec: CallSpec, files: Files) -> Answer:
+def without_login(spec: CallSpec, files: Files) -> ScriptedReply:
     """The first agent loses its login after three calls of a feature."""
     answer = trial.script(spec, files)
     lost = spec.agent == "simulated" and spec.key.split("/")[2:3] == ["build"]
-    return Answer(problem=LOGIN) if lost else answer
+    return ScriptedReply(problem=LOGIN) if lost else answer
 
 
 def run(sessions: bool = False) -> World:
@@ -189,7 +189,7 @@ def requests(world: World) -> list[AgentRequested]:
 def test_a_feature_is_delivered_by_the_agent_that_took_over() -> None:
     world = run()
     tracks = fold_run(world.store.read(run_stream(trial.RUN))).tracks.values()
-    assert all(track.rested is not None and track.rested.status is Rest.DELIVERED for track in tracks)
+    assert all(track.last_stop is not None and track.last_stop.status is FeatureOutcome.DELIVERED for track in tracks)
     agents = [one.agent for one in requests(world)]
     at = agents.index("other")
     assert set(agents[at:]) == {"other"}, "it stays for the rest of the feature"
@@ -201,10 +201,10 @@ def test_a_feature_is_delivered_by_the_agent_that_took_over() -> None:
 
 def test_another_agent_has_a_session_of_its_own() -> None:
     world = run(sessions=True)
-    ends = [one.event.reason for one in world.store.log if isinstance(one.event, SessionBroken)]
-    assert ends == [SessionEnd.FAILED, SessionEnd.FAILED]
+    ends = [one.event.reason for one in world.store.log if isinstance(one.event, SessionDropped)]
+    assert ends == [SessionDropReason.FAILED, SessionDropReason.FAILED]
     first = next(one for one in requests(world) if one.agent == "other")
-    assert (first.whole, first.resumes, first.kept) == (True, False, True)
+    assert (first.full_prompt, first.resumes, first.keeps_session) == (True, False, True)
     later = [one for one in requests(world) if one.agent == "other" and one.ref.role == "builder"][1:]
     assert all(one.resumes for one in later)
 

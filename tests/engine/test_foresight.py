@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.agents.generic_form import AgentDescription, Ends, ToolArguments
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.generic_form import AgentDescription, EndConditions, ToolArguments
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.config import Budget, Config, Models
-from mz_engine.foresight import lacking_tools, unpriced_models
-from mz_engine.pipelines.definition import AgentUse, Phase, Pipeline, Review
+from mz_engine.foresight import missing_tools, unpriced_models
+from mz_engine.pipelines.definition import AgentReview, AgentUse, Phase, Pipeline
 
 PIPELINE = Pipeline(
     pipeline="p",
@@ -18,7 +18,7 @@ PIPELINE = Pipeline(
         Phase(
             phase="test",
             agent=AgentUse(role="c", tools=("write",)),
-            review=Review(role="d", tier="cheap", tools=("read", "shell"), output="v", prompt="p"),
+            review=AgentReview(role="d", tier="cheap", tools=("read", "shell"), output="v", prompt="p"),
         ),
         Phase(phase="deliver"),
     ),
@@ -28,7 +28,7 @@ NOW = 1_790_000_000_000_000
 
 
 def lacks(config: Config) -> list[tuple[str, str, str]]:
-    return [(each.code, each.severity, each.message) for each in lacking_tools(PIPELINE, config)]
+    return [(each.code, each.severity, each.message) for each in missing_tools(PIPELINE, config)]
 
 
 def unpriced(config: Config) -> list[str]:
@@ -46,8 +46,8 @@ def test_an_agent_that_may_take_over_is_looked_at_too() -> None:
 
 
 def test_an_agent_that_says_nothing_of_tools_may_have_all() -> None:
-    silent = AgentDescription(command=("x",), ends=Ends(exits=(0,)))
-    writes = AgentDescription(command=("x",), ends=Ends(exits=(0,)), allowed=ToolArguments(write=("--edit",)))
+    silent = AgentDescription(command=("x",), ends=EndConditions(exits=(0,)))
+    writes = AgentDescription(command=("x",), ends=EndConditions(exits=(0,)), allowed=ToolArguments(write=("--edit",)))
     assert lacks(Config(agent="own", agents={"own": silent})) == []
     assert [told[-1] for told in lacks(Config(agent="own", agents={"own": writes}))] == [
         "the phases `code`, `test` ask for the tool `shell`, which the agent own does not have"
@@ -72,13 +72,13 @@ def test_models_without_a_price_are_named_where_money_is_limited() -> None:
 def test_models_of_an_agent_that_may_take_over_are_its_own() -> None:
     known = Models(cheap="known", mid="known", premium="known")
     (said,) = unpriced(Config(models=known, failover=("codex",), budget=LIMITED))
-    assert all(name in said for name in built_in()["codex"].capabilities().models.values())
+    assert all(name in said for name in built_in_adapters()["codex"].capabilities().models.values())
 
 
 def test_the_models_that_agents_choose_have_prices() -> None:
     """Kiro's are names of its own, and say what a plan includes."""
     prices = GenaiPrices()
-    for name in built_in().keys() - {"kiro"}:
+    for name in built_in_adapters().keys() - {"kiro"}:
         found = unpriced_models(
             PIPELINE, Config(agent=name, budget=LIMITED), lambda model: prices.estimate(model, 1, 1, NOW) is not None
         )

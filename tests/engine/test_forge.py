@@ -9,8 +9,8 @@ import time
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.adapters.forge import ForgeUnavailable, GhForge, forge_name, keys_of
-from mz_engine.ports import Place, PullRequest, RemoteRefused
+from mz_engine.adapters.forge import ForgeUnavailable, GhForge, find_keys, forge_name
+from mz_engine.ports import FeatureWorktree, PullRequest, RemoteError
 from mz_events.names import Commit
 
 from tests.support.forge import FakeGh
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 MERGE = Commit("c" * 40)
 KEY = "r1/f1/pr//1/1/pull-request"
 BODY = f"What and why.\n\nMz-Key: {KEY}\n"
-PLACE = Place(run="r1", feature="f1", branch="feat/f1")
+PLACE = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_other_words_are_put_on_it(repo: GitRepo, gh: FakeGh) -> None:
 
 
 def test_words_for_what_is_not_there_are_refused(repo: GitRepo, gh: FakeGh) -> None:
-    with pytest.raises(RemoteRefused, match="HTTP 404"):
+    with pytest.raises(RemoteError, match="HTTP 404"):
         forge(repo, gh).update(7, "main", "title", BODY)
 
 
@@ -110,7 +110,7 @@ def test_words_reach_another_host_and_one_that_gh_finds_out(repo: GitRepo, gh: F
 def test_words_that_were_lost_on_the_way_are_put_again(repo: GitRepo, gh: FakeGh, fault: str) -> None:
     port = forge(repo, gh, fault=f"{fault}=api")
     port.open("feat/f1", "main", "first", BODY, draft=False)
-    with pytest.raises(RemoteRefused, match="exit code"):
+    with pytest.raises(RemoteError, match="exit code"):
         port.update(1, "main", "second", BODY)
     assert gh.pulls[0]["title"] == ("second" if fault == "lost-reply" else "first")
     port.update(1, "main", "second", BODY)
@@ -141,7 +141,7 @@ def test_a_merge_without_a_commit_is_no_answer(repo: GitRepo, gh: FakeGh) -> Non
     port = forge(repo, gh)
     port.open("feat/f1", "main", "t", BODY, draft=False)
     gh.change(state="MERGED")
-    with pytest.raises(RemoteRefused, match="in which commit"):
+    with pytest.raises(RemoteError, match="in which commit"):
         port.merged("feat/f1")
 
 
@@ -156,7 +156,7 @@ def test_a_branch_of_the_same_name_in_a_fork_is_not_ours(repo: GitRepo, gh: Fake
 
 def test_a_request_that_died_before_it_did_anything_is_made_again(repo: GitRepo, gh: FakeGh) -> None:
     port = forge(repo, gh, fault="lost-request")
-    with pytest.raises(RemoteRefused):
+    with pytest.raises(RemoteError):
         port.open("feat/f1", "main", "t", BODY, draft=False)
     assert port.find("feat/f1", KEY) is None
     port.open("feat/f1", "main", "t", BODY, draft=False)
@@ -165,12 +165,12 @@ def test_a_request_that_died_before_it_did_anything_is_made_again(repo: GitRepo,
 
 def test_a_reply_lost_on_the_way_leaves_one_pull_request(repo: GitRepo, gh: FakeGh) -> None:
     port = forge(repo, gh, fault="lost-reply")
-    with pytest.raises(RemoteRefused):
+    with pytest.raises(RemoteError):
         port.open("feat/f1", "main", "t", BODY, draft=False)
     found = port.find("feat/f1", KEY)
     assert found is not None
     assert found.number == 1
-    with pytest.raises(RemoteRefused, match="already exists"):
+    with pytest.raises(RemoteError, match="already exists"):
         port.open("feat/f1", "main", "t", BODY, draft=False)
     assert len(gh.pulls) == 1
 
@@ -189,16 +189,16 @@ def test_gh_is_told_which_repository(repo: GitRepo, gh: FakeGh) -> None:
 
 
 def test_refusals_keep_the_words_and_no_password(repo: GitRepo, gh: FakeGh) -> None:
-    with pytest.raises(RemoteRefused, match="HTTP 502") as refused:
+    with pytest.raises(RemoteError, match="HTTP 502") as refused:
         forge(repo, gh, fault="server-error").find("feat/f1", KEY)
     assert "secret" not in str(refused.value)
 
 
 def test_an_answer_that_is_none_is_refused(repo: GitRepo, gh: FakeGh) -> None:
     port = forge(repo, gh, fault="nonsense")
-    with pytest.raises(RemoteRefused, match="unexpected reply"):
+    with pytest.raises(RemoteError, match="unexpected reply"):
         port.find("feat/f1", KEY)
-    with pytest.raises(RemoteRefused, match="proxy login"):
+    with pytest.raises(RemoteError, match="proxy login"):
         port.open("feat/f1", "main", "t", BODY, draft=False)
 
 
@@ -251,7 +251,7 @@ def test_what_would_make_gh_talk_to_a_person_is_kept_from_it(repo: GitRepo, tmp_
 
 
 def test_handing_over_writes_a_file_for_a_person(repo: GitRepo, gh: FakeGh) -> None:
-    name = forge(repo, gh).hand_over(PLACE, "main", "Add it", BODY)
+    name = forge(repo, gh).write_description(PLACE, "main", "Add it", BODY)
     assert name == ".mz/pull-requests/r1/f1.md"
     text = (repo.root / name).read_text()
     assert "# Add it\n" in text
@@ -278,8 +278,8 @@ def test_remotes_by_their_urls(url: str, name: str | None) -> None:
 
 
 def test_a_key_is_a_whole_line() -> None:
-    assert keys_of("text\r\n\r\nMz-Key: a/b\r\n") == ["a/b"]
-    assert keys_of("Mz-Key: a/b  ") == ["a/b"]
-    assert keys_of("see Mz-Key: a/b") == []
-    assert keys_of("Mz-Key: a/b and more") == []
-    assert keys_of("Mz-Key: quoted\n\nMz-Key: own\n") == ["own", "quoted"]
+    assert find_keys("text\r\n\r\nMz-Key: a/b\r\n") == ["a/b"]
+    assert find_keys("Mz-Key: a/b  ") == ["a/b"]
+    assert find_keys("see Mz-Key: a/b") == []
+    assert find_keys("Mz-Key: a/b and more") == []
+    assert find_keys("Mz-Key: quoted\n\nMz-Key: own\n") == ["own", "quoted"]

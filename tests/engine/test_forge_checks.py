@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from mz_engine.adapters.forge import ForgeUnavailable, GhForge
-from mz_engine.adapters.forge_checks import LOG_BYTES_MAX, LOG_LINES_MAX, ending, state_of
-from mz_engine.ports import Check, RemoteRefused
+from mz_engine.adapters.forge_checks import LOG_BYTES_MAX, LOG_LINES_MAX, check_state, failure_log
+from mz_engine.ports import CiCheck, RemoteError
 from mz_events.names import Commit
 
 from tests.support.forge import FakeGh, check
@@ -40,8 +40,8 @@ def forge(root: pathlib.Path, gh: FakeGh, fault: str = "") -> GhForge:
     return GhForge(root, "origin", gh.environment(fault))
 
 
-def made(state: Any = "red", name: str = "CI / test", url: str = URL, run: str | None = "100") -> Check:
-    return Check(name=name, state=state, url=url, run=run)
+def made(state: Any = "red", name: str = "CI / test", url: str = URL, run: str | None = "100") -> CiCheck:
+    return CiCheck(name=name, state=state, url=url, run=run)
 
 
 # states ---------------------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def made(state: Any = "red", name: str = "CI / test", url: str = URL, run: str |
     ],
 )
 def test_every_state_of_check_runs_and_statuses(color: str, states: str) -> None:
-    assert {state_of(state) for state in states.split()} == {color}
+    assert {check_state(state) for state in states.split()} == {color}
 
 
 def test_checks_are_followed_until_green(root: pathlib.Path, gh: FakeGh) -> None:
@@ -131,7 +131,7 @@ def test_waiting_asks_little(root: pathlib.Path, gh: FakeGh) -> None:
 
 # faults ---------------------------------------------------------------------------------------------------------------
 def test_a_pull_request_that_is_not_there_is_refused(root: pathlib.Path, gh: FakeGh) -> None:
-    with pytest.raises(RemoteRefused, match="Could not resolve to a PullRequest"):
+    with pytest.raises(RemoteError, match="Could not resolve to a PullRequest"):
         forge(root, gh).checks(7, HEAD)
 
 
@@ -145,7 +145,7 @@ def test_what_goes_wrong_is_no_state_of_checks(
     root: pathlib.Path, gh: FakeGh, verb: str, fault: str, words: str
 ) -> None:
     gh.plan(["green"])
-    with pytest.raises(RemoteRefused, match=words):
+    with pytest.raises(RemoteError, match=words):
         forge(root, gh, fault=f"{fault}={verb}").checks(1, HEAD)
 
 
@@ -218,7 +218,7 @@ def test_a_log_that_nobody_keeps_is_empty(root: pathlib.Path, gh: FakeGh) -> Non
 def test_a_log_that_cannot_be_had_now_is_refused(root: pathlib.Path, gh: FakeGh, fault: str) -> None:
     gh.plan(["red"])
     forge(root, gh).checks(1, HEAD)
-    with pytest.raises(RemoteRefused):
+    with pytest.raises(RemoteError):
         forge(root, gh, fault=f"{fault}=run view").failed_log(made())
 
 
@@ -234,17 +234,17 @@ def test_a_huge_log_keeps_its_end(root: pathlib.Path, gh: FakeGh) -> None:
 
 
 def test_the_end_of_a_log() -> None:
-    many = ending("\n".join(f"2026-01-05T08:15:30Z {number}" for number in range(1000)))
+    many = failure_log("\n".join(f"2026-01-05T08:15:30Z {number}" for number in range(1000)))
     assert many.split("\n") == [str(number) for number in range(1000 - LOG_LINES_MAX, 1000)]
-    assert ending("") == ""
-    assert ending("job\tstep\t2026-01-05T08:15:30.1Z a\tb\tc\r\n") == "a\tb\tc"
-    assert ending("a\tb\tc") == "a\tb\tc", "no columns of gh's"
-    assert ending("10 %\r55 %\r100 %\nat 2026-01-05T08:15:30Z it failed") == "100 %\nat 2026-01-05T08:15:30Z it failed"
-    assert ending("\x1b]8;;https://x.example\x07link\x1b]8;;\x07") == "link"
-    wide = ending("\u00fc" * LOG_BYTES_MAX)
+    assert failure_log("") == ""
+    assert failure_log("job\tstep\t2026-01-05T08:15:30.1Z a\tb\tc\r\n") == "a\tb\tc"
+    assert failure_log("a\tb\tc") == "a\tb\tc", "no columns of gh's"
+    assert failure_log("10 %\r55 %\r100 %\nat 2026-01-05T08:15:30Z it failed") == "100 %\nat 2026-01-05T08:15:30Z it failed"
+    assert failure_log("\x1b]8;;https://x.example\x07link\x1b]8;;\x07") == "link"
+    wide = failure_log("\u00fc" * LOG_BYTES_MAX)
     assert len(wide.encode()) <= LOG_BYTES_MAX
     assert set(wide) == {"\u00fc"}
-    assert ending("##[error]a.ts(1,2): wrong\nmore\n##[error]Process completed\nclean up") == (
+    assert failure_log("##[error]a.ts(1,2): wrong\nmore\n##[error]Process completed\nclean up") == (
         "##[error]a.ts(1,2): wrong\nmore\n##[error]Process completed"
     )
 
@@ -274,9 +274,9 @@ def test_a_run_that_cannot_be_started_again_is_refused(root: pathlib.Path, gh: F
     gh.plan(["red"])
     port = forge(root, gh, fault="server-error=run rerun")
     port.checks(1, HEAD)
-    with pytest.raises(RemoteRefused, match=r"`gh run rerun` failed: HTTP 502"):
+    with pytest.raises(RemoteError, match=r"`gh run rerun` failed: HTTP 502"):
         port.rerun("100")
-    with pytest.raises(RemoteRefused, match="HTTP 404"):
+    with pytest.raises(RemoteError, match="HTTP 404"):
         forge(root, gh).rerun("7")
 
 
@@ -287,7 +287,7 @@ def test_a_start_that_was_lost_on_the_way(root: pathlib.Path, gh: FakeGh, fault:
     port = forge(root, gh, fault=f"{fault}=run rerun")
     port.checks(1, HEAD)
     if fault == "lost-request":
-        with pytest.raises(RemoteRefused, match="exit code -9"):
+        with pytest.raises(RemoteError, match="exit code -9"):
             port.rerun("100")
     else:
         port.rerun("100")

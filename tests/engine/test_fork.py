@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.decide.phase import decide
-from mz_engine.fork import CannotFork, Change, changed, next_call, phase_start, settled
+from mz_engine.decide.phase import decide_feature
+from mz_engine.fork import CannotFork, ForkChange, fork_point, forked_pins, next_phase, phase_start
 from mz_engine.pins import Pins, decode_pins
-from mz_engine.planning import unfinished
-from mz_engine.runner import OWED
-from mz_engine.session import Session
+from mz_engine.planning import find_unfinished_run
+from mz_engine.runner import BEFORE_MESSAGES
+from mz_engine.session import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved
 from mz_events.catalog.feature import FeatureStarted, PhaseStarted
-from mz_events.catalog.run import Rest
+from mz_events.catalog.run import FeatureOutcome
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
-from mz_projections.cost import costs
-from mz_projections.delivered import DELIVERED, newest
-from mz_projections.overview import overview
+from mz_projections.cost import call_costs
+from mz_projections.delivered import DELIVERED, latest_deliveries
+from mz_projections.overview import run_view
 from mz_projections.run import RunState
-from mz_projections.runner import Views
+from mz_projections.runner import ReadModelStore
 
 from tests.support.workshop import STORY, Workshop, clone
 
@@ -41,59 +41,59 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workshop, str]:
 
 
 @pytest.fixture
-def session(done: tuple[Workshop, str]) -> Iterator[Session]:
+def session(done: tuple[Workshop, str]) -> Iterator[RunProcess]:
     workshop, _ = done
-    with Session(workshop.root, workshop.environment, lambda recorded: None) as session:
+    with RunProcess(workshop.root, workshop.environment, lambda recorded: None) as session:
         yield session
 
 
-def events_of(session: Session, run: str, feature: str = "alpha") -> tuple[Recorded[Event], ...]:
+def events_of(session: RunProcess, run: str, feature: str = "alpha") -> tuple[Recorded[Event], ...]:
     return tuple(session.store.read(feature_stream(run, feature)))
 
 
-def pins_of(session: Session, run: str) -> Pins:
+def pins_of(session: RunProcess, run: str) -> Pins:
     started = next(iter(session.store.read(f"run/{run}"))).event  # type: ignore[arg-type]
     return decode_pins(session.blobs.get(started.pins))  # type: ignore[attr-defined]
 
 
-def test_a_fork_goes_on_live_and_pays_only_for_itself(done: tuple[Workshop, str], session: Session) -> None:
+def test_a_fork_goes_on_live_and_pays_only_for_itself(done: tuple[Workshop, str], session: RunProcess) -> None:
     workshop, run = done
     before = events_of(session, run)
     at = max(one.version for one in before if isinstance(one.event, PhaseStarted) and one.event.phase == "sign") - 1
     workshop.script.write_text(json.dumps(OTHER))
-    forked = session.fork(run, "alpha", at, Change(model="claude-opus-4-6"))
+    forked = session.fork(run, "alpha", at, ForkChange(model="claude-opus-4-6"))
     state = session.drive()
     name = state.started.run if state.started else ""
     after = events_of(session, name)
 
     assert forked.version == at
-    assert state.tracks["alpha"].rested is not None
-    assert state.tracks["alpha"].rested.status is Rest.WAITING  # The pipeline wants a person's word here.
-    assert [one.copied for one in after] == [one.version <= at for one in after]
-    assert [one.causation for one in after[:at]] == [one.place for one in before[:at]]
-    calls = [one.event for one in after if isinstance(one.event, AgentRequested) and not one.copied]
+    assert state.tracks["alpha"].last_stop is not None
+    assert state.tracks["alpha"].last_stop.status is FeatureOutcome.WAITING  # The pipeline wants a person's word here.
+    assert [one.is_forked_copy for one in after] == [one.version <= at for one in after]
+    assert [one.causation for one in after[:at]] == [one.event_ref for one in before[:at]]
+    calls = [one.event for one in after if isinstance(one.event, AgentRequested) and not one.is_forked_copy]
     assert [(call.ref.phase, call.ref.iteration, call.model) for call in calls] == [("sign", 2, "claude-opus-4-6")]
     assert calls[0].ref.key.startswith(f"{name}/alpha/sign/")
 
-    paid = costs(session.store.read_all())
+    paid = call_costs(session.store.read_all())
     assert len({call.key for call in paid}) == len(paid)
     assert [call.phase for call in paid if call.run == name] == ["sign"]
     assert {call.run for call in paid} == {run, name}
-    view = overview(name, sorted((*session.store.read(f"run/{name}"), *after), key=lambda one: one.position))  # type: ignore[arg-type]
+    view = run_view(name, sorted((*session.store.read(f"run/{name}"), *after), key=lambda one: one.position))  # type: ignore[arg-type]
     (feature,) = view.features
-    assert (feature.input_tokens, len(feature.calls), len(feature.paid)) == (100, 5, 1)
+    assert (feature.input_tokens, len(feature.calls), len(feature.paid_calls)) == (100, 5, 1)
     assert view.committed_nanousd > 0
 
 
 def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
-    done: tuple[Workshop, str], session: Session
+    done: tuple[Workshop, str], session: RunProcess
 ) -> None:
     workshop, run = done
     heads = workshop.repository.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
-    with Views(None, session.store, (DELIVERED,)) as views:
+    with ReadModelStore(None, session.store, (DELIVERED,)) as views:
         views.refresh()
-        known = newest(views.rows(DELIVERED))
-    session.fork(run, "alpha", 1, Change())
+        known = latest_deliveries(views.rows(DELIVERED))
+    session.fork(run, "alpha", 1, ForkChange())
     state = session.drive()
     name = state.started.run if state.started else ""
     now = workshop.repository.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
@@ -102,43 +102,43 @@ def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
         line for line in now.splitlines() if f"refs/heads/feat/fork-{name}/alpha " in line
     }
     assert set(heads.splitlines()) <= set(now.splitlines())
-    assert unfinished(session.store) is None
-    with Views(None, session.store, (DELIVERED,)) as views:
+    assert find_unfinished_run(session.store) is None
+    with ReadModelStore(None, session.store, (DELIVERED,)) as views:
         views.refresh()
-        assert newest(views.rows(DELIVERED)) == known
+        assert latest_deliveries(views.rows(DELIVERED)) == known
 
 
-def test_a_call_under_way_is_made_anew(done: tuple[Workshop, str], session: Session) -> None:
+def test_a_call_under_way_is_made_anew(done: tuple[Workshop, str], session: RunProcess) -> None:
     _, run = done
     events, pins = events_of(session, run), pins_of(session, run)
     for one in events:
         if isinstance(one.event, AgentRequested | AgentReplied):
-            version, state = settled(events, pins, one.version)
+            version, state = fork_point(events, pins, one.version)
             assert version < one.version
-            assert not isinstance(decide(state, pins), OWED)
+            assert not isinstance(decide_feature(state, pins), BEFORE_MESSAGES)
             assert not isinstance(events[version - 1].event, CallReserved)
 
 
-def test_nothing_goes_on_from_where_nothing_is_to_be_done(done: tuple[Workshop, str], session: Session) -> None:
+def test_nothing_goes_on_from_where_nothing_is_to_be_done(done: tuple[Workshop, str], session: RunProcess) -> None:
     _, run = done
     events, pins = events_of(session, run), pins_of(session, run)
     with pytest.raises(CannotFork, match="had already ended"):
-        settled(events, pins, len(events))
+        fork_point(events, pins, len(events))
     with pytest.raises(CannotFork, match="had not started"):
-        settled(events, pins, 0)
+        fork_point(events, pins, 0)
 
 
-def test_another_prompt_is_that_of_the_phase_that_goes_on(done: tuple[Workshop, str], session: Session) -> None:
+def test_another_prompt_is_that_of_the_phase_that_goes_on(done: tuple[Workshop, str], session: RunProcess) -> None:
     workshop, run = done
     events, pins = events_of(session, run), pins_of(session, run)
     at = phase_start(events, "sign")
     assert at is not None
-    _, state = settled(events, pins, at)
-    assert next_call(state, pins) == ("sign", False)
-    made = changed(pins, state, Change(prompt="Sign {{ title }} differently."), "r0")
+    _, state = fork_point(events, pins, at)
+    assert next_phase(state, pins) == ("sign", False)
+    made = forked_pins(pins, state, ForkChange(prompt="Sign {{ title }} differently."), "r0")
     assert [phase.prompt for phase in made.pipeline.phases] == ["write.md.j2", "fork.md.j2"]
     workshop.script.write_text(json.dumps(OTHER))
-    session.fork(run, "alpha", at, Change(prompt="Sign {{ title }} differently."))
+    session.fork(run, "alpha", at, ForkChange(prompt="Sign {{ title }} differently."))
     name = _run(session.drive())
     asked = [one.event for one in events_of(session, name) if isinstance(one.event, AgentRequested)][-1]
     assert session.blobs.get(asked.prompt) == b"Sign The first differently.\n"
@@ -149,22 +149,22 @@ def _run(state: RunState) -> str:
     return state.started.run
 
 
-def test_what_is_changed_is_pinned(done: tuple[Workshop, str], session: Session) -> None:
+def test_what_is_changed_is_pinned(done: tuple[Workshop, str], session: RunProcess) -> None:
     _, run = done
     events, pins = events_of(session, run), pins_of(session, run)
-    _, state = settled(events, pins, 1)
-    same = changed(pins, state, Change(), "r0")
+    _, state = fork_point(events, pins, 1)
+    same = forked_pins(pins, state, ForkChange(), "r0")
     assert same.templates == pins.templates
     assert same.config == replace(pins.config, branch_prefix="feat/fork-r0")
-    other = changed(pins, state, Change(agent="other"), "r0")
+    other = forked_pins(pins, state, ForkChange(agent="other"), "r0")
     assert (other.config.agent, other.config.models.mid) == ("other", None)
     assert isinstance(events[0].event, FeatureStarted)
 
 
-def test_every_version_can_be_forked_or_says_why(done: tuple[Workshop, str], session: Session) -> None:
+def test_every_version_can_be_forked_or_says_why(done: tuple[Workshop, str], session: RunProcess) -> None:
     _, run = done
     events, pins = events_of(session, run), pins_of(session, run)
-    versions = [settled(events, pins, at)[0] for at in range(1, len(events))]
+    versions = [fork_point(events, pins, at)[0] for at in range(1, len(events))]
     assert versions == sorted(versions)
     assert all(version <= at for at, version in enumerate(versions, start=1))
 
@@ -174,10 +174,10 @@ def test_a_fork_is_recorded_and_plays(tmp_path: Path) -> None:
     """What was copied is recorded as if it had happened in the fork."""
     workshop = Workshop(tmp_path)
     run = workshop.run()
-    with Session(workshop.root, workshop.environment, lambda recorded: None) as session:
+    with RunProcess(workshop.root, workshop.environment, lambda recorded: None) as session:
         at = phase_start(events_of(session, run), "sign")
         assert at is not None
-        session.fork(run, "alpha", at, Change())
+        session.fork(run, "alpha", at, ForkChange())
         name = _run(session.drive())
     workshop.keep(workshop.record(name).cassette)
     assert clone(workshop.root, tmp_path / "clone").settle().findings == ()

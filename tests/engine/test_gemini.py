@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.gemini import invocation, literal
-from mz_engine.agents.gemini_policy import TOOLS, policy, policy_name
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.gemini import escape_prompt, invocation
+from mz_engine.agents.gemini_policy import TOOLS, policy_file_name, policy_text
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.pipelines.definition import Tool
 from mz_engine.ports import CallResult, CallSpec
 
 from tests.support import programs
 from tests.support.gemini_cli import spec
 
-ADAPTER = built_in()["gemini"]
+ADAPTER = built_in_adapters()["gemini"]
 SESSION = "11111111-2222-4333-8444-555555555555"
 
 
@@ -28,7 +28,7 @@ def test_the_command_line() -> None:
     started = invocation(spec("do it", SESSION, tools=("read", "write")), {})
     assert started.argv == (
         "gemini", "--output-format", "stream-json", "--model", "gemini-2.5-pro", "--skip-trust",
-        "--approval-mode", "default", "--policy", f"~/.gemini/mz/{policy_name(policy(('write', 'read')))}",
+        "--approval-mode", "default", "--policy", f"~/.gemini/mz/{policy_file_name(policy_text(('write', 'read')))}",
         "--session-id", SESSION,
     )  # fmt: skip
     assert started.stdin == b"do it"
@@ -65,13 +65,13 @@ def test_what_passes_of_the_environment() -> None:
     ],
 )
 def test_a_prompt_is_words_and_nothing_else(prompt: str, sent: str) -> None:
-    assert ADAPTER.format_prompt(prompt) == literal(prompt) == sent
+    assert ADAPTER.format_prompt(prompt) == escape_prompt(prompt) == sent
 
 
 @given(st.text("@\\/a .\n", max_size=30))
 def test_a_prompt_that_was_made_harmless_stays_so(prompt: str) -> None:
-    made = literal(prompt)
-    assert literal(made) == made
+    made = escape_prompt(prompt)
+    assert escape_prompt(made) == made
     assert made.replace("\\@", "@").lstrip("\n") == prompt.replace("\\@", "@").lstrip("\n")
 
 
@@ -92,7 +92,7 @@ def test_a_prompt_that_would_be_cut_off_is_refused() -> None:
 # the tools ------------------------------------------------------------------------------------------------------------
 @given(st.sets(st.sampled_from(sorted(TOOLS))))
 def test_a_policy_allows_what_is_asked_for_and_no_more(tools: set[Tool]) -> None:
-    rules = tomllib.loads(policy(tools))["rule"]
+    rules = tomllib.loads(policy_text(tools))["rule"]
     asked = {name for tool in tools for name in TOOLS[tool]}
     for name in {name for names in TOOLS.values() for name in names} | {"web_fetch", "invoke_agent", "new_tool"}:
         fits = [rule for rule in rules if name in rule["toolName"] or rule["toolName"] == ["*"]]
@@ -101,7 +101,7 @@ def test_a_policy_allows_what_is_asked_for_and_no_more(tools: set[Tool]) -> None
 
 
 def test_prohibitions_of_the_users_own_stand_above_what_is_allowed() -> None:
-    allowed = [rule for rule in tomllib.loads(policy(("shell",)))["rule"] if rule["decision"] == "allow"]
+    allowed = [rule for rule in tomllib.loads(policy_text(("shell",)))["rule"] if rule["decision"] == "allow"]
     assert [rule["priority"] for rule in allowed] == [1]
 
 
@@ -124,7 +124,7 @@ def test_the_policy_lies_where_the_command_line_says(tmp_path: Path, variable: s
         ADAPTER.run_phase(spec("x", None, tools=("read",)), {"HOME": "/nowhere", variable: str(tmp_path)}, spawn)
     argv = spawn.invocations[0].argv
     path = Path(argv[argv.index("--policy") + 1].replace("~", str(tmp_path), 1))
-    assert path.read_text() == policy(("read",))
+    assert path.read_text() == policy_text(("read",))
     assert list(path.parent.iterdir()) == [path]
     assert not stat.S_IMODE(path.stat().st_mode) & 0o022
 
@@ -133,9 +133,9 @@ def test_a_policy_that_was_changed_is_mended(tmp_path: Path) -> None:
     spawn = Started()
     ADAPTER.run_phase(spec("x", None, tools=()), {"HOME": str(tmp_path)}, spawn)
     (path,) = (tmp_path / ".gemini/mz").iterdir()
-    path.write_text(policy(("read", "write", "shell")))
+    path.write_text(policy_text(("read", "write", "shell")))
     ADAPTER.run_phase(spec("x", None, tools=()), {"HOME": str(tmp_path)}, spawn)
-    assert path.read_text() == policy(())
+    assert path.read_text() == policy_text(())
 
 
 @pytest.mark.parametrize("home", ["", "/nowhere/at/all"])

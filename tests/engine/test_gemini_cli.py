@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor, built_in
-from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_engine.agents.registry import AgentRegistry, built_in_adapters
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
 from mz_events.redact import Secrets
 
 from tests.support.claude_cli import plain_spawn
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
-ADAPTER = built_in()["gemini"]
+ADAPTER = built_in_adapters()["gemini"]
 JUNE_2026_US = 1_780_300_800_000_000
 COMMAND = "touch begun; (setsid sleep 600 >/dev/null 2>&1 &); trap '' TERM; sleep 600"
 ODD = "Look at @note, @README.md and\n@dataclass; write to ada@example.org.\n"
@@ -113,15 +113,15 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
         outside = {**_around(tmp_path, endpoint.url), "TMPDIR": str(tmp_path / "temporary")}
         (tmp_path / "temporary").mkdir()
         processes = AgentProcesses(tmp_path, outside, Secrets({"KEY": outside["GEMINI_API_KEY"]}))
-        agents = AgentDoor(processes, outside)
+        agents = AgentRegistry(processes, outside)
         call = spec("Work.", None, key=key, place=PLACE, total_seconds=60, idle_seconds=6)
-        reading = agents.read("gemini", agents.call(call))
+        reading = agents.parse_reply("gemini", agents.call(call))
     assert not left(key, 0)
     assert (place / "note.md").read_text() == "# Hi\n"
     assert (place / "begun").exists()
     assert not list((tmp_path / "temporary").iterdir())
     assert reading.problem is not None
-    assert (reading.terminal, reading.problem.code) == ("no-terminal", "idle")
+    assert (reading.ending, reading.problem.code) == ("no-terminal", "idle")
 
 
 def test_the_version_is_the_one_that_the_transcripts_are_of(tmp_path: Path) -> None:
@@ -135,6 +135,6 @@ def _around(tmp_path: Path, url: str = "") -> dict[str, str]:
     return environment(tmp_path / "home", url)
 
 
-def _call(tmp_path: Path, outside: Mapping[str, str], call: CallSpec) -> Reading:
+def _call(tmp_path: Path, outside: Mapping[str, str], call: CallSpec) -> ParsedReply:
     result: CallResult = ADAPTER.run_phase(call, outside, plain_spawn(tmp_path / "work", outside))
     return ADAPTER.parse_output(result)

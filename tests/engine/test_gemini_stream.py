@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.gemini_stream import read_stream, said
+from mz_engine.agents.gemini_stream import join_pieces, read_stream
 from mz_engine.agents.registry import load_patterns
-from mz_engine.ports import CallResult, Reading
+from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 from tests.support.examples import examples
@@ -20,12 +20,12 @@ from tests.support.values import JSON
 ASKED = "gemini-asked-for"
 
 
-def read(*events: object, exit_: int | None = 0, problem: Problem | None = None, stderr: bytes = b"") -> Reading:
+def read(*events: object, exit_: int | None = 0, problem: Problem | None = None, stderr: bytes = b"") -> ParsedReply:
     stdout = b"\n".join(event if isinstance(event, bytes) else json.dumps(event).encode() for event in events)
     return reading(CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, problem=problem, model=ASKED))
 
 
-def reading(result: CallResult) -> Reading:
+def reading(result: CallResult) -> ParsedReply:
     return read_stream(result, "gemini/1", load_patterns())
 
 
@@ -41,7 +41,7 @@ def piece(text: str) -> dict[str, object]:
     return {"type": "message", "role": "assistant", "content": text, "delta": True}
 
 
-def problem_of(seen: Reading) -> tuple[str, ProblemClass | None, int | None]:
+def problem_of(seen: ParsedReply) -> tuple[str, ProblemClass | None, int | None]:
     if seen.problem is None:
         return "", None, None
     return seen.problem.code, seen.problem.kind, seen.problem.retry_after_seconds
@@ -50,8 +50,8 @@ def problem_of(seen: Reading) -> tuple[str, ProblemClass | None, int | None]:
 @pytest.mark.parametrize("name", GEMINI.known)
 def test_streams_of_the_real_cli(name: str) -> None:
     expected, seen = GEMINI.expected[name], reading(GEMINI.stored(name))
-    assert (seen.terminal, *problem_of(seen)) == (expected.terminal, expected.code, expected.kind, expected.wait)
-    assert seen.bad_lines == 0
+    assert (seen.ending, *problem_of(seen)) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert seen.undecodable_lines == 0
     assert bool(seen.problem_detail) == (seen.problem is not None and name not in ("terminated", "interrupted"))
 
 
@@ -82,10 +82,10 @@ def test_every_prefix_is_read(name: str) -> None:
     whole = reading(result)
     for cut in range(0, len(result.stdout.rstrip()), 7):
         seen = reading(CallResult(stdout=result.stdout[:cut], stderr=b"", exit=0, duration_ms=1))
-        assert seen.terminal == "no-terminal"
+        assert seen.ending == "no-terminal"
         assert seen.problem is not None
         assert seen.session in (None, whole.session)
-        assert seen.bad_lines <= 1
+        assert seen.undecodable_lines <= 1
 
 
 @examples(100)
@@ -106,20 +106,20 @@ def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
 
 def test_lines_that_are_no_json_are_counted() -> None:
     seen = read(b"warning: \xff\xfe", b"[1, 2]", b"[" * 100_000, b"1" * 10_000, b"", finished(), b'{"type": "resu')
-    assert seen.terminal == "success"
-    assert seen.bad_lines == 5
+    assert seen.ending == "success"
+    assert seen.undecodable_lines == 5
 
 
 @pytest.mark.parametrize("status", ["error", "cancelled", None, True, 1])
 def test_only_success_is_success(status: object) -> None:
     seen = read(piece("all done"), {"type": "result", "status": status})
-    assert seen.terminal == "error"
+    assert seen.ending == "error"
     assert seen.problem is not None
 
 
 def test_exit_0_without_a_result_is_a_failure() -> None:
     seen = read({"type": "init", "session_id": "s", "model": "m"}, piece("all done"), exit_=0)
-    assert (seen.terminal, problem_of(seen)[0]) == ("no-terminal", "no-terminal")
+    assert (seen.ending, problem_of(seen)[0]) == ("no-terminal", "no-terminal")
     assert (seen.session, seen.text, seen.usage) == ("s", "all done", ())
 
 
@@ -217,13 +217,13 @@ def test_a_whole_message_replaces_the_pieces() -> None:
     ],
 )
 def test_a_beginning_that_is_told_again_counts_once(pieces: tuple[str, ...], text: str) -> None:
-    assert said(list(pieces)) == text
+    assert join_pieces(list(pieces)) == text
 
 
 @given(st.lists(st.text("ab ", min_size=1, max_size=30), max_size=12))
 def test_the_end_of_what_was_said_is_always_there(pieces: list[str]) -> None:
     whole = "".join(pieces)
-    text = said(pieces)
+    text = join_pieces(pieces)
     assert whole.endswith(text)
     assert bool(text) == bool(whole)
 

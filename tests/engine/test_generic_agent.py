@@ -8,16 +8,16 @@ import msgspec
 import pytest
 import yaml
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.generic import Described
-from mz_engine.agents.generic_check import faults
+from mz_engine.agents.generic import DescribedAgent
+from mz_engine.agents.generic_check import description_errors
 from mz_engine.agents.generic_form import AgentDescription
-from mz_engine.agents.registry import adapters, built_in, descriptions, load_patterns
+from mz_engine.agents.registry import all_adapters, built_in_adapters, bundled_descriptions, load_patterns
 from mz_engine.configfile import load_config
 from mz_engine.configure import config_schema
 from mz_engine.errors import MzError
 from mz_engine.ports import CallResult, CallSpec
-from mz_engine.preflight import check_agent, known_agent
-from mz_qa.conformance.contract import conform
+from mz_engine.preflight import check_agent, find_agent
+from mz_qa.conformance.contract import check_contract
 from mz_recordings.findings import Finding
 
 from tests.support.claude_cli import spec
@@ -30,8 +30,8 @@ def house() -> AgentDescription:
     return msgspec.convert(yaml.safe_load(HOUSE)["agents"]["house"], AgentDescription)
 
 
-def adapter(told: AgentDescription | None = None) -> Described:
-    return Described("house", told or house(), load_patterns())
+def adapter(told: AgentDescription | None = None) -> DescribedAgent:
+    return DescribedAgent("house", told or house(), load_patterns())
 
 
 def invocation(told: AgentDescription | None = None, **more: object) -> Invocation:
@@ -71,7 +71,7 @@ def test_what_it_can_do_follows_from_its_description() -> None:
     said = adapter().capabilities()
     assert (said.sessions, said.streaming, said.reports_money, said.token_counting) == (True, True, True, "exact")
     assert said.models == {"cheap": "house-2", "mid": "house-2", "premium": "house-2-large"}
-    (tells,) = said.tells
+    (tells,) = said.reported_fields
     assert (tells.model, tells.requests, tells.money, tells.session, tells.cache_writes) == (
         True,
         True,
@@ -81,10 +81,10 @@ def test_what_it_can_do_follows_from_its_description() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["house", *descriptions()])
+@pytest.mark.parametrize("name", ["house", *bundled_descriptions()])
 def test_described_agents_keep_the_contract_of_all_agents(name: str) -> None:
-    found = conform(adapters({"house": house()})[name])
-    assert [one.what for one in found if isinstance(one, Finding)] == []
+    found = check_contract(all_adapters({"house": house()})[name])
+    assert [one.message for one in found if isinstance(one, Finding)] == []
 
 
 # whether it can be called ---------------------------------------------------------------------------------------------
@@ -109,15 +109,15 @@ def test_without_a_key_or_a_version_a_person_is_told(tmp_path: Path, says: str, 
 
 def test_a_program_that_is_missing_is_installed_or_changed_where_it_stands(tmp_path: Path) -> None:
     nowhere = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    fixes = {name: one.check_auth(nowhere).fix for name, one in adapters({"house": house()}).items()}
+    fixes = {name: one.check_auth(nowhere).fix for name, one in all_adapters({"house": house()}).items()}
     assert fixes["house"] == "install it, or change the command of house in mz.yaml"
     assert fixes["aider"] == "install aider (pip install aider-chat), or name another agent in mz.yaml"
     assert "kiro.dev" in fixes["kiro"]
-    for name in descriptions():
-        program = tmp_path / descriptions()[name].command[0]
+    for name in bundled_descriptions():
+        program = tmp_path / bundled_descriptions()[name].command[0]
         program.write_text("#!/bin/sh\nexit 1\n")
         program.chmod(0o755)
-        fix = adapters({})[name].check_auth(nowhere).fix
+        fix = all_adapters({})[name].check_auth(nowhere).fix
         assert ("install" in fix, "mz.yaml" in fix, "description" in fix) == (True, False, False)
 
 
@@ -134,13 +134,13 @@ def test_a_login_may_be_a_file_and_a_version_may_be_missing(tmp_path: Path) -> N
 def test_preflight_knows_what_mz_yaml_describes(tmp_path: Path) -> None:
     (tmp_path / "mz.yaml").write_text(HOUSE)
     config = load_config(tmp_path, {}, {}).config
-    assert known_agent(config.agent, config.agents).name == "house"
+    assert find_agent(config.agent, config.agents).name == "house"
     with pytest.raises(MzError) as caught:
         check_agent("house", {"PATH": ""}, config.agents)
     assert caught.value.code == "MZ1004"
     assert "house-agent" in str(caught.value)
     with pytest.raises(MzError, match="house"):
-        known_agent("mouse", config.agents)
+        find_agent("mouse", config.agents)
 
 
 # what is wrong with a description -------------------------------------------------------------------------------------
@@ -208,14 +208,14 @@ def test_what_follows_from_a_wrong_value_is_not_told_besides(tmp_path: Path, old
 
 @pytest.mark.parametrize("name", ["claude-code", "kiro", "aider"])
 def test_names_of_mzs_own_agents_are_taken(tmp_path: Path, name: str) -> None:
-    assert name in built_in()
+    assert name in built_in_adapters()
     said = refused(tmp_path, HOUSE.replace("  house:", f"  {name}:"))
     assert "mz.yaml:4:3" in said
     assert "mz has a built-in agent of that name" in said
 
 
 def test_what_comes_with_mz_has_no_faults() -> None:
-    assert {name: list(faults(told)) for name, told in descriptions().items()} == {"aider": [], "kiro": []}
+    assert {name: list(description_errors(told)) for name, told in bundled_descriptions().items()} == {"aider": [], "kiro": []}
 
 
 def test_a_description_is_pinned_whole_and_shown_by_the_schema(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents import linear
 from mz_engine.agents.generic_form import AgentDescription
-from mz_engine.agents.generic_stream import LINE_CHARS, read_output
-from mz_engine.agents.registry import built_in, load_patterns
-from mz_engine.ports import CallResult, Reading
+from mz_engine.agents.generic_stream import LINE_CHARS_MAX, read_output
+from mz_engine.agents.registry import built_in_adapters, load_patterns
+from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
-from mz_qa.conformance.endings import endings
+from mz_qa.conformance.endings import stored_endings
 
 PATTERNS = load_patterns()
 LINES = {"form": "jsonl", "text": {"where": {"type": "result"}, "path": "words"}}
@@ -25,16 +25,16 @@ def described(**parts: object) -> AgentDescription:
     return msgspec.convert({"command": ["house"], **parts}, AgentDescription)
 
 
-def read(told: AgentDescription, *events: object, exit_: int | None = 0, stderr: bytes = b"") -> Reading:
+def read(told: AgentDescription, *events: object, exit_: int | None = 0, stderr: bytes = b"") -> ParsedReply:
     stdout = b"\n".join(one if isinstance(one, bytes) else json.dumps(one).encode() for one in events)
     return reading(told, CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, model="asked"))
 
 
-def reading(told: AgentDescription, result: CallResult) -> Reading:
+def reading(told: AgentDescription, result: CallResult) -> ParsedReply:
     return read_output(result, "house", told, PATTERNS)
 
 
-def code(seen: Reading) -> str:
+def code(seen: ParsedReply) -> str:
     return seen.problem.code if seen.problem else ""
 
 
@@ -43,53 +43,53 @@ def code(seen: Reading) -> str:
 def test_an_object_says_how_it_ended_whatever_the_exit_code(exit_: int | None) -> None:
     told = described(output=LINES, ends=WELL)
     good = read(told, {"type": "result", "ok": True, "words": "It is done."}, exit_=exit_)
-    assert (good.terminal, good.text, good.problem) == ("success", "It is done.", None)
-    assert read(told, {"type": "result", "ok": False}, exit_=exit_).terminal == "error"
+    assert (good.ending, good.text, good.problem) == ("success", "It is done.", None)
+    assert read(told, {"type": "result", "ok": False}, exit_=exit_).ending == "error"
     assert code(read(told, {"type": "other"}, exit_=exit_)) == "no-terminal"
 
 
 def test_the_last_object_that_says_something_decides() -> None:
     told = described(output=LINES, ends=WELL)
     good, bad = {"type": "result", "ok": True}, {"type": "result", "ok": False}
-    assert read(told, bad, good, {"type": "bye"}).terminal == "success"
-    assert read(told, good, bad, {"type": "bye"}).terminal == "error"
+    assert read(told, bad, good, {"type": "bye"}).ending == "success"
+    assert read(told, good, bad, {"type": "bye"}).ending == "error"
 
 
 def test_true_is_not_one() -> None:
-    assert read(described(output=LINES, ends=WELL), {"type": "result", "ok": 1}).terminal == "no-terminal"
+    assert read(described(output=LINES, ends=WELL), {"type": "result", "ok": 1}).ending == "no-terminal"
 
 
 def test_what_was_begun_anew_has_to_be_finished_anew() -> None:
     ends = {"open": [{"type": "ask"}], "success": [{"type": "told"}], "last": {"type": "bye"}}
     told = described(output=LINES, ends=ends)
     ask, answer, bye = {"type": "ask"}, {"type": "told"}, {"type": "bye"}
-    assert read(told, ask, answer, bye).terminal == "success"
-    assert read(told, ask, answer, ask, bye).terminal == "error"
-    assert read(told, ask, answer, ask).terminal == "no-terminal"
-    assert read(told, ask, answer).terminal == "no-terminal"
+    assert read(told, ask, answer, bye).ending == "success"
+    assert read(told, ask, answer, ask, bye).ending == "error"
+    assert read(told, ask, answer, ask).ending == "no-terminal"
+    assert read(told, ask, answer).ending == "no-terminal"
 
 
 def test_exit_codes_count_where_the_description_says_so() -> None:
     told = described(output=LINES, ends={**WELL, "exits": [0, 3]})
     good = {"type": "result", "ok": True}
-    assert [read(told, good, exit_=exit_).terminal for exit_ in (0, 3, 1, None)] == [
+    assert [read(told, good, exit_=exit_).ending for exit_ in (0, 3, 1, None)] == [
         "success", "success", "error", "success",
     ]  # fmt: skip
 
 
 def test_words_need_an_exit_code_and_cannot_be_silence() -> None:
     told = described(ends={"exits": [0]})
-    assert (read(told, b"I did it.\n").terminal, read(told, b"I did it.\n").text) == ("success", "I did it.")
+    assert (read(told, b"I did it.\n").ending, read(told, b"I did it.\n").text) == ("success", "I did it.")
     assert code(read(told, b" \n")) == "no-terminal"
-    assert read(told, b"I did it.\n", exit_=1).terminal == "error"
-    assert read(told, b"I did it.\n", exit_=None).terminal == "no-terminal"
+    assert read(told, b"I did it.\n", exit_=1).ending == "error"
+    assert read(told, b"I did it.\n", exit_=None).ending == "no-terminal"
 
 
 def test_words_that_prove_and_disprove() -> None:
     told = described(ends={"proof": {"words": "^paid"}, "disproof": {"stream": "stdout", "words": "limit hit"}})
-    assert read(told, b"yes", stderr=b"x\npaid 3\n", exit_=None).terminal == "success"
-    assert read(told, b"yes", stderr=b"unpaid\n").terminal == "no-terminal"
-    assert read(told, b"yes\nlimit hit\n", stderr=b"paid 3\n").terminal == "no-terminal"
+    assert read(told, b"yes", stderr=b"x\npaid 3\n", exit_=None).ending == "success"
+    assert read(told, b"yes", stderr=b"unpaid\n").ending == "no-terminal"
+    assert read(told, b"yes\nlimit hit\n", stderr=b"paid 3\n").ending == "no-terminal"
 
 
 def test_no_session_is_an_option_of_the_next_call() -> None:
@@ -125,7 +125,7 @@ USED = {"where": {"type": "use"}, "input": "n.in", "output": "n.out"}
 
 def used(told: object, *events: object, earlier: tuple[Usage, ...] = ()) -> tuple[Usage, ...]:
     stdout = b"\n".join(json.dumps(each).encode() for each in events)
-    result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1, model="asked", earlier=earlier)
+    result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1, model="asked", session_usage_before=earlier)
     return reading(described(output={**LINES, "usage": told}, ends=WELL), result).usage
 
 
@@ -194,16 +194,16 @@ def test_one_document_with_or_without_words_before_it(before: bytes) -> None:
     output = {"form": "json", "text": {"path": "answers.0.text"}, "session": {"path": "id"}}
     told = described(output=output, ends={"success": [{"ok": True}]})
     seen = read(told, before + json.dumps({"ok": True, "id": "s", "answers": [{"text": "Hi"}]}, indent=1).encode())
-    assert (seen.terminal, seen.text, seen.session, seen.bad_lines) == ("success", "Hi", "s", 0)
-    assert read(told, before + b'{"ok": tr').bad_lines == 1
+    assert (seen.ending, seen.text, seen.session, seen.undecodable_lines) == ("success", "Hi", "s", 0)
+    assert read(told, before + b'{"ok": tr').undecodable_lines == 1
 
 
 def test_pieces_of_text_are_joined() -> None:
     output = {"form": "jsonl", "text": {"where": {"type": "piece"}, "path": "t", "joined": True}}
     told = described(output=output, ends={"success": [{"type": "end"}]})
     seen = read(told, {"type": "piece", "t": "one "}, {"type": "piece", "t": "two"}, {"type": "end"})
-    assert (seen.text, seen.bad_lines) == ("one two", 0)
-    assert read(told, b"no JSON", b"[1]").bad_lines == 2
+    assert (seen.text, seen.undecodable_lines) == ("one two", 0)
+    assert read(told, b"no JSON", b"[1]").undecodable_lines == 2
 
 
 def test_colours_go_and_what_the_description_takes_out() -> None:
@@ -214,7 +214,7 @@ def test_colours_go_and_what_the_description_takes_out() -> None:
 
 WAYS = "(a+)+$"
 """Matches a line of `a` in more ways than there are atoms."""
-ALL_BUT = b"\n".join([b"a" * (LINE_CHARS - 1) + b"b"] * 100)
+ALL_BUT = b"\n".join([b"a" * (LINE_CHARS_MAX - 1) + b"b"] * 100)
 
 
 @pytest.mark.timeout(30)
@@ -231,7 +231,7 @@ ALL_BUT = b"\n".join([b"a" * (LINE_CHARS - 1) + b"b"] * 100)
 )
 def test_no_output_is_searched_for_ever(parts: dict[str, object]) -> None:
     seen = reading(described(**parts), CallResult(stdout=ALL_BUT, stderr=ALL_BUT, exit=0, duration_ms=1))
-    assert (seen.terminal == "success") is (seen.problem is None)
+    assert (seen.ending == "success") is (seen.problem is None)
 
 
 MANY = "x{0,1000}" * 50 + "y"
@@ -240,42 +240,42 @@ MANY = "x{0,1000}" * 50 + "y"
 
 @pytest.mark.timeout(10)
 def test_what_would_take_long_all_the_same_is_refused() -> None:
-    assert linear.form(MANY).wrong == "it is too large: it has too many repetitions"
-    assert linear.form(f"(?:{MANY})?").wrong == linear.form(MANY).wrong
-    line = "x" * (LINE_CHARS - 1) + "z"
+    assert linear.inspect_expression(MANY).error == "it is too large: it has too many repetitions"
+    assert linear.inspect_expression(f"(?:{MANY})?").error == linear.inspect_expression(MANY).error
+    line = "x" * (LINE_CHARS_MAX - 1) + "z"
     for large in ("(x?)" * 2_000 + "y", "x{0,1000}" * 5 + "y"):
-        assert linear.form(large).wrong == ""
-        assert not linear.found((large,), line)
-        assert linear.without((large, "z"), line) == line[:-1]
+        assert linear.inspect_expression(large).error == ""
+        assert not linear.matches_any((large,), line)
+        assert linear.remove_matches((large, "z"), line) == line[:-1]
 
 
 def test_half_a_character_is_none() -> None:
     """JSON can hold it, UTF-8 cannot."""
     line = "a\ud800b"
-    assert linear.found(("^a.b$",), line)
-    assert linear.group("^a(.)b$", line) == "?"
-    assert linear.without(("b",), line) == "a?"
-    assert linear.without(("c",), line) == "a?b"
+    assert linear.matches_any(("^a.b$",), line)
+    assert linear.first_group("^a(.)b$", line) == "?"
+    assert linear.remove_matches(("b",), line) == "a?"
+    assert linear.remove_matches(("c",), line) == "a?b"
 
 
 # those that come with mz ----------------------------------------------------------------------------------------------
-STORED = [(agent, ending) for agent in ("aider", "kiro") for ending in endings(agent)]
+STORED = [(agent, ending) for agent in ("aider", "kiro") for ending in stored_endings(agent)]
 
 
 @pytest.mark.parametrize(("agent", "ending"), STORED, ids=[f"{agent}-{ending.name}" for agent, ending in STORED])
 def test_streams_of_the_programs_that_mz_describes(agent: str, ending: object) -> None:
-    from mz_qa.conformance.endings import Ending
+    from mz_qa.conformance.endings import StoredEnding
 
-    assert isinstance(ending, Ending)
-    seen, expected = built_in()[agent].parse_output(ending.result), ending.expected
+    assert isinstance(ending, StoredEnding)
+    seen, expected = built_in_adapters()[agent].parse_output(ending.result), ending.expected
     problem = seen.problem
     told = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-    assert (seen.terminal, *told) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert (seen.ending, *told) == (expected.terminal, expected.code, expected.kind, expected.wait)
 
 
 def test_aiders_words_are_those_of_its_model() -> None:
-    (works,) = [ending for ending in endings("aider") if ending.name == "works"]
-    seen = built_in()["aider"].parse_output(works.result)
+    (works,) = [ending for ending in stored_endings("aider") if ending.name == "works"]
+    seen = built_in_adapters()["aider"].parse_output(works.result)
     assert seen.text.startswith("I write the note.")
     assert seen.version == "0.86.2"
     assert not {"Tokens:", "Aider", "Applied", "HTTPS"} & {word for word in seen.text.split() if word in seen.text}
@@ -289,4 +289,4 @@ def test_any_bytes_give_a_reading_or_a_failure(lines: list[bytes]) -> None:
         for stream in ("stdout", "stderr"):
             told = described(output={**LINES, "form": form, "stream": stream, "usage": USED}, ends=WELL)
             seen = reading(told, CallResult(stdout=data, stderr=data, exit=0, duration_ms=1))
-            assert (seen.terminal == "success") is (seen.problem is None) or code(seen) == "agent-blocker"
+            assert (seen.ending == "success") is (seen.problem is None) or code(seen) == "agent-blocker"

@@ -9,13 +9,13 @@ import threading
 import time
 
 import pytest
-from mz_engine.adapters.git_facts import FILE, Entry
-from mz_engine.adapters.git_objects import Objects, Restless
+from mz_engine.adapters.git_facts import FILE, TreeEntry
+from mz_engine.adapters.git_objects import ObjectStore, RefMovedError
 from mz_engine.adapters.git_process import Git
 from mz_engine.adapters.git_scan import FILE_BYTES_MAX, RACY_NS
 from mz_engine.config import WorkspaceSettings
 from mz_engine.ports import RepositoryUnusable
-from mz_events.catalog.call import Offence
+from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.check import Change
 from mz_events.names import Path
 
@@ -33,7 +33,7 @@ def desk(tmp_path: pathlib.Path) -> Desk:
 
 def changes(desk: Desk) -> dict[str, str]:
     capture = desk.port.capture(desk.place, desk.base)
-    assert capture.offences == ()
+    assert capture.forbidden_changes == ()
     return {change.path: change.kind for change in desk.port.changes(desk.base, capture.tree)}
 
 
@@ -182,8 +182,8 @@ def test_special_files_are_recorded_and_stay_out(desk: Desk, monkeypatch: pytest
     (desk.worktree / "src/app.py").unlink()
     os.mkfifo(desk.worktree / "src/app.py")
     capture = desk.port.capture(desk.place, desk.base)
-    assert capture.offences == tuple(
-        Offence(kind="special", path=Path(path)) for path in ("pipe", "sock", "src/app.py")
+    assert capture.forbidden_changes == tuple(
+        ForbiddenChange(kind="special", path=Path(path)) for path in ("pipe", "sock", "src/app.py")
     )
     assert desk.tree(capture.tree) == desk.tree(desk.base)
     desk.port.ensure(desk.place, desk.base, capture.tree)
@@ -195,7 +195,7 @@ def test_a_special_file_in_place_of_a_directory(desk: Desk) -> None:
     (desk.worktree / "src/lib").rmdir()
     os.mkfifo(desk.worktree / "src/lib")
     capture = desk.port.capture(desk.place, desk.base)
-    assert capture.offences == (Offence(kind="special", path=Path("src/lib")),)
+    assert capture.forbidden_changes == (ForbiddenChange(kind="special", path=Path("src/lib")),)
     assert desk.tree(capture.tree) == desk.tree(desk.base)
 
 
@@ -204,9 +204,9 @@ def test_a_repository_inside_stays_out(desk: Desk) -> None:
     desk.repo.git("init", "--quiet", cwd=desk.worktree / "vendor/x")
     desk.repo.git("init", "--quiet", cwd=desk.worktree / "src")
     capture = desk.port.capture(desk.place, desk.base)
-    assert capture.offences == (
-        Offence(kind="nested-git", path=Path("src")),
-        Offence(kind="nested-git", path=Path("vendor/x")),
+    assert capture.forbidden_changes == (
+        ForbiddenChange(kind="nested-git", path=Path("src")),
+        ForbiddenChange(kind="nested-git", path=Path("vendor/x")),
     )
     assert set(desk.tree(capture.tree)) == {*FILES, "src/new"}
     desk.port.ensure(desk.place, desk.base, desk.base)
@@ -224,9 +224,9 @@ def test_files_that_are_too_big_are_recorded_by_size(desk: Desk) -> None:
     with (desk.worktree / "large").open("wb") as file:
         file.truncate(FILE_BYTES_MAX)
     capture = desk.port.capture(desk.place, desk.base)
-    assert capture.offences == (
-        Offence(kind="too-big", path=Path("README.md"), size_bytes=size),
-        Offence(kind="too-big", path=Path("huge"), size_bytes=size),
+    assert capture.forbidden_changes == (
+        ForbiddenChange(kind="too-big", path=Path("README.md"), size_bytes=size),
+        ForbiddenChange(kind="too-big", path=Path("huge"), size_bytes=size),
     )
     assert set(desk.tree(capture.tree)) == {*FILES, "large"}
     assert desk.port.read(capture.tree, Path("README.md")) == b"# Engine\n"
@@ -257,7 +257,7 @@ def test_names_that_no_event_may_hold(desk: Desk, name: bytes, shown: str) -> No
     pathlib.Path(os.fsdecode(path)).parent.mkdir(parents=True, exist_ok=True)
     pathlib.Path(os.fsdecode(path)).write_text("x")
     capture = desk.port.capture(desk.place, desk.base)
-    assert [(each.kind, each.path) for each in capture.offences] == [("special", shown)]
+    assert [(each.kind, each.path) for each in capture.forbidden_changes] == [("special", shown)]
     assert desk.tree(capture.tree) == desk.tree(desk.base)
     desk.port.ensure(desk.place, desk.base, desk.base)
     assert desk.state() == "## feat/f1"
@@ -271,7 +271,7 @@ def test_odd_names_of_the_users_own_files_stay_as_they_are(tmp_path: pathlib.Pat
     (desk.worktree / "new\nline").write_text("changed")
     (desk.worktree / "~/tilde").unlink()
     capture = desk.port.capture(desk.place, desk.base)
-    assert [(each.kind, each.path) for each in capture.offences] == [("special", "new\\nline"), ("special", "~/tilde")]
+    assert [(each.kind, each.path) for each in capture.forbidden_changes] == [("special", "new\\nline"), ("special", "~/tilde")]
     assert desk.tree(capture.tree) == desk.tree(desk.base)
     assert set(desk.port.paths(capture.tree)) == set(FILES)
 
@@ -364,10 +364,10 @@ def test_a_file_that_is_still_written_to_is_captured_whole_or_not_at_all(desk: D
 
 
 def test_a_file_that_changes_between_two_looks_stops_the_capture(desk: Desk) -> None:
-    objects = Objects(Git(desk.repo.root / ".git", os.environ), "sha1")
-    content = {**objects.listing(desk.base), b"busy": Entry(FILE, objects.hasher(3).of(b"old"))}
-    with pytest.raises(Restless, match="busy changed"):
-        objects.record("refs/mz/r1/f1", content, {b"busy": lambda: b"new"}, (desk.base,))
+    objects = ObjectStore(Git(desk.repo.root / ".git", os.environ), "sha1")
+    content = {**objects.listing(desk.base), b"busy": TreeEntry(FILE, objects.hasher(3).hash_bytes(b"old"))}
+    with pytest.raises(RefMovedError, match="busy changed"):
+        objects.write_capture("refs/mz/r1/f1", content, {b"busy": lambda: b"new"}, (desk.base,))
     assert desk.repo.head("refs/mz/r1/f1") == desk.base
     assert not list((desk.repo.root / ".git").glob("fast_import_crash_*"))
 
@@ -384,7 +384,7 @@ def test_keeping_puts_paths_back_and_touches_no_worktree(desk: Desk) -> None:
     capture = desk.port.capture(desk.place, desk.base)
     state = desk.state()
     revert = tuple(map(Path, ("src/app.py", "src/new", "README.md", "never/there")))
-    kept = desk.port.keep(desk.place, capture.tree, desk.base, revert)
+    kept = desk.port.revert_paths(desk.place, capture.tree, desk.base, revert)
     assert desk.port.changes(desk.base, kept) == (Change(path=Path("other"), kind="added"),)
     assert desk.repo.head("refs/mz/r1/f1") == kept
     assert desk.repo.head(f"{kept}^") == capture.tree
@@ -396,7 +396,7 @@ def test_keeping_turns_a_directory_back_into_a_file(desk: Desk) -> None:
     desk.write({"README.md/a": "a", "src/lib/deep.py": "changed"})
     capture = desk.port.capture(desk.place, desk.base)
     for revert in (("README.md",), ("README.md", "README.md/a"), ("README.md/a", "README.md")):
-        kept = desk.port.keep(desk.place, capture.tree, desk.base, tuple(map(Path, revert)))
+        kept = desk.port.revert_paths(desk.place, capture.tree, desk.base, tuple(map(Path, revert)))
         assert desk.port.changes(desk.base, kept) == (Change(path=Path("src/lib/deep.py"), kind="modified"),)
         assert desk.port.paths(kept) == desk.another().paths(kept)
 
@@ -406,7 +406,7 @@ def test_keeping_turns_a_file_back_into_a_directory(desk: Desk) -> None:
     (desk.worktree / "src/lib").rmdir()
     desk.write({"src/lib": "a file now"})
     capture = desk.port.capture(desk.place, desk.base)
-    kept = desk.port.keep(desk.place, capture.tree, desk.base, (Path("src/lib/deep.py"),))
+    kept = desk.port.revert_paths(desk.place, capture.tree, desk.base, (Path("src/lib/deep.py"),))
     assert desk.port.changes(desk.base, kept) == ()
     assert desk.port.paths(kept) == desk.another().paths(kept)
 

@@ -6,8 +6,8 @@ import os
 import pathlib
 
 import pytest
-from mz_engine.adapters.git_process import masked
-from mz_engine.ports import MadeCommit, Moved, RemoteRefused, RepositoryUnusable
+from mz_engine.adapters.git_process import mask_credentials
+from mz_engine.ports import CreatedCommit, RefChange, RemoteError, RepositoryUnusable
 from mz_events.names import Commit, Path
 
 from tests.support.desk import FILES, PLACE, Desk
@@ -36,7 +36,7 @@ def work(desk: Desk) -> Commit:
 def test_a_commit_holds_the_tree_and_moves_branch_head_and_index(desk: Desk) -> None:
     tree = work(desk)
     made = desk.port.commit(PLACE, tree, desk.base, MESSAGE)
-    assert made == MadeCommit(commit=desk.repo.head("feat/f1"), files=4, insertions=5, deletions=2)
+    assert made == CreatedCommit(commit=desk.repo.head("feat/f1"), files=4, insertions=5, deletions=2)
     assert desk.repo.tree(made.commit) == desk.repo.tree(tree)
     assert desk.repo.head(f"{made.commit}^") == desk.base
     assert desk.repo.git("cat-file", "commit", made.commit).split("\n\n", 1)[1] == MESSAGE.decode().removesuffix("\n")
@@ -133,9 +133,9 @@ def test_a_branch_that_was_moved_meanwhile_is_put_back_first(desk: Desk) -> None
 
 def test_what_a_branch_touched(desk: Desk) -> None:
     made = desk.port.commit(PLACE, work(desk), desk.base, MESSAGE)
-    assert desk.port.touched(desk.base, made.commit) == tuple(map(Path, ("README.md", "bin", "new", "src/app.py")))
+    assert desk.port.changed_paths(desk.base, made.commit) == tuple(map(Path, ("README.md", "bin", "new", "src/app.py")))
     later = desk.repo.commit({"unrelated": "1"})
-    assert desk.port.touched(later, made.commit) == tuple(map(Path, ("README.md", "bin", "new", "src/app.py")))
+    assert desk.port.changed_paths(later, made.commit) == tuple(map(Path, ("README.md", "bin", "new", "src/app.py")))
 
 
 # remotes --------------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_a_push_over_somebody_elses_work_is_refused(desk: Desk, far: GitRepo) ->
     theirs = far.commit({"theirs": "1"})
     made = desk.port.commit(PLACE, desk.base, desk.base, MESSAGE)
     for old in (desk.base, None):
-        with pytest.raises(RemoteRefused, match="stale info"):
+        with pytest.raises(RemoteError, match="stale info"):
             desk.port.push("origin", PLACE.branch, made.commit, old)
     assert far.head("feat/f1") == theirs
 
@@ -176,9 +176,9 @@ def test_a_remote_that_refuses_or_is_not_there_says_so(desk: Desk, far: GitRepo)
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho no pushes on Fridays >&2\nexit 1\n")
     hook.chmod(0o755)
-    with pytest.raises(RemoteRefused, match="no pushes on Fridays"):
+    with pytest.raises(RemoteError, match="no pushes on Fridays"):
         desk.port.push("origin", PLACE.branch, desk.base, None)
-    with pytest.raises(RemoteRefused, match="does not appear to be a git repository"):
+    with pytest.raises(RemoteError, match="does not appear to be a git repository"):
         desk.port.remote_head("absent", PLACE.branch)
 
 
@@ -191,7 +191,7 @@ def test_ssh_never_asks(desk: Desk, tmp_path: pathlib.Path) -> None:
     for environment, configured in (({"GIT_SSH_COMMAND": f"{ssh} -x"}, ""), ({}, f"{ssh} -y")):
         if configured:
             desk.repo.git("config", "core.sshCommand", configured)
-        with pytest.raises(RemoteRefused):
+        with pytest.raises(RemoteError):
             desk.another({**os.environ, **environment}).remote_head("origin", PLACE.branch)
         arguments, session = seen.read_text().splitlines()
         assert "-o BatchMode=yes" in arguments
@@ -200,7 +200,7 @@ def test_ssh_never_asks(desk: Desk, tmp_path: pathlib.Path) -> None:
 
 def test_passwords_in_urls_are_masked() -> None:
     assert (
-        masked("unable to access 'https://ada:t0ken@example.org/x': no")
+        mask_credentials("unable to access 'https://ada:t0ken@example.org/x': no")
         == "unable to access 'https://***@example.org/x': no"
     )
 
@@ -292,11 +292,11 @@ def test_old_values_are_rescued(desk: Desk) -> None:
     made = desk.port.commit(PLACE, desk.base, desk.base, MESSAGE)
     gone = "1" * 40
     moved = (
-        Moved(name="refs/heads/mine", old=desk.base, new=""),
-        Moved(name="refs/heads/mine/deeper", old=made.commit, new=""),
-        Moved(name="refs/heads/gone", old=gone, new=desk.base),
-        Moved(name="refs/heads/fresh", old="", new=desk.base),
-        Moved(name="config", old="ab" * 32, new="cd" * 32),
+        RefChange(name="refs/heads/mine", old=desk.base, new=""),
+        RefChange(name="refs/heads/mine/deeper", old=made.commit, new=""),
+        RefChange(name="refs/heads/gone", old=gone, new=desk.base),
+        RefChange(name="refs/heads/fresh", old="", new=desk.base),
+        RefChange(name="config", old="ab" * 32, new="cd" * 32),
     )
     for _ in range(2):
         desk.port.rescue(PLACE, moved)

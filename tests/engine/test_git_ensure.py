@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mz_engine.config import WorkspaceSettings
-from mz_engine.ports import Opened, Place
+from mz_engine.ports import FeatureWorktree, WorkspaceCreated
 from mz_events.names import Commit
 
 from tests.support.desk import FILES, Desk
@@ -299,7 +299,7 @@ def test_ignored_files_are_kept_when_they_were_there_or_are_to_be_kept(desk: Des
     ignored = {"build/old", "old.log", "web/node_modules/x/y", "web/node_modules/new"}
     assert left == {*FILES, ".git", *ignored, ".venv/bin/z"}
     assert not (desk.worktree / "build/sub").exists()
-    kept = desk.port.keep(desk.place, before, desk.base, ())
+    kept = desk.port.revert_paths(desk.place, before, desk.base, ())
     desk.another().ensure(desk.place, desk.base, kept)
     assert (desk.worktree / "build/old").exists()
 
@@ -366,17 +366,17 @@ def put(top: pathlib.Path, files: dict[str, tuple[str, bytes]]) -> None:
 def test_a_captured_tree_can_be_had_elsewhere(
     desk: Desk, first: dict[str, tuple[str, bytes]], second: dict[str, tuple[str, bytes]]
 ) -> None:
-    other = Place(run="r1", feature="f2", branch="feat/f2")
+    other = FeatureWorktree(run="r1", feature="f2", branch="feat/f2")
     elsewhere = desk.worktree.with_name("f2")
     desk.port.ensure(desk.place, desk.base, desk.base)
-    assert isinstance(desk.port.open(other, (desk.base,)), Opened)
+    assert isinstance(desk.port.open(other, (desk.base,)), WorkspaceCreated)
     before: Commit = desk.base
     for files in (first, second):
         put(desk.worktree, files)
         capture = desk.port.capture(desk.place, before)
         desk.port.ensure(other, desk.base, capture.tree)
         again = desk.port.capture(other, capture.tree)
-        assert again.offences == ()
+        assert again.forbidden_changes == ()
         assert desk.repo.tree(again.tree) == desk.repo.tree(capture.tree)
         assert elsewhere.joinpath("README.md").exists() == (desk.worktree / "README.md").is_file()
         assert desk.port.changes(capture.tree, again.tree) == ()

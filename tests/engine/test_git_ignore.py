@@ -7,7 +7,7 @@ import shutil
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from mz_engine.adapters.git_ignore import Rules, rules_of
+from mz_engine.adapters.git_ignore import IgnoreRules, ignore_rules
 
 from tests.support.gitrepo import GitRepo
 
@@ -63,7 +63,7 @@ def says_git(repo: GitRepo, texts: dict[str, str], path: str, is_directory: bool
     return repo.git("check-ignore", "--no-index", "--", f"./{path}", check=False) != ""
 
 
-def ignores(rules: Rules, path: str, is_directory: bool) -> bool:
+def ignores(rules: IgnoreRules, path: str, is_directory: bool) -> bool:
     """As the walker asks: from the top down, until something is ignored."""
     parts = path.encode().split(b"/")
     above = (b"/".join(parts[:count]) for count in range(1, len(parts)))
@@ -81,12 +81,12 @@ def ignores(rules: Rules, path: str, is_directory: bool) -> bool:
 @example(top="\ufeffa\r\n", below="", path="a", is_directory=True)
 def test_the_answers_are_those_of_git(repo: GitRepo, top: str, below: str, path: str, is_directory: bool) -> None:
     texts = {"": top, "a": below}
-    rules = Rules({directory.encode(): text.encode() for directory, text in texts.items()})
+    rules = IgnoreRules({directory.encode(): text.encode() for directory, text in texts.items()})
     assert ignores(rules, path, is_directory) == says_git(repo, texts, path, is_directory)
 
 
 def test_settings_are_patterns_too() -> None:
-    rules = rules_of(("node_modules", ".venv", "target/deps"))
+    rules = ignore_rules(("node_modules", ".venv", "target/deps"))
     assert rules.ignores(b"web/node_modules", True)
     assert rules.ignores(b"target/deps", True)
     assert not rules.ignores(b"sub/target/deps", True)
@@ -97,4 +97,4 @@ def test_settings_are_patterns_too() -> None:
 def test_classes_match_byte_for_byte(repo: GitRepo, pattern: str) -> None:
     for name in ("a", "F", "g", " ", "~", "-", "]", ".x", "0", "\\", "z"):
         texts = {"": pattern}
-        assert ignores(Rules({b"": pattern.encode()}), name, False) == says_git(repo, texts, name, False), name
+        assert ignores(IgnoreRules({b"": pattern.encode()}), name, False) == says_git(repo, texts, name, False), name

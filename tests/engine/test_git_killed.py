@@ -13,7 +13,7 @@ import sys
 import time
 
 import pytest
-from mz_engine.ports import Opened
+from mz_engine.ports import WorkspaceCreated
 
 from tests.support.desk import FILES, PLACE, Desk
 
@@ -94,7 +94,7 @@ def test_any_instant_will_do(tmp_path: pathlib.Path, whole: bool) -> None:
         for key in asked[-1:]:
             port.find_commit(PLACE, key)
         opened = port.open(PLACE, (desk.base,))
-        assert isinstance(opened, Opened)
+        assert isinstance(opened, WorkspaceCreated)
         captures = desk.repo.git("rev-list", "refs/mz/r1/f1").split()
         assert {words[1] for words in said if words[0] == "captured"} <= set(captures)
         done = [words for words in said if words[0] == "committed"]

@@ -10,7 +10,7 @@ import signal
 
 import pytest
 from mz_engine.config import WorkspaceSettings
-from mz_engine.ports import Merged, RemoteRefused, RepositoryUnusable
+from mz_engine.ports import MergeResult, RemoteError, RepositoryUnusable
 from mz_events.names import Commit, Path
 
 from tests.engine.test_git_killed import Cutter
@@ -46,7 +46,7 @@ def moved(desk: Desk, files: dict[str, str | bytes], gone: tuple[str, ...] = ())
     return desk.repo.commit(files, "theirs")
 
 
-def merge(desk: Desk, head: Commit, other: Commit) -> Merged:
+def merge(desk: Desk, head: Commit, other: Commit) -> MergeResult:
     merged = desk.port.merge(PLACE, head, other, MESSAGE)
     assert desk.repo.head("feat/f1") == merged.commit == desk.git("rev-parse", "HEAD")
     assert desk.repo.tree(merged.tree) == desk.repo.tree(merged.commit)
@@ -373,10 +373,10 @@ def test_a_target_may_take_the_place_of_a_directory_of_targets(desk: Desk, far: 
 
 
 def test_a_remote_that_cannot_be_reached_is_no_answer(desk: Desk, far: GitRepo) -> None:
-    with pytest.raises(RemoteRefused, match="`git fetch` failed"):
+    with pytest.raises(RemoteError, match="`git fetch` failed"):
         desk.port.target_head("absent", "main")
     shutil.rmtree(far.root)
-    with pytest.raises(RemoteRefused, match="does not appear to be a git repository"):
+    with pytest.raises(RemoteError, match="does not appear to be a git repository"):
         desk.port.target_head("origin", "main")
 
 

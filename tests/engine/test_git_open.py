@@ -9,10 +9,10 @@ import sys
 
 import pytest
 from mz_engine.adapters.git import GitWorkspace
-from mz_engine.adapters.git_process import Done
-from mz_engine.adapters.git_repository import branch_commit, current_branch, find_root, unusable
+from mz_engine.adapters.git_process import GitResult
+from mz_engine.adapters.git_repository import branch_commit, current_branch, find_root, repository_error
 from mz_engine.config import WorkspaceSettings
-from mz_engine.ports import Conflicted, Opened, Place, RepositoryUnusable
+from mz_engine.ports import FeatureWorktree, MergeConflict, RepositoryUnusable, WorkspaceCreated
 from mz_events.names import Commit, Path
 
 from tests.support.desk import FILES, PLACE, Desk
@@ -26,8 +26,8 @@ def desk(tmp_path: pathlib.Path) -> Desk:
     return Desk(tmp_path)
 
 
-def place(feature: str) -> Place:
-    return Place(run="r1", feature=feature, branch=f"feat/{feature}")
+def place(feature: str) -> FeatureWorktree:
+    return FeatureWorktree(run="r1", feature=feature, branch=f"feat/{feature}")
 
 
 def side(desk: Desk, branch: str, files: dict[str, str]) -> Commit:
@@ -118,7 +118,7 @@ def test_a_repository_of_somebody_else_is_not_trusted(desk: Desk) -> None:
     """In git's own words for it, which it can be made to say."""
     environment = {**os.environ, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
     asked = subprocess.run(["git", "rev-parse"], cwd=desk.repo.root, env=environment, capture_output=True, check=False)
-    refused = unusable(desk.repo.root, Done(asked.returncode, b"", asked.stderr.decode()))
+    refused = repository_error(desk.repo.root, GitResult(asked.returncode, b"", asked.stderr.decode()))
     assert refused.code == "not-trusted"
     assert f"safe.directory {desk.repo.root}" in str(refused)
 
@@ -126,7 +126,7 @@ def test_a_repository_of_somebody_else_is_not_trusted(desk: Desk) -> None:
 # opening --------------------------------------------------------------------------------------------------------------
 def test_a_fresh_worktree_on_its_own_branch(desk: Desk) -> None:
     opened = desk.open()
-    assert opened == Opened(head=desk.base, tree=desk.base)
+    assert opened == WorkspaceCreated(head=desk.base, tree=desk.base)
     assert desk.state() == "## feat/f1"
     assert {str(file.relative_to(desk.worktree)) for file in desk.worktree.rglob("*") if file.is_file()} == {
         ".git",
@@ -181,7 +181,7 @@ def test_a_branch_that_is_checked_out_elsewhere_is_left_alone(desk: Desk) -> Non
 def test_a_branch_of_an_earlier_run_is_told_with_what_helps(desk: Desk) -> None:
     """By its worktree; when that is cleaned away, by the trailer of its last commit."""
     desk.port.open(PLACE, (desk.base,))
-    later = Place(run="r2", feature=PLACE.feature, branch=PLACE.branch)
+    later = FeatureWorktree(run="r2", feature=PLACE.feature, branch=PLACE.branch)
     with pytest.raises(
         RepositoryUnusable, match=r"the run r1 created it; .* `mz clean r1`, then `git branch -D feat/f1`"
     ):
@@ -218,7 +218,7 @@ def test_a_start_that_is_not_there(desk: Desk) -> None:
 def test_features_stand_side_by_side(desk: Desk) -> None:
     for feature in ("a", "b", "c"):
         desk.port.open(place(feature), (desk.base,))
-    other = Place(run="r2", feature="a", branch="other/a")
+    other = FeatureWorktree(run="r2", feature="a", branch="other/a")
     desk.port.open(other, (desk.base,))
     listed = desk.repo.git("worktree", "list").splitlines()
     assert {line.split()[-1] for line in listed} == {"[main]", "[feat/a]", "[feat/b]", "[feat/c]", "[other/a]"}
@@ -272,7 +272,7 @@ def test_repositories_of_the_other_object_format(tmp_path: pathlib.Path) -> None
 def test_several_starts_are_merged_the_same_way_each_time(desk: Desk) -> None:
     a, b, c = (side(desk, name, {f"{name}.txt": name}) for name in ("a", "b", "c"))
     opened = desk.port.open(PLACE, (a, b, c))
-    assert isinstance(opened, Opened)
+    assert isinstance(opened, WorkspaceCreated)
     assert desk.repo.git("rev-list", "--parents", "-1", opened.head).split()[2:] == [c]
     assert {path for path in desk.port.paths(opened.tree) if path.endswith(".txt")} == {"a.txt", "b.txt", "c.txt"}
     assert (desk.worktree / "c.txt").read_text() == "c"
@@ -282,14 +282,14 @@ def test_several_starts_are_merged_the_same_way_each_time(desk: Desk) -> None:
 
 def test_what_leads_to_another_needs_no_merge(desk: Desk) -> None:
     a = side(desk, "a", {"a.txt": "a"})
-    assert desk.port.open(place("f1"), (desk.base, a)) == Opened(head=a, tree=a)
-    assert desk.port.open(place("f2"), (a, desk.base, a)) == Opened(head=a, tree=a)
+    assert desk.port.open(place("f1"), (desk.base, a)) == WorkspaceCreated(head=a, tree=a)
+    assert desk.port.open(place("f2"), (a, desk.base, a)) == WorkspaceCreated(head=a, tree=a)
 
 
 def test_starts_that_do_not_merge(desk: Desk) -> None:
     a = side(desk, "a", {"README.md": "a", "src/app.py": "a"})
     b = side(desk, "b", {"README.md": "b", "src/app.py": "b", "fine": "f"})
-    assert desk.port.open(PLACE, (a, b)) == Conflicted(paths=(Path("README.md"), Path("src/app.py")))
+    assert desk.port.open(PLACE, (a, b)) == MergeConflict(paths=(Path("README.md"), Path("src/app.py")))
     assert not desk.worktree.exists()
     assert desk.repo.git("for-each-ref", "refs/mz", "refs/heads/feat") == ""
 
@@ -301,7 +301,7 @@ def test_merging_runs_nothing_of_the_users(desk: Desk, tmp_path: pathlib.Path) -
     desk.repo.write({".gitattributes": "* merge=evil\n"})
     a = side(desk, "a", {"README.md": "a"})
     b = side(desk, "b", {"README.md": "b"})
-    assert isinstance(desk.port.open(PLACE, (a, b)), Conflicted)
+    assert isinstance(desk.port.open(PLACE, (a, b)), MergeConflict)
     assert not ran.exists()
 
 
@@ -311,5 +311,5 @@ def test_nothing_of_the_environment_leads_git_astray(desk: Desk, tmp_path: pathl
     environment = {**os.environ, **IDENTITY, **stray, "GIT_TRACE": "1", "GIT_OBJECT_DIRECTORY": "/nowhere"}
     assert find_root(desk.repo.root, environment) == desk.repo.root
     port = desk.another(environment)
-    assert port.open(PLACE, (desk.base,)) == Opened(head=desk.base, tree=desk.base)
+    assert port.open(PLACE, (desk.base,)) == WorkspaceCreated(head=desk.base, tree=desk.base)
     assert other.git("for-each-ref") == ""

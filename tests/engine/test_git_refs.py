@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.git_refs import AskGit, read_head, read_ref
+from mz_engine.adapters.git_refs import NeedsGit, read_head, read_ref
 
 from tests.support.gitrepo import GitRepo
 
@@ -65,10 +65,10 @@ def test_what_is_not_plain_is_left_to_git(repository: GitRepo) -> None:
     (directory / "refs/heads/link").symlink_to("main")
     os.mkfifo(directory / "refs/heads/pipe")
     for name in ("other", "broken", "empty", "link", "pipe"):
-        with pytest.raises(AskGit):
+        with pytest.raises(NeedsGit):
             read_ref(directory, f"refs/heads/{name}")
     (directory / "reftable").mkdir()
-    with pytest.raises(AskGit):
+    with pytest.raises(NeedsGit):
         read_ref(directory, "refs/heads/main")
 
 
@@ -80,8 +80,8 @@ def test_head(repository: GitRepo) -> None:
     assert read_head(directory) == commit
     for damaged in ("", "ref: \n", "ref: refs/heads/main", "nonsense\n"):
         (directory / "HEAD").write_text(damaged)
-        with pytest.raises(AskGit):
+        with pytest.raises(NeedsGit):
             read_head(directory)
     (directory / "HEAD").unlink()
-    with pytest.raises(AskGit):
+    with pytest.raises(NeedsGit):
         read_head(directory)

@@ -15,28 +15,28 @@ from mz_engine.effects.call import moved_refs
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Gate, Phase
 from mz_engine.ports import CallResult, CallSpec, RepositoryUnusable
-from mz_engine.runner import Coordinating, FeatureRun
+from mz_engine.runner import FeatureLoop, RunSide
 from mz_engine.scheduler import Scheduler
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, Problem, ProblemClass
 from mz_events.catalog.check import CommandRan, GateChecked
 from mz_events.catalog.feature import (
-    Ask,
     Blocked,
     HumanAnswered,
     HumanRequested,
     PhaseStarted,
+    QuestionKind,
     RolledBack,
     UnitStarted,
 )
-from mz_events.catalog.inbox import CancelLeft
-from mz_events.catalog.run import FilesClaimed, Rest, Verdict
+from mz_events.catalog.inbox import CancelPosted
+from mz_events.catalog.run import FeatureOutcome, FilesClaimed, Verdict
 from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream
 from mz_events.store import Append
-from mz_projections.run import Track
+from mz_projections.run import FeatureTrack
 from mz_projections.state import Restoring
-from mz_qa.simulation.driver import Inline, drive
-from mz_qa.simulation.world import Answer, Crash, Files, SimulatedPorts
+from mz_qa.simulation.driver import DirectCoordinator, drive_run
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedPorts
 
 from tests.engine.test_scheduler import ONE, simple, statuses, world_of
 from tests.support import trial
@@ -62,8 +62,8 @@ class Hands:
         self.ports = SimulatedPorts(self.world)
         self.run = Coordinator(trial.RUN, self.pins, self.world.store, self.ports, lambda recorded: None)
         self.run.decide()
-        self.feature = FeatureRun(
-            trial.RUN, B, self.pins, self.world.store, self.ports, Inline(self.run), lambda recorded: None
+        self.feature = FeatureLoop(
+            trial.RUN, B, self.pins, self.world.store, self.ports, DirectCoordinator(self.run), lambda recorded: None
         )
 
     def events(self) -> list[Event]:
@@ -78,20 +78,20 @@ class Hands:
             pass
 
     def cancel(self) -> None:
-        left = CancelLeft(feature=B, who=self.world.blobs.put(b"tester"))
+        left = CancelPosted(feature=B, actor=self.world.blobs.put(b"tester"))
         self.world.store.append([Append(inbox_stream(trial.RUN), None, (left,))], 1)
         self.run.decide()
 
     def halt_and_resume(self) -> None:
         self.to_rest()
-        self.run.rested(self.feature)
+        self.run.worker_stopped(self.feature)
         self.run.decide()
-        assert self.run.state.halted is not None
+        assert self.run.state.halt is not None
         self.run.resume()
-        self.run = drive(self.world, trial.RUN, self.pins, 1)
+        self.run = drive_run(self.world, trial.RUN, self.pins, 1)
 
     @property
-    def track(self) -> Track:
+    def track(self) -> FeatureTrack:
         return self.run.state.tracks["b"]
 
     def settled(self) -> bool:
@@ -100,7 +100,7 @@ class Hands:
         answered = Counter(
             event.ref.key for event in self.events() if isinstance(event, AgentReplied | AgentFailed | AgentLost)
         )
-        return asked == answered and self.track.reserved == {}
+        return asked == answered and self.track.reservations == {}
 
 
 def broken_at(call: Callable[..., Any], time: int) -> Callable[..., Any]:
@@ -122,8 +122,8 @@ def test_a_repository_that_breaks_anywhere_costs_no_second_call(method: str, tim
     hands = Hands()
     setattr(hands.ports.workspace, method, broken_at(getattr(hands.ports.workspace, method), time))
     hands.halt_and_resume()
-    assert statuses(hands.run.state) == {"b": Rest.DELIVERED}
-    assert len(hands.world.calls) == 8
+    assert statuses(hands.run.state) == {"b": FeatureOutcome.DELIVERED}
+    assert len(hands.world.call_keys) == 8
     assert hands.settled()
 
 
@@ -141,7 +141,7 @@ def test_a_delivery_that_breaks_is_taken_up_again_in_a_phase_without_an_agent() 
     hands = Hands(with_ship(trial.pins(config), agent=None, prompt=None, outputs=()))
     hands.ports.workspace.push = broken_at(hands.ports.workspace.push, 1)  # type: ignore[method-assign]
     hands.halt_and_resume()
-    assert statuses(hands.run.state) == {"b": Rest.DELIVERED}
+    assert statuses(hands.run.state) == {"b": FeatureOutcome.DELIVERED}
     assert len(hands.world.pushes) == len(hands.world.pull_requests) == 1
     assert hands.settled()
 
@@ -152,21 +152,21 @@ def test_a_cancel_waits_until_the_reply_is_paid() -> None:
     hands.until(AgentReplied)
     hands.cancel()
     hands.to_rest()
-    hands.run.rested(hands.feature)
-    assert hands.track.rested is not None
-    assert hands.track.rested.status is Rest.CANCELLED
+    hands.run.worker_stopped(hands.feature)
+    assert hands.track.last_stop is not None
+    assert hands.track.last_stop.status is FeatureOutcome.CANCELLED
     assert hands.settled()
-    assert hands.track.spent_nanousd > 0
+    assert hands.track.charged_nanousd > 0
 
 
 def test_a_cancel_that_meets_a_feature_on_its_way_to_rest_is_not_lost() -> None:
     hands = Hands()
-    blocker = Answer(problem=Problem(kind=ProblemClass.HUMAN, code="agent-blocker"))
+    blocker = ScriptedReply(problem=Problem(kind=ProblemClass.NEEDS_PERSON, code="agent-blocker"))
     hands.world.script = lambda spec, files: blocker
     hands.to_rest()
     hands.cancel()
-    hands.run.rested(hands.feature)
-    assert statuses(drive(hands.world, trial.RUN, hands.pins, 1).state) == {"b": Rest.CANCELLED}
+    hands.run.worker_stopped(hands.feature)
+    assert statuses(drive_run(hands.world, trial.RUN, hands.pins, 1).state) == {"b": FeatureOutcome.CANCELLED}
 
 
 @pytest.mark.parametrize("cut", range(3, 260, 31))
@@ -176,10 +176,10 @@ def test_a_cancel_at_any_time_leaves_nothing_open(cut: int) -> None:
         if not hands.feature.step():
             break
     hands.cancel()
-    hands.run.rested(hands.feature)
-    hands.run = drive(hands.world, trial.RUN, hands.pins, 1)
-    assert hands.track.rested is not None
-    assert hands.track.rested.status in (Rest.CANCELLED, Rest.DELIVERED)
+    hands.run.worker_stopped(hands.feature)
+    hands.run = drive_run(hands.world, trial.RUN, hands.pins, 1)
+    assert hands.track.last_stop is not None
+    assert hands.track.last_stop.status in (FeatureOutcome.CANCELLED, FeatureOutcome.DELIVERED)
     assert hands.settled()
 
 
@@ -193,8 +193,8 @@ def test_a_call_that_never_began_costs_nothing() -> None:
 
     hands.ports.agents.call = nothing  # type: ignore[method-assign]
     hands.to_rest()
-    hands.run.rested(hands.feature)
-    assert hands.track.spent_nanousd == 0
+    hands.run.worker_stopped(hands.feature)
+    assert hands.track.charged_nanousd == 0
     assert hands.settled()
 
 
@@ -202,18 +202,18 @@ def test_a_call_that_never_began_costs_nothing() -> None:
 def test_a_secret_that_a_rework_leaves_lying_is_found_again() -> None:
     seen: list[str] = []
 
-    def script(spec: CallSpec, files: Files) -> Answer:
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
         if "/build/u1/" in spec.key and spec.key.endswith("builder"):
             seen.append(spec.key)
             files_written = {"b1.txt": "SECRET"} if len(seen) == 1 else {}
-            return Answer(files={**files_written, "notes/b.u1.md": "the first unit"})
+            return ScriptedReply(files={**files_written, "notes/b.u1.md": "the first unit"})
         return trial.script(spec, files)
 
     world, pins = world_of(items=ONE)
     world.script = script
-    assert statuses(drive(world, trial.RUN, pins, 1).state) == {"b": Rest.WAITING}
+    assert statuses(drive_run(world, trial.RUN, pins, 1).state) == {"b": FeatureOutcome.WAITING}
     trial.answer(world, "b", Verdict.RETRY, "remove it")
-    drive(world, trial.RUN, pins, 1)
+    drive_run(world, trial.RUN, pins, 1)
     assert all(b"SECRET" not in data for tree in world.commits("feat/b") for data in tree.files.values())
 
 
@@ -229,21 +229,21 @@ def with_ship(pins: Pins, **fields: Any) -> Pins:
 def test_rules_over_the_feature_see_what_all_replies_changed() -> None:
     seen: list[str] = []
 
-    def script(spec: CallSpec, files: Files) -> Answer:
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
         if "/ship/" not in spec.key:
             return trial.script(spec, files)
         seen.append(spec.key)
         if len(seen) > 1:
-            return Answer(files={"f0.txt": "fine"})
+            return ScriptedReply(files={"f0.txt": "fine"})
         many = {f"f{number}.txt": "x" if number else "broken" for number in range(9)}
-        return Answer(files={**many, "letters/b.md": "A letter about b"})
+        return ScriptedReply(files={**many, "letters/b.md": "A letter about b"})
 
     world, pins = world_of(items=ONE)
     world.script = script
     gates = (Gate(run="check", cause="x"), Gate(rule="files_max", cause="x"))
     pins = with_ship(pins, mutations=("f*.txt",), gates=gates)
     pins = replace(pins, config=replace(pins.config, limits=replace(pins.config.limits, feature_files_max=3)))
-    drive(world, trial.RUN, pins, 1)
+    drive_run(world, trial.RUN, pins, 1)
     checked = [one.event for one in world.store.log if isinstance(one.event, GateChecked)]
     assert ("files_max", False) in [(event.gate, event.passed) for event in checked]
 
@@ -267,9 +267,9 @@ def test_a_phase_without_an_agent_asks_a_person_where_its_gate_fails() -> None:
     )
     world.commands = weather
     for _ in range(2):
-        assert statuses(drive(world, trial.RUN, pins, 1).state) == {"b": Rest.WAITING}
+        assert statuses(drive_run(world, trial.RUN, pins, 1).state) == {"b": FeatureOutcome.WAITING}
         trial.answer(world, "b", Verdict.RETRY)
-    assert statuses(drive(world, trial.RUN, pins, 1).state) == {"b": Rest.DELIVERED}
+    assert statuses(drive_run(world, trial.RUN, pins, 1).state) == {"b": FeatureOutcome.DELIVERED}
     assert sky == []
 
 
@@ -281,8 +281,8 @@ def test_another_try_after_a_review_is_the_builders() -> None:
         gate("check", True),
         *accepted(ref("build", unit="u1", role="reviewer"), verdict=()),
         Blocked(phase="build", unit="u1", cause="weather", check="reviewer", note=DIGEST),
-        HumanRequested(phase="build", unit="u1", ask=Ask.UNROUTED),
-        HumanAnswered(heard=9, verdict=Verdict.RETRY, note=NOTE, who=DIGEST),
+        HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.UNROUTED),
+        HumanAnswered(run_version=9, verdict=Verdict.RETRY, note=NOTE, actor=DIGEST),
     )
     assert when_decided(given(*story), trial.pins()) == act.CallAgent(role="builder", attempt=2)
 
@@ -292,14 +292,14 @@ def test_notes_go_where_they_belong_once() -> None:
     rejected = (
         *IN_BUILD,
         *accepted(ref("build", unit="u1")),
-        HumanRequested(phase="build", unit="u1", ask=Ask.APPROVAL, code="g"),
-        HumanAnswered(heard=9, verdict=Verdict.REJECT, note=NOTE, who=DIGEST),
+        HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.APPROVAL, code="g"),
+        HumanAnswered(run_version=9, verdict=Verdict.REJECT, note=NOTE, actor=DIGEST),
         blocked,
         RolledBack(source="build", to="plan"),
     )
     state = given(*rejected)
     assert isinstance(state, Restoring)
-    assert state.book.notes == {"plan": (NOTE,)}
+    assert state.progress.notes == {"plan": (NOTE,)}
     units = ("u1", "u2", "u3")
     twice = (
         *IN_BUILD,
@@ -312,7 +312,7 @@ def test_notes_go_where_they_belong_once() -> None:
     )
     state = given(*twice)
     assert isinstance(state, Restoring)
-    assert not any(key.startswith("build") for key in state.book.notes), "notes for superseded units go with them"
+    assert not any(key.startswith("build") for key in state.progress.notes), "notes for superseded units go with them"
 
 
 # the rest -------------------------------------------------------------------------------------------------------------
@@ -324,10 +324,10 @@ def test_only_the_runs_own_branches_are_left_out_of_what_moved() -> None:
 
 def test_what_a_feature_touched_does_not_count_what_it_started_from() -> None:
     world, pins = world_of(items={"b": (), "c": (), "d": ("b", "c")})
-    rested = drive(world, trial.RUN, pins, 1).state.tracks["d"].rested
+    rested = drive_run(world, trial.RUN, pins, 1).state.tracks["d"].last_stop
     assert rested is not None
-    assert rested.touched
-    assert all("d" in path for path in rested.touched)
+    assert rested.changed_paths
+    assert all("d" in path for path in rested.changed_paths)
 
 
 def test_a_set_up_that_died_in_a_rebuilt_worktree_is_run_again() -> None:
@@ -346,7 +346,7 @@ def test_a_set_up_that_died_in_a_rebuilt_worktree_is_run_again() -> None:
     hands.world.commands = commands
     with pytest.raises(Crash):
         hands.to_rest()
-    drive(hands.world, trial.RUN, hands.pins, 1)
+    drive_run(hands.world, trial.RUN, hands.pins, 1)
     assert log[:2] == ["install", "install"]
 
 
@@ -355,8 +355,8 @@ def test_an_error_of_the_coordinator_leaves_no_thread_behind() -> None:
     ports = SimulatedPorts(world)
     run = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
 
-    def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
-        return FeatureRun(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
+    def begin(feature: FeatureId, door: RunSide) -> FeatureLoop:
+        return FeatureLoop(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
 
     looks = [5]
 
@@ -365,7 +365,7 @@ def test_an_error_of_the_coordinator_leaves_no_thread_behind() -> None:
         if looks[0] < 0:
             raise OSError(28, "no space")
 
-    run.take_inbox = full  # type: ignore[method-assign]
+    run.read_inbox = full  # type: ignore[method-assign]
     scheduler = Scheduler(run, begin, lambda watch: None)
     with pytest.raises(OSError, match="no space"):
         scheduler.run()
@@ -377,15 +377,15 @@ def test_a_stop_is_recorded_as_one_even_when_everything_rests_first() -> None:
     ports = SimulatedPorts(world)
     run = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
 
-    def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
-        return FeatureRun(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
+    def begin(feature: FeatureId, door: RunSide) -> FeatureLoop:
+        return FeatureLoop(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
 
     scheduler = Scheduler(run, begin, lambda watch: None)
 
-    def script(spec: CallSpec, files: Files) -> Answer:
-        scheduler.stop_asked = True
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
+        scheduler.stop_requested = True
         return trial.script(spec, files)
 
     world.script = script
     scheduler.run()
-    assert run.state.stopped
+    assert run.state.stop_requested

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.known_secrets import known_secrets, parse_dotenv, secret_values
-from mz_engine.adapters.machine import warm_up
+from mz_engine.adapters.known_secrets import environment_secrets, parse_dotenv, project_secrets
+from mz_engine.adapters.machine import load_shared_tables
 
 from tests.support.gitrepo import GitRepo
 
@@ -34,14 +34,14 @@ def test_feature_threads_find_their_tables_read() -> None:
 
     output_patterns.cache_clear()
     count_patterns.cache_clear()
-    warm_up()
+    load_shared_tables()
     assert output_patterns.cache_info().currsize == count_patterns.cache_info().currsize == 1
     for _ in range(5):
         subprocess.run([sys.executable, "-c", RACE], check=True, timeout=60)
 
 
 def test_secrets_are_known_by_the_names_of_their_variables() -> None:
-    found = secret_values(
+    found = environment_secrets(
         {
             "ANTHROPIC_API_KEY": "a",
             "DEPLOY_TOKEN": "b",
@@ -56,7 +56,7 @@ def test_secrets_are_known_by_the_names_of_their_variables() -> None:
 
 
 def test_a_password_in_the_url_of_any_variable_is_a_secret() -> None:
-    found = secret_values(
+    found = environment_secrets(
         {
             "DATABASE_URL": "postgres://shop:a%2Fb-long-password@db.example/shop",
             "CACHE_URL": "redis://localhost:6379/0",
@@ -75,7 +75,7 @@ def test_secrets_that_lie_in_a_repository_without_being_in_git(tmp_path: Path) -
     repository.git("remote", "add", "origin", "https://bot:secret-of-the-bot@git.example/x.git")
     repository.git("config", "http.https://git.example/.extraheader", "AUTHORIZATION: basic c2VjcmV0LW9mLWNp")
     assert (
-        known_secrets(tmp_path, os.environ | {"CI_TOKEN": "of the environment"}).items()
+        project_secrets(tmp_path, os.environ | {"CI_TOKEN": "of the environment"}).items()
         >= {
             "API_KEY": "0123456789abc",
             "DB": "secret-of-the-db",
@@ -85,12 +85,12 @@ def test_secrets_that_lie_in_a_repository_without_being_in_git(tmp_path: Path) -
             "CI_TOKEN": "of the environment",
         }.items()
     )
-    assert "put-your-own-key-here" not in known_secrets(tmp_path, {}).values()
-    assert "DEV_KEY" not in known_secrets(tmp_path, {})
+    assert "put-your-own-key-here" not in project_secrets(tmp_path, {}).values()
+    assert "DEV_KEY" not in project_secrets(tmp_path, {})
 
 
 def test_where_there_is_no_repository_the_environment_is_all(tmp_path: Path) -> None:
-    assert known_secrets(tmp_path, {"PATH": os.environ["PATH"], "A_TOKEN": "x"}) == {"A_TOKEN": "x"}
+    assert project_secrets(tmp_path, {"PATH": os.environ["PATH"], "A_TOKEN": "x"}) == {"A_TOKEN": "x"}
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_what_a_line_of_a_dotenv_file_means(text: str, found: str | None) -> Non
 def test_a_dotenv_file_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / ".env").symlink_to("/proc/self/mem")
     (tmp_path / ".env.local").write_text("\ufeffAPI_TOKEN=abcdefghijk\n")
-    assert known_secrets(tmp_path, {"PATH": os.environ["PATH"]}) == {"API_TOKEN": "abcdefghijk"}
+    assert project_secrets(tmp_path, {"PATH": os.environ["PATH"]}) == {"API_TOKEN": "abcdefghijk"}

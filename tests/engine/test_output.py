@@ -13,7 +13,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.artifacts.load import count_patterns
-from mz_engine.artifacts.output import CUT, LEFT_OUT, LINE_MAX, READ_MAX, count_tests, excerpt, signature
+from mz_engine.artifacts.output import (
+    CUT_MARK,
+    LINE_CHARS_MAX,
+    OMITTED_LINES,
+    READ_BYTES_MAX,
+    count_tests,
+    excerpt,
+    failure_signature,
+)
 
 CASES = Path(__file__).parents[1] / "cases" / "artifacts"
 
@@ -63,21 +71,21 @@ def test_any_bytes_give_text(raw: bytes) -> None:
     assert "\x1b" not in text
     assert "\0" not in text
     assert text == "" or text.endswith("\n")
-    signature(text)
+    failure_signature(text)
     count_tests(raw)
 
 
 def test_long_output_keeps_its_beginning_and_more_of_its_end() -> None:
     raw = "".join(f"line {number}\n" for number in range(1000)).encode()
     lines = excerpt(raw, lines_max=10).splitlines()
-    assert lines == [*(f"line {n}" for n in range(3)), LEFT_OUT, *(f"line {n}" for n in range(994, 1000))]
+    assert lines == [*(f"line {n}" for n in range(3)), OMITTED_LINES, *(f"line {n}" for n in range(994, 1000))]
     assert len(excerpt(raw).splitlines()) == 60
     assert len(excerpt(raw, lines_max=1000).splitlines()) == 1000
 
 
 def test_long_lines_and_huge_outputs_are_cut() -> None:
-    assert excerpt(b"x" * (LINE_MAX + 1)) == "x" * LINE_MAX + CUT + "\n"
-    huge = b"first\n" + b"x\n" * READ_MAX + b"1 failed, 4 passed in 0.01s\n"
+    assert excerpt(b"x" * (LINE_CHARS_MAX + 1)) == "x" * LINE_CHARS_MAX + CUT_MARK + "\n"
+    huge = b"first\n" + b"x\n" * READ_BYTES_MAX + b"1 failed, 4 passed in 0.01s\n"
     assert count_tests(huge) == (4, 1)
     assert excerpt(huge).startswith("first\n")
 
@@ -97,7 +105,7 @@ FAILED (failures=1)
 
 
 def failure(folder: str = "tmp1", line: int = 5, value: int = 2, time: str = "0.001") -> str:
-    return signature(excerpt(FAILURE.format(folder=folder, line=line, value=value, time=time).encode()))
+    return failure_signature(excerpt(FAILURE.format(folder=folder, line=line, value=value, time=time).encode()))
 
 
 def test_the_same_failure_has_the_same_signature() -> None:
@@ -109,9 +117,9 @@ def test_the_same_failure_has_the_same_signature() -> None:
 def test_lines_that_say_nothing_are_not_part_of_a_signature() -> None:
     noise = "=====\n...F..\nTAP version 13\nok 1 - one\ntest_a (x) ... ok\n  ✓ fine\n=== RUN   TestA\n"
     noise += "Traceback (most recent call last):\n"
-    assert signature(noise) == ""
-    assert signature(noise + "boom\n") == signature("boom\n") != ""
-    assert signature("a\nb\nc\nd\ne\nf\n") == signature("a\nb\nc\nd\ne\ng\n")
+    assert failure_signature(noise) == ""
+    assert failure_signature(noise + "boom\n") == failure_signature("boom\n") != ""
+    assert failure_signature("a\nb\nc\nd\ne\nf\n") == failure_signature("a\nb\nc\nd\ne\ng\n")
 
 
 def test_two_runs_of_a_real_failing_suite_show_the_same(tmp_path: Path) -> None:
@@ -128,7 +136,7 @@ def test_two_runs_of_a_real_failing_suite_show_the_same(tmp_path: Path) -> None:
         ran = subprocess.run([sys.executable, "-m", "unittest"], cwd=folder, capture_output=True, check=False)
         assert count_tests(ran.stderr) == (1, 1)
         text = excerpt(ran.stderr, (str(folder),)).replace(f"0.0{number + 1}", "0.0N")
-        seen.add((text, signature(text)))
+        seen.add((text, failure_signature(text)))
     [(text, _)] = seen
     assert 'File "<worktree>/test_a.py"' in text
     assert str(tmp_path) not in text

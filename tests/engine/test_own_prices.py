@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.pricefile import price_file, prices_of, user_prices
+from mz_engine.adapters.pricefile import price_file, price_table, user_prices
 from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.config import PriceRow
 from mz_engine.configfile import load_config
@@ -91,10 +91,10 @@ def test_the_repository_comes_before_the_user(tmp_path: Path) -> None:
     (home / "mz" / "prices.yaml").write_text("prices:\n" + row.format(model="gateway/big") + row.format(model="own"))
     (tmp_path / "mz.yaml").write_text(TEXT)
     config = load_config(tmp_path, {}, {}).config
-    found = prices_of(config, {"XDG_CONFIG_HOME": str(home)})
+    found = price_table(config, {"XDG_CONFIG_HOME": str(home)})
     assert found.estimate("gateway/big", 1000, 0, at("2026-11-01")) == 1_000_000
     assert found.estimate("own", 1000, 0, at("2026-11-01")) == 9_000_000
-    assert prices_of(config, {}).estimate("own", 1000, 0, at("2026-11-01")) is None
+    assert price_table(config, {}).estimate("own", 1000, 0, at("2026-11-01")) is None
 
 
 def test_where_the_user_writes_them() -> None:
@@ -132,7 +132,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, line: str, code: s
     with pytest.raises(MzError) as caught:
         rows(tmp_path, f"prices:\n- model: m\n{line}\n  output: 1\n")
     assert caught.value.code == code
-    assert str(caught.value.place).startswith(place)
+    assert str(caught.value.location).startswith(place)
     assert said in caught.value.message or code == "MZ2006"
 
 
@@ -148,7 +148,7 @@ def test_the_users_file_is_checked_likewise(tmp_path: Path) -> None:
     place.write_text("prices:\n- model: m\n  input: 1\n  output: much\n")
     with pytest.raises(MzError) as caught:
         user_prices({"XDG_CONFIG_HOME": str(tmp_path)})
-    assert str(caught.value.place) == f"{place}:4:11"
+    assert str(caught.value.location) == f"{place}:4:11"
 
 
 def test_the_example_of_the_page(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from mz_engine.errors import MzError
 from mz_engine.pipelines.form import parse_pipeline
-from mz_engine.pipelines.lint import Known, lint
+from mz_engine.pipelines.lint import KnownNames, lint_pipeline
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "pipelines" / "lint").glob("*.yaml"))
-KNOWN = Known(
+KNOWN = KnownNames(
     rule_sets=frozenset({"prd", "code", "verdict"}),
     rules=frozenset({"size", "files_max"}),
     templates=frozenset({"prd.md.j2", "code.md.j2", "review.md.j2"}),
@@ -21,13 +21,13 @@ KNOWN = Known(
 def said_of(text: str) -> list[str]:
     try:
         pipeline, document = parse_pipeline(text, "p.yaml")
-        found = lint(pipeline, KNOWN, document)
+        found = lint_pipeline(pipeline, KNOWN, document)
     except MzError as error:
         found = error.diagnostics
     return [
-        f"{each.place.line}:{each.place.column} {each.code} {each.message}" + (f" ({each.hint})" if each.hint else "")
+        f"{each.location.line}:{each.location.column} {each.code} {each.message}" + (f" ({each.hint})" if each.hint else "")
         for each in found
-        if each.place
+        if each.location
     ]
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.artifacts.check import RULES
+from mz_engine.artifacts.check import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules
 from mz_engine.errors import MzError
 from mz_engine.pipelines.definition import Pipeline
 from mz_engine.pipelines.form import parse_pipeline
-from mz_engine.pipelines.lint import Known
-from mz_engine.pipelines.load import built_in_pipelines, find_pipeline, load_pipeline
+from mz_engine.pipelines.lint import KnownNames
+from mz_engine.pipelines.load import built_in_pipelines, load_pipeline, read_pipeline
 from mz_engine.prompts.load import load_templates
 
 SMALL = """\
@@ -25,10 +25,10 @@ phases:
 """
 
 
-def known(*commands: str) -> Known:
-    return Known(
+def known(*commands: str) -> KnownNames:
+    return KnownNames(
         rule_sets=frozenset(load_rules()),
-        rules=frozenset(RULES),
+        rules=frozenset(FEATURE_RULES),
         templates=frozenset(load_templates()),
         commands=frozenset(commands),
     )
@@ -53,21 +53,21 @@ def test_a_built_in_pipeline_leaves_out_what_the_project_cannot_run(tmp_path: Pa
 def test_durations_become_seconds(tmp_path: Path) -> None:
     write(tmp_path, "pipelines/small.yaml", SMALL)
     pipeline, _ = load_pipeline("small", tmp_path)
-    timeout = pipeline.find("only").timeout
+    timeout = pipeline.find_phase("only").timeout
     assert (timeout.total_seconds, timeout.idle_seconds) == (5400, 90)
 
 
 def test_a_pipeline_of_the_project_comes_before_a_built_in_one(tmp_path: Path) -> None:
-    assert find_pipeline("monozukuri", tmp_path).built_in
+    assert read_pipeline("monozukuri", tmp_path).built_in
     write(tmp_path, "pipelines/monozukuri.yaml", SMALL)
-    found = find_pipeline("monozukuri", tmp_path)
+    found = read_pipeline("monozukuri", tmp_path)
     assert (found.built_in, found.pipeline.pipeline) == (False, "small")
     assert found.document.name == "pipelines/monozukuri.yaml"
 
 
 def test_a_path_names_a_file(tmp_path: Path) -> None:
     write(tmp_path, "etc/p.yaml", SMALL)
-    assert find_pipeline("etc/p.yaml", tmp_path).pipeline.pipeline == "small"
+    assert read_pipeline("etc/p.yaml", tmp_path).pipeline.pipeline == "small"
 
 
 def test_an_unknown_name_is_told_with_those_that_are_there(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_lint_errors_stop_a_pipeline_that_is_to_be_run(tmp_path: Path) -> None:
 
 
 def test_pins_of_a_pipeline_are_a_pipeline_file_again(tmp_path: Path) -> None:
-    pipeline = find_pipeline("monozukuri", tmp_path).pipeline
+    pipeline = read_pipeline("monozukuri", tmp_path).pipeline
     pinned = msgspec.json.encode(pipeline)
     assert msgspec.json.decode(pinned, type=Pipeline) == pipeline
     assert parse_pipeline(pinned.decode(), "pins.json")[0] == pipeline

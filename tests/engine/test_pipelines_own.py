@@ -10,7 +10,7 @@ from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import validate
 from mz_engine.config import Limits
 from mz_engine.errors import MzError
-from mz_engine.pipelines.own import load_material, sound_material
+from mz_engine.pipelines.own import load_pipeline_files, load_valid_pipeline_files
 from mz_engine.planning import make_plan
 from mz_engine.prompts.load import load_templates
 from mz_events.names import Digest
@@ -54,7 +54,7 @@ def give(root: Path, files: dict[str, str]) -> None:
 
 
 def test_without_any_there_are_the_built_in_ones(tmp_path: Path) -> None:
-    material = sound_material(tmp_path)
+    material = load_valid_pipeline_files(tmp_path)
     assert (material.templates, material.rules, material.files) == (load_templates(), load_rules(), ())
 
 
@@ -76,7 +76,7 @@ def test_a_run_pins_them_with_its_pipeline(tmp_path: Path) -> None:
 
 def test_one_that_is_called_like_a_built_in_takes_its_place(tmp_path: Path) -> None:
     give(tmp_path, {"templates/prd.md.j2": "Own words about {{ feature | code }}."})
-    assert sound_material(tmp_path).templates["prd.md.j2"].startswith("Own words")
+    assert load_valid_pipeline_files(tmp_path).templates["prd.md.j2"].startswith("Own words")
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_one_that_is_called_like_a_built_in_takes_its_place(tmp_path: Path) -> N
 )
 def test_a_template_is_checked_before_it_is_needed(tmp_path: Path, text: str, place: str, said: str) -> None:
     give(tmp_path, {"templates/own.md.j2": text})
-    found = load_material(tmp_path).found
-    assert [str(each.place) for each in found] == ([f"pipelines/templates/own.md.j2:{place}"] if place else [])
+    found = load_pipeline_files(tmp_path).diagnostics
+    assert [str(each.location) for each in found] == ([f"pipelines/templates/own.md.j2:{place}"] if place else [])
     assert all(said in each.message and each.code == "MZ3017" for each in found), found
     if found:
         with pytest.raises(MzError, match="MZ3017"):
-            sound_material(tmp_path)
+            load_valid_pipeline_files(tmp_path)
 
 
 def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None
     repo.commit({"mz.yaml": "pipeline: careful\n", "features.md": "## [FEAT] login: Log in\n\nPlease.\n"})
     with pytest.raises(MzError) as refused:
         make_plan(tmp_path, os.environ, {}, (), None, lambda text: Digest("0" * 64))
-    assert [(each.code, str(each.place)) for each in refused.value.diagnostics] == [
+    assert [(each.code, str(each.location)) for each in refused.value.diagnostics] == [
         ("MZ3017", "pipelines/careful.yaml:6:11")
     ] * 2
     more, instructions = (each.message for each in refused.value.diagnostics)
@@ -147,8 +147,8 @@ def test_a_rule_set_is_checked_before_it_is_needed(tmp_path: Path, old: str, new
     if "unique" in new:
         text = text.replace("  aliases: [Risks]\n", "")
     give(tmp_path, {"rules/risks.yaml": text})
-    material = load_material(tmp_path)
+    material = load_pipeline_files(tmp_path)
     assert "risks" not in material.rules
-    first = material.found[0]
+    first = material.diagnostics[0]
     assert said in first.message
-    assert not place or (first.code, str(first.place)) == ("MZ3018", f"pipelines/rules/risks.yaml:{place}")
+    assert not place or (first.code, str(first.location)) == ("MZ3018", f"pipelines/rules/risks.yaml:{place}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mz_engine.config import Command, Config, WorkspaceSettings
 from mz_engine.errors import MzError
-from mz_engine.preflight import check_commands, known_agent, missing_programs, program_of
+from mz_engine.preflight import check_commands, find_agent, missing_programs, program_of
 
 
 def configured(test: str, *setup: str) -> Config:
@@ -47,4 +47,4 @@ def test_what_the_set_up_makes_need_not_be_there(tmp_path: Path) -> None:
 
 def test_an_unknown_agent_is_told_with_the_known_ones() -> None:
     with pytest.raises(MzError, match=r"known: .*claude-code"):
-        known_agent("abacus", {})
+        find_agent("abacus", {})

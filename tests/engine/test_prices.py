@@ -16,8 +16,8 @@ from genai_prices.data_snapshot import get_snapshot
 from genai_prices.types import Provider
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_engine.adapters.prices import EPOCH, FOREIGN, GenaiPrices
-from mz_engine.pricing.card import Card, cost, flat, may_cross, scaled
+from mz_engine.adapters.prices import EPOCH, UNSUPPORTED_KEYS, GenaiPrices
+from mz_engine.pricing.card import RateCard, flat_rate, may_cross_step, scale_price, usage_cost
 from mz_events.catalog.call import Usage
 
 from tests.support.examples import examples
@@ -73,10 +73,10 @@ def test_cached_tokens_of_an_estimate_are_part_of_its_input() -> None:
 def test_sums_that_may_cross_a_step_are_known() -> None:
     card = PRICES.card("claude-sonnet-4-5", NOW)
     assert card is not None
-    assert card.steps == (200_000,)
+    assert card.step_sizes == (200_000,)
     some, many, one = (Usage(model="claude-sonnet-4-5", input=300_000, output=0, requests=n) for n in (None, 9, 1))
-    assert [may_cross(card, each) for each in (some, many, one)] == [True, True, False]
-    assert not may_cross(card, Usage(model="claude-sonnet-4-5", input=200_000, output=0))
+    assert [may_cross_step(card, each) for each in (some, many, one)] == [True, True, False]
+    assert not may_cross_step(card, Usage(model="claude-sonnet-4-5", input=200_000, output=0))
 
 
 def test_a_sum_of_nobody_knows_how_many_requests_is_priced_as_short_ones() -> None:
@@ -98,10 +98,10 @@ def test_an_estimate_is_priced_as_one_request() -> None:
 @pytest.mark.parametrize(("tokens", "nanousd"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 2), (7, 4)])
 def test_half_a_nano_dollar_goes_to_the_even_one(tokens: int, nanousd: int) -> None:
     """As the table's own code rounds: nothing leans to one side."""
-    rate = flat(scaled(Decimal("0.0005")) or 0)
-    card = Card(input=rate, output=None, cache_read=rate, cache_write_5m=rate, cache_write_1h=rate)
-    assert cost(card, Usage(model="m", input=tokens, output=0)) == nanousd
-    assert cost(card, Usage(model="m", input=tokens, output=1)) is None, "a kind of token without a price"
+    rate = flat_rate(scale_price(Decimal("0.0005")) or 0)
+    card = RateCard(input=rate, output=None, cache_read=rate, cache_write_5m=rate, cache_write_1h=rate)
+    assert usage_cost(card, Usage(model="m", input=tokens, output=0)) == nanousd
+    assert usage_cost(card, Usage(model="m", input=tokens, output=1)) is None, "a kind of token without a price"
 
 
 # against the table itself ---------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def models_of(provider: Provider) -> list[tuple[str, str]]:
         for model in provider.models
         for prices in [model.get_prices(EPOCH).__dict__]
         if prices.get("input_mtok") is not None and prices.get("output_mtok") is not None
-        if not any(part in key for key in prices for part in FOREIGN)
+        if not any(part in key for key in prices for part in UNSUPPORTED_KEYS)
     ]
 
 
@@ -189,7 +189,7 @@ def test_the_table_is_loaded_when_it_is_needed() -> None:
 
 
 def test_threads_share_a_table() -> None:
-    prices, found = GenaiPrices(), set[Card | None]()
+    prices, found = GenaiPrices(), set[RateCard | None]()
     threads = [
         threading.Thread(target=lambda: found.add(prices.card("claude-opus-4-8", NOW, "batch"))) for _ in range(8)
     ]

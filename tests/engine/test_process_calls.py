@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
-from mz_engine.adapters.temporary import temporary
+from mz_engine.adapters.temporary import temporary_path
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.spool import Meta, Spool, directory, load
+from mz_engine.agents.spool import Spool, SpoolMeta, load_spool, spool_directory
 from mz_engine.ports import CallResult
 from mz_events.catalog.call import ProblemClass
 from mz_events.redact import Secrets
@@ -68,7 +68,7 @@ def test_a_temporary_directory_of_its_own_is_gone_with_the_call(tmp_path: Path) 
     around.mkdir()
     script = "cd $TMPDIR; ls -A; pwd; stat -c %a .; mkdir -p a/b; touch a/b/c; ln -s / root; chmod 0 a/b; chmod 500 a"
     agents = AgentProcesses(tmp_path, {**ENVIRONMENT, "TMPDIR": str(around)}, Secrets({}))
-    asked = msgspec.structs.replace(shell(script), temporary=True)
+    asked = msgspec.structs.replace(shell(script), private_tmpdir=True)
     own, mode = agents.spawn(call(fresh_key()), asked).stdout.decode().split()
     assert (Path(own).parent, mode) == (around, "700")
     assert not list(around.iterdir())
@@ -92,7 +92,7 @@ def test_one_that_the_agent_closed_goes_all_the_same(mode: int, tmp_path: Path) 
 def test_what_a_crash_left_of_it_is_removed(tmp_path: Path) -> None:
     repository(tmp_path)
     key, environment = fresh_key(), {**ENVIRONMENT, "TMPDIR": str(tmp_path)}
-    own = temporary(tmp_path, key, environment)
+    own = temporary_path(tmp_path, key, environment)
     (own / "a").mkdir(parents=True)
     AgentProcesses(tmp_path, environment, Secrets({})).salvage(key)
     assert not own.exists()
@@ -100,7 +100,7 @@ def test_what_a_crash_left_of_it_is_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", ["", "relative", "/nonexistent"])
 def test_where_no_temporary_directory_is_named_the_usual_one_counts(named: str, tmp_path: Path) -> None:
-    assert temporary(tmp_path, "key", {"TMPDIR": named}).parent == Path("/tmp")
+    assert temporary_path(tmp_path, "key", {"TMPDIR": named}).parent == Path("/tmp")
 
 
 def test_further_variables_pass_by_name(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_secrets_are_taken_out_before_anything_is_written(tmp_path: Path) -> Non
     secret = ENVIRONMENT["TOKEN"]
     script = f"printf hunter2; sleep 0.2; echo -hunter2; echo {secret} >&2"
     result = processes(tmp_path).spawn(call(key), shell(script))
-    place = directory(tmp_path / ".mz" / "spool", key)
+    place = spool_directory(tmp_path / ".mz" / "spool", key)
     for text in (result.stdout, result.stderr, *(path.read_bytes() for path in place.iterdir())):
         assert secret.encode() not in text
     assert result.stdout.startswith(b"<")
@@ -224,30 +224,30 @@ def test_a_spool_cut_short_at_any_byte_is_no_spool_or_a_short_one(tmp_path: Path
     repository(tmp_path)
     key = fresh_key()
     processes(tmp_path).spawn(call(key), shell("echo out"))
-    place = directory(tmp_path / ".mz" / "spool", key)
+    place = spool_directory(tmp_path / ".mz" / "spool", key)
     for name in ("exit.json", "meta.json"):
         whole = (place / name).read_bytes()
         for size in range(len(whole)):
             (place / name).write_bytes(whole[:size])
-            held = load(place)
-            assert held is None or (held.stdout == b"out\n" and held.closing is None)
+            held = load_spool(place)
+            assert held is None or (held.stdout == b"out\n" and held.end is None)
 
 
 def test_a_new_call_under_an_old_key_has_not_ended(tmp_path: Path) -> None:
     repository(tmp_path)
     key = fresh_key()
     processes(tmp_path).spawn(call(key), shell("echo out"))
-    place = directory(tmp_path / ".mz" / "spool", key)
-    meta = Meta(key=key, agent="a", model="m", argv=(), environment=(), started_us=1)
+    place = spool_directory(tmp_path / ".mz" / "spool", key)
+    meta = SpoolMeta(key=key, agent="a", model="m", argv=(), environment=(), started_us=1)
     Spool(place, meta, Secrets({})).close()
-    held = load(place)
+    held = load_spool(place)
     assert held is not None
-    assert (held.closing, held.stdout) == (None, b"")
+    assert (held.end, held.stdout) == (None, b"")
 
 
 def test_different_keys_have_different_spools() -> None:
     keys = ["a/b", "a+b", "a_b", "a b", "x" * 300 + "/1", "x" * 300 + "/2", "r/f/p/-/1/1/agent.builder"]
-    names = {directory(Path(), key).name for key in keys}
+    names = {spool_directory(Path(), key).name for key in keys}
     assert len(names) == len(keys)
     assert all(len(name) < 255 for name in names)
 
@@ -283,7 +283,7 @@ def test_when_we_are_killed_nothing_is_left_but_the_output(tmp_path: Path, level
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
     )
-    place = directory(tmp_path / ".mz" / "spool", key)
+    place = spool_directory(tmp_path / ".mz" / "spool", key)
     wait_for(place / "stdout", '"n":2')
     wait_until_marked(key, 4)
     holder.send_signal(signal.SIGKILL)
@@ -308,7 +308,7 @@ def test_the_spool_says_what_was_started_and_no_value(tmp_path: Path) -> None:
     repository(tmp_path)
     key = fresh_key()
     processes(tmp_path).spawn(call(key), shell(f"true {ENVIRONMENT['TOKEN']}", AGENT_SETTING="a value"))
-    meta = (directory(tmp_path / ".mz" / "spool", key) / "meta.json").read_bytes()
+    meta = (spool_directory(tmp_path / ".mz" / "spool", key) / "meta.json").read_bytes()
     found = msgspec.json.decode(meta)
     assert found["key"] == key
     assert found["environment"] == ["AGENT_SETTING", "HOME", "LC_ALL", "MZ_KEY", "PATH"]

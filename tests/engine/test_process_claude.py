@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor
-from mz_engine.agents.spool import directory
+from mz_engine.agents.registry import AgentRegistry
+from mz_engine.agents.spool import spool_directory
 from mz_events.redact import Secrets
 
 from tests.support import claude_cli
@@ -35,11 +35,11 @@ def script(request: Request) -> Answer:
     return Reply("Done.")
 
 
-def door(root: Path, url: str) -> AgentDoor:
+def door(root: Path, url: str) -> AgentRegistry:
     home = root / "home"
     home.mkdir(exist_ok=True)
     environment = claude_cli.environment(home, url)
-    return AgentDoor(AgentProcesses(root, environment, Secrets({"KEY": environment["ANTHROPIC_API_KEY"]})), environment)
+    return AgentRegistry(AgentProcesses(root, environment, Secrets({"KEY": environment["ANTHROPIC_API_KEY"]})), environment)
 
 
 def test_a_whole_call_gives_a_reading(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_a_whole_call_gives_a_reading(tmp_path: Path) -> None:
     with Endpoint(lambda request: script(request) if not request.results() else Reply("Done.")) as endpoint:
         agents = door(tmp_path, endpoint.url)
         result = agents.call(claude_cli.spec("Write a note.", None, key=fresh_key(), place=PLACE))
-    reading = agents.read("claude-code", result)
-    assert (reading.terminal, reading.text, result.exit, result.problem) == ("success", "Done.", 0, None)
+    reading = agents.parse_reply("claude-code", result)
+    assert (reading.ending, reading.text, result.exit, result.problem) == ("success", "Done.", 0, None)
     assert (place / "note.md").read_text() == "# Hi\n"
 
 
@@ -62,7 +62,7 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
     assert not left(key, 0)
     assert result.problem is not None
     assert result.problem.code == "idle"
-    reading = agents.read("claude-code", result)
+    reading = agents.parse_reply("claude-code", result)
     assert reading.problem is not None
     assert reading.problem.code == "idle"
     assert reading.usage
@@ -86,7 +86,7 @@ def test_when_we_are_killed_the_agent_is_gone_and_its_words_are_kept(tmp_path: P
         )
         wait_for(place / "begun", within_seconds=60)
         wait_until_marked(key, 4)
-        wait_for(directory(tmp_path / ".mz" / "spool", key) / "stdout", '"Bash"')
+        wait_for(spool_directory(tmp_path / ".mz" / "spool", key) / "stdout", '"Bash"')
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         assert not left(key, within_seconds=2)
@@ -96,4 +96,4 @@ def test_when_we_are_killed_the_agent_is_gone_and_its_words_are_kept(tmp_path: P
     assert (result.exit, result.problem) == (None, None)
     lines = [msgspec.json.decode(line) for line in result.stdout.splitlines()]
     assert lines[0]["subtype"] == "init"
-    assert agents.read("claude-code", result).terminal == "no-terminal"
+    assert agents.parse_reply("claude-code", result).ending == "no-terminal"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from mz_engine.agents import guard
-from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, kill_marked, supervise
+from mz_engine.agents.supervise import EndReason, Launch, ProcessEnd, ProcessLimits, kill_by_key, supervise
 
 from tests.support.mounts import in_small_filesystem
 from tests.support.processes import BOMB, DAEMON, STUBBORN, Heard, fresh_key, left, levels, python, wait_until_marked
@@ -19,7 +19,7 @@ from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.slow
 
-MINUTE = Bounds(total_seconds=60)
+MINUTE = ProcessLimits(total_seconds=60)
 
 
 def launch(argv: tuple[str, ...], cwd: Path, key: str, **more: object) -> Launch:
@@ -27,7 +27,7 @@ def launch(argv: tuple[str, ...], cwd: Path, key: str, **more: object) -> Launch
     return Launch(**{**fields, **more})  # type: ignore[arg-type]
 
 
-def run(script: str, cwd: Path, bounds: Bounds = MINUTE, **more: object) -> tuple[Ended, Heard]:
+def run(script: str, cwd: Path, bounds: ProcessLimits = MINUTE, **more: object) -> tuple[ProcessEnd, Heard]:
     heard = Heard()
     ended = supervise(launch(("sh", "-c", script), cwd, fresh_key(), **more), bounds, heard)
     return ended, heard
@@ -38,14 +38,14 @@ def test_output_and_exit_come_through(tmp_path: Path, level: str) -> None:
     heard = Heard()
     script = "echo out; echo err >&2; pwd; exit 3"
     ended = supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, heard, level=level)
-    assert (ended.ending, ended.exit) == (Ending.EXITED, 3)
+    assert (ended.reason, ended.exit) == (EndReason.EXITED, 3)
     assert bytes(heard.stdout) == f"out\n{tmp_path}\n".encode()
     assert bytes(heard.stderr) == b"err\n"
 
 
 def test_a_signal_is_a_negative_exit(tmp_path: Path) -> None:
     ended, _ = run("kill -9 $$", tmp_path)
-    assert (ended.ending, ended.exit) == (Ending.EXITED, -9)
+    assert (ended.reason, ended.exit) == (EndReason.EXITED, -9)
 
 
 def test_a_large_prompt_goes_in_whole_and_ends(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_a_slow_listener_still_hears_everything(tmp_path: Path) -> None:
 
 def test_pipelines_meet_the_usual_signals(tmp_path: Path) -> None:
     """Python ignores SIGPIPE, and an ignored signal would be inherited."""
-    ended, heard = run("yes | head -n 1; trap", tmp_path, Bounds(total_seconds=10))
-    assert ended.ending is Ending.EXITED
+    ended, heard = run("yes | head -n 1; trap", tmp_path, ProcessLimits(total_seconds=10))
+    assert ended.reason is EndReason.EXITED
     assert bytes(heard.stdout) == b"y\n"
     assert not heard.stderr
 
@@ -120,7 +120,7 @@ def test_merged_output_keeps_its_order(tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     ended = supervise(launch(("no-such-agent",), tmp_path, fresh_key()), MINUTE, Heard())
-    assert ended.ending is Ending.MISSING
+    assert ended.reason is EndReason.MISSING
     assert "no-such-agent" in ended.detail
 
 
@@ -131,51 +131,51 @@ def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
     (tmp_path / "orphan").chmod(0o755)
     for name in ("tool", "orphan", "absent"):
         ended = supervise(launch((f"./{name}",), tmp_path, fresh_key()), MINUTE, Heard())
-        assert (ended.ending, ended.exit) == (Ending.MISSING, None)
+        assert (ended.reason, ended.exit) == (EndReason.MISSING, None)
 
 
 def test_what_could_not_be_started_harms_nobody_with_the_same_key(tmp_path: Path) -> None:
     (tmp_path / "tool").touch(0o755)
-    key, ends = fresh_key(), list[Ended]()
+    key, ends = fresh_key(), list[ProcessEnd]()
     waiting = launch(("sh", "-c", "until test -e done; do sleep 0.05; done"), tmp_path, key)
     other = threading.Thread(target=lambda: ends.append(supervise(waiting, MINUTE, Heard())))
     other.start()
     wait_until_marked(key, 2)
-    assert supervise(launch(("./tool",), tmp_path, key), MINUTE, Heard()).ending is Ending.MISSING
+    assert supervise(launch(("./tool",), tmp_path, key), MINUTE, Heard()).reason is EndReason.MISSING
     (tmp_path / "done").touch()
     other.join()
-    assert [(ended.ending, ended.exit) for ended in ends] == [(Ending.EXITED, 0)]
+    assert [(ended.reason, ended.exit) for ended in ends] == [(EndReason.EXITED, 0)]
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     ended, _ = run("true", tmp_path / "gone")
-    assert ended.ending is Ending.UNSTARTABLE
+    assert ended.reason is EndReason.UNSTARTABLE
 
 
 def test_arguments_too_long_for_the_system(tmp_path: Path) -> None:
     ended = supervise(launch(("true", "x" * 1_000_000), tmp_path, fresh_key()), MINUTE, Heard())
-    assert ended.ending is Ending.UNSTARTABLE
+    assert ended.reason is EndReason.UNSTARTABLE
 
 
 def test_the_total_limit_holds_while_output_flows(tmp_path: Path) -> None:
-    ended, heard = run("while :; do echo x; sleep 0.05; done", tmp_path, Bounds(total_seconds=0.6, idle_seconds=5))
-    assert (ended.ending, ended.exit) == (Ending.TIMEOUT, -15)
+    ended, heard = run("while :; do echo x; sleep 0.05; done", tmp_path, ProcessLimits(total_seconds=0.6, idle_seconds=5))
+    assert (ended.reason, ended.exit) == (EndReason.TIMEOUT, -15)
     assert heard.stdout
 
 
 @pytest.mark.slow
 def test_the_idle_limit_counts_from_the_last_byte(tmp_path: Path) -> None:
     script = "for i in 1 2 3 4 5; do echo x; sleep 0.2; done; sleep 60"
-    ended, heard = run(script, tmp_path, Bounds(total_seconds=30, idle_seconds=0.6))
-    assert ended.ending is Ending.IDLE
+    ended, heard = run(script, tmp_path, ProcessLimits(total_seconds=30, idle_seconds=0.6))
+    assert ended.reason is EndReason.IDLE
     assert bytes(heard.stdout) == b"x\n" * 5
 
 
 def test_ending_in_peace_after_our_signal_is_still_our_doing(tmp_path: Path) -> None:
     """Agents answer SIGTERM with success."""
     script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-    ended, heard = run(script, tmp_path, Bounds(total_seconds=0.6))
-    assert (ended.ending, ended.exit) == (Ending.TIMEOUT, 0)
+    ended, heard = run(script, tmp_path, ProcessLimits(total_seconds=0.6))
+    assert (ended.reason, ended.exit) == (EndReason.TIMEOUT, 0)
     assert bytes(heard.stdout) == b"up\nbye\n"
 
 
@@ -184,9 +184,9 @@ def test_ending_in_peace_after_our_signal_is_still_our_doing(tmp_path: Path) -> 
 def test_whoever_ignores_the_signal_is_killed_after_the_grace(tmp_path: Path, level: str) -> None:
     key, heard = fresh_key(), Heard()
     begun = time.monotonic()
-    bounds = Bounds(total_seconds=0.5, grace_seconds=0.3)
+    bounds = ProcessLimits(total_seconds=0.5, grace_seconds=0.3)
     ended = supervise(launch(python(STUBBORN), tmp_path, key), bounds, heard, level=level)
-    assert (ended.ending, ended.exit) == (Ending.TIMEOUT, -9)
+    assert (ended.reason, ended.exit) == (EndReason.TIMEOUT, -9)
     assert time.monotonic() - begun < 5
     assert not left(key, 0)
 
@@ -201,7 +201,7 @@ def test_nothing_outlives_the_command(tmp_path: Path, level: str, program: str) 
     heard = Heard()
     argv = ("sh", "-c", script, "sh", *python(program))
     ended = supervise(launch(argv, tmp_path, key), MINUTE, heard, level=level)
-    assert (ended.ending, ended.exit) == (Ending.EXITED, 0)
+    assert (ended.reason, ended.exit) == (EndReason.EXITED, 0)
     assert heard.stdout.endswith(b"over\n")
     assert not left(key, 0)
 
@@ -231,9 +231,9 @@ def test_without_the_mark_its_group_is_held_by_the_group(tmp_path: Path) -> None
 @pytest.mark.parametrize("level", levels())
 def test_too_much_output_ends_it(tmp_path: Path, level: str) -> None:
     heard = Heard()
-    bounds = Bounds(total_seconds=60, output_bytes=1_000_000)
+    bounds = ProcessLimits(total_seconds=60, output_bytes=1_000_000)
     ended = supervise(launch(("yes",), tmp_path, fresh_key()), bounds, heard, level=level)
-    assert ended.ending is Ending.OUTPUT_LIMIT
+    assert ended.reason is EndReason.OUTPUT_LIMIT
     assert len(heard.stdout) <= 1_000_000
 
 
@@ -242,7 +242,7 @@ def test_another_thread_can_end_it(tmp_path: Path) -> None:
     threading.Timer(0.5, stop.set).start()
     begun = time.monotonic()
     ended = supervise(launch(("sleep", "60"), tmp_path, fresh_key()), MINUTE, heard, stop=stop)
-    assert (ended.ending, ended.exit) == (Ending.STOPPED, -15)
+    assert (ended.reason, ended.exit) == (EndReason.STOPPED, -15)
     assert time.monotonic() - begun < 5
 
 
@@ -260,13 +260,13 @@ def test_a_sink_that_fails_takes_the_tree_with_it(tmp_path: Path, level: str) ->
 
 @pytest.mark.parametrize("level", levels())
 def test_a_guard_that_is_killed_takes_its_tree_along(tmp_path: Path, level: str) -> None:
-    key, ended = fresh_key(), list[Ended]()
+    key, ended = fresh_key(), list[ProcessEnd]()
     what = launch(("sh", "-c", "sleep 600 & exec sleep 600"), tmp_path, key)
     thread = threading.Thread(target=lambda: ended.append(supervise(what, MINUTE, Heard(), level=level)))
     thread.start()
     os.kill(min(wait_until_marked(key, 3)), 9)
     thread.join(15)
-    assert [each.ending for each in ended] == [Ending.LOST]
+    assert [each.reason for each in ended] == [EndReason.LOST]
     assert not left(key, 0)
 
 
@@ -281,12 +281,12 @@ def test_killing_by_the_mark_spares_everybody_else(tmp_path: Path) -> None:
         threads[-1].start()
     for key in keys:
         wait_until_marked(key, 2)
-    assert set(guard.marked_by_ps(keys[0])) == set(guard.marked_by_proc(keys[0]))
-    kill_marked(keys[0])
+    assert set(guard.pids_from_ps(keys[0])) == set(guard.pids_from_proc(keys[0]))
+    kill_by_key(keys[0])
     threads[0].join(15)
-    assert not guard.marked(keys[0])
-    assert len(guard.marked(keys[1])) >= 2
-    kill_marked(keys[1])
+    assert not guard.pids_with_key(keys[0])
+    assert len(guard.pids_with_key(keys[1])) >= 2
+    kill_by_key(keys[1])
     threads[1].join(15)
 
 

@@ -14,9 +14,9 @@ from mz_engine.artifacts.validate import requirements
 from mz_engine.config import Config
 from mz_engine.pipelines.definition import Phase
 from mz_engine.pipelines.load import load_pipeline
-from mz_engine.prompts.data import CommandData, ContextFile, Known, OutputData, PromptData, ReworkData, UnitData
+from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
 from mz_engine.prompts.load import load_templates
-from mz_engine.prompts.render import TemplateBroken, render
+from mz_engine.prompts.render import TemplateError, render
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
@@ -82,15 +82,15 @@ def stated(rules: str) -> tuple[str, ...]:
 
 
 def prompt(name: str, continuation: bool = False, **changes: object) -> str:
-    phase = PIPELINE.find(name)
+    phase = PIPELINE.find_phase(name)
     data = msgspec.structs.replace(data_for(phase), **changes)
     return render(load_templates(), phase.prompt or "", data, continuation)
 
 
 def rework_of(name: str) -> ReworkData:
-    [output, *_] = data_for(PIPELINE.find(name)).outputs
+    [output, *_] = data_for(PIPELINE.find_phase(name)).outputs
     path = output.path or ""
-    messages = (f"{path}:3: something is wrong [x.y]", *([FAILED] if PIPELINE.find(name).gates else []))
+    messages = (f"{path}:3: something is wrong [x.y]", *([FAILED] if PIPELINE.find_phase(name).gates else []))
     return ReworkData(
         messages=messages, artifacts={path: "# What was refused\n\n```\ncode\n```\n"}, hints=("Count from 1.",)
     )
@@ -98,7 +98,7 @@ def rework_of(name: str) -> ReworkData:
 
 REVIEW = PromptData(
     **{
-        **{field: getattr(data_for(PIPELINE.find("code")), field) for field in PromptData.__struct_fields__},
+        **{field: getattr(data_for(PIPELINE.find_phase("code")), field) for field in PromptData.__struct_fields__},
         "role": "reviewer",
         "outputs": (OutputData(artifact="verdict", path=None, requirements=stated("verdict")),),
         "may_change": (),
@@ -135,7 +135,7 @@ def test_review(prompt_file: SnapshotAssertion) -> None:
 @pytest.mark.parametrize("name", PHASES)
 def test_every_enforced_rule_is_stated(name: str) -> None:
     text = prompt(name)
-    for output in PIPELINE.find(name).outputs:
+    for output in PIPELINE.find_phase(name).outputs:
         assert [words for words in stated(output.rules) if words not in text] == []
 
 
@@ -145,7 +145,7 @@ def test_headings_and_contract(name: str) -> None:
     assert {"## Instructions", "## Hard rules", "## Output contract", "## How to answer"} <= set(text.splitlines())
     for heading in HEADINGS.get(name, []):
         assert f"## {heading}" in text
-    for output in data_for(PIPELINE.find(name)).outputs:
+    for output in data_for(PIPELINE.find_phase(name)).outputs:
         assert f"Write the file `{output.path}`." in text
 
 
@@ -157,7 +157,7 @@ def test_requirement_ids_are_asked_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", PHASES)
 def test_what_may_change_and_what_will_run_is_named(name: str) -> None:
-    data = data_for(PIPELINE.find(name))
+    data = data_for(PIPELINE.find_phase(name))
     text = prompt(name)
     assert all(f"- `{pattern}`" in text for pattern in data.may_change)
     assert all(f"`{pattern}`" in text for pattern in data.denied)
@@ -201,15 +201,15 @@ def test_a_continuation_without_a_rework_has_the_notes_alone() -> None:
 
 
 def test_without_a_template_for_continuations_the_prompt_is_whole() -> None:
-    data = data_for(PIPELINE.find("prd"))
+    data = data_for(PIPELINE.find_phase("prd"))
     templates = {name: text for name, text in load_templates().items() if name != "continuation.md.j2"}
     assert render(templates, "prd.md.j2", data, continuation=True) == prompt("prd")
 
 
 @pytest.mark.parametrize("name", PHASES)
 def test_the_next_phase_of_a_session_leaves_out_what_is_known_and_nothing_else(name: str) -> None:
-    data, whole = data_for(PIPELINE.find(name)), prompt(name)
-    known = Known(
+    data, whole = data_for(PIPELINE.find_phase(name)), prompt(name)
+    known = SeenContent(
         rules=True, request=True, inputs=tuple(data.inputs)[:1], files=tuple(file.path for file in data.context)
     )
     text = prompt(name, known=known)
@@ -283,14 +283,14 @@ def test_blank_lines_of_what_is_shown_are_kept() -> None:
 )
 def test_a_broken_template_is_named_with_its_line(template: str, says: str) -> None:
     templates = {**load_templates(), "own.md.j2": template, "part.md.j2": "\n\n{{ x }}"}
-    with pytest.raises(TemplateBroken) as caught:
-        render(templates, "own.md.j2", data_for(PIPELINE.find("code")))
+    with pytest.raises(TemplateError) as caught:
+        render(templates, "own.md.j2", data_for(PIPELINE.find_phase("code")))
     assert str(caught.value).startswith(says)
 
 
 def test_a_template_that_is_not_there_is_named() -> None:
-    with pytest.raises(TemplateBroken, match=r"^other\.md\.j2: "):
-        render(load_templates(), "other.md.j2", data_for(PIPELINE.find("code")))
+    with pytest.raises(TemplateError, match=r"^other\.md\.j2: "):
+        render(load_templates(), "other.md.j2", data_for(PIPELINE.find_phase("code")))
 
 
 def test_every_built_in_template_is_used_by_some_prompt() -> None:

@@ -13,22 +13,22 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.coordinator import Coordinator
 from mz_engine.decide.run import FinishRun
-from mz_engine.planning import unfinished
-from mz_engine.ports import CallSpec, Check, Merged, Place, RemoteRefused, RepositoryUnusable
-from mz_engine.runner import Coordinating, FeatureRun
+from mz_engine.planning import find_unfinished_run
+from mz_engine.ports import CallSpec, CiCheck, FeatureWorktree, MergeResult, RemoteError, RepositoryUnusable
+from mz_engine.runner import FeatureLoop, RunSide
 from mz_engine.scheduler import Scheduler
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import PullRequestRequested
-from mz_events.catalog.inbox import CancelLeft, PauseLeft
-from mz_events.catalog.run import Rest, Verdict
+from mz_events.catalog.inbox import CancelPosted, PausePosted
+from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, Path, run_stream
 from mz_events.store import Append
 from mz_projections.runs import RunRow, evolve
 from mz_projections.state import Waiting
-from mz_qa.simulation.driver import Inline
-from mz_qa.simulation.world import Answer, Files, SimulatedForge, SimulatedPorts, SimulatedWorkspace, Tree
+from mz_qa.simulation.driver import DirectCoordinator
+from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, SimulatedPorts, SimulatedWorkspace, Tree
 
 from tests.engine.test_delivery import GREEN, PENDING, RED, Bench, refusing, rejected, retry, status
 from tests.support import trial
@@ -36,8 +36,8 @@ from tests.support import trial
 B = FeatureId("b")
 
 
-def cancel(bench: Bench, feature: FeatureId | None = B) -> CancelLeft:
-    return CancelLeft(feature=feature, who=bench.world.blobs.put(b"tester"))
+def cancel(bench: Bench, feature: FeatureId | None = B) -> CancelPosted:
+    return CancelPosted(feature=feature, actor=bench.world.blobs.put(b"tester"))
 
 
 class Hands:
@@ -48,8 +48,8 @@ class Hands:
         self.bench, ports = bench, SimulatedPorts(bench.world)
         self.run = Coordinator(trial.RUN, bench.pins, bench.world.store, ports, lambda recorded: None)
         self.run.decide()
-        self.feature = FeatureRun(
-            trial.RUN, B, bench.pins, bench.world.store, ports, Inline(self.run), lambda recorded: None
+        self.feature = FeatureLoop(
+            trial.RUN, B, bench.pins, bench.world.store, ports, DirectCoordinator(self.run), lambda recorded: None
         )
 
     def to_rest(self) -> None:
@@ -68,8 +68,8 @@ def test_a_run_that_goes_on_before_a_pause_took_hold_leaves_no_feature_behind() 
     hands.run.pause()
     hands.to_rest()
     hands.run.unpause()
-    hands.run.rested(hands.feature)
-    assert status(hands.bench.run()) is Rest.DELIVERED
+    hands.run.worker_stopped(hands.feature)
+    assert status(hands.bench.run()) is FeatureOutcome.DELIVERED
 
 
 def test_a_cancel_that_meets_a_feature_coming_to_rest_in_a_pause_is_heard() -> None:
@@ -81,10 +81,10 @@ def test_a_cancel_that_meets_a_feature_coming_to_rest_in_a_pause_is_heard() -> N
     hands.run.pause()
     hands.to_rest()
     bench.leave(cancel(bench))
-    hands.run.take_inbox()
-    hands.run.rested(hands.feature)
+    hands.run.read_inbox()
+    hands.run.worker_stopped(hands.feature)
     hands.run.unpause()
-    assert status(bench.run()) is Rest.CANCELLED
+    assert status(bench.run()) is FeatureOutcome.CANCELLED
 
 
 @pytest.mark.parametrize("how", ["pause", "stop"])
@@ -92,19 +92,19 @@ def test_a_cancel_and_a_rest_during_a_call_settle_its_money(how: str) -> None:
     bench = Bench()
     hands = Hands(bench)
 
-    def script(spec: CallSpec, files: Files) -> Answer:
-        if len(bench.world.calls) == 1:
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
+        if len(bench.world.call_keys) == 1:
             bench.leave(cancel(bench))
-            hands.run.take_inbox()
+            hands.run.read_inbox()
             hands.run.pause() if how == "pause" else hands.run.stop()
         return trial.script(spec, files)
 
     bench.world.script = script
     hands.to_rest()
-    hands.run.rested(hands.feature)
+    hands.run.worker_stopped(hands.feature)
     coordinator = bench.resume()
-    assert status(coordinator) is Rest.CANCELLED
-    assert coordinator.state.tracks["b"].reserved == {}
+    assert status(coordinator) is FeatureOutcome.CANCELLED
+    assert coordinator.state.tracks["b"].reservations == {}
     assert bench.kinds()["CallSettled"] == bench.kinds()["AgentRequested"] == 1
 
 
@@ -114,12 +114,12 @@ def test_giving_up_a_paused_run_ends_it() -> None:
     hands.until(AgentRequested)
     hands.run.pause()
     hands.to_rest()
-    hands.run.rested(hands.feature)
+    hands.run.worker_stopped(hands.feature)
     bench.leave(cancel(bench, None))
     hands.run.decide()
-    assert hands.run.runnable(frozenset()) == (B,)
+    assert hands.run.runnable_features(frozenset()) == (B,)
     hands.to_rest()
-    hands.run.rested(hands.feature)
+    hands.run.worker_stopped(hands.feature)
     assert isinstance(hands.run.decide(), FinishRun)
 
 
@@ -133,7 +133,7 @@ def test_pausing_and_going_on_at_once_strands_no_thread() -> None:
         poke.start()
         scheduler.run()
         poke.join()
-        assert {status(coordinator, feature) for feature in "beg"} == {Rest.DELIVERED}, seed
+        assert {status(coordinator, feature) for feature in "beg"} == {FeatureOutcome.DELIVERED}, seed
 
 
 def threaded(bench: Bench) -> tuple[Coordinator, Scheduler]:
@@ -147,8 +147,8 @@ def threaded(bench: Bench) -> tuple[Coordinator, Scheduler]:
     bench.world.store.append = locked  # type: ignore[method-assign]
     coordinator = Coordinator(trial.RUN, bench.pins, bench.world.store, ports, lambda recorded: None)
 
-    def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
-        return FeatureRun(trial.RUN, feature, bench.pins, bench.world.store, ports, door, lambda recorded: None)
+    def begin(feature: FeatureId, door: RunSide) -> FeatureLoop:
+        return FeatureLoop(trial.RUN, feature, bench.pins, bench.world.store, ports, door, lambda recorded: None)
 
     return coordinator, Scheduler(coordinator, begin, lambda watch: None)
 
@@ -166,17 +166,17 @@ def test_a_call_behind_a_fatal_hold_is_settled_before_anything_else(how: str, mo
     bench, snapshot, broken = Bench(), SimulatedWorkspace.snapshot, list[int]()
 
     def once(self: SimulatedWorkspace) -> object:
-        if self.world.calls and not broken:
+        if self.world.call_keys and not broken:
             broken.append(1)
             raise RepositoryUnusable("git-timeout", "slow")
         return snapshot(self)
 
     monkeypatch.setattr(SimulatedWorkspace, "snapshot", once)
-    assert bench.run().state.halted
+    assert bench.run().state.halt
     bench.leave(retry(bench, None) if how == "retry" else cancel(bench))
     coordinator = bench.resume()
-    assert status(coordinator) is (Rest.DELIVERED if how == "retry" else Rest.CANCELLED)
-    assert coordinator.state.tracks["b"].reserved == {}
+    assert status(coordinator) is (FeatureOutcome.DELIVERED if how == "retry" else FeatureOutcome.CANCELLED)
+    assert coordinator.state.tracks["b"].reservations == {}
     assert bench.kinds()["CallSettled"] == bench.kinds()["AgentRequested"]
     assert bench.kinds()["FeatureRetried"] == (how == "retry")
 
@@ -185,16 +185,16 @@ def test_claims_of_a_feature_that_is_done_once_more_block_nobody_for_ever() -> N
     bench, state = Bench({"b": (), "e": ()}), {"fails": True, "red": False}
     first: list[Commit] = []
 
-    def script(spec: CallSpec, files: Files) -> Answer:
-        feature, phase = spec.place.feature, spec.key.split("/")[2]
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
+        feature, phase = spec.worktree.feature, spec.key.split("/")[2]
         if phase == "plan":
             plan = json.dumps([{"id": "u1", "files": [f"{feature}1.txt", "shared.txt"]}])
-            return Answer(files={f"plans/{feature}.json": plan if feature == "b" or "MEND" in spec.prompt else "no"})
+            return ScriptedReply(files={f"plans/{feature}.json": plan if feature == "b" or "MEND" in spec.prompt else "no"})
         if phase == "ship" and feature == "b" and state["fails"]:
-            return Answer(text="no file at all")
+            return ScriptedReply(text="no file at all")
         return trial.script(spec, files)
 
-    def checks(head: Commit, looks: int) -> tuple[Check, ...]:
+    def checks(head: Commit, looks: int) -> tuple[CiCheck, ...]:
         if not first and head == bench.world.remote.get("feat/e"):
             first.append(head)
         if first and head == first[0]:
@@ -216,24 +216,24 @@ def test_claims_of_a_feature_that_is_done_once_more_block_nobody_for_ever() -> N
     bench.world.script, bench.world.checks, bench.world.on_wait = script, checks, reject
     coordinator = bench.run()
     for _ in range(2):
-        if {status(coordinator, feature) for feature in "be"} != {Rest.DELIVERED}:
+        if {status(coordinator, feature) for feature in "be"} != {FeatureOutcome.DELIVERED}:
             coordinator = bench.resume()
-    assert {status(coordinator, feature) for feature in "be"} == {Rest.DELIVERED}
+    assert {status(coordinator, feature) for feature in "be"} == {FeatureOutcome.DELIVERED}
 
 
 def test_a_run_that_is_to_do_something_once_more_is_not_finished_for_mz_run() -> None:
     bench = Bench()
     rejected(bench)
-    assert unfinished(bench.world.store) is None
+    assert find_unfinished_run(bench.world.store) is None
     bench.leave(retry(bench, None))
-    assert unfinished(bench.world.store) is not None
+    assert find_unfinished_run(bench.world.store) is not None
 
 
 @pytest.mark.parametrize("late", ["retry", "pause"])
 def test_a_message_that_comes_too_late_leaves_the_run_finished(late: str) -> None:
     bench = Bench()
     bench.run()
-    bench.leave(retry(bench, None) if late == "retry" else PauseLeft(who=bench.world.blobs.put(b"tester")))
+    bench.leave(retry(bench, None) if late == "retry" else PausePosted(actor=bench.world.blobs.put(b"tester")))
     bench.resume()
     row: RunRow | None = None
     for recorded in bench.world.store.read(run_stream(trial.RUN)):
@@ -246,7 +246,7 @@ def test_a_message_that_comes_too_late_leaves_the_run_finished(late: str) -> Non
 def test_what_a_colleague_pushed_onto_the_branch_is_not_overwritten() -> None:
     bench, first = Bench(), list[Commit]()
 
-    def checks(head: Commit, looks: int) -> tuple[Check, ...]:
+    def checks(head: Commit, looks: int) -> tuple[CiCheck, ...]:
         if not first:
             first.append(head)
             files = {**bench.on_the_branch(), "reviewer.txt": b"precious"}
@@ -254,11 +254,11 @@ def test_what_a_colleague_pushed_onto_the_branch_is_not_overwritten() -> None:
         return (RED,)
 
     bench.world.checks = checks
-    assert status(bench.run()) is Rest.WAITING
+    assert status(bench.run()) is FeatureOutcome.WAITING
     assert bench.on_the_branch()["reviewer.txt"] == b"precious"
     state = bench.state()
     assert isinstance(state, Waiting)
-    assert state.asked.code == "branch-moved"
+    assert state.question.code == "branch-moved"
 
 
 def test_a_branch_of_the_same_name_at_the_remote_is_not_overwritten() -> None:
@@ -266,36 +266,36 @@ def test_a_branch_of_the_same_name_at_the_remote_is_not_overwritten() -> None:
     trial.begin(bench.world, bench.pins, bench.items)
     theirs = bench.world.write(Tree({"mine.txt": b"a week of work"}, bench.world.base, b"colleague"))
     bench.world.remote["feat/b"] = theirs
-    assert status(bench.run()) is Rest.WAITING
+    assert status(bench.run()) is FeatureOutcome.WAITING
     assert bench.world.remote["feat/b"] == theirs
     del bench.world.remote["feat/b"]
     trial.answer(bench.world, "b")
-    assert status(bench.run()) is Rest.DELIVERED
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
 
 
 def test_a_check_that_is_there_first_is_not_all_of_them() -> None:
     bench, since = Bench(checks_grace_seconds=90), list[int]()
 
-    def checks(head: Commit, looks: int) -> tuple[Check, ...]:
+    def checks(head: Commit, looks: int) -> tuple[CiCheck, ...]:
         since.append(bench.world.now_us)
-        sign_off = Check(name="DCO", state="green")
+        sign_off = CiCheck(name="DCO", state="green")
         return (sign_off,) if bench.world.now_us - since[0] < 5_000_000 else (sign_off, RED)
 
     bench.world.checks = checks
-    assert status(bench.run()) is Rest.WAITING
+    assert status(bench.run()) is FeatureOutcome.WAITING
 
 
 def test_a_stacked_pull_request_targets_the_base_after_its_dependency_was_merged_meanwhile() -> None:
     bench, first = Bench({"b": (), "d": ("b",)}), list[Commit]()
 
-    def checks(head: Commit, looks: int) -> tuple[Check, ...]:
+    def checks(head: Commit, looks: int) -> tuple[CiCheck, ...]:
         if head == bench.world.remote.get("feat/d"):
             first.append(head)
-            bench.world.merged.add("feat/b")
+            bench.world.merged_branches.add("feat/b")
         return (RED,) if first and head == first[0] else (GREEN,)
 
     bench.world.checks = checks
-    assert status(bench.run(), "d") is Rest.DELIVERED
+    assert status(bench.run(), "d") is FeatureOutcome.DELIVERED
     asked = [event.target for event in bench.events("d") if isinstance(event, PullRequestRequested)]
     assert asked == ["feat/b", "main"]
     assert bench.world.targets[2] == "main"
@@ -304,17 +304,17 @@ def test_a_stacked_pull_request_targets_the_base_after_its_dependency_was_merged
 def test_a_pull_request_that_somebody_closed_is_a_question() -> None:
     bench = Bench()
 
-    def checks(head: Commit, looks: int) -> tuple[Check, ...]:
+    def checks(head: Commit, looks: int) -> tuple[CiCheck, ...]:
         pulls = bench.world.pull_requests
         for key, pull in pulls.items():
             pulls[key] = replace(pull, state="closed")
         return (RED,)
 
     bench.world.checks = checks
-    assert status(bench.run()) is Rest.WAITING
+    assert status(bench.run()) is FeatureOutcome.WAITING
     state = bench.state()
     assert isinstance(state, Waiting)
-    assert state.asked.code == "pull-request-refused"
+    assert state.question.code == "pull-request-refused"
 
 
 # merges ---------------------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_markers_that_an_agent_left_are_seen_after_another_merge_too(monkeypatch
     bench, merge, moved = Bench(), SimulatedWorkspace.merge, list[int]()
     trial.begin(bench.world, bench.pins, bench.items)
 
-    def three_way(self: SimulatedWorkspace, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
+    def three_way(self: SimulatedWorkspace, place: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
         last = next((tree.merged for tree in self.world.commits(place.branch) if tree.merged), None)
         if last is None or self.contains(head, other):
             return merge(self, place, head, other, message)
@@ -332,9 +332,9 @@ def test_markers_that_an_agent_left_are_seen_after_another_merge_too(monkeypatch
         made = self.world.write(Tree(files, head, message, other))
         self.world.refs[f"refs/heads/{place.branch}"] = made
         self.world.worktrees[place.feature] = dict(files)
-        return Merged(commit=made, tree=made, changed=True)
+        return MergeResult(commit=made, tree=made, changed=True)
 
-    def script(spec: CallSpec, files: Files) -> Answer:
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
         if "conflict markers" not in spec.prompt or spec.key.split("/")[2:4] != ["build", "u1"]:
             return trial.script(spec, files)
         if not moved:
@@ -342,12 +342,12 @@ def test_markers_that_an_agent_left_are_seen_after_another_merge_too(monkeypatch
             here = bench.world.refs["refs/heads/main"]
             bench.base_moves(**{"unrelated.txt": "more news"})
             bench.world.refs["refs/heads/main"] = here
-        return Answer(files={"notes/b.u1.md": "Nothing to do here."})
+        return ScriptedReply(files={"notes/b.u1.md": "Nothing to do here."})
 
     bench.world.script = script
     bench.base_moves(**{"b1.txt": "theirs"})
     monkeypatch.setattr(SimulatedWorkspace, "merge", three_way)
-    assert status(bench.run()) is Rest.WAITING
+    assert status(bench.run()) is FeatureOutcome.WAITING
     assert bench.world.pushes == []
 
 
@@ -357,7 +357,7 @@ def test_a_conflict_that_no_marker_shows_is_never_taken_for_mended(monkeypatch: 
     trial.begin(bench.world, bench.pins, bench.items)
     bench.base_moves(**{"b1.txt": "theirs"})
 
-    def silent(self: SimulatedWorkspace, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
+    def silent(self: SimulatedWorkspace, place: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
         found = merge(self, place, head, other, message)
         if not found.conflicts:
             return found
@@ -365,28 +365,28 @@ def test_a_conflict_that_no_marker_shows_is_never_taken_for_mended(monkeypatch: 
         made = self.world.write(Tree(files, head, message, other))
         self.world.refs[f"refs/heads/{place.branch}"] = made
         self.world.worktrees[place.feature] = dict(files)
-        return Merged(commit=made, tree=made, changed=True, conflicts=(Path("b1.txt"),))
+        return MergeResult(commit=made, tree=made, changed=True, conflicts=(Path("b1.txt"),))
 
     monkeypatch.setattr(SimulatedWorkspace, "merge", silent)
-    assert status(bench.run()) is Rest.WAITING
+    assert status(bench.run()) is FeatureOutcome.WAITING
     state = bench.state()
     assert isinstance(state, Waiting)
-    assert state.asked.code == "merge_base.unmarked"
-    assert state.asked.detail is not None
-    assert b"b1.txt" in bench.world.blobs.get(state.asked.detail)
+    assert state.question.code == "merge_base.unmarked"
+    assert state.question.detail is not None
+    assert b"b1.txt" in bench.world.blobs.get(state.question.detail)
     trial.answer(bench.world, "b")
-    assert status(bench.run()) is Rest.DELIVERED
+    assert status(bench.run()) is FeatureOutcome.DELIVERED
 
 
 # a moment's failure ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("error", [RemoteRefused("HTTP 502"), RepositoryUnusable("git-timeout", "slow disk")])
+@pytest.mark.parametrize("error", [RemoteError("HTTP 502"), RepositoryUnusable("git-timeout", "slow disk")])
 @pytest.mark.parametrize("time", [1, 2, 3])
 def test_a_forge_that_is_down_for_a_moment_asks_nobody(
     time: int, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, asked = Bench(), list[int]()
 
-    def checks(self: SimulatedForge, number: int, head: Commit) -> tuple[Check, ...]:
+    def checks(self: SimulatedForge, number: int, head: Commit) -> tuple[CiCheck, ...]:
         asked.append(1)
         if len(asked) == time:
             raise error
@@ -394,7 +394,7 @@ def test_a_forge_that_is_down_for_a_moment_asks_nobody(
 
     monkeypatch.setattr(SimulatedForge, "checks", checks)
     coordinator = bench.run()
-    if coordinator.state.halted:  # The repository itself: the run stops, and goes on where it was.
+    if coordinator.state.halt:  # The repository itself: the run stops, and goes on where it was.
         coordinator = bench.resume()
-    assert status(coordinator) is Rest.DELIVERED
+    assert status(coordinator) is FeatureOutcome.DELIVERED
     assert bench.kinds()["HumanRequested"] == 0

@@ -13,12 +13,18 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.pricing.card import Card
-from mz_engine.pricing.deviations import ENTRIES_MAX, Account, deviations, pairs, ways
-from mz_engine.pricing.reconcile import NEVER_BEGAN, TOLERANCE_NANOUSD, agrees, explain, likely_pairs
+from mz_engine.pricing.card import RateCard
+from mz_engine.pricing.deviations import PAIR_ENTRIES_MAX, CostBreakdown, cause_pairs, counting_rules, mismatch_causes
+from mz_engine.pricing.reconcile import (
+    NEVER_BEGAN,
+    TOLERANCE_NANOUSD,
+    explain_mismatch,
+    is_within_tolerance,
+    likely_pairs,
+)
 from mz_events.catalog.call import Usage
 from mz_projections.cost import CallCost
-from mz_projections.spending import WHYS, Why
+from mz_projections.spending import CAUSE_CODES, CauseCode
 
 from tests.support.tree import ROOT
 
@@ -31,7 +37,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     usage: tuple[Usage, ...]
     reported: str | None
-    why: Why
+    why: CauseCode
     detail: str = ""
     terminal: str = "success"
 
@@ -47,31 +53,31 @@ def call(case: Case) -> CallCost:
         "key", "r", "f", "code", "", 1, 1, "builder", "an-agent", case.model, AT_US, 0, None, "replied",
         input=sum(each.input for each in case.usage), output=sum(each.output for each in case.usage),
         reported_nanousd=None if case.reported is None else int(Decimal(case.reported).scaleb(9)),
-        computed_nanousd=price.nanousd if case.usage else None, ended_at_us=AT_US, terminal=case.terminal,
+        computed_nanousd=price.nanousd if case.usage else None, ended_at_us=AT_US, ending=case.terminal,
         unpriced=price.unpriced,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_reasons(case: Case) -> None:
-    why, detail = explain(call(case), case.usage, PRICES)
+    why, detail = explain_mismatch(call(case), case.usage, PRICES)
     assert why == case.why
     assert case.detail in detail
 
 
 def test_every_reason_has_a_case() -> None:
-    assert {case.why for case in CASES} == set(WHYS)
+    assert {case.why for case in CASES} == set(CAUSE_CODES)
 
 
 @pytest.mark.parametrize("outcome", ["failed", "lost"])
 def test_calls_that_we_ended_were_killed(outcome: str) -> None:
-    ended = msgspec.structs.replace(call(CASES[-1]), outcome=outcome, reported_nanousd=None, terminal="")
-    assert explain(ended, (), PRICES)[0] == "killed"
+    ended = msgspec.structs.replace(call(CASES[-1]), status=outcome, reported_nanousd=None, ending="")
+    assert explain_mismatch(ended, (), PRICES)[0] == "killed"
 
 
 def test_a_call_that_we_ended_and_that_says_zero_was_killed() -> None:
     case = next(each for each in CASES if each.name == "a call that ended well and says that it cost nothing")
-    assert explain(msgspec.structs.replace(call(case), outcome="failed"), case.usage, PRICES)[0] == "killed"
+    assert explain_mismatch(msgspec.structs.replace(call(case), status="failed"), case.usage, PRICES)[0] == "killed"
 
 
 @pytest.mark.parametrize(
@@ -82,30 +88,30 @@ def test_an_error_that_says_zero_may_be_of_an_agent_that_counts_no_money(model: 
     """Such as a turn limit: the agent did speak."""
     used = (Usage(model=model, input=10_000, output=5, requests=1),)
     case = Case("turns", model, used, "0.00", "unknown", terminal="error")
-    assert explain(call(case), used, PRICES)[0] == why
-    assert told in explain(call(case), used, PRICES)[1]
+    assert explain_mismatch(call(case), used, PRICES)[0] == why
+    assert told in explain_mismatch(call(case), used, PRICES)[1]
 
 
 def test_a_model_without_a_price_is_said_also_of_a_call_that_we_ended() -> None:
     used = (Usage(model="a-model-of-ones-own", input=10_000, output=5, requests=1),)
     case = Case("ended", "a-model-of-ones-own", used, "0.01", "unknown")
-    ended = msgspec.structs.replace(call(case), outcome="failed")
-    assert explain(ended, used, PRICES) == ("unknown", "no price for a-model-of-ones-own")
+    ended = msgspec.structs.replace(call(case), status="failed")
+    assert explain_mismatch(ended, used, PRICES) == ("unknown", "no price for a-model-of-ones-own")
     silent = msgspec.structs.replace(ended, reported_nanousd=None)
-    assert explain(silent, used, PRICES)[0] == "killed"
+    assert explain_mismatch(silent, used, PRICES)[0] == "killed"
 
 
 def test_a_call_that_never_began_was_not_killed() -> None:
     never = msgspec.structs.replace(
-        call(CASES[0]), outcome="failed", terminal="no-terminal", input=None, output=None, reported_nanousd=None,
-        computed_nanousd=0, estimated_nanousd=5, settled_nanousd=0,
+        call(CASES[0]), status="failed", ending="no-terminal", input=None, output=None, reported_nanousd=None,
+        computed_nanousd=0, estimated_nanousd=5, charged_nanousd=0,
     )  # fmt: skip
-    assert explain(never, (), PRICES) == ("unknown", NEVER_BEGAN)
+    assert explain_mismatch(never, (), PRICES) == ("unknown", NEVER_BEGAN)
 
 
 def test_a_killed_call_that_told_both_right_agrees() -> None:
-    case = next(each for each in CASES if each.why == "agree")
-    assert explain(msgspec.structs.replace(call(case), outcome="failed"), case.usage, PRICES)[0] == "agree"
+    case = next(each for each in CASES if each.why == "match")
+    assert explain_mismatch(msgspec.structs.replace(call(case), status="failed"), case.usage, PRICES)[0] == "match"
 
 
 @pytest.mark.parametrize(
@@ -114,14 +120,14 @@ def test_a_killed_call_that_told_both_right_agrees() -> None:
 def test_a_failed_call_that_said_what_it_cost_is_explained_first(name: str, why: str) -> None:
     """Its end may have come after the last word of the agent."""
     case = next(each for each in CASES if each.name == name)
-    failed = msgspec.structs.replace(call(case), outcome="failed")
-    assert explain(failed, case.usage, PRICES)[0] == why
+    failed = msgspec.structs.replace(call(case), status="failed")
+    assert explain_mismatch(failed, case.usage, PRICES)[0] == why
 
 
 def test_another_table_is_a_reason() -> None:
     """The call was priced by a table that was wrong, and today's says what the agent said."""
-    case = next(each for each in CASES if each.why == "agree")
-    why, detail = explain(msgspec.structs.replace(call(case), computed_nanousd=1), case.usage, PRICES)
+    case = next(each for each in CASES if each.why == "match")
+    why, detail = explain_mismatch(msgspec.structs.replace(call(case), computed_nanousd=1), case.usage, PRICES)
     assert (why, "today's" in detail) == ("promotion", True)
 
 
@@ -142,14 +148,14 @@ def test_another_table_is_a_reason() -> None:
 def test_it_is_total_and_never_calls_a_difference_agreement(usage: tuple[Usage, ...], reported: int | None) -> None:
     case = Case("any", "claude-opus-4-6", usage, None, "unknown")
     made = msgspec.structs.replace(call(case), reported_nanousd=reported)
-    why, _ = explain(made, usage, PRICES)
-    close = reported is not None and made.computed_nanousd is not None and agrees(reported, made.computed_nanousd)
-    assert (why == "agree") == close
+    why, _ = explain_mismatch(made, usage, PRICES)
+    close = reported is not None and made.computed_nanousd is not None and is_within_tolerance(reported, made.computed_nanousd)
+    assert (why == "match") == close
 
 
 def test_the_tolerance_is_a_millionth_of_a_dollar() -> None:
-    assert agrees(10**9, 10**9 + TOLERANCE_NANOUSD)
-    assert not agrees(10**9, 10**9 - TOLERANCE_NANOUSD - 1)
+    assert is_within_tolerance(10**9, 10**9 + TOLERANCE_NANOUSD)
+    assert not is_within_tolerance(10**9, 10**9 - TOLERANCE_NANOUSD - 1)
 
 
 # by chance ------------------------------------------------------------------------------------------------------------
@@ -164,7 +170,7 @@ def random_calls(numbers: random.Random, calls: int) -> Iterator[tuple[Usage, ..
             read, short, hour = (numbers.randrange(most) if numbers.random() < 0.7 else 0 for _ in range(3))
             usage.append(
                 Usage(
-                    model=model if at != 1 else "claude-haiku-4-5", part=part, requests=numbers.choice([None, 1, 9]),
+                    model=model if at != 1 else "claude-haiku-4-5", subagent=part, requests=numbers.choice([None, 1, 9]),
                     input=read + short + hour + numbers.randrange(most // 3), output=numbers.randrange(most // 10),
                     cache_read=read, cache_write_5m=short, cache_write_1h=hour,
                 )
@@ -176,15 +182,15 @@ def test_hardly_any_random_sum_is_explained_by_a_pair() -> None:
     numbers, calls, sums = random.Random(7), 60, 1_000
     by_pair = paired = 0
     for usage in random_calls(numbers, calls):
-        computed = Account(usage).nanousd(AT_US, PRICES)
+        computed = CostBreakdown(usage).nanousd(AT_US, PRICES)
         assert computed is not None
         two = [way.nanousd for way in likely_pairs(usage, usage[0].model, AT_US, PRICES) if way.nanousd is not None]
-        one = [way.nanousd for way in ways(usage, usage[0].model, AT_US, PRICES) if way.nanousd is not None]
+        one = [way.nanousd for way in mismatch_causes(usage, usage[0].model, AT_US, PRICES) if way.nanousd is not None]
         paired += bool(two)
         for _ in range(sums):
             reported = numbers.randrange(computed // 4, computed * 5 // 4)
-            single = any(agrees(reported, amount) for amount in one)
-            by_pair += not single and any(agrees(reported, amount) for amount in two)
+            single = any(is_within_tolerance(reported, amount) for amount in one)
+            by_pair += not single and any(is_within_tolerance(reported, amount) for amount in two)
     assert paired > calls / 4, "dear enough for a pair to mean something"
     assert by_pair * 1_000 <= calls * sums
 
@@ -194,7 +200,7 @@ def entries(number: int, parts: int) -> tuple[Usage, ...]:
     return tuple(
         Usage(
             model=("claude-sonnet-4-5", "claude-haiku-4-5")[at % 2], input=100_000 + 7 * at, output=at,
-            cache_read=5_000, cache_write_1h=1_000, requests=1, part=f"agent-{at % parts}" if at % 3 else "",
+            cache_read=5_000, cache_write_1h=1_000, requests=1, subagent=f"agent-{at % parts}" if at % 3 else "",
         )
         for at in range(number)
     )  # fmt: skip
@@ -209,7 +215,7 @@ class Counting(GenaiPrices):
         self.priced += 1
         return super().entry(usage, at_us)
 
-    def card(self, model: str, at_us: int, tier: str = "") -> Card | None:
+    def card(self, model: str, at_us: int, tier: str = "") -> RateCard | None:
         self.priced += 1
         return super().card(model, at_us, tier)
 
@@ -219,18 +225,18 @@ def test_pairs_of_a_call_of_many_requests_take_no_more_work_than_is_allowed(numb
     prices = Counting()
     found = likely_pairs(entries(number, parts), "claude-sonnet-4-5", AT_US, prices)
     assert bool(found) == (number == 300)
-    assert prices.priced < ENTRIES_MAX
+    assert prices.priced < PAIR_ENTRIES_MAX
 
 
 def test_what_a_part_costs_beside_another_way_is_known_without_pricing_all_again() -> None:
     """The same money as each pair priced by itself."""
     usage = entries(12, 3)
-    base, single = Account(usage), tuple(deviations(usage, "claude-sonnet-4-5", AT_US, PRICES))
+    base, single = CostBreakdown(usage), tuple(counting_rules(usage, "claude-sonnet-4-5", AT_US, PRICES))
     every = {
-        (f"{first.say(second.change(base).usage)}, and {second.say(usage)}",
-         first.change(second.change(base)).nanousd(AT_US, PRICES))
+        (f"{first.describe(second.apply(base).usage)}, and {second.describe(usage)}",
+         first.apply(second.apply(base)).nanousd(AT_US, PRICES))
         for first in single for second in single
     }  # fmt: skip
-    found = {(way.say(), way.nanousd) for way in pairs(usage, "claude-sonnet-4-5", AT_US, PRICES, 0)}
+    found = {(way.describe(), way.nanousd) for way in cause_pairs(usage, "claude-sonnet-4-5", AT_US, PRICES, 0)}
     assert found <= every
     assert sum("sub-agent" in words for words, _ in found) > 8

@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 from mz_engine.pins import Pins
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
-from mz_events.catalog.inbox import CancelLeft
-from mz_events.catalog.run import Rest
+from mz_events.catalog.inbox import CancelPosted
+from mz_events.catalog.run import FeatureOutcome
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append
 from mz_projections.feature import fold
@@ -31,25 +31,25 @@ def outcome(world: World) -> dict[str, object]:
     for feature in ITEMS:
         folded = fold(world.store.read(feature_stream(trial.RUN, FeatureId(feature))))
         assert isinstance(folded, Ended), (feature, folded)
-        assert folded.book is not None
+        assert folded.progress is not None
         ends[feature] = (
             folded.status,
-            folded.book.done,
-            folded.book.rollbacks,
+            folded.progress.completed_phases,
+            folded.progress.rollback_count,
             dict(world.commits(f"feat/{feature}")[0].files),
             [tree.message.split(b"\n")[0] for tree in world.commits(f"feat/{feature}")],
         )
     return {
         "ends": ends,
         "finished": state.finished,
-        "calls": sorted(Counter(key.rsplit("/", 2)[0] + key[-8:] for key in world.calls).items()),
+        "calls": sorted(Counter(key.rsplit("/", 2)[0] + key[-8:] for key in world.call_keys).items()),
         "pushes": len(world.pushes),
         "pull requests": len(world.pull_requests),
     }
 
 
 def nothing_twice(world: World) -> None:
-    assert len(world.calls) == len(set(world.calls)), "an agent was called twice under one key"
+    assert len(world.call_keys) == len(set(world.call_keys)), "an agent was called twice under one key"
     assert len(world.pushes) == len(set(world.pushes)), "a commit was pushed twice"
     for feature in ITEMS:
         keys = [
@@ -69,7 +69,7 @@ def nothing_open(world: World) -> None:
     settled = [one.event.ref.key for one in world.store.log if isinstance(one.event, OUTCOMES)]
     assert Counter(asked) == Counter(settled)
     tracks = fold_run(world.store.read(run_stream(trial.RUN))).tracks
-    assert {feature: track.reserved for feature, track in tracks.items()} == {feature: {} for feature in tracks}
+    assert {feature: track.reservations for feature, track in tracks.items()} == {feature: {} for feature in tracks}
 
 
 def clean(pinned: Pins, seed: int) -> World:
@@ -104,10 +104,10 @@ def test_any_interleaving_reaches_the_same_end(seed: int) -> None:
 def crash_and_resume(pinned: Pins, cut: int, seed: int) -> World:
     world = trial.new_world()
     trial.begin(world, pinned, ITEMS)
-    world.dies_at = world.steps + cut
+    world.crash_at_step = world.steps + cut
     with suppress(Crash):
         trial.deliver(world, pinned, seed)
-    world.dies_at = None
+    world.crash_at_step = None
     trial.deliver(world, pinned, seed)
     return world
 
@@ -159,7 +159,7 @@ def test_a_process_that_dies_again_and_again_gets_there() -> None:
         world = trial.new_world()
         trial.begin(world, pinned, ITEMS)
         for _ in range(2000):
-            world.dies_at = world.steps + stride
+            world.crash_at_step = world.steps + stride
             try:
                 trial.deliver(world, pinned, seed=3)
                 break
@@ -178,7 +178,7 @@ class Visited(World):
     def tick(self, name: str) -> None:
         super().tick(name)
         if self.steps == self.cancels_at:
-            left = CancelLeft(feature=FeatureId("c"), who=self.blobs.put(b"tester"))
+            left = CancelPosted(feature=FeatureId("c"), actor=self.blobs.put(b"tester"))
             self.store.append([Append(inbox_stream(trial.RUN), None, (left,))], self.now_us)
 
 
@@ -188,10 +188,10 @@ def cancelled_at(pinned: Pins, cut: int, seed: int, dies_after: int | None) -> W
     trial.begin(world, pinned, ITEMS)
     world.cancels_at = world.steps + cut
     if dies_after is not None:
-        world.dies_at = world.cancels_at + dies_after
+        world.crash_at_step = world.cancels_at + dies_after
     with suppress(Crash):
         trial.deliver(world, pinned, seed)
-    world.dies_at = None
+    world.crash_at_step = None
     trial.deliver(world, pinned, seed)
     return world
 
@@ -203,10 +203,10 @@ def test_a_cancel_at_many_steps_ends_its_feature_and_no_other(dies_after: int | 
     for cut in range(1, steps_of_a_clean_run(pinned, 7) + 1, 41):
         world = cancelled_at(pinned, cut, 7, dies_after)
         state = fold_run(world.store.read(run_stream(trial.RUN)))
-        ends = {feature: track.rested and track.rested.status for feature, track in state.tracks.items()}
+        ends = {feature: track.last_stop and track.last_stop.status for feature, track in state.tracks.items()}
         seen.add(ends["c"])
         assert state.finished, f"cut {cut}"
-        assert ends == {"a": Rest.DELIVERED, "b": Rest.DELIVERED, "c": ends["c"]}, f"cut {cut}"
+        assert ends == {"a": FeatureOutcome.DELIVERED, "b": FeatureOutcome.DELIVERED, "c": ends["c"]}, f"cut {cut}"
         nothing_twice(world)
         nothing_open(world)
-    assert seen == {Rest.CANCELLED, Rest.DELIVERED}, "cancels come before and after its delivery"
+    assert seen == {FeatureOutcome.CANCELLED, FeatureOutcome.DELIVERED}, "cancels come before and after its delivery"

@@ -11,21 +11,21 @@ from mz_engine.coordinator import Coordinator
 from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.pins import Pins
 from mz_engine.ports import CallSpec, Price, RepositoryUnusable
-from mz_engine.runner import Coordinating, FeatureRun, IllegalTransition, check
+from mz_engine.runner import FeatureLoop, IllegalTransition, RunSide, verify_transition
 from mz_engine.scheduler import Scheduler
-from mz_engine.watch import look
+from mz_engine.watch import poll_forge
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved, CallSettled, Problem, ProblemClass, Usage
 from mz_events.catalog.feature import PhaseCompleted
-from mz_events.catalog.inbox import CancelLeft
-from mz_events.catalog.run import Hold, Rest, Verdict
+from mz_events.catalog.inbox import CancelPosted
+from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
-from mz_events.store import Append, WrongVersion
+from mz_events.store import Append, VersionConflict
 from mz_projections.feature import fold
 from mz_projections.run import RunState
-from mz_projections.state import Between, Held, Unborn
-from mz_qa.simulation.world import NANO_PER_TOKEN, Answer, Files, SimulatedPorts, World
+from mz_projections.state import BetweenPhases, Held, NotStarted
+from mz_qa.simulation.world import NANO_PER_TOKEN, Files, ScriptedReply, SimulatedPorts, World
 
 from tests.support import trial
 from tests.support.given import planned, recorded
@@ -51,36 +51,36 @@ class Hasty(SimulatedPorts):
 def run_threads(world: World, pins: Pins, ports: SimulatedPorts | None = None) -> RunState:
     ports = ports or Hasty(world)
     coordinator = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
-    if coordinator.state.resting or coordinator.state.halted or coordinator.state.stopped:
+    if coordinator.state.idle or coordinator.state.halt or coordinator.state.stop_requested:
         coordinator.resume()
 
-    def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
-        return FeatureRun(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
+    def begin(feature: FeatureId, door: RunSide) -> FeatureLoop:
+        return FeatureLoop(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
 
-    Scheduler(coordinator, begin, lambda watch: look(watch, coordinator.state, pins, world.store, ports)).run()
+    Scheduler(coordinator, begin, lambda watch: poll_forge(watch, coordinator.state, pins, world.store, ports)).run()
     return coordinator.state
 
 
-def statuses(state: RunState) -> dict[str, Rest | None]:
-    return {feature: track.rested.status if track.rested else None for feature, track in state.tracks.items()}
+def statuses(state: RunState) -> dict[str, FeatureOutcome | None]:
+    return {feature: track.last_stop.status if track.last_stop else None for feature, track in state.tracks.items()}
 
 
 class Misbehaving:
     """The trial script, with something else for chosen features, as often as asked."""
 
-    def __init__(self, times: int, **answers: Answer) -> None:
+    def __init__(self, times: int, **answers: ScriptedReply) -> None:
         self.left, self.answers = dict.fromkeys(answers, times), answers
 
-    def __call__(self, spec: CallSpec, files: Files) -> Answer:
-        feature = spec.place.feature
+    def __call__(self, spec: CallSpec, files: Files) -> ScriptedReply:
+        feature = spec.worktree.feature
         if self.left.get(feature):
             self.left[feature] -= 1
             return self.answers[feature]
         return trial.script(spec, files)
 
 
-def fails(kind: ProblemClass, code: str, retry: int | None = None) -> Answer:
-    return Answer(problem=Problem(kind=kind, code=code, retry_after_seconds=retry))
+def fails(kind: ProblemClass, code: str, retry: int | None = None) -> ScriptedReply:
+    return ScriptedReply(problem=Problem(kind=kind, code=code, retry_after_seconds=retry))
 
 
 def world_of(
@@ -94,36 +94,36 @@ def world_of(
 def test_features_are_delivered_side_by_side() -> None:
     world, pins = world_of()
     state = run_threads(world, pins)
-    assert set(statuses(state).values()) == {Rest.DELIVERED}
+    assert set(statuses(state).values()) == {FeatureOutcome.DELIVERED}
     assert state.finished
-    assert len(world.calls) == len(set(world.calls)) == 3 * 8
+    assert len(world.call_keys) == len(set(world.call_keys)) == 3 * 8
 
 
 def test_a_failed_feature_leaves_the_others_alone() -> None:
     world, pins = world_of(Misbehaving(9, c=fails(ProblemClass.UNKNOWN, "exit-9")))
     state = run_threads(world, pins)
-    assert statuses(state) == {"b": Rest.DELIVERED, "c": Rest.WAITING, "d": Rest.DELIVERED}
-    assert state.resting
+    assert statuses(state) == {"b": FeatureOutcome.DELIVERED, "c": FeatureOutcome.WAITING, "d": FeatureOutcome.DELIVERED}
+    assert state.idle
     trial.answer(world, "c", Verdict.REJECT)
     state = run_threads(world, pins)
-    assert statuses(state)["c"] is Rest.FAILED
+    assert statuses(state)["c"] is FeatureOutcome.FAILED
     assert state.finished
 
 
 def test_a_fatal_problem_stops_the_run_and_a_resume_goes_on() -> None:
     world, pins = world_of(Misbehaving(1, c=fails(ProblemClass.FATAL, "auth-failure")), parallel_max=1)
     state = run_threads(world, pins)
-    assert state.halted is not None
-    assert state.halted.code == "auth-failure"
-    assert statuses(state) == {"b": Rest.DELIVERED, "c": Rest.HELD, "d": None}, "nothing new is started"
+    assert state.halt is not None
+    assert state.halt.code == "auth-failure"
+    assert statuses(state) == {"b": FeatureOutcome.DELIVERED, "c": FeatureOutcome.HELD, "d": None}, "nothing new is started"
     state = run_threads(world, pins)
-    assert set(statuses(state).values()) == {Rest.DELIVERED}
+    assert set(statuses(state).values()) == {FeatureOutcome.DELIVERED}
 
 
 def test_a_rate_limit_is_waited_for() -> None:
     world, pins = world_of(Misbehaving(1, b=fails(ProblemClass.TRANSIENT, "rate-limit", 1)), ONE)
     state = run_threads(world, pins)
-    assert statuses(state) == {"b": Rest.DELIVERED}
+    assert statuses(state) == {"b": FeatureOutcome.DELIVERED}
     kinds = [type(one.event).__name__ for one in world.store.read(run_stream(trial.RUN))]
     assert kinds.count("TimerFired") == 1
 
@@ -131,10 +131,10 @@ def test_a_rate_limit_is_waited_for() -> None:
 def test_the_budget_holds_calls_and_says_so() -> None:
     world, pins = world_of(budget=Budget(run_nanousd=2_200_000), parallel_max=1)
     state = run_threads(world, pins)
-    held = [track.rested.hold for track in state.tracks.values() if track.rested and track.rested.status is Rest.HELD]
+    held = [track.last_stop.hold for track in state.tracks.values() if track.last_stop and track.last_stop.status is FeatureOutcome.HELD]
     assert held == [Hold.BUDGET] * len(held)
     assert held, "three features cost more than this budget"
-    assert state.resting
+    assert state.idle
     assert state.committed_nanousd <= 2_200_000
 
 
@@ -144,7 +144,7 @@ def test_money_is_set_aside_by_what_such_calls_took() -> None:
     asked = []
     for calibration in ((), (known,)):
         world, pins = world_of(items=ONE, calibration=calibration)
-        assert statuses(run_threads(world, pins)) == {"b": Rest.DELIVERED}
+        assert statuses(run_threads(world, pins)) == {"b": FeatureOutcome.DELIVERED}
         events = [one.event for one in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
         asked.append([event for event in events if isinstance(event, AgentRequested)])
     for plain, fitted in zip(*asked, strict=True):
@@ -173,14 +173,14 @@ def test_what_nobody_can_price_stays_set_aside() -> None:
 
 
 def test_a_secret_in_a_file_asks_a_person_and_is_never_committed() -> None:
-    leak = Answer(files={"plans/b.json": "SECRET"})
+    leak = ScriptedReply(files={"plans/b.json": "SECRET"})
     world, pins = world_of(Misbehaving(1, b=leak), ONE)
     state = run_threads(world, pins)
-    assert statuses(state) == {"b": Rest.WAITING}
-    assert state.tracks["b"].rested is not None
-    assert state.tracks["b"].rested.code == "plans/b.json"
+    assert statuses(state) == {"b": FeatureOutcome.WAITING}
+    assert state.tracks["b"].last_stop is not None
+    assert state.tracks["b"].last_stop.code == "plans/b.json"
     trial.answer(world, "b", Verdict.RETRY)
-    assert statuses(run_threads(world, pins)) == {"b": Rest.DELIVERED}
+    assert statuses(run_threads(world, pins)) == {"b": FeatureOutcome.DELIVERED}
     assert all(b"SECRET" not in data for tree in world.commits("feat/b") for data in tree.files.values())
 
 
@@ -199,11 +199,11 @@ def test_changes_outside_the_contract_are_reverted_and_recorded() -> None:
 
 def test_a_person_cancels_a_feature_and_the_others_go_on() -> None:
     world, pins = world_of()
-    left = CancelLeft(feature=FeatureId("c"), who=world.blobs.put(b"tester"))
+    left = CancelPosted(feature=FeatureId("c"), actor=world.blobs.put(b"tester"))
     world.store.append([Append(inbox_stream(trial.RUN), None, (left,))], 1)
     state = run_threads(world, pins)
-    assert statuses(state) == {"b": Rest.DELIVERED, "c": Rest.CANCELLED, "d": Rest.DELIVERED}
-    assert not any("/c/" in key for key in world.calls)
+    assert statuses(state) == {"b": FeatureOutcome.DELIVERED, "c": FeatureOutcome.CANCELLED, "d": FeatureOutcome.DELIVERED}
+    assert not any("/c/" in key for key in world.call_keys)
 
 
 def test_an_answer_to_a_question_that_is_gone_is_refused_and_recorded() -> None:
@@ -225,7 +225,7 @@ def test_a_second_process_is_noticed_and_stops() -> None:
         return real(appends, now_us)
 
     world.store.append = interfering  # type: ignore[method-assign]
-    with pytest.raises(WrongVersion):
+    with pytest.raises(VersionConflict):
         run_threads(world, pins)
 
 
@@ -238,14 +238,14 @@ def test_an_unusable_repository_halts_the_run_with_its_code() -> None:
 
     coordinator = Coordinator(trial.RUN, pins, world.store, ports, lambda recorded: None)
 
-    def begin(feature: FeatureId, door: Coordinating) -> FeatureRun:
-        run = FeatureRun(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
+    def begin(feature: FeatureId, door: RunSide) -> FeatureLoop:
+        run = FeatureLoop(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
         ports.workspace.ensure = broken  # type: ignore[method-assign, assignment]
         return run
 
-    Scheduler(coordinator, begin, lambda watch: look(watch, coordinator.state, pins, world.store, ports)).run()
-    assert coordinator.state.halted is not None
-    assert coordinator.state.halted.code == "git-broken"
+    Scheduler(coordinator, begin, lambda watch: poll_forge(watch, coordinator.state, pins, world.store, ports)).run()
+    assert coordinator.state.halt is not None
+    assert coordinator.state.halt.code == "git-broken"
     assert isinstance(fold(world.store.read(feature_stream(trial.RUN, FeatureId("b")))), Held)
 
 
@@ -255,8 +255,8 @@ def test_what_a_thread_dies_of_is_raised_and_the_others_come_to_rest() -> None:
     class Bug(Exception):
         pass
 
-    def script(spec: CallSpec, files: Files) -> Answer:
-        if spec.place.feature == "c":
+    def script(spec: CallSpec, files: Files) -> ScriptedReply:
+        if spec.worktree.feature == "c":
             raise Bug
         return trial.script(spec, files)
 
@@ -264,34 +264,34 @@ def test_what_a_thread_dies_of_is_raised_and_the_others_come_to_rest() -> None:
     with pytest.raises(Bug):
         run_threads(world, pins)
     world.script = trial.script
-    assert set(statuses(run_threads(world, pins)).values()) == {Rest.DELIVERED}
+    assert set(statuses(run_threads(world, pins)).values()) == {FeatureOutcome.DELIVERED}
 
 
 def test_an_illegal_event_is_refused_before_it_is_appended() -> None:
     with pytest.raises(IllegalTransition, match="PhaseCompleted is not allowed in state Unborn"):
-        check(Unborn(), (PhaseCompleted(phase="plan"),))
+        verify_transition(NotStarted(), (PhaseCompleted(phase="plan"),))
     between = fold(recorded(*planned()))
-    assert isinstance(between, Between)
+    assert isinstance(between, BetweenPhases)
     with pytest.raises(IllegalTransition):
-        check(between, (PhaseCompleted(phase="plan"),))
+        verify_transition(between, (PhaseCompleted(phase="plan"),))
 
 
 def test_more_money_lets_a_held_feature_go_on() -> None:
     world, pins = world_of(items=ONE, budget=Budget(run_nanousd=1))
     state = run_threads(world, pins)
-    assert state.tracks["b"].rested is not None
-    assert state.tracks["b"].rested.hold is Hold.BUDGET
+    assert state.tracks["b"].last_stop is not None
+    assert state.tracks["b"].last_stop.hold is Hold.BUDGET
     coordinator = Coordinator(trial.RUN, pins, world.store, Hasty(world), lambda recorded: None)
     coordinator.set_budget(Budget(run_nanousd=1))
     assert coordinator.state.budget is None, "nothing is recorded where nothing changed"
     coordinator.set_budget(Budget())
-    assert statuses(run_threads(world, pins)) == {"b": Rest.DELIVERED}
+    assert statuses(run_threads(world, pins)) == {"b": FeatureOutcome.DELIVERED}
 
 
 def test_what_was_given_up_with_its_dependency_is_not_held_for_it() -> None:
     world, pins = world_of(items={"a": (), "b": ("a",)})
-    left = CancelLeft(feature=None, who=world.blobs.put(b"tester"))
+    left = CancelPosted(feature=None, actor=world.blobs.put(b"tester"))
     world.store.append([Append(inbox_stream(trial.RUN), None, (left,))], world.now_us)
     state = run_threads(world, pins)
-    assert statuses(state) == {"a": Rest.CANCELLED, "b": Rest.CANCELLED}
+    assert statuses(state) == {"a": FeatureOutcome.CANCELLED, "b": FeatureOutcome.CANCELLED}
     assert (state.finished, state.tracks["b"].held_by) == (True, None)

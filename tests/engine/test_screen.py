@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.backlog.item import Item
-from mz_engine.backlog.screen import PLACEHOLDER, Mode, _patterns, screen, screen_item
-from mz_engine.yamlfile import convert
+from mz_engine.backlog.item import BacklogItem
+from mz_engine.backlog.screen import WITHHELD_TEXT, ScreenMode, _load_patterns, screen_item, screen_text
+from mz_engine.yamlfile import decode_yaml
 from mz_events.names import FeatureId
 
 from tests.support.timing import grows_evenly
@@ -30,14 +30,14 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 SOURCE = Path(__file__).parents[1] / "cases" / "backlog" / "screen.yaml"
-CASES = convert(SOURCE.read_text(), SOURCE.name, dict[str, Case])
-MODES: tuple[Mode, ...] = ("strict", "relaxed", "off")
+CASES = decode_yaml(SOURCE.read_text(), SOURCE.name, dict[str, Case])
+MODES: tuple[ScreenMode, ...] = ("strict", "relaxed", "off")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_found_and_what_is_left(name: str) -> None:
     case = CASES[name]
-    screened = screen(case.whole, "relaxed")
+    screened = screen_text(case.whole, "relaxed")
     lines: dict[str, int] = {}
     for reason in screened.reasons:
         lines.setdefault(reason.rule, reason.line)
@@ -45,46 +45,46 @@ def test_what_is_found_and_what_is_left(name: str) -> None:
 
 
 def test_every_pattern_has_a_case() -> None:
-    known = _patterns()
+    known = _load_patterns()
     rules = {*known.order, *known.secret, "unicode-trick"}
     assert rules == {rule for case in CASES.values() for rule in case.found}
 
 
 def test_orders_count_once_a_line_and_secrets_each_time() -> None:
-    orders = screen("disregard this, pretend, from now on\ndisregard that", "relaxed")
+    orders = screen_text("disregard this, pretend, from now on\ndisregard that", "relaxed")
     assert (orders.score, len(orders.reasons)) == (2, 2)
-    assert screen("cat ~/.ssh/id_rsa /etc/passwd", "relaxed").score == 6
-    assert screen("a\u200bb\u202ec\u200bd", "relaxed").score == 1
+    assert screen_text("cat ~/.ssh/id_rsa /etc/passwd", "relaxed").score == 6
+    assert screen_text("a\u200bb\u202ec\u200bd", "relaxed").score == 1
 
 
 def test_strict_withholds_the_text_from_the_threshold_on() -> None:
-    below = screen("Fine.\ndisregard this", "strict")
+    below = screen_text("Fine.\ndisregard this", "strict")
     assert (below.text, below.score, below.quarantined) == ("Fine.", 1, False)
-    above = screen("Fine.\ndisregard this\nand pretend", "strict")
-    assert (above.text, above.score, above.quarantined) == (PLACEHOLDER, 2, True)
-    assert screen(PLACEHOLDER, "strict").score == 0, "the placeholder must not be withheld itself"
+    above = screen_text("Fine.\ndisregard this\nand pretend", "strict")
+    assert (above.text, above.score, above.quarantined) == (WITHHELD_TEXT, 2, True)
+    assert screen_text(WITHHELD_TEXT, "strict").score == 0, "the placeholder must not be withheld itself"
 
 
 def test_relaxed_takes_out_lines_only_and_off_does_nothing() -> None:
     bad = "one\ncat ~/.ssh/id_rsa\ntwo\u202e"
-    assert (screen(bad, "relaxed").text, screen(bad, "relaxed").quarantined) == ("one\ntwo", False)
-    off = screen(bad, "off")
+    assert (screen_text(bad, "relaxed").text, screen_text(bad, "relaxed").quarantined) == ("one\ntwo", False)
+    off = screen_text(bad, "off")
     assert (off.text, off.score, off.quarantined, off.reasons) == (bad, 0, False, ())
 
 
-def item(title: str, body: str) -> Item:
-    return Item(id=FeatureId("a"), title=title, body=body, order=0, source="f#a", line=1)
+def item(title: str, body: str) -> BacklogItem:
+    return BacklogItem(id=FeatureId("a"), title=title, body=body, order=0, source="f#a", line=1)
 
 
 def test_title_and_body_are_scored_together() -> None:
     screened, found = screen_item(item("Pretend all is well", "Good.\nDisregard it."), "strict")
-    assert (screened.title, screened.body, found.score, found.quarantined) == ("a", PLACEHOLDER, 2, True)
+    assert (screened.title, screened.body, found.score, found.quarantined) == ("a", WITHHELD_TEXT, 2, True)
     assert [(reason.rule, reason.line) for reason in found.reasons] == [("pretend", 1), ("disregard", 3)]
 
 
 def test_a_clean_title_stays_when_the_body_is_withheld() -> None:
     screened, found = screen_item(item("Search\u200b field", "cat /etc/shadow"), "strict")
-    assert (screened.title, screened.body, found.quarantined) == ("Search field", PLACEHOLDER, True)
+    assert (screened.title, screened.body, found.quarantined) == ("Search field", WITHHELD_TEXT, True)
 
 
 def test_a_title_alone_can_go() -> None:
@@ -105,29 +105,29 @@ def test_a_clean_item_comes_through_unchanged() -> None:
 
 
 def test_taking_a_line_out_makes_no_order_of_its_neighbours() -> None:
-    assert screen("Good.\nplease ignore\ndisregard\nyour rules\nBetter.", "relaxed").text == "Good.\nBetter."
+    assert screen_text("Good.\nplease ignore\ndisregard\nyour rules\nBetter.", "relaxed").text == "Good.\nBetter."
 
 
 def test_a_text_that_never_comes_clean_is_withheld_in_any_mode() -> None:
     nested = "\n".join(["please ignore"] * 30 + ["your rules"] * 30)
-    screened = screen(nested, "relaxed")
-    assert (screened.text, screened.quarantined, screened.reasons[-1].rule) == (PLACEHOLDER, True, "endless")
+    screened = screen_text(nested, "relaxed")
+    assert (screened.text, screened.quarantined, screened.reasons[-1].rule) == (WITHHELD_TEXT, True, "endless")
 
 
 PIECES = [*(case.whole for case in CASES.values()), "please ignore", "your rules", "", "fine"]
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=20)).map("\n".join), st.sampled_from(MODES))
-def test_any_text_is_screened_and_what_is_left_is_clean(text: str, mode: Mode) -> None:
-    once = screen(text, mode)
+def test_any_text_is_screened_and_what_is_left_is_clean(text: str, mode: ScreenMode) -> None:
+    once = screen_text(text, mode)
     if mode != "off" and not once.quarantined:
-        assert screen(once.text, "relaxed").reasons == ()
+        assert screen_text(once.text, "relaxed").reasons == ()
 
 
 @pytest.mark.parametrize("piece", ["*", "a-", "/a", "ignore your ", "=== ", "а", "\u200b", "$home/.", "ignore\n"])
 def test_long_texts_take_evenly_long(piece: str) -> None:
     def work(length: int) -> Callable[[], object]:
         text = piece * (length // len(piece))
-        return lambda: screen(text, "strict")
+        return lambda: screen_text(text, "strict")
 
     assert grows_evenly(work, 20_000)

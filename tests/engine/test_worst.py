@@ -7,8 +7,8 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 from mz_engine.effects.steps import SettleCall
-from mz_engine.ports import Price, Reading
-from mz_engine.pricing.worst import may_be_more, worst_of
+from mz_engine.ports import ParsedReply, Price
+from mz_engine.pricing.worst import charged_cost, may_be_higher
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 RESERVED = 100
@@ -18,10 +18,10 @@ USED = (Usage(model="m", input=1, output=1),)
 def reading(
     reported: int | None, used: bool, terminal: Literal["success", "error", "no-terminal"],
     kind: ProblemClass | None = None,
-) -> Reading:  # fmt: skip
-    return Reading(
-        parser="a/1", terminal=terminal, text="", session=None, usage=USED if used else (), reported_nanousd=reported,
-        problem=Problem(kind=kind, code="x") if kind else None, problem_detail="", bad_lines=0, version="",
+) -> ParsedReply:  # fmt: skip
+    return ParsedReply(
+        parser="a/1", ending=terminal, text="", session=None, usage=USED if used else (), reported_nanousd=reported,
+        problem=Problem(kind=kind, code="x") if kind else None, problem_detail="", undecodable_lines=0, version="",
     )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def test_the_worst_of_what_is_known(
 ) -> None:
     told = reading(reported, used, terminal)
     price = Price(nanousd=computed if used else 0, unpriced=(), prices="")
-    settled = SettleCall("k", worst_of(told, price), (), may_be_more(told, price)).settled(RESERVED)
+    settled = SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED)
     known = [amount for amount in (reported, computed if used else None) if amount is not None]
     ended = terminal != "no-terminal"
     silent = terminal == "success" and not used and not reported
@@ -50,25 +50,25 @@ def test_a_call_that_was_refused_took_nothing(kind: ProblemClass | None, settled
     """A rate limit must not eat the budget; a failure in the middle of the work may have cost all of it."""
     told = reading(None, False, "error", kind)
     price = Price(nanousd=0, unpriced=(), prices="")
-    assert SettleCall("k", worst_of(told, price), (), may_be_more(told, price)).settled(RESERVED) == settled
+    assert SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == settled
 
 
 @pytest.mark.parametrize("kind", list(ProblemClass))
 @pytest.mark.parametrize("used", [True, False])
 def test_work_of_which_no_tokens_were_told_keeps_its_reservation(kind: ProblemClass, used: bool) -> None:
     """It broke off in the middle: what was told, if anything, is not all."""
-    told = replace(reading(None, used, "error", kind), untold=True)
+    told = replace(reading(None, used, "error", kind), usage_incomplete=True)
     price = Price(nanousd=40 if used else 0, unpriced=(), prices="")
-    assert SettleCall("k", worst_of(told, price), (), may_be_more(told, price)).settled(RESERVED) == RESERVED
+    assert SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == RESERVED
 
 
 @pytest.mark.parametrize(("reported", "settled"), [(None, RESERVED), (50, 50)])
 def test_a_sum_that_may_be_priced_too_low_keeps_its_reservation(reported: int | None, settled: int) -> None:
     """Unless the agent says itself what it took."""
     told, price = reading(reported, True, "success"), Price(nanousd=40, unpriced=(), prices="", may_be_more=True)
-    assert SettleCall("k", worst_of(told, price), (), may_be_more(told, price)).settled(RESERVED) == settled
+    assert SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == settled
 
 
 def test_a_refusal_that_was_cut_off_may_have_cost_something() -> None:
     told = reading(None, False, "no-terminal", ProblemClass.TRANSIENT)
-    assert worst_of(told, Price(nanousd=0, unpriced=(), prices="")) is None
+    assert charged_cost(told, Price(nanousd=0, unpriced=(), prices="")) is None

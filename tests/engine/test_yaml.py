@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.errors import MzError, Place
-from mz_engine.shape import mismatches
+from mz_engine.errors import MzError, SourceLocation
+from mz_engine.shape import decode_errors
 from mz_engine.textfile import decode_text, read_text
-from mz_engine.yamlfile import convert, load
+from mz_engine.yamlfile import decode_yaml, parse_yaml
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 CASES: dict[str, dict[str, str]] = msgspec.convert(
-    load((Path(__file__).parents[1] / "cases" / "yaml" / "refused.yaml").read_text(), "refused.yaml").value,
+    parse_yaml((Path(__file__).parents[1] / "cases" / "yaml" / "refused.yaml").read_text(), "refused.yaml").value,
     dict[str, dict[str, str]],
 )
 
@@ -41,7 +41,7 @@ CASES: dict[str, dict[str, str]] = msgspec.convert(
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_wrong_is_said_with_its_place(name: str) -> None:
     with pytest.raises(MzError) as caught:
-        convert(CASES[name]["text"], "f.yaml", Form)
+        decode_yaml(CASES[name]["text"], "f.yaml", Form)
     assert str(caught.value) == CASES[name]["errors"].rstrip("\n")
 
 
@@ -73,30 +73,30 @@ def test_what_is_wrong_is_said_with_its_place(name: str) -> None:
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(written: str, value: object) -> None:
-    assert load(f"key: {written}\n", "f.yaml").value == {"key": value}
+    assert parse_yaml(f"key: {written}\n", "f.yaml").value == {"key": value}
 
 
 def test_values_remember_their_places_through_aliases() -> None:
-    document = load("a: &x\n  b: [1, two]\nc: *x\n", "f.yaml")
+    document = parse_yaml("a: &x\n  b: [1, two]\nc: *x\n", "f.yaml")
     assert document.value == {"a": {"b": [1, "two"]}, "c": {"b": [1, "two"]}}
-    assert document.place("a", "b", 1) == Place("f.yaml", 2, 10)
-    assert document.place("c", "b", 1) == Place("f.yaml", 2, 10)
-    assert document.key_place("c") == Place("f.yaml", 3, 1)
-    assert document.place("c", "nothing", 7) == Place("f.yaml", 1, 4), "the nearest that is there"
-    assert document.place() == Place("f.yaml", 1, 1)
+    assert document.location("a", "b", 1) == SourceLocation("f.yaml", 2, 10)
+    assert document.location("c", "b", 1) == SourceLocation("f.yaml", 2, 10)
+    assert document.key_location("c") == SourceLocation("f.yaml", 3, 1)
+    assert document.location("c", "nothing", 7) == SourceLocation("f.yaml", 1, 4), "the nearest that is there"
+    assert document.location() == SourceLocation("f.yaml", 1, 1)
 
 
 def test_a_merge_key_is_a_key_like_any_other() -> None:
-    assert load("a: &x {b: 1}\nc:\n  <<: *x\n", "f.yaml").value == {"a": {"b": 1}, "c": {"<<": {"b": 1}}}
+    assert parse_yaml("a: &x {b: 1}\nc:\n  <<: *x\n", "f.yaml").value == {"a": {"b": 1}, "c": {"<<": {"b": 1}}}
 
 
 def test_an_empty_document_is_an_empty_mapping() -> None:
     for text in ("", "# nothing yet\n", "---\n"):
-        assert convert(text, "f.yaml", Form) == Form()
+        assert decode_yaml(text, "f.yaml", Form) == Form()
 
 
 def test_a_key_without_a_value_counts_as_not_written() -> None:
-    assert convert("name:\nlevel:\nsteps:\ncommands:\n  # test: later\n", "f.yaml", Form) == Form()
+    assert decode_yaml("name:\nlevel:\nsteps:\ncommands:\n  # test: later\n", "f.yaml", Form) == Form()
 
 
 BILLION = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -116,7 +116,7 @@ BOMBS = {
 def test_bombs_are_refused_soon(text: str) -> None:
     began = time.monotonic()
     with pytest.raises(MzError) as caught:
-        convert(text, "f.yaml", Form)
+        decode_yaml(text, "f.yaml", Form)
     assert caught.value.code == "MZ2008"
     assert time.monotonic() - began < 5
 
@@ -124,16 +124,16 @@ def test_bombs_are_refused_soon(text: str) -> None:
 def test_no_tag_makes_an_object() -> None:
     for text in ("!!python/object/apply:os.system [ls]", "a: !!set {b}", "a: !!binary aGk=", "!local x"):
         with pytest.raises(MzError) as caught:
-            load(text, "f.yaml")
+            parse_yaml(text, "f.yaml")
         assert caught.value.code == "MZ2006"
 
 
 def converts_or_is_refused(text: str) -> bool:
     """No other exception than ours ever leaves the border."""
     try:
-        convert(text, "f.yaml", Form)
+        decode_yaml(text, "f.yaml", Form)
     except MzError as error:
-        return all(each.code.startswith("MZ20") and each.place for each in error.diagnostics)
+        return all(each.code.startswith("MZ20") and each.location for each in error.diagnostics)
     return True
 
 
@@ -160,7 +160,7 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_the_explanation_agrees_with_the_decision(value: Any) -> None:
     """msgspec decides; whenever it refuses there is something to say, and never when it accepts."""
-    said = list(mismatches(value, msgspec.inspect.type_info(Form)))
+    said = list(decode_errors(value, msgspec.inspect.type_info(Form)))
     try:
         msgspec.convert(value, Form)
     except msgspec.ValidationError:
@@ -174,7 +174,7 @@ def test_files_that_are_not_text_are_refused(tmp_path: Path) -> None:
         (tmp_path / "f").write_bytes(data)
         with pytest.raises(MzError) as caught:
             read_text(tmp_path / "f", "f.yaml", bytes_max=100)
-        return f"{caught.value.code} {caught.value.place}: {caught.value.message}"
+        return f"{caught.value.code} {caught.value.location}: {caught.value.message}"
 
     assert refused(b"a: 1\nb: \xff") == "MZ2002 f.yaml:2:4: byte 0xff is not UTF-8 text"
     assert refused("ü: \0".encode()) == "MZ2002 f.yaml:1:4: byte 0x00 is not UTF-8 text"

@@ -17,7 +17,7 @@ from mz_events.chain import GENESIS, link
 from mz_events.codec import CODEC, type_of
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId, feature_stream, inbox_stream, run_stream
-from mz_events.store import Append, Log, WrongVersion
+from mz_events.store import Append, Log, VersionConflict
 
 from tests.support.samples import samples
 
@@ -48,7 +48,7 @@ class LogConformance:
         assert tuple(log.read(ONE)) == tuple(log.read_all()) == recorded
         first, second = recorded
         assert (first.stream, first.version, first.position, first.causation) == (ONE, 1, 1, "run/r@4")
-        assert (second.stream, second.version, second.position, second.place) == (ONE, 2, 2, "run/r/one@2")
+        assert (second.stream, second.version, second.position, second.event_ref) == (ONE, 2, 2, "run/r/one@2")
         assert (first.recorded_at_us, first.observed_at_us, first.event) == (NOW, NOW, unit(1))
 
     def test_every_event_type_comes_back(self, log: Log) -> None:
@@ -57,13 +57,13 @@ class LogConformance:
 
     def test_several_streams_in_one_append(self, log: Log) -> None:
         recorded = log.append([Append(ONE, 0, units(2)), Append(OTHER, 0, units(1)), Append(ONE, 2, units(1, 9))], NOW)
-        assert [one.place for one in recorded] == ["run/r/one@1", "run/r/one@2", "run/r/other@1", "run/r/one@3"]
+        assert [one.event_ref for one in recorded] == ["run/r/one@1", "run/r/one@2", "run/r/other@1", "run/r/one@3"]
         assert [one.position for one in recorded] == [1, 2, 3, 4]
         assert events_of(log.read(ONE)) == [unit(1), unit(2), unit(9)]
 
     def test_a_wrong_version_is_refused_and_nothing_is_kept(self, log: Log) -> None:
         log.append([Append(ONE, 0, units(2))], NOW)
-        with pytest.raises(WrongVersion) as caught:
+        with pytest.raises(VersionConflict) as caught:
             log.append([Append(OTHER, 0, units(1)), Append(ONE, 1, units(1))], NOW)
         assert (caught.value.stream, caught.value.expected, caught.value.actual) == (ONE, 1, 2)
         assert log.streams() == ((ONE, 2),)
@@ -71,17 +71,17 @@ class LogConformance:
 
     @pytest.mark.parametrize("expected", [1, 7])
     def test_a_stream_that_does_not_exist_has_version_0(self, log: Log, expected: int) -> None:
-        with pytest.raises(WrongVersion):
+        with pytest.raises(VersionConflict):
             log.append([Append(ONE, expected, units(1))], NOW)
         assert log.streams() == ()
 
     def test_a_stream_that_must_not_exist(self, log: Log) -> None:
         log.append([Append(ONE, 0, units(1))], NOW)
-        with pytest.raises(WrongVersion):
+        with pytest.raises(VersionConflict):
             log.append([Append(ONE, 0, units(1))], NOW)
 
     def test_versions_within_one_append_build_on_each_other(self, log: Log) -> None:
-        with pytest.raises(WrongVersion):
+        with pytest.raises(VersionConflict):
             log.append([Append(ONE, 0, units(1)), Append(ONE, 0, units(1))], NOW)
         assert log.head() == 0
 
@@ -94,7 +94,7 @@ class LogConformance:
     def test_nothing_to_append_is_fine_and_still_checks_the_version(self, log: Log) -> None:
         assert log.append([], NOW) == ()
         assert log.append([Append(ONE, 0, ())], NOW) == ()
-        with pytest.raises(WrongVersion):
+        with pytest.raises(VersionConflict):
             log.append([Append(ONE, 1, ())], NOW)
         assert (log.streams(), log.head()) == ((), 0)
 

@@ -134,7 +134,7 @@ def test_threads_may_put_the_same_at_once(blobs: FileBlobs) -> None:
 def test_a_blob_cannot_be_touched_and_dropped_at_once(blobs: FileBlobs) -> None:
     """A collector that is just deciding keeps a writer waiting, who then finds the blob gone and writes it again."""
     digest = blobs.put(b"text")
-    assert list(blobs.kept(digest[:2])) == [digest]
+    assert list(blobs.list_shard(digest[:2])) == [digest]
     with ThreadPoolExecutor(1) as pool:
         with open(blobs.root.with_name("blobs.lock"), "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -143,6 +143,6 @@ def test_a_blob_cannot_be_touched_and_dropped_at_once(blobs: FileBlobs) -> None:
             blobs.path(digest).unlink()
         assert putting.result(timeout=10) == digest
     assert blobs.get(digest) == b"text"
-    assert blobs.drop(digest, time.time() - 60) == 0
-    assert blobs.drop(digest, time.time() + 60) > 0
-    assert list(blobs.kept(digest[:2])) == []
+    assert blobs.delete(digest, time.time() - 60) == 0
+    assert blobs.delete(digest, time.time() + 60) > 0
+    assert list(blobs.list_shard(digest[:2])) == []

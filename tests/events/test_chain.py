@@ -95,8 +95,8 @@ def test_a_log_that_nobody_touched_is_whole(path: Path) -> None:
 def test_a_changed_field(path: Path, column: str) -> None:
     (damage,) = tamper(path, f"UPDATE event SET {column} WHERE position = 2")
     assert damage.position in (2, 3)
-    assert damage.place in ("run/r/one@2", "run/r/one@3")
-    assert "changed" in damage.what
+    assert damage.event_ref in ("run/r/one@2", "run/r/one@3")
+    assert "changed" in damage.message
 
 
 def test_every_bit_of_a_payload_counts(path: Path) -> None:
@@ -105,7 +105,7 @@ def test_every_bit_of_a_payload_counts(path: Path) -> None:
     for place in range(0, size, 7):
         flipped = f"UPDATE event SET payload = substr(payload, 1, {place}) || '\t' || substr(payload, {place + 2})"
         (damage,) = tamper(path, f"{flipped} WHERE position = 2")
-        assert damage.place == "run/r/one@2"
+        assert damage.event_ref == "run/r/one@2"
 
 
 def test_a_deleted_event(path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_deleted_event_whose_place_was_closed(path: Path) -> None:
         "UPDATE event SET version = version - 1 WHERE stream_id = 1 AND position > 2",
         "UPDATE event SET position = position - 1 WHERE position > 2", "UPDATE stream SET version = 3 WHERE id = 1",
     )  # fmt: skip
-    assert (damage.place, damage.position) == ("run/r/one@2", 2)
+    assert (damage.event_ref, damage.position) == ("run/r/one@2", 2)
 
 
 @pytest.mark.parametrize(("one", "other"), [(1, 2), (2, 3), (1, 6)])
@@ -149,19 +149,19 @@ def test_an_event_moved_to_another_stream(path: Path) -> None:
 def test_a_log_cut_short(path: Path, last: int) -> None:
     found = tamper(path, f"DELETE FROM event WHERE position > {last}")
     assert found
-    assert all("its head says" in damage.what for damage in found)
+    assert all("its head says" in damage.message for damage in found)
 
 
 def test_a_stream_cut_short_within_the_log(path: Path) -> None:
     gap, head = tamper(path, "DELETE FROM event WHERE position = 6")
-    assert "positions 6 to 6" in gap.what
+    assert "positions 6 to 6" in gap.message
     assert head == Damage("run/r/one@3", 7, "the stream ends at version 3, its head says 4")
 
 
 def test_a_last_event_that_was_replaced(path: Path) -> None:
     (damage,) = tamper(path, "UPDATE stream SET chain = zeroblob(32) WHERE id = 2")
-    assert damage.place == "run/r/other@3"
-    assert "head" in damage.what
+    assert damage.event_ref == "run/r/other@3"
+    assert "head" in damage.message
 
 
 def test_an_inserted_event(path: Path) -> None:
@@ -169,7 +169,7 @@ def test_an_inserted_event(path: Path) -> None:
         path, "INSERT INTO event SELECT 8, stream_id, 5, type, schema, recorded_at_us, observed_at_us, causation, "
         "payload, chain FROM event WHERE position = 6", "UPDATE stream SET version = 5 WHERE id = 1",
     )  # fmt: skip
-    assert (damage.place, damage.position) == ("run/r/one@5", 8)
+    assert (damage.event_ref, damage.position) == ("run/r/one@5", 8)
 
 
 def test_a_stream_that_lost_its_name(path: Path) -> None:

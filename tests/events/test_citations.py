@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from mz_events.catalog.base import Event, Role
+from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentFailed, AgentReplied, Problem, ProblemClass
-from mz_events.catalog.run import RunStopped
-from mz_events.citations import cited
+from mz_events.catalog.run import RunStopRequested
+from mz_events.citations import cited_digests
 from mz_events.codec import encode, type_of
 from mz_events.names import Digest
 
@@ -19,23 +19,23 @@ DIGEST = TEXTS["Digest"]
 
 @pytest.mark.parametrize("event", samples(), ids=type_of)
 def test_every_digest_of_every_type(event: Event) -> None:
-    assert len(cited(event)) == len(re.findall(f'"{DIGEST}"', encode(event).decode()))
+    assert len(cited_digests(event)) == len(re.findall(f'"{DIGEST}"', encode(event).decode()))
 
 
 def test_nested_absent_and_none() -> None:
     problem = Problem(kind=ProblemClass.PHASE, code="x", detail=sample(AgentReplied).stdout)
     failed = sample(AgentFailed)
-    assert len(cited(failed)) == 3
-    assert cited(RunStopped()) == ()
+    assert len(cited_digests(failed)) == 3
+    assert cited_digests(RunStopRequested()) == ()
     without = AgentFailed(
         ref=failed.ref, problem=Problem(kind=problem.kind, code="x"), stdout=failed.stdout, stderr=failed.stderr,
         duration_ms=1, tree=failed.tree,
     )  # fmt: skip
-    assert cited(without) == (failed.stdout, failed.stderr)
+    assert cited_digests(without) == (failed.stdout, failed.stderr)
 
 
 class Several(Event, frozen=True, kw_only=True, tag="test.several"):
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
     digests: tuple[Digest, ...]
     problems: tuple[Problem, ...] = ()
     names: tuple[str, ...] = ()
@@ -44,4 +44,4 @@ class Several(Event, frozen=True, kw_only=True, tag="test.several"):
 def test_lists_of_digests_and_of_what_holds_them() -> None:
     one, two, three = (Digest(digit * 64) for digit in "123")
     problem = Problem(kind=ProblemClass.PHASE, code="x", detail=three)
-    assert cited(Several(digests=(one, two), problems=(problem,), names=(one,))) == (one, two, three)
+    assert cited_digests(Several(digests=(one, two), problems=(problem,), names=(one,))) == (one, two, three)

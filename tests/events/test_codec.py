@@ -7,11 +7,21 @@ import pkgutil
 import msgspec
 import mz_events.catalog
 import pytest
-from mz_events.catalog.base import Event, Role
+from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentReplied
 from mz_events.catalog.check import ArtifactParsed
 from mz_events.catalog.feature import FeatureDelivered, PhaseCompleted, UnitStarted
-from mz_events.codec import ALL_EVENTS, CODEC, FAMILIES, UPCASTERS, Codec, comparable, encode, log_digest, type_of
+from mz_events.codec import (
+    ALL_EVENTS,
+    CODEC,
+    FAMILIES,
+    UPCASTERS,
+    Codec,
+    comparable_payload,
+    encode,
+    log_digest,
+    type_of,
+)
 from mz_events.names import Commit
 from mz_events.store import StoreUnusable, UnknownEvent
 
@@ -24,7 +34,7 @@ IDS = [type_of(kind) for kind in ALL_EVENTS]
 class Sized(Event, frozen=True, kw_only=True, tag="test.sized"):
     """Schema 1 had `kb`, schema 2 `bytes`, schema 3 has `size_bytes` and a unit."""
 
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
     SCHEMA = 3
     size_bytes: int
     unit: str
@@ -54,9 +64,9 @@ def test_no_two_types_share_a_name() -> None:
 
 @pytest.mark.parametrize("kind", ALL_EVENTS, ids=IDS)
 def test_every_type_declares_its_role_and_its_measurements(kind: type[Event]) -> None:
-    assert isinstance(kind.ROLE, Role)
+    assert isinstance(kind.KIND, EventKind)
     assert kind.SCHEMA >= 1
-    assert set(kind.__struct_fields__) >= kind.MEASURED
+    assert set(kind.__struct_fields__) >= kind.NON_DETERMINISTIC
     assert kind.__struct_config__.frozen
 
 
@@ -115,7 +125,7 @@ def test_a_gap_among_the_upcasters_is_found_at_once() -> None:
 def test_what_a_newer_version_wrote_is_named(name: str, schema: int) -> None:
     with pytest.raises(UnknownEvent, match=f"run/r/f@7 is {name}/{schema}") as caught:
         CODEC.decode(name, schema, b"{}", "run/r/f@7")
-    assert (caught.value.place, caught.value.type, caught.value.schema) == ("run/r/f@7", name, schema)
+    assert (caught.value.event_ref, caught.value.type, caught.value.schema) == ("run/r/f@7", name, schema)
 
 
 @pytest.mark.parametrize(
@@ -162,4 +172,4 @@ def test_the_log_digest_sees_order_type_and_number() -> None:
 
 def test_comparable_keeps_everything_but_measurements() -> None:
     event = sample(FeatureDelivered)
-    assert comparable(event) == {"type": "feature.delivered", "terminal": "terminal", "touched": ("src/app.py",)}
+    assert comparable_payload(event) == {"type": "feature.delivered", "terminal": "terminal", "touched": ("src/app.py",)}

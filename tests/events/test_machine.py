@@ -14,7 +14,7 @@ from mz_events.catalog.base import Event
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId
-from mz_events.store import Append, WrongVersion
+from mz_events.store import Append, VersionConflict
 
 from tests.support.samples import samples
 
@@ -70,7 +70,7 @@ class LogMachine(RuleBasedStateMachine):
             grown[stream] += len(events)
         before = len(self.model.entries)
         if self.model.append(appends, now_us) is None:
-            with pytest.raises(WrongVersion):
+            with pytest.raises(VersionConflict):
                 self.store.append(appends, now_us)
         else:
             recorded = self.store.append(appends, now_us)

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from mz_events.redact import CUT, LINE_BYTES_MAX, Redactor, Secrets, forms
+from mz_events.redact import CUT_MARKER, LINE_BYTES_MAX, Redactor, Secrets, encodings
 from mz_events.splice import TOKEN
 
 VALUE = 'p"ss/w&rd<\\é\n+1'
@@ -63,7 +63,7 @@ KEYS = {
 def test_a_known_value_is_found_in_every_spelling(spell: Any) -> None:
     text = f"before {spell(VALUE)} after"
     assert SECRETS.redact(text).replace('\\"', "") == "before <redacted> after"
-    assert SECRETS.scan(text.encode()) == ("DB_PASSWORD",)
+    assert SECRETS.names_in(text.encode()) == ("DB_PASSWORD",)
 
 
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
@@ -71,21 +71,21 @@ def test_a_known_value_is_found_in_every_spelling(spell: Any) -> None:
 @pytest.mark.parametrize("after", range(4))
 def test_base64_at_every_alignment(encode: Any, before: int, after: int) -> None:
     text = encode(b"x" * before + VALUE.encode() + b"y" * after)
-    assert SECRETS.scan(b"Authorization: Basic " + text) == ("DB_PASSWORD",)
+    assert SECRETS.names_in(b"Authorization: Basic " + text) == ("DB_PASSWORD",)
 
 
 @pytest.mark.parametrize("value", ["abc1234", "", "  abc1234  "])
 def test_short_values_stand_everywhere_by_chance(value: str) -> None:
     secrets = Secrets({"SHORT": value})
-    assert secrets.scan(f"it says {value} here".encode()) == ()
+    assert secrets.names_in(f"it says {value} here".encode()) == ()
 
 
 def test_a_value_is_also_found_without_the_blanks_around_it() -> None:
-    assert Secrets({"KEY": "hunter2hunter2\n"}).scan(b"x hunter2hunter2 y") == ("KEY",)
+    assert Secrets({"KEY": "hunter2hunter2\n"}).names_in(b"x hunter2hunter2 y") == ("KEY",)
 
 
 def test_one_value_under_two_names_is_named_once() -> None:
-    assert Secrets({"A": "hunter2hunter2", "B": "hunter2hunter2"}).scan(b"hunter2hunter2") == ("A",)
+    assert Secrets({"A": "hunter2hunter2", "B": "hunter2hunter2"}).names_in(b"hunter2hunter2") == ("A",)
 
 
 @pytest.mark.parametrize("kind", KEYS)
@@ -98,7 +98,7 @@ def test_keys_are_found_by_their_shape(kind: str, around: str) -> None:
     findings = Secrets({}).find(data)
     assert {finding.name for finding in findings} == {kind.split()[0]}
     assert Secrets({}).clean(data) == around.format("<redacted>").encode()
-    assert Secrets({}).scan(data) == ((kind.split()[0],) if kind != "jwt" else ())
+    assert Secrets({}).names_in(data) == ((kind.split()[0],) if kind != "jwt" else ())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_keys_are_found_by_their_shape(kind: str, around: str) -> None:
     ],
 )
 def test_what_only_looks_like_a_key_is_left(text: str) -> None:
-    assert Secrets({}).scan(text.encode()) == ()
+    assert Secrets({}).names_in(text.encode()) == ()
     assert Secrets({}).redact(text) == text
 
 
@@ -146,7 +146,7 @@ def test_what_only_looks_like_a_key_is_left(text: str) -> None:
 def test_private_keys_go_as_a_block(text: str) -> None:
     data = b'say "' + text.encode() + b'" (end)'
     assert Secrets({}).clean(data) == b'say "<redacted>" (end)'
-    assert Secrets({}).scan(data) == ("private-key",)
+    assert Secrets({}).names_in(data) == ("private-key",)
 
 
 @pytest.mark.parametrize("separator", ["\n", "\\n"])
@@ -206,7 +206,7 @@ def documents(draw: st.DrawFn) -> tuple[str, object]:
 
 def forms_of(value: str) -> list[bytes]:
     try:
-        return list(forms(value))
+        return list(encodings(value))
     except UnicodeEncodeError:
         return [TOKEN]
 
@@ -314,7 +314,7 @@ def test_a_line_too_long_is_cut_and_marked(size: int, piece: int) -> None:
     data = b"one\n" + b"x" * size + b"\ntwo\n"
     redactor = Redactor(SECRETS)
     out = b"".join(redactor.feed(data[at : at + piece]) for at in range(0, len(data), piece)) + redactor.finish()
-    middle = b"x" * size if size <= LINE_BYTES_MAX else b"x" * LINE_BYTES_MAX + CUT
+    middle = b"x" * size if size <= LINE_BYTES_MAX else b"x" * LINE_BYTES_MAX + CUT_MARKER
     assert out == b"one\n" + middle + b"\ntwo\n"
 
 
@@ -323,7 +323,7 @@ def test_a_line_is_never_cut_within_a_secret(offset: int) -> None:
     place = LINE_BYTES_MAX + offset
     line = b"x" * place + b"hunter2hunter2" + b"y" * LINE_BYTES_MAX
     out = stream(SECRETS, line + b"\nnext\n", list(range(0, len(line), 65536)))
-    assert out.endswith(CUT + b"\nnext\n")
+    assert out.endswith(CUT_MARKER + b"\nnext\n")
     assert b"hunter2" not in out
     assert (TOKEN in out) == (offset <= -14)
 
@@ -331,13 +331,13 @@ def test_a_line_is_never_cut_within_a_secret(offset: int) -> None:
 def test_a_line_is_never_cut_within_a_character() -> None:
     line = b"x" + "é".encode() * LINE_BYTES_MAX
     out = stream(SECRETS, line, [])
-    assert out.removesuffix(CUT).decode().endswith("é")
+    assert out.removesuffix(CUT_MARKER).decode().endswith("é")
 
 
 def test_redacting_twice_changes_nothing_more() -> None:
     once = SECRETS.clean(TEXT)
     assert SECRETS.clean(once) == once
-    assert SECRETS.scan(once) == ()
+    assert SECRETS.names_in(once) == ()
 
 
 @pytest.mark.slow

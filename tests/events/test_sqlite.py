@@ -72,7 +72,7 @@ def test_closing_twice_is_closing(path: Path) -> None:
 
 def test_closing_does_not_wait_for_ever(path: Path, log: SqliteStore) -> None:
     store = SqliteStore(path, timeout_seconds=0.05)
-    with log.alone():
+    with log.exclusive():
         store.close()
 
 
@@ -90,7 +90,7 @@ def test_reading_only_refuses_to_append(path: Path) -> None:
     with SqliteStore(path, read_only=True) as reader:
         with pytest.raises(StoreUnusable, match="read-only"):
             reader.append([Append(ONE, 3, units(1))], NOW)
-        with pytest.raises(StoreUnusable, match="read-only"), reader.alone():
+        with pytest.raises(StoreUnusable, match="read-only"), reader.exclusive():
             pass
         assert reader.head() == 3
 
@@ -218,11 +218,11 @@ def test_a_file_locked_by_another_program(path: Path, statement: str) -> None:
 def test_a_lock_that_is_never_given_back(path: Path, log: SqliteStore) -> None:
     with SqliteStore(path, timeout_seconds=0.05) as other:
         with (
-            log.alone(),
+            log.exclusive(),
             pytest.raises(StoreUnusable, match=r"mz.db.lock was held by another process for 0.05 seconds"),
         ):
             other.append([Append(ONE, 0, units(1))], NOW)
-        with other.alone():
+        with other.exclusive():
             waiting = threading.Thread(target=log.append, args=([Append(ONE, 0, units(1))], NOW))
             waiting.start()
             assert other.head() == 0

@@ -13,7 +13,7 @@ from mz_events.catalog.call import (
     CallPriced,
     CallRef,
     CallSettled,
-    ReplyRead,
+    ReplyParsed,
     Usage,
 )
 from mz_events.catalog.check import GateChecked
@@ -27,18 +27,18 @@ from mz_events.catalog.feature import (
     UnitStarted,
 )
 from mz_events.catalog.run import (
-    AnswerGiven,
+    AnswerAccepted,
     FeatureAdmitted,
-    FeatureRested,
+    FeatureOutcome,
+    FeatureStopped,
     ItemAdded,
     ItemSkipped,
-    Rest,
     RunFinished,
     RunHalted,
-    RunRested,
+    RunIdle,
     RunResumed,
     RunStarted,
-    RunStopped,
+    RunStopRequested,
 )
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, run_stream
 
@@ -61,12 +61,12 @@ def run_events(draw: st.DrawFn) -> Event:
     feature = FeatureId(draw(st.sampled_from(FEATURES)))
     kinds: list[Event] = [
         replace(sample(RunStarted), pipeline=draw(st.sampled_from(["one", "two"]))),
-        sample(RunResumed), sample(RunHalted), sample(RunStopped), sample(RunRested), sample(RunFinished),
+        sample(RunResumed), sample(RunHalted), sample(RunStopRequested), sample(RunIdle), sample(RunFinished),
         replace(sample(ItemAdded), feature=feature, source=f"f.md#{feature}", body=draw(digests)),
         replace(sample(ItemSkipped), feature=feature),
         replace(sample(FeatureAdmitted), feature=feature),
-        replace(sample(FeatureRested), feature=feature, status=draw(st.sampled_from(Rest))),
-        replace(sample(AnswerGiven), feature=feature),
+        replace(sample(FeatureStopped), feature=feature, status=draw(st.sampled_from(FeatureOutcome))),
+        replace(sample(AnswerAccepted), feature=feature),
         CallSettled(feature=feature, key=f"r1/{feature}/1", nanousd=draw(st.integers(0, 99))),
     ]  # fmt: skip
     return draw(st.sampled_from(kinds))
@@ -82,7 +82,7 @@ def feature_events(draw: st.DrawFn, run: str, feature: str) -> Event:
         replace(sample(AgentReplied), ref=ref),
         replace(sample(AgentFailed), ref=ref),
         replace(sample(AgentLost), ref=ref),
-        replace(sample(ReplyRead), ref=ref, usage=draw(usages), reported_nanousd=draw(amounts)),
+        replace(sample(ReplyParsed), ref=ref, usage=draw(usages), reported_nanousd=draw(amounts)),
         CallPriced(key=ref.key, computed_nanousd=draw(amounts)),
         CallSettled(feature=FeatureId(feature), key=ref.key, nanousd=draw(st.integers(0, 99))),
         sample(FeatureStarted), sample(UnitStarted), sample(FeatureDelivered),

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from mz_events.adapters.sqlite import SqliteStore
-from mz_projections.runner import Views
+from mz_projections.runner import ReadModelStore
 
 from tests.events.small_disk import fill
 from tests.projections.test_runner import MODELS, SMALL, append, exact
@@ -21,10 +21,10 @@ def main(what: str, directory: Path) -> None:
         subprocess.run(["mount", "-o", "remount,bind,ro", directory], check=True)
     else:
         fill(directory / "filler")
-    with SqliteStore(directory / "mz.db", read_only=True) as store, Views(path, store, MODELS) as views:
+    with SqliteStore(directory / "mz.db", read_only=True) as store, ReadModelStore(path, store, MODELS) as views:
         views.refresh()
         assert exact(views, store)
-        assert views.in_memory
+        assert views.is_in_memory
 
 
 if __name__ == "__main__":

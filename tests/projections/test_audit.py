@@ -9,40 +9,40 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.pins import encode_pins
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentLost, AgentReplied, CallPriced, Offence, Problem, ProblemClass
+from mz_events.catalog.call import AgentLost, AgentReplied, CallPriced, ForbiddenChange, Problem, ProblemClass
 from mz_events.catalog.check import ChangesChecked, CommandRan, RefMoved
-from mz_events.catalog.delivery import ChecksSeen, CommitRequested
+from mz_events.catalog.delivery import ChecksPolled, CommitRequested
 from mz_events.catalog.feature import (
-    Ask,
     FeatureDelivered,
     HumanAnswered,
     HumanRequested,
     PhaseCompleted,
     PhaseStarted,
+    QuestionKind,
     RolledBack,
 )
 from mz_events.catalog.run import (
-    AnswerGiven,
+    AnswerAccepted,
     FeatureAdmitted,
-    FeatureRested,
-    InboxTaken,
+    FeatureOutcome,
+    FeatureStopped,
+    InboxRead,
     ItemAdded,
     ItemSkipped,
-    Rest,
     RunFinished,
     RunStarted,
     Verdict,
 )
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId
-from mz_projections.audit import FAULTS, Gap, RunAudit
+from mz_projections.audit import FAULT_KINDS, Gap, RunAudit
 from mz_projections.auditor import audit
-from mz_projections.cost import costs, totals
-from mz_projections.fates import courses
+from mz_projections.cost import call_costs, totals
+from mz_projections.fates import call_outcomes
 from mz_projections.feature import fold
-from mz_projections.overview import overview
+from mz_projections.overview import run_view
 from mz_projections.pinned import PinnedConfig, PinnedRun, decode_pinned
-from mz_projections.state import book_of
+from mz_projections.state import progress_of
 
 from tests.support import given, trial
 from tests.support.given import BASE, DIGEST
@@ -50,14 +50,14 @@ from tests.support.samples import sample
 
 A = FeatureId("a")
 CALL, UNIT_CALL = given.ref("plan"), given.ref("build", unit="u1")
-DELIVERED = FeatureDelivered(terminal="delivered", head=BASE)
+DELIVERED = FeatureDelivered(ending="delivered", head=BASE)
 RAN = replace(sample(CommandRan), stage="gate", phase="build", unit="u1", name="test", exit=0, passed=7, failed=0)
 COMMIT = CommitRequested(key="k", purpose="work", phase="build", unit="u1", tree=BASE, parent=BASE, message=DIGEST)
-APPROVED = HumanAnswered(heard=4, verdict=Verdict.APPROVE, who=DIGEST)
+APPROVED = HumanAnswered(run_version=4, verdict=Verdict.APPROVE, actor=DIGEST)
 
 
-def question(ask: Ask) -> HumanRequested:
-    return HumanRequested(phase="build", unit="u1", ask=ask)
+def question(ask: QuestionKind) -> HumanRequested:
+    return HumanRequested(phase="build", unit="u1", question_kind=ask)
 
 
 def run_of(*own: Event, feature: Sequence[Event] = ()) -> tuple[Recorded[Event], ...]:
@@ -86,16 +86,16 @@ def test_a_clean_run_has_no_faults() -> None:
 
 def test_what_was_asked_changed_and_decided() -> None:
     (feature,) = audited(*given.planned(), *given.refused_reply(UNIT_CALL), RAN, given.gate("test", True)).features
-    assert feature.asked is not None
-    assert feature.asked.place == "run/r1@2"
-    assert [(made.artifact, made.place, made.asked) for made in feature.artifacts] == [
+    assert feature.requested is not None
+    assert feature.requested.event_ref == "run/r1@2"
+    assert [(made.artifact, made.event_ref, made.request_ref) for made in feature.artifacts] == [
         ("plan", "run/r1/a@9", "run/r1/a@5")]  # fmt: skip
-    assert [(commit.phase, commit.place) for commit in feature.commits] == [("plan", "run/r1/a@12")]
-    assert [(reply.phase, reply.rules) for reply in feature.replies] == [("plan", ()), ("build", ("plan.json",))]
+    assert [(commit.phase, commit.event_ref) for commit in feature.commits] == [("plan", "run/r1/a@12")]
+    assert [(reply.phase, reply.broken_rules) for reply in feature.replies] == [("plan", ()), ("build", ("plan.json",))]
     (gate,) = feature.gates
     assert gate.command is not None
     assert (gate.passed, gate.command.exit, gate.command.passed, gate.command.output) == (True, 0, 7, RAN.output)
-    assert [(tests.name, tests.passed, tests.place) for tests in feature.after] == [("test", 7, gate.command.place)]
+    assert [(tests.name, tests.passed, tests.event_ref) for tests in feature.tests_after] == [("test", 7, gate.command.event_ref)]
 
 
 def test_a_gate_is_decided_on_its_own_run() -> None:
@@ -107,8 +107,8 @@ def test_a_gate_is_decided_on_its_own_run() -> None:
 def test_tests_before_are_the_first_preparation() -> None:
     before = [replace(RAN, stage="prepare", passed=number) for number in (3, 9)]
     (feature,) = audited(*before, RAN, replace(RAN, passed=8)).features
-    assert [tests.passed for tests in feature.before] == [3]
-    assert [tests.passed for tests in feature.after] == [8]
+    assert [tests.passed for tests in feature.tests_before] == [3]
+    assert [tests.passed for tests in feature.tests_after] == [8]
 
 
 def test_artifacts_that_were_taken_back_are_not_shown() -> None:
@@ -117,39 +117,39 @@ def test_artifacts_that_were_taken_back_are_not_shown() -> None:
 
 
 def test_people() -> None:
-    asked = (*given.OPENED, PhaseStarted(phase="build", iteration=1), question(Ask.BLOCKER))
+    asked = (*given.OPENED, PhaseStarted(phase="build", iteration=1), question(QuestionKind.BLOCKER))
     events = run_of(FeatureAdmitted(feature=A), feature=asked)
     answer = Recorded(
         events[0].stream, 4, 99, 9, 9,
-        AnswerGiven(feature=A, verdict=Verdict.RETRY, note=DIGEST, who=DIGEST), "", b"",
+        AnswerAccepted(feature=A, verdict=Verdict.RETRY, note=DIGEST, actor=DIGEST), "", b"",
     )  # fmt: skip
     (feature,) = audit("r1", (*events, answer), PinnedRun()).features
     (decision,) = feature.decisions
-    assert (decision.verdict, decision.place, decision.note) == (Verdict.RETRY, "run/r1@4", DIGEST)
+    assert (decision.verdict, decision.event_ref, decision.note) == (Verdict.RETRY, "run/r1@4", DIGEST)
     assert decision.question is not None
-    assert decision.question.place == "run/r1/a@4"
+    assert decision.question.event_ref == "run/r1/a@4"
 
 
 # what is missing ------------------------------------------------------------------------------------------------------
 REFUSED = given.gate("test", passed=False)
 MOVED = RefMoved(ref=UNIT_CALL, name="refs/heads/main", old="1", new="2")
-RED = replace(sample(ChecksSeen), red=1, pending=0)
-OFFENCE = (Offence(kind="outside", path="README.md"),)
+RED = replace(sample(ChecksPolled), failed=1, pending=0)
+OFFENCE = (ForbiddenChange(kind="outside", path="README.md"),)
 LIMITED = Problem(kind=ProblemClass.TRANSIENT, code="rate-limit")
-SALVAGED = replace(sample(AgentReplied), ref=CALL, salvaged=True, offences=())
+SALVAGED = replace(sample(AgentReplied), ref=CALL, salvaged=True, forbidden_changes=())
 
 
 @pytest.mark.parametrize(
     ("events", "kind", "fault", "places"),
     [
         ((REFUSED, COMMIT), "past-gate", True, (1, 2)),
-        ((REFUSED, question(Ask.APPROVAL), APPROVED, COMMIT), "past-gate", False, (1, 4)),
+        ((REFUSED, question(QuestionKind.APPROVAL), APPROVED, COMMIT), "past-gate", False, (1, 4)),
         ((MOVED,), "ref-moved", True, (1,)),
-        ((MOVED, question(Ask.REPOSITORY), APPROVED), "ref-moved", False, (1,)),
-        ((question(Ask.REPOSITORY), APPROVED, MOVED), "ref-moved", True, (3,)),
+        ((MOVED, question(QuestionKind.REPOSITORY), APPROVED), "ref-moved", False, (1,)),
+        ((question(QuestionKind.REPOSITORY), APPROVED, MOVED), "ref-moved", True, (3,)),
         ((RED,), "checks-red", True, (1,)),
-        ((RED, question(Ask.CHECKS), APPROVED), "checks-red", False, (1,)),
-        ((ChangesChecked(ref=CALL, tree=BASE, offences=OFFENCE),), "reverted", False, (1,)),
+        ((RED, question(QuestionKind.CHECKS), APPROVED), "checks-red", False, (1,)),
+        ((ChangesChecked(ref=CALL, tree=BASE, forbidden_changes=OFFENCE),), "reverted", False, (1,)),
         ((given.requested(CALL), AgentLost(ref=CALL, stdout=DIGEST), CallPriced(key=CALL.key, computed_nanousd=1)),
          "lost", False, (1,)),
         ((*given.replied(CALL, LIMITED), CallPriced(key=CALL.key, computed_nanousd=1)), "failed", False, (1,)),
@@ -161,8 +161,8 @@ SALVAGED = replace(sample(AgentReplied), ref=CALL, salvaged=True, offences=())
 )  # fmt: skip
 def test_gaps(events: Sequence[Event], kind: str, fault: bool, places: Sequence[int]) -> None:
     (gap,) = gaps(*events)
-    assert (gap.kind, gap.fault, gap.feature) == (kind, fault, "a")
-    assert gap.places == tuple(f"run/r1/a@{version}" for version in places)
+    assert (gap.kind, gap.is_fault, gap.feature) == (kind, fault, "a")
+    assert gap.event_refs == tuple(f"run/r1/a@{version}" for version in places)
 
 
 @pytest.mark.parametrize(
@@ -171,20 +171,20 @@ def test_gaps(events: Sequence[Event], kind: str, fault: bool, places: Sequence[
         (REFUSED, given.gate("test", passed=True), COMMIT),
         (REFUSED, given.requested(UNIT_CALL), COMMIT),
         (REFUSED, RolledBack(source="build", to="build"), COMMIT),
-        (RED, replace(RED, red=0, pending=0)),
+        (RED, replace(RED, failed=0, pending=0)),
     ],
 )
 def test_what_was_mended_is_no_gap(events: Sequence[Event]) -> None:
-    assert not [gap for gap in gaps(*events) if gap.fault]
+    assert not [gap for gap in gaps(*events) if gap.is_fault]
 
 
 def test_what_was_not_delivered() -> None:
-    told = run_of(FeatureAdmitted(feature=A), FeatureRested(feature=A, version=2, status=Rest.FAILED, code="no"),
+    told = run_of(FeatureAdmitted(feature=A), FeatureStopped(feature=A, version=2, status=FeatureOutcome.FAILED, code="no"),
                   RunFinished(), feature=given.OPENED)  # fmt: skip
     (gap,) = audit("r1", told, PinnedRun()).faults
-    assert (gap.kind, gap.places) == ("not-delivered", ("run/r1/a@2",))
+    assert (gap.kind, gap.event_refs) == ("not-delivered", ("run/r1/a@2",))
     (queued,) = audit("r1", run_of(), PinnedRun()).faults
-    assert queued.places == ("run/r1@2",), "where nothing else is known, the item itself"
+    assert queued.event_refs == ("run/r1@2",), "where nothing else is known, the item itself"
 
 
 def test_an_item_that_was_delivered_before_is_no_gap() -> None:
@@ -192,8 +192,8 @@ def test_an_item_that_was_delivered_before_is_no_gap() -> None:
     found = audit("r1", run_of(skipped, feature=(RAN, DELIVERED)), PinnedRun())
     assert [feature.status for feature in found.features] == ["delivered", "skipped"]
     assert found.faults == ()
-    assert found.features[1].asked is not None
-    assert found.features[1].asked.skipped == "run/r0/b@9"
+    assert found.features[1].requested is not None
+    assert found.features[1].requested.skipped_for == "run/r0/b@9"
 
 
 def test_nothing_was_run_on_what_was_delivered() -> None:
@@ -201,9 +201,9 @@ def test_nothing_was_run_on_what_was_delivered() -> None:
 
 
 def test_refused_messages() -> None:
-    taken = InboxTaken(version=1, accepted=False, why="not-waiting")
+    taken = InboxRead(version=1, accepted=False, rejection_code="not-waiting")
     (gap,) = audit("r1", run_of(taken, feature=(RAN, DELIVERED)), PinnedRun()).all_gaps
-    assert (gap.kind, gap.places) == ("refused", ("run/r1@3", "inbox/r1@1"))
+    assert (gap.kind, gap.event_refs) == ("refused", ("run/r1@3", "inbox/r1@1"))
 
 
 PINS = {
@@ -221,10 +221,10 @@ PINS = {
 def test_what_the_pipeline_asked_for_and_the_run_could_not_do() -> None:
     pinned = decode_pinned(msgspec.json.encode(PINS))
     assert pinned is not None
-    assert pinned.left_out() == {"lint": ("build",), "build": ("dream",)}
-    assert pinned.unchecked() == ("dream",)
+    assert pinned.unconfigured_commands() == {"lint": ("build",), "build": ("dream",)}
+    assert pinned.unchecked_phases() == ("dream",)
     found = audited(RAN, pinned=pinned)
-    assert [(gap.kind, gap.places, gap.fault) for gap in found.gaps] == [
+    assert [(gap.kind, gap.event_refs, gap.is_fault) for gap in found.gaps] == [
         ("left-out", ("run/r1@1",), False), ("left-out", ("run/r1@1",), False), ("unchecked", ("run/r1@1",), False)
     ]  # fmt: skip
 
@@ -241,19 +241,19 @@ def test_one_feature_only() -> None:
         "r1", run_of(other, feature=(*given.accepted(CALL), DELIVERED)), PinnedRun(config=PinnedConfig()), "b"
     )
     assert [feature.feature for feature in found.features] == ["b"]
-    assert found.spent.total.calls == 0
+    assert found.spending.total.calls == 0
 
 
 def test_it_agrees_with_the_other_projections() -> None:
     told = run_of(feature=(*given.planned(), *given.refused_reply(UNIT_CALL), DELIVERED))
     found = audit("r1", told, PinnedRun())
-    assert found.spent.total == totals(costs(told))
-    assert found.features[0].spent.total == totals(costs(told))
-    assert [feature.status for feature in found.features] == [view.status for view in overview("r1", told).features]
+    assert found.spending.total == totals(call_costs(told))
+    assert found.features[0].spending.total == totals(call_costs(told))
+    assert [feature.status for feature in found.features] == [view.status for view in run_view("r1", told).features]
 
 
 def test_faults_are_gaps_that_are_told_of_features() -> None:
-    assert {"left-out", "unpriced", "reverted"}.isdisjoint(FAULTS)
+    assert {"left-out", "unpriced", "reverted"}.isdisjoint(FAULT_KINDS)
 
 
 def test_a_run_of_the_engine() -> None:
@@ -265,15 +265,15 @@ def test_a_run_of_the_engine() -> None:
     found = audit("r1", told, decode_pinned(encode_pins(pinned)))
     assert (found.delivered, found.faults) == (("a", "b", "c"), ())
     assert {gap.kind for gap in found.all_gaps} == {"reverted"}
-    assert [(fate, sums.calls) for fate, sums in found.spent.wasted_by_fate] == [("refused", 2), ("superseded", 2)]
+    assert [(fate, sums.calls) for fate, sums in found.spending.wasted_by_outcome] == [("rejected", 2), ("superseded", 2)]
     first, *_ = found.features
-    assert [(each.verdict, each.question.ask if each.question else None) for each in first.decisions] == [
-        (Verdict.APPROVE, Ask.APPROVAL)]  # fmt: skip
+    assert [(each.verdict, each.question.question_kind if each.question else None) for each in first.decisions] == [
+        (Verdict.APPROVE, QuestionKind.APPROVAL)]  # fmt: skip
     assert [(gate.unit, gate.gate, gate.passed) for gate in first.gates if gate.command] == [
         ("u1", "check", False), ("u1", "check", True), ("u2", "check", True), ("u2", "check", True),
         ("u3", "check", True), ("u3", "final", True)]  # fmt: skip
-    assert {made.call.fate for made in first.artifacts if made.call} == {"stands"}
-    for stream, mine in courses(told).items():
-        book = book_of(fold(world.store.read(stream)))
+    assert {made.call.outcome for made in first.artifacts if made.call} == {"kept"}
+    for stream, mine in call_outcomes(told).items():
+        book = progress_of(fold(world.store.read(stream)))
         assert book is not None
-        assert (mine.superseded, mine.begun) == (book.superseded, tuple(book.starts))
+        assert (mine.superseded_counts, mine.current_phases) == (book.superseded_counts, tuple(book.start_trees))

@@ -7,14 +7,22 @@ from mz_events.catalog.call import (
     AgentRequested,
     CallRef,
     CallSettled,
-    ReplyRead,
-    SessionBroken,
-    SessionEnd,
+    ReplyParsed,
+    SessionDropped,
+    SessionDropReason,
     Usage,
 )
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, StreamId
-from mz_projections.continued import Continued, Saving, Used, continued, estimated, measured, together
+from mz_projections.continued import (
+    ContinuedSession,
+    Saving,
+    SessionUsage,
+    continued_sessions,
+    estimated_saving,
+    measured_savings,
+    sum_sessions,
+)
 
 from tests.support.given import BASE, DIGEST, recorded
 
@@ -29,14 +37,14 @@ def ref(attempt: int) -> CallRef:
 
 def asked(attempt: int, sent: int | None = None, whole: int | None = None) -> AgentRequested:
     return AgentRequested(
-        ref=ref(attempt), agent="x", model="m", prompt=DIGEST, template="t", whole=sent is None, session="s",
-        resumes=sent is not None, tree=BASE, refs=DIGEST, estimated_tokens=1, estimated_nanousd=1, kept=True,
-        prompt_tokens=sent, whole_tokens=whole,
+        ref=ref(attempt), agent="x", model="m", prompt=DIGEST, template="t", full_prompt=sent is None, session="s",
+        resumes=sent is not None, tree=BASE, refs=DIGEST, estimated_tokens=1, estimated_nanousd=1, keeps_session=True,
+        prompt_tokens=sent, full_prompt_tokens=whole,
     )  # fmt: skip
 
 
-def read(attempt: int, *usage: Usage) -> ReplyRead:
-    return ReplyRead(ref=ref(attempt), parser="p", terminal="success", session="s", text=DIGEST, usage=usage)
+def read(attempt: int, *usage: Usage) -> ReplyParsed:
+    return ReplyParsed(ref=ref(attempt), parser="p", ending="success", session="s", text=DIGEST, usage=usage)
 
 
 def settled(attempt: int, nanousd: int) -> CallSettled:
@@ -46,38 +54,38 @@ def settled(attempt: int, nanousd: int) -> CallSettled:
 USAGE = Usage(model="m", input=100, output=10, cache_read=70, cache_write_5m=20, cache_write_1h=5)
 
 
-def folded(*events: Event, stream: str = "run/r1/a") -> tuple[Continued, ...]:
-    return continued(recorded(*events, stream=stream))
+def folded(*events: Event, stream: str = "run/r1/a") -> tuple[ContinuedSession, ...]:
+    return continued_sessions(recorded(*events, stream=stream))
 
 
 def test_calls_of_a_feature_are_counted() -> None:
-    ended = SessionBroken(key=key(4), session="s", reason=SessionEnd.FAILED)
+    ended = SessionDropped(key=key(4), session="s", reason=SessionDropReason.FAILED)
     (one,) = folded(
         asked(1), read(1, USAGE), settled(1, 5), asked(2, 30, 100), read(2, USAGE), settled(2, 7), asked(3, 10, 50),
         ended, asked(4),
     )  # fmt: skip
-    assert (one.name, one.calls, one.continued, one.kept, one.broken) == ("a", 4, 2, 2, {"failed": 1})
-    assert (one.sent_tokens, one.whole_tokens, one.unread) == (40, 150, 2)
-    assert one.used == Used(input=200, cache_read=140, cache_write=50, output=20, nanousd=12)
-    assert one.used.new == 60
-    assert estimated(one).percent == 100 * 110 / 150
+    assert (one.name, one.calls, one.continued_calls, one.sessions_kept, one.dropped) == ("a", 4, 2, 2, {"failed": 1})
+    assert (one.sent_tokens, one.full_prompt_tokens, one.calls_without_usage) == (40, 150, 2)
+    assert one.usage == SessionUsage(input=200, cache_read=140, cache_write=50, output=20, nanousd=12)
+    assert one.usage.uncached_input == 60
+    assert estimated_saving(one).percent == 100 * 110 / 150
 
 
 def test_a_newer_reading_takes_the_place_of_the_older_one() -> None:
     (one,) = folded(asked(1), read(1), read(1, USAGE))
-    assert (one.used.input, one.unread) == (100, 0)
+    assert (one.usage.input, one.calls_without_usage) == (100, 0)
 
 
 def test_what_stands_in_the_stream_of_the_run_too_counts_once() -> None:
     mine = recorded(asked(1), settled(1, 5))
     runs = recorded(settled(1, 5), stream="run/r1")
-    (one,) = continued((*mine, *runs))
-    assert one.used.nanousd == 5
+    (one,) = continued_sessions((*mine, *runs))
+    assert one.usage.nanousd == 5
 
 
 def test_copies_of_another_run_are_paid_there() -> None:
     copies = [replaced(one) for one in recorded(asked(1), settled(1, 5))]
-    assert continued(copies) == ()
+    assert continued_sessions(copies) == ()
 
 
 def replaced(one: Recorded[Event]) -> Recorded[Event]:
@@ -87,11 +95,11 @@ def replaced(one: Recorded[Event]) -> Recorded[Event]:
 
 
 def test_features_add_up() -> None:
-    one = Continued(name="a", calls=2, continued=1, broken={"failed": 1}, sent_tokens=5, used=Used(input=3))
-    other = Continued(name="b", calls=1, kept=1, broken={"failed": 1, "fork": 1}, unread=1, used=Used(input=4))
-    assert together("all", (one, other)) == Continued(
-        name="all", calls=3, continued=1, kept=1, broken={"failed": 2, "fork": 1}, sent_tokens=5, unread=1,
-        used=Used(input=7),
+    one = ContinuedSession(name="a", calls=2, continued_calls=1, dropped={"failed": 1}, sent_tokens=5, usage=SessionUsage(input=3))
+    other = ContinuedSession(name="b", calls=1, sessions_kept=1, dropped={"failed": 1, "fork": 1}, calls_without_usage=1, usage=SessionUsage(input=4))
+    assert sum_sessions("all", (one, other)) == ContinuedSession(
+        name="all", calls=3, continued_calls=1, sessions_kept=1, dropped={"failed": 2, "fork": 1}, sent_tokens=5, calls_without_usage=1,
+        usage=SessionUsage(input=7),
     )  # fmt: skip
 
 
@@ -99,9 +107,9 @@ def test_savings_are_shares_of_what_was_before() -> None:
     assert Saving(figure="x", before=200, after=150).percent == 25
     assert Saving(figure="x", before=100, after=130).percent == -30
     assert Saving(figure="x", before=0, after=5).percent is None
-    mine = Continued(name="a", calls=4, used=Used(input=80, cache_read=40, nanousd=9))
-    baseline = Continued(name="a", calls=5, used=Used(input=100, cache_read=20, nanousd=10))
-    found = {one.figure: one.percent for one in measured(mine, baseline)}
+    mine = ContinuedSession(name="a", calls=4, usage=SessionUsage(input=80, cache_read=40, nanousd=9))
+    baseline = ContinuedSession(name="a", calls=5, usage=SessionUsage(input=100, cache_read=20, nanousd=10))
+    found = {one.figure: one.percent for one in measured_savings(mine, baseline)}
     assert found == {
         "input": 20.0, "new input": 50.0, "cache reads": -100.0, "output": None, "money": 10.0, "calls": 20.0,
     }  # fmt: skip

@@ -16,13 +16,13 @@ from mz_events.catalog.call import (
     CallPriced,
     CallRef,
     CallSettled,
-    ReplyRead,
+    ReplyParsed,
     Usage,
 )
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
-from mz_projections.cost import Totals, costs, totals
-from mz_projections.tokens import tokens
+from mz_projections.cost import Totals, call_costs, totals
+from mz_projections.tokens import usage_by_call
 
 from tests.projections.logs import feature_events
 from tests.support.examples import examples
@@ -31,7 +31,7 @@ from tests.support.samples import sample
 STREAM = feature_stream("r", "login")
 REF = replace(sample(CallRef), key="k1")
 ASKED = replace(sample(AgentRequested), ref=REF, estimated_nanousd=70)
-READ = replace(sample(ReplyRead), ref=REF, reported_nanousd=55, usage=(
+READ = replace(sample(ReplyParsed), ref=REF, reported_nanousd=55, usage=(
     Usage(model="big", input=100, output=20, cache_read=50, cache_write_5m=5, cache_write_1h=7),
     Usage(model="small", input=10, output=2),
 ))  # fmt: skip
@@ -45,38 +45,38 @@ def recorded(events: Iterable[Event]) -> list[Recorded[Event]]:
 
 
 def test_a_call_from_request_to_settlement() -> None:
-    (call,) = costs(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, PRICED, SETTLED]))
-    assert (call.run, call.feature, call.phase, call.role, call.agent, call.outcome, call.requested_at_us) == (
+    (call,) = call_costs(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, PRICED, SETTLED]))
+    assert (call.run, call.feature, call.phase, call.role, call.agent, call.status, call.requested_at_us) == (
         "r", "login", "phase", "role", "agent", "replied", 1001)  # fmt: skip
     assert (call.input, call.output, call.cache_read, call.cache_write) == (110, 22, 50, 12)
     assert (call.estimated_nanousd, call.reported_nanousd) == (70, 55)
-    assert (call.computed_nanousd, call.settled_nanousd) == (60, 61)
+    assert (call.computed_nanousd, call.charged_nanousd) == (60, 61)
 
 
 def test_what_is_not_known_is_none() -> None:
-    (call,) = costs(recorded([replace(ASKED, estimated_nanousd=None)]))
-    assert call.outcome == "open"
+    (call,) = call_costs(recorded([replace(ASKED, estimated_nanousd=None)]))
+    assert call.status == "open"
     assert totals([call]) == UNKNOWN
 
 
 def test_a_newer_reading_replaces_the_older() -> None:
-    (call,) = costs(recorded([ASKED, READ, replace(READ, usage=(), reported_nanousd=None)]))
+    (call,) = call_costs(recorded([ASKED, READ, replace(READ, usage=(), reported_nanousd=None)]))
     assert (call.input, call.output, call.cache_read, call.cache_write, call.reported_nanousd) == (None,) * 5
 
 
 def test_failed_and_lost_calls_count() -> None:
     other = replace(REF, key="k2")
-    calls = costs(recorded([
+    calls = call_costs(recorded([
         ASKED, replace(sample(AgentFailed), ref=REF), replace(ASKED, ref=other), replace(sample(AgentLost), ref=other)
     ]))  # fmt: skip
-    assert [call.outcome for call in calls] == ["failed", "lost"]
+    assert [call.status for call in calls] == ["failed", "lost"]
     assert totals(calls).calls == 2
     assert totals(calls).estimated_nanousd == 140
 
 
 def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
     free = replace(ASKED, ref=replace(REF, key="k2"), estimated_nanousd=None)
-    found = totals(costs(recorded([ASKED, free, READ, PRICED])))
+    found = totals(call_costs(recorded([ASKED, free, READ, PRICED])))
     assert found == Totals(
         calls=2,
         open=2,
@@ -88,33 +88,33 @@ def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
         estimated_nanousd=70,
         reported_nanousd=55,
         computed_nanousd=60,
-        settled_nanousd=None,
+        charged_nanousd=None,
         difference_nanousd=-5,
-        missed_nanousd=-10,
+        underestimate_nanousd=-10,
     )
 
 
 def test_calls_that_ended_without_a_price_are_counted() -> None:
     replied = replace(sample(AgentReplied), ref=REF)
     stages: list[list[Event]] = [[ASKED], [ASKED, replied], [ASKED, replied, PRICED]]
-    assert [totals(costs(recorded(events))).unpriced for events in stages] == [0, 1, 0]
+    assert [totals(call_costs(recorded(events))).unpriced for events in stages] == [0, 1, 0]
 
 
 def test_what_was_refused_costs_nothing() -> None:
     """Only where something was set aside, no tokens were used, and nothing of it was kept."""
     replied = replace(sample(AgentReplied), ref=REF)
-    nothing = replace(READ, usage=(), reported_nanousd=None, terminal="error")
+    nothing = replace(READ, usage=(), reported_nanousd=None, ending="error")
     free, unread = replace(SETTLED, nanousd=0), replace(PRICED, computed_nanousd=None)
 
-    def found(asked: AgentRequested, read: ReplyRead, priced: CallPriced, settled: CallSettled) -> int | None:
-        (call,) = costs(recorded([asked, replied, read, priced, settled]))
+    def found(asked: AgentRequested, read: ReplyParsed, priced: CallPriced, settled: CallSettled) -> int | None:
+        (call,) = call_costs(recorded([asked, replied, read, priced, settled]))
         assert totals([call]).unpriced == (call.computed_nanousd is None)
         return call.computed_nanousd
 
     assert found(ASKED, nothing, unread, free) == 0
     assert found(ASKED, nothing, unread, SETTLED) is None, "lost: what was set aside counts"
     assert found(ASKED, READ, unread, free) is None, "tokens without a price"
-    assert found(ASKED, replace(nothing, terminal="success"), unread, free) is None, "answered, and told no tokens"
+    assert found(ASKED, replace(nothing, ending="success"), unread, free) is None, "answered, and told no tokens"
     assert found(replace(ASKED, estimated_nanousd=None), nothing, unread, free) is None, "nothing was set aside"
 
 
@@ -122,8 +122,8 @@ def test_a_difference_needs_both_sides() -> None:
     """Reported less computed; and what was paid less what was estimated."""
 
     def found(*events: Event) -> tuple[int | None, int | None]:
-        sums = totals(costs(recorded(events)))
-        return sums.difference_nanousd, sums.missed_nanousd
+        sums = totals(call_costs(recorded(events)))
+        return sums.difference_nanousd, sums.underestimate_nanousd
 
     free = replace(ASKED, estimated_nanousd=None)
     assert found(ASKED, PRICED) == (None, -10)
@@ -131,22 +131,22 @@ def test_a_difference_needs_both_sides() -> None:
     assert found(ASKED, READ, PRICED) == (-5, -10)
     assert found(free, READ, PRICED) == (-5, None)
     assert found(ASKED) == (None, None)
-    free_of_charge = replace(READ, usage=(), reported_nanousd=0, terminal="success")
+    free_of_charge = replace(READ, usage=(), reported_nanousd=0, ending="success")
     assert found(ASKED, free_of_charge) == (None, None), "a subscription, whose tokens nobody counted"
-    assert found(ASKED, replace(free_of_charge, terminal="error")) == (None, -70)
+    assert found(ASKED, replace(free_of_charge, ending="error")) == (None, -70)
 
 
 def test_a_call_keeps_what_explains_its_price() -> None:
     priced = replace(PRICED, unpriced=("small",), prices="table 1")
-    (call,) = costs(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, priced]))
-    assert (call.unpriced, call.prices, call.terminal) == (("small",), "table 1", READ.terminal)
+    (call,) = call_costs(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, priced]))
+    assert (call.unpriced, call.prices, call.ending) == (("small",), "table 1", READ.ending)
     assert call.ended_at_us == 1002
 
 
 def test_tokens_are_those_of_the_newest_reading() -> None:
     newer = replace(READ, usage=READ.usage[:1])
-    assert tokens(recorded([ASKED, READ])) == {"k1": READ.usage}
-    assert tokens(recorded([ASKED, READ, newer])) == {"k1": READ.usage[:1]}
+    assert usage_by_call(recorded([ASKED, READ])) == {"k1": READ.usage}
+    assert usage_by_call(recorded([ASKED, READ, newer])) == {"k1": READ.usage[:1]}
 
 
 def test_nothing_costs_nothing_that_is_known() -> None:
@@ -154,13 +154,13 @@ def test_nothing_costs_nothing_that_is_known() -> None:
 
 
 def test_events_of_calls_that_were_never_asked_for_are_left() -> None:
-    assert costs(recorded([READ, PRICED, SETTLED, replace(sample(AgentReplied), ref=REF)])) == ()
+    assert call_costs(recorded([READ, PRICED, SETTLED, replace(sample(AgentReplied), ref=REF)])) == ()
 
 
 @examples(40)
 @given(st.lists(feature_events("r", "login"), max_size=30))
 def test_totals_are_sums_over_any_split(events: list[Event]) -> None:
-    calls = costs(recorded(events))
+    calls = call_costs(recorded(events))
     together = totals(calls)
     apart = [totals([call]) for call in calls]
     for name in Totals.__struct_fields__:

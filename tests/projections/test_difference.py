@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_events.names import Commit, Digest, Path
-from mz_projections.difference import Differing, difference
+from mz_projections.difference import FieldDifference, run_difference
 from mz_projections.views import ArtifactView, CallView, CommandView, FeatureView, PhaseView, RunView
 
 from tests.support.samples import sample
 
 CALL = CallView(
-    key="k", place="p@1", phase="code", unit="", iteration=1, attempt=1, role="builder", agent="a", model="m",
-    prompt=Digest("d"), asked_us=1, before=Commit("b"), computed_nanousd=5, reported_nanousd=4,
+    key="k", event_ref="p@1", phase="code", unit="", iteration=1, attempt=1, role="builder", agent="a", model="m",
+    prompt=Digest("d"), requested_us=1, tree_before=Commit("b"), computed_nanousd=5, reported_nanousd=4,
 )  # fmt: skip
 VIEW = FeatureView(
     feature="login", status="delivered", calls=(CALL,),
     phases=(PhaseView(phase="code", iteration=1, started_us=1, state="completed"),),
-    touched=(Path("src/a.py"),), started_us=0, ended_us=5_000,
+    changed_paths=(Path("src/a.py"),), started_us=0, ended_us=5_000,
     artifacts=(ArtifactView(artifact="code", phase="code", unit="", path=None, digest=Digest("a" * 64)),),
     commands=(replace(sample(CommandView), stage="gate", name="test", passed=7, failed=0),),
 )  # fmt: skip
@@ -33,18 +33,18 @@ def runs(left: FeatureView | None, right: FeatureView | None) -> tuple[RunView, 
 
 
 def between(left: FeatureView | None, right: FeatureView | None) -> dict[str, tuple[str | None, str | None]]:
-    found = difference(*runs(left, right), None, None)
-    return {each.path: (each.left, each.right) for feature in found.features for each in feature.differing}
+    found = run_difference(*runs(left, right), None, None)
+    return {each.path: (each.left, each.right) for feature in found.features for each in feature.differences}
 
 
 def test_a_run_does_not_differ_from_itself() -> None:
-    found = difference(*runs(VIEW, VIEW), {"a": [1]}, {"a": [1]})
-    assert (found.start, found.features, found.differs) == ((), (), False)
+    found = run_difference(*runs(VIEW, VIEW), {"a": [1]}, {"a": [1]})
+    assert (found.start_differences, found.features, found.differs) == ((), (), False)
 
 
 def test_how_a_feature_went() -> None:
     other = replace(
-        VIEW, status="failed", code="no", touched=(Path("src/b.py"),), rollbacks=1, commands=(), artifacts=(),
+        VIEW, status="failed", code="no", changed_paths=(Path("src/b.py"),), rollbacks=1, commands=(), artifacts=(),
         phases=(replace(VIEW.phases[0], iteration=2),), calls=(CALL, replace(CALL, key="k2", computed_nanousd=None)),
     )  # fmt: skip
     assert between(VIEW, other) == {
@@ -56,21 +56,21 @@ def test_how_a_feature_went() -> None:
 
 
 def test_a_feature_that_only_one_has() -> None:
-    found = difference(*runs(VIEW, None), None, None)
-    assert [(each.feature, each.left, each.right) for each in found.features] == [("login", True, False)]
+    found = run_difference(*runs(VIEW, None), None, None)
+    assert [(each.feature, each.in_left, each.in_right) for each in found.features] == [("login", True, False)]
     assert found.differs
 
 
 def test_durations_are_measured() -> None:
-    found = difference(*runs(VIEW, replace(VIEW, ended_us=9_000)), None, None)
-    assert found.features[0].differing == (Differing("duration_ms", "5", "9", measured=True),)
+    found = run_difference(*runs(VIEW, replace(VIEW, ended_us=9_000)), None, None)
+    assert found.features[0].differences == (FieldDifference("duration_ms", "5", "9", non_deterministic=True),)
     assert not found.differs
 
 
 def test_how_runs_were_started() -> None:
     left, right = runs(None, None)
-    found = difference(replace(left, pipeline="one"), replace(right, pipeline="two"), None, None)
-    assert found.start == (Differing("pipeline", "one", "two"),)
+    found = run_difference(replace(left, pipeline="one"), replace(right, pipeline="two"), None, None)
+    assert found.start_differences == (FieldDifference("pipeline", "one", "two"),)
     assert found.differs
 
 
@@ -92,12 +92,12 @@ def test_how_runs_were_started() -> None:
     ],
 )  # fmt: skip
 def test_pins(left: Any, right: Any, expected: dict[str, tuple[str | None, str | None]]) -> None:
-    found = difference(*runs(None, None), left, right)
-    assert {each.path: (each.left, each.right) for each in found.start} == expected
+    found = run_difference(*runs(None, None), left, right)
+    assert {each.path: (each.left, each.right) for each in found.start_differences} == expected
 
 
 def test_long_texts_are_told_by_their_digest() -> None:
-    (found,) = difference(*runs(None, None), {"t": "one\ntwo"}, {"t": "short"}).start
+    (found,) = run_difference(*runs(None, None), {"t": "one\ntwo"}, {"t": "short"}).start_differences
     assert found.left is not None
     assert found.left.startswith("sha256:")
     assert found.left.endswith("(2 lines, 7 characters)")
@@ -116,7 +116,7 @@ json = st.recursive(
 @given(json, json)
 def test_any_two_pins(left: Any, right: Any) -> None:
     def start(one: Any, two: Any) -> dict[str, tuple[str | None, str | None]]:
-        return {each.path: (each.left, each.right) for each in difference(*runs(None, None), one, two).start}
+        return {each.path: (each.left, each.right) for each in run_difference(*runs(None, None), one, two).start_differences}
 
     assert start(left, left) == {}
     assert start(right, left) == {path: (two, one) for path, (one, two) in start(left, right).items()}

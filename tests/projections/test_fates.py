@@ -16,10 +16,10 @@ from mz_events.catalog.call import AgentLost, Problem, ProblemClass
 from mz_events.catalog.delivery import CommitRequested
 from mz_events.catalog.feature import FeatureRetried, PhaseCompleted, PhaseStarted, RolledBack, UnitStarted
 from mz_events.names import feature_stream
-from mz_projections.cost import Totals, costs
-from mz_projections.fates import WASTED, Course, courses, fate_of
-from mz_projections.spending import By, judged, name_of, spending, utc_day
-from mz_projections.state import book_of
+from mz_projections.cost import Totals, call_costs
+from mz_projections.fates import WASTED, CallOutcomes, call_outcomes, outcome_of
+from mz_projections.spending import GroupBy, group_name, priced_calls, spending, utc_day
+from mz_projections.state import progress_of
 
 from tests.projections.logs import feature_events
 from tests.support import given
@@ -37,12 +37,12 @@ COMMIT = CommitRequested(
 
 def fates(*events: Event) -> list[str]:
     told = given.recorded(*events)
-    followed = courses(told)
-    return [each.fate for each in judged(costs(told), followed)]
+    followed = call_outcomes(told)
+    return [each.outcome for each in priced_calls(call_costs(told), followed)]
 
 
-def course(*events: Event) -> Course:
-    return courses(given.recorded(*events))[feature_stream("r1", "a")]
+def course(*events: Event) -> CallOutcomes:
+    return call_outcomes(given.recorded(*events))[feature_stream("r1", "a")]
 
 
 def built(attempt: int = 1) -> tuple[Event, ...]:
@@ -53,16 +53,16 @@ def built(attempt: int = 1) -> tuple[Event, ...]:
     ("events", "expected"),
     [
         ((given.requested(FIRST),), ["open"]),
-        (given.accepted(FIRST), ["stands"]),
-        (given.refused_reply(FIRST), ["refused"]),
-        ((*given.refused_reply(FIRST), *given.accepted(SECOND)), ["refused", "stands"]),
+        (given.accepted(FIRST), ["kept"]),
+        (given.refused_reply(FIRST), ["rejected"]),
+        ((*given.refused_reply(FIRST), *given.accepted(SECOND)), ["rejected", "kept"]),
         ((given.requested(FIRST), AgentLost(ref=FIRST, stdout=DIGEST)), ["lost"]),
         (given.replied(FIRST, Problem(kind=ProblemClass.TRANSIENT, code="rate-limit")), ["failed"]),
-        ((*built(), TEST_FAILED), ["refused"]),
-        ((*built(), TEST_FAILED, *built(2), given.gate("test", passed=True)), ["refused", "stands"]),
-        ((*built(), given.gate("size", passed=False, cause="person"), COMMIT), ["stands"]),
+        ((*built(), TEST_FAILED), ["rejected"]),
+        ((*built(), TEST_FAILED, *built(2), given.gate("test", passed=True)), ["rejected", "kept"]),
+        ((*built(), given.gate("size", passed=False, cause="person"), COMMIT), ["kept"]),
         ((PLAN, *given.accepted(FIRST), RolledBack(source="plan", to="plan")), ["superseded"]),
-        ((PLAN, *given.accepted(FIRST), FeatureRetried(heard=1, to="plan", who=DIGEST)), ["superseded"]),
+        ((PLAN, *given.accepted(FIRST), FeatureRetried(run_version=1, to="plan", actor=DIGEST)), ["superseded"]),
     ],
 )  # fmt: skip
 def test_fates(events: Sequence[Event], expected: list[str]) -> None:
@@ -71,9 +71,9 @@ def test_fates(events: Sequence[Event], expected: list[str]) -> None:
 
 def test_a_rollback_supersedes_what_began_at_or_after_its_phase() -> None:
     events = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u1",)))
-    assert fates(*events) == ["stands", "superseded"]
+    assert fates(*events) == ["kept", "superseded"]
     other = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u2",)))
-    assert fates(*other) == ["stands", "stands"]
+    assert fates(*other) == ["kept", "kept"]
     whole = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="plan"))
     assert fates(*whole) == ["superseded", "superseded"]
 
@@ -81,7 +81,7 @@ def test_a_rollback_supersedes_what_began_at_or_after_its_phase() -> None:
 def test_calls_of_the_next_iteration_stand() -> None:
     again = given.ref("plan", iteration=2)
     events = (PLAN, *given.accepted(FIRST), RolledBack(source="plan", to="plan"), PLAN, *given.accepted(again))
-    assert fates(*events) == ["superseded", "stands"]
+    assert fates(*events) == ["superseded", "kept"]
 
 
 @pytest.mark.parametrize(
@@ -96,31 +96,31 @@ def test_calls_of_the_next_iteration_stand() -> None:
 def test_it_counts_as_the_state_does(back: RolledBack) -> None:
     """The engine numbers iterations by its own count; calls are found superseded by ours."""
     events = (*given.planned(), BUILD, UNIT, *built(), TEST_FAILED, back)
-    book = book_of(given.given(*events))
+    book = progress_of(given.given(*events))
     assert book is not None
     mine = course(*events)
-    assert mine.superseded == book.superseded
-    assert mine.begun == tuple(book.starts)
+    assert mine.superseded_counts == book.superseded_counts
+    assert mine.current_phases == tuple(book.start_trees)
 
 
 def test_completed_phases_change_nothing() -> None:
-    assert course(PhaseCompleted(phase="plan")) == Course("r1", "a")
+    assert course(PhaseCompleted(phase="plan")) == CallOutcomes("r1", "a")
 
 
 # sums -----------------------------------------------------------------------------------------------------------------
 @settings(deadline=None, max_examples=40)
-@given_data(st.lists(feature_events("r1", "a"), max_size=30), st.sampled_from(get_args(By)))
-def test_groups_and_fates_add_up(events: list[Event], by: By) -> None:
+@given_data(st.lists(feature_events("r1", "a"), max_size=30), st.sampled_from(get_args(GroupBy)))
+def test_groups_and_fates_add_up(events: list[Event], by: GroupBy) -> None:
     told = given.recorded(*events)
-    calls = judged(costs(told), courses(told))
+    calls = priced_calls(call_costs(told), call_outcomes(told))
     found = spending(calls, by)
     assert add(group.totals for group in found.groups) == add([found.total])
     assert add(group.wasted for group in found.groups) == add([found.wasted])
-    assert add(sums for _, sums in found.wasted_by_fate) == add([found.wasted])
-    kept = [each.call for each in calls if each.fate not in WASTED]
+    assert add(sums for _, sums in found.wasted_by_outcome) == add([found.wasted])
+    kept = [each.call for each in calls if each.outcome not in WASTED]
     assert found.total.calls == found.wasted.calls + len(kept)
     for each in calls:
-        assert fate_of(each.call, courses(told)[feature_stream("r1", "a")]) == each.fate
+        assert outcome_of(each.call, call_outcomes(told)[feature_stream("r1", "a")]) == each.outcome
 
 
 def add(parts: object) -> list[int]:
@@ -131,9 +131,9 @@ def add(parts: object) -> list[int]:
 
 def test_an_attempt_is_a_group_of_its_own() -> None:
     told = given.recorded(*given.refused_reply(FIRST), *given.accepted(SECOND))
-    found = spending(judged(costs(told), courses(told)), "attempt")
-    assert [(group.name, group.only.fate if group.only else None) for group in found.groups] == [
-        (FIRST.key, "refused"), (SECOND.key, "stands")]  # fmt: skip
+    found = spending(priced_calls(call_costs(told), call_outcomes(told)), "attempt")
+    assert [(group.name, group.single_call.outcome if group.single_call else None) for group in found.groups] == [
+        (FIRST.key, "rejected"), (SECOND.key, "kept")]  # fmt: skip
 
 
 def test_whatever_was_for_nothing_is_counted_as_such() -> None:
@@ -142,8 +142,8 @@ def test_whatever_was_for_nothing_is_counted_as_such() -> None:
         *given.refused_reply(FIRST), given.requested(lost), AgentLost(ref=lost, stdout=DIGEST),
         *given.replied(failed, Problem(kind=ProblemClass.PHASE, code="no-terminal")), *given.accepted(last),
     )  # fmt: skip
-    found = spending(judged(costs(told), courses(told)), "phase")
-    assert [(fate, sums.calls) for fate, sums in found.wasted_by_fate] == [("refused", 1), ("failed", 1), ("lost", 1)]
+    found = spending(priced_calls(call_costs(told), call_outcomes(told)), "phase")
+    assert [(fate, sums.calls) for fate, sums in found.wasted_by_outcome] == [("rejected", 1), ("failed", 1), ("lost", 1)]
     assert (found.wasted.calls, found.wasted.estimated_nanousd, found.total.calls) == (3, 3, 4)
     assert found.groups[0].wasted == found.wasted
 
@@ -151,29 +151,29 @@ def test_whatever_was_for_nothing_is_counted_as_such() -> None:
 # groups ---------------------------------------------------------------------------------------------------------------
 def test_groups_of_time_are_those_of_the_reader() -> None:
     told = given.recorded(*given.accepted(FIRST))
-    (call,) = judged(costs(told), courses(told))
+    (call,) = priced_calls(call_costs(told), call_outcomes(told))
     late = replace(call, call=replace(call.call, requested_at_us=1_767_225_600_000_000 - 1))
 
     def tomorrow(at_us: int) -> date:
         return utc_day(at_us) + timedelta(days=1)
 
-    assert [name_of(late, by) for by in ("day", "week", "month")] == ["2025-12-31", "2026-W01", "2025-12"]
-    assert [name_of(late, by, tomorrow) for by in ("day", "week", "month")] == ["2026-01-01", "2026-W01", "2026-01"]
+    assert [group_name(late, by) for by in ("day", "week", "month")] == ["2025-12-31", "2026-W01", "2025-12"]
+    assert [group_name(late, by, tomorrow) for by in ("day", "week", "month")] == ["2026-01-01", "2026-W01", "2026-01"]
 
 
 def test_reasons_are_counted_with_their_differences() -> None:
     told = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
-    calls = judged(costs(told), courses(told))
-    first = replace(calls[0], why="tier", call=replace(calls[0].call, reported_nanousd=30, computed_nanousd=20))
-    found = spending((first, replace(calls[1], why="agree")), "why")
-    assert [group.name for group in found.groups] == ["tier", "agree"]
-    assert [(each.why, each.calls) for each in found.reasons] == [("agree", 1), ("tier", 1)]
-    assert found.reasons[1].difference_nanousd == 10
+    calls = priced_calls(call_costs(told), call_outcomes(told))
+    first = replace(calls[0], cause="tier", call=replace(calls[0].call, reported_nanousd=30, computed_nanousd=20))
+    found = spending((first, replace(calls[1], cause="match")), "cause")
+    assert [group.name for group in found.groups] == ["tier", "match"]
+    assert [(each.cause, each.calls) for each in found.causes] == [("match", 1), ("tier", 1)]
+    assert found.causes[1].difference_nanousd == 10
 
 
 def test_estimates_are_judged_by_the_median_call() -> None:
     told = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
-    calls = judged(costs(told), courses(told))
+    calls = priced_calls(call_costs(told), call_outcomes(told))
     paid = [replace(each, call=replace(each.call, estimated_nanousd=100, computed_nanousd=amount))
             for each, amount in zip(calls, (50, 200), strict=True)]  # fmt: skip
     assert spending(paid, "run").estimate_error == 0.75

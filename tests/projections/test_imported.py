@@ -14,11 +14,18 @@ from msgspec.structs import replace
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Usage
-from mz_events.catalog.session import PricedSum, Request, SessionOpened, SessionPriced, SessionRead, SessionSettled
+from mz_events.catalog.session import (
+    ImportedFileRead,
+    ImportedPriced,
+    ImportedRequest,
+    ImportedSessionFound,
+    ImportedTotalsReconciled,
+    PricedSum,
+)
 from mz_events.names import Digest, StreamId
 from mz_events.store import Append
-from mz_projections.imported import Known, Sum, count, quarter
-from mz_projections.importedviews import ImportedViews
+from mz_projections.imported import CountedRequest, QuarterSum, count_session, quarter_start_s
+from mz_projections.importedviews import ImportedStore
 
 from tests.support.samples import sample
 
@@ -32,7 +39,7 @@ usages = st.builds(
     cache_read=st.integers(0, 9), part=st.sampled_from(["", "sub"]),
 )  # fmt: skip
 requests = st.builds(
-    Request, key=st.integers(0, 5).map("{:032x}".format), at_us=st.integers(0, 4000 * US), usage=usages,
+    ImportedRequest, key=st.integers(0, 5).map("{:032x}".format), at_us=st.integers(0, 4000 * US), usage=usages,
     reported_nanousd=st.none() | st.integers(0, 9), session=st.sampled_from([StreamId(""), A, B]),
     before=st.none() | usages, before_nanousd=st.none() | st.integers(0, 9),
     before_at_us=st.none() | st.integers(0, 4000 * US),
@@ -42,10 +49,10 @@ priced = st.builds(
     part=st.just(""), nanousd=st.integers(-99, 99), unpriced=st.integers(-1, 1),
 )  # fmt: skip
 events = st.one_of(
-    st.lists(requests, max_size=4).map(lambda some: replace(sample(SessionRead), requests=tuple(some))),
-    st.lists(requests, max_size=2).map(lambda some: SessionSettled(requests=tuple(some))),
-    st.lists(priced, max_size=3).map(lambda some: SessionPriced(sums=tuple(some))),
-    st.just(sample(SessionOpened)),
+    st.lists(requests, max_size=4).map(lambda some: replace(sample(ImportedFileRead), requests=tuple(some))),
+    st.lists(requests, max_size=2).map(lambda some: ImportedTotalsReconciled(requests=tuple(some))),
+    st.lists(priced, max_size=3).map(lambda some: ImportedPriced(sums=tuple(some))),
+    st.just(sample(ImportedSessionFound)),
 )
 logs = st.lists(st.tuples(st.sampled_from([A, B]), events), max_size=12)
 
@@ -55,29 +62,29 @@ def by_hand(entries: Iterable[Entry]) -> dict[tuple[str, int, str, str], list[in
     found: dict[tuple[str, int, str, str], list[int]] = defaultdict(lambda: [0] * 5)
 
     def add(stream: str, usage: Usage, at_us: int, sign: int) -> None:
-        row = found[stream, at_us // US // 900 * 900, usage.model, usage.part]
+        row = found[stream, at_us // US // 900 * 900, usage.model, usage.subagent]
         asked = int(usage.input + usage.output > 0)
         for place, number in enumerate((asked, usage.input, usage.output)):
             row[place] += sign * number
 
     for stream, event in entries:
-        if isinstance(event, SessionRead | SessionSettled):
+        if isinstance(event, ImportedFileRead | ImportedTotalsReconciled):
             for each in event.requests:
                 add(each.session or stream, each.usage, each.at_us, 1)
                 if each.before is not None:
                     at_us = each.at_us if each.before_at_us is None else each.before_at_us
                     add(each.session or stream, each.before, at_us, -1)
-        elif isinstance(event, SessionPriced):
+        elif isinstance(event, ImportedPriced):
             for one in event.sums:
-                row = found[one.session or stream, one.start_s, one.model, one.part]
+                row = found[one.session or stream, one.start_s, one.model, one.subagent]
                 row[3] += one.nanousd
                 row[4] += one.unpriced
     return found
 
 
-def told(rows: Iterable[Sum]) -> dict[tuple[str, int, str, str], list[int]]:
+def told(rows: Iterable[QuarterSum]) -> dict[tuple[str, int, str, str], list[int]]:
     return {
-        (row.session, row.start_s, row.model, row.part):
+        (row.session, row.start_s, row.model, row.subagent):
         [row.requests, row.input, row.output, row.computed_nanousd, row.unpriced] for row in rows
     }  # fmt: skip
 
@@ -90,9 +97,9 @@ def test_rows_are_what_the_events_add_up_to(
     place = tmp_path_factory.mktemp("imported")
     with (
         SqliteStore(place / "mz.db") as log,
-        ImportedViews(place / "views", log, page) as steps,
-        ImportedViews(None, log, page) as handed,
-        ImportedViews(None, log) as memory,
+        ImportedStore(place / "views", log, page) as steps,
+        ImportedStore(None, log, page) as handed,
+        ImportedStore(None, log) as memory,
     ):
         for part in (entries[:cut], entries[cut:], entries):
             appended = log.append([Append(stream, None, (event,)) for stream, event in part], NOW)
@@ -105,22 +112,22 @@ def test_rows_are_what_the_events_add_up_to(
         assert everything(steps) == everything(handed) == everything(memory)
 
 
-def everything(views: ImportedViews) -> list[object]:
+def everything(views: ImportedStore) -> list[object]:
     keys = [f"{number:032x}" for number in range(6)]
-    rows = views.sums(), views.sessions(), views.files(), views.times(None).items(), views.known(keys).items()
+    rows = views.sums(), views.sessions(), views.files(), views.times(None).items(), views.counted_requests(keys).items()
     return [sorted(map(repr, each)) for each in rows]
 
 
 def filled(log: SqliteStore) -> None:
-    request = Request(key="0" * 32, at_us=5, usage=Usage(model="m", input=3, output=4), reported_nanousd=7)
-    log.append([Append(A, 0, (replace(sample(SessionRead), requests=(request,)),))], NOW)
+    request = ImportedRequest(key="0" * 32, at_us=5, usage=Usage(model="m", input=3, output=4), reported_nanousd=7)
+    log.append([Append(A, 0, (replace(sample(ImportedFileRead), requests=(request,)),))], NOW)
 
 
 def test_a_request_is_found_by_its_key(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(tmp_path / "views", log) as views:
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "views", log) as views:
         filled(log)
         views.refresh()
-        found = views.known([f"{number:032x}" for number in range(1500)])
+        found = views.counted_requests([f"{number:032x}" for number in range(1500)])
     assert list(found) == ["0" * 32]
     known = found["0" * 32]
     assert (known.session, known.at_us, known.dated, known.usage.output, known.reported_nanousd) == (A, 5, True, 4, 7)
@@ -130,23 +137,23 @@ def test_a_request_is_found_by_its_key(tmp_path: Path) -> None:
 def test_nothing_of_a_request_is_lost(tmp_path: Path, requests: int | None) -> None:
     counted = Usage(
         model="m[1m]", input=99, output=8, cache_read=7, cache_write_5m=6, cache_write_1h=5, reasoning=4, tier="fast",
-        part="sub", requests=requests,
+        subagent="sub", requests=requests,
     )  # fmt: skip
-    request = Request(key="a" * 32, at_us=5, dated=False, usage=counted, session=B)
-    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(tmp_path / "views", log) as views:
-        views.refresh(log.append([Append(A, 0, (replace(sample(SessionRead), requests=(request,)),))], NOW))
-        assert views.known(["a" * 32]) == {"a" * 32: Known(B, 5, False, counted, None)}
+    request = ImportedRequest(key="a" * 32, at_us=5, dated=False, usage=counted, session=B)
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "views", log) as views:
+        views.refresh(log.append([Append(A, 0, (replace(sample(ImportedFileRead), requests=(request,)),))], NOW))
+        assert views.counted_requests(["a" * 32]) == {"a" * 32: CountedRequest(B, 5, False, counted, None)}
         assert views.times(B) == {}
 
 
 def test_times_are_of_the_session_that_is_asked_for(tmp_path: Path) -> None:
     told = [
-        Append(stream, 0, (replace(sample(SessionRead), requests=tuple(
-            Request(key=f"{at:032x}", at_us=at, usage=Usage(model="m", input=3, output=4)) for at in times
+        Append(stream, 0, (replace(sample(ImportedFileRead), requests=tuple(
+            ImportedRequest(key=f"{at:032x}", at_us=at, usage=Usage(model="m", input=3, output=4)) for at in times
         )),))
         for stream, times in ((A, (5, 9)), (B, (7,)))
     ]  # fmt: skip
-    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(tmp_path / "views", log) as views:
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "views", log) as views:
         views.refresh(log.append(told, NOW))
         assert (views.times(A), views.times(B)) == ({A: (5, 9)}, {B: (7, 7)})
         assert views.times(None) == {A: (5, 9), B: (7, 7)}
@@ -163,11 +170,11 @@ def test_times_are_of_the_session_that_is_asked_for(tmp_path: Path) -> None:
 def test_what_is_open_may_end_and_what_is_left_out_stays_so(
     tmp_path: Path, told: list[tuple[str, ...]], lacks: bool
 ) -> None:
-    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(tmp_path / "views", log) as views:
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "views", log) as views:
         for start, codes in enumerate(told):
-            read = replace(sample(SessionRead), requests=(), start=start, lacks=codes)
+            read = replace(sample(ImportedFileRead), requests=(), offset_start=start, incomplete_reasons=codes)
             views.refresh(log.append([Append(A, None, (read,))], NOW))
-        assert views.lacking() == ((A,) if lacks else ())
+        assert views.incomplete_sessions() == ((A,) if lacks else ())
 
 
 @pytest.mark.parametrize("damage", ["garbage", "emptied", "other code", "other log"])
@@ -175,7 +182,7 @@ def test_rows_that_are_not_of_this_log_and_this_code_are_made_anew(tmp_path: Pat
     path = tmp_path / "views"
     with SqliteStore(tmp_path / "mz.db") as log:
         filled(log)
-        with ImportedViews(path, log) as views:
+        with ImportedStore(path, log) as views:
             views.refresh()
             good = list(views.sums())
         if damage == "garbage":
@@ -188,15 +195,15 @@ def test_rows_that_are_not_of_this_log_and_this_code_are_made_anew(tmp_path: Pat
                 connection.execute(change)
             connection.close()
         if damage == "emptied":
-            log.append([Append(B, 0, (replace(sample(SessionRead), requests=()),))], NOW)
-        with ImportedViews(path, log) as views:
+            log.append([Append(B, 0, (replace(sample(ImportedFileRead), requests=()),))], NOW)
+        with ImportedStore(path, log) as views:
             views.refresh()
             assert list(views.sums()) == good
         assert path.exists()
 
 
 def test_where_nothing_can_be_written_rows_are_made_in_memory(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(tmp_path / "no/such/folder", log) as views:
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "no/such/folder", log) as views:
         filled(log)
         views.refresh()
         assert [row.output for row in views.sums()] == [4]
@@ -204,17 +211,17 @@ def test_where_nothing_can_be_written_rows_are_made_in_memory(tmp_path: Path) ->
 
 @pytest.mark.parametrize("at_s", [0, 899, 900, 1_792_000_123])
 def test_a_quarter_begins_where_every_zone_has_its_midnight(at_s: int) -> None:
-    begun = quarter(at_s * US)
+    begun = quarter_start_s(at_s * US)
     assert begun % 900 == 0
     assert begun <= at_s < begun + 900
 
 
 def test_copies_of_a_file_do_not_count_twice(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "mz.db") as log, ImportedViews(None, log) as views:
-        read = replace(sample(SessionRead), requests=(), start=0, part="", prompts=3, lines=9, tools={"Read": 2})
+    with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(None, log) as views:
+        read = replace(sample(ImportedFileRead), requests=(), offset_start=0, subagent="", prompts=3, lines=9, tools={"Read": 2})
         longer = replace(read, file="other", prompts=4, lines=10, tools={"Read": 3})
-        sub = replace(read, file="sub", part="agent", prompts=0, tools={"Bash": 1}, paths=Digest("0" * 64))
+        sub = replace(read, file="sub", subagent="agent", prompts=0, tools={"Bash": 1}, paths=Digest("0" * 64))
         log.append([Append(A, 0, (read, longer, sub))], NOW)
         views.refresh()
-        counts = count(views.files_of(A))
+        counts = count_session(views.files_of(A))
     assert (counts.files, counts.prompts, counts.tools) == (3, 4, {"Bash": 1, "Read": 3})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from mz_events.catalog.check import Change, ChangesChecked
 from mz_events.names import Path, StreamId
-from mz_projections.memory import learn
+from mz_projections.memory import failure_histories
 
 from tests.support.given import BASE, gate, recorded, ref
 
@@ -18,35 +18,35 @@ def changed(path: str) -> ChangesChecked:
 
 
 def test_what_passed_the_gate_after_a_failure_is_remembered() -> None:
-    known = learn(recorded(changed("broken.py"), FAILED, changed("mended.py"), PASSED))["s1"]
-    assert (known.seen, known.mended, known.paths) == (1, 1, ("mended.py",))
-    assert known.mended_in == "run/r1/a@4"
+    known = failure_histories(recorded(changed("broken.py"), FAILED, changed("mended.py"), PASSED))["s1"]
+    assert (known.occurrences, known.fix_count, known.fixed_paths) == (1, 1, ("mended.py",))
+    assert known.fixed_by_event == "run/r1/a@4"
 
 
 def test_a_failure_that_was_never_mended_has_no_remedy() -> None:
-    known = learn(recorded(changed("broken.py"), FAILED, FAILED))["s1"]
-    assert (known.seen, known.mended, known.paths) == (2, 0, ())
+    known = failure_histories(recorded(changed("broken.py"), FAILED, FAILED))["s1"]
+    assert (known.occurrences, known.fix_count, known.fixed_paths) == (2, 0, ())
 
 
 def test_another_gate_or_another_cell_mends_nothing() -> None:
     other_gate = replace(PASSED, gate="lint")
     other_cell = replace(PASSED, unit="u2")
-    assert learn(recorded(FAILED, changed("x"), other_gate, other_cell))["s1"].mended == 0
+    assert failure_histories(recorded(FAILED, changed("x"), other_gate, other_cell))["s1"].fix_count == 0
 
 
 def test_streams_do_not_mix() -> None:
     first = recorded(FAILED)
     second = recorded(changed("x"), PASSED, stream="run/r1/b")
-    assert learn((*first, *second))["s1"].mended == 0
+    assert failure_histories((*first, *second))["s1"].fix_count == 0
 
 
 def test_a_fork_knows_nothing_that_its_source_did_not() -> None:
     """Its copies are told by their causation; what it mends itself is learned."""
     own = recorded(FAILED, changed("mended.py"), PASSED)
     copies = tuple(
-        replace(one, stream=StreamId("run/r2/a"), position=one.position + 10, causation=one.place) for one in own
+        replace(one, stream=StreamId("run/r2/a"), position=one.position + 10, causation=one.event_ref) for one in own
     )
-    assert learn((*own, *copies)) == learn(own)
+    assert failure_histories((*own, *copies)) == failure_histories(own)
     live = recorded(FAILED, changed("other.py"), PASSED, stream="run/r2/a")
-    mended = learn((*own, *copies[:1], *live[1:]))["s1"]
-    assert (mended.seen, mended.mended, mended.mended_in) == (1, 2, "run/r2/a@3")
+    mended = failure_histories((*own, *copies[:1], *live[1:]))["s1"]
+    assert (mended.occurrences, mended.fix_count, mended.fixed_by_event) == (1, 2, "run/r2/a@3")

@@ -17,14 +17,13 @@ from mz_events.catalog.call import (
     CallRef,
     CallReserved,
     CallSettled,
-    Offence,
-    ReplyRead,
+    ForbiddenChange,
+    ReplyParsed,
     Usage,
 )
 from mz_events.catalog.check import ArtifactParsed, ChangesChecked, CommandRan, GateChecked
-from mz_events.catalog.delivery import ChecksSeen
+from mz_events.catalog.delivery import ChecksPolled
 from mz_events.catalog.feature import (
-    Ask,
     FeatureCancelled,
     FeatureDelivered,
     FeatureFailed,
@@ -36,34 +35,35 @@ from mz_events.catalog.feature import (
     HumanRequested,
     PhaseCompleted,
     PhaseStarted,
+    QuestionKind,
     RolledBack,
     UnitCompleted,
 )
 from mz_events.catalog.run import (
-    AnswerGiven,
+    AnswerAccepted,
     FeatureAdmitted,
+    FeatureOutcome,
     FeatureReleased,
-    FeatureRested,
+    FeatureStopped,
     Hold,
     ItemAdded,
     ItemHeld,
     ItemSkipped,
-    Rest,
     RunFinished,
     RunHalted,
+    RunIdle,
     RunPaused,
-    RunRested,
     RunResumed,
     RunStarted,
-    RunStopped,
+    RunStopRequested,
     Verdict,
 )
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId, StreamId, feature_stream, run_stream
-from mz_projections.cost import costs, totals
-from mz_projections.overview import Overview, overview
+from mz_projections.cost import call_costs, totals
+from mz_projections.overview import RunProjection, run_view
 from mz_projections.run import fold_run
-from mz_projections.views import FeatureStatus, FeatureView, RunView, total
+from mz_projections.views import FeatureStatus, FeatureView, RunView, sum_known
 
 from tests.support.samples import samples
 
@@ -80,17 +80,17 @@ def recorded(stream: StreamId, event: Event, position: int) -> Recorded[Event]:
 def shown(*events: tuple[str, Event]) -> RunView:
     """The run after these, each given with its feature; an empty one means the run's own stream."""
     streams = [(feature_stream(RUN, feature) if feature else run_stream(RUN), event) for feature, event in events]
-    return overview(RUN, [recorded(stream, event, index) for index, (stream, event) in enumerate(streams, 1)])
+    return run_view(RUN, [recorded(stream, event, index) for index, (stream, event) in enumerate(streams, 1)])
 
 
 def of_login(*events: Event) -> FeatureView:
-    view = shown(*(("login", event) for event in events)).find("login")
+    view = shown(*(("login", event) for event in events)).find_feature("login")
     assert view is not None
     return view
 
 
 def of_run(*events: Event) -> FeatureView:
-    view = shown(*(("", event) for event in events)).find("login")
+    view = shown(*(("", event) for event in events)).find_feature("login")
     assert view is not None
     return view
 
@@ -101,13 +101,13 @@ def ref(phase: str = "code", attempt: int = 1, role: str = "builder", unit: str 
 
 
 def asked(call: CallRef, estimate: int | None = 5) -> AgentRequested:
-    return AgentRequested(ref=call, agent="a", model="m", prompt=DIGEST, template="t", whole=True, session=None,
+    return AgentRequested(ref=call, agent="a", model="m", prompt=DIGEST, template="t", full_prompt=True, session=None,
                           resumes=False, tree=TREE, refs=DIGEST, estimated_tokens=1,
                           estimated_nanousd=estimate)  # fmt: skip
 
 
-def read(call: CallRef, *usage: Usage, reported: int | None = None) -> ReplyRead:
-    return ReplyRead(ref=call, parser="p", terminal="success", session=None, text=DIGEST, usage=usage,
+def read(call: CallRef, *usage: Usage, reported: int | None = None) -> ReplyParsed:
+    return ReplyParsed(ref=call, parser="p", ending="success", session=None, text=DIGEST, usage=usage,
                      reported_nanousd=reported)  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def ran(name: str, passed: int | None, failed: int | None, stage: str = "gate") 
 
 
 ITEM = ItemAdded(feature=LOGIN, source="features.md#login", priority=1, order=0, title=DIGEST, body=DIGEST)
-STARTED = FeatureStarted(feature=LOGIN, heard=1, branch="feat/login", target="main", starts_from=(TREE,), title=DIGEST,
+STARTED = FeatureStarted(feature=LOGIN, run_version=1, branch="feat/login", target="main", starts_from=(TREE,), title=DIGEST,
                          body=DIGEST)  # fmt: skip
 
 
@@ -127,16 +127,16 @@ def test_any_events_in_any_order_can_be_shown(events: Sequence[tuple[str, Event]
     view = shown(*events)
     assert view.events == len(events)
     for feature in view.features:
-        assert set(feature.completed) <= {phase.phase for phase in feature.phases}
+        assert set(feature.completed_phases) <= {phase.phase for phase in feature.phases}
         assert feature.tests is None or min(feature.tests) >= 0
 
 
 def test_every_rest_is_a_status() -> None:
-    assert {rest.value for rest in Rest} <= set(get_args(FeatureStatus))
+    assert {rest.value for rest in FeatureOutcome} <= set(get_args(FeatureStatus))
 
 
 def test_other_runs_change_nothing() -> None:
-    fold = Overview(RUN)
+    fold = RunProjection(RUN)
     for stream in ("run/r2", "run/r10/login", "run/r2/login", "inbox/r1"):
         fold.apply(recorded(StreamId(stream), STARTED, 1))
     assert fold.run == RunView(run=RUN)
@@ -146,27 +146,27 @@ def test_other_runs_change_nothing() -> None:
 def test_it_agrees_with_the_other_projections(events: Sequence[tuple[str, Event]]) -> None:
     """Costs and open questions have projections of their own; nobody may see two truths."""
     told = [recorded(feature_stream(RUN, feature), event, n) for n, (feature, event) in enumerate(events, 1)]
-    for view in overview(RUN, told).features:
+    for view in run_view(RUN, told).features:
         mine = [each for each in told if each.stream == feature_stream(RUN, view.feature)]
         if len({call.key for call in view.calls}) == len(view.calls):
-            sums = totals(costs(mine))
+            sums = totals(call_costs(mine))
             assert (view.input_tokens, view.output_tokens) == (sums.input, sums.output)
             assert view.estimated_nanousd == sums.estimated_nanousd
             assert (view.reported_nanousd, view.computed_nanousd) == (sums.reported_nanousd, sums.computed_nanousd)
-            assert [call.outcome for call in view.calls] == [cost.outcome for cost in costs(mine)]
+            assert [call.status for call in view.calls] == [cost.status for cost in call_costs(mine)]
 
 
 # the run --------------------------------------------------------------------------------------------------------------
 def test_status_of_a_run() -> None:
-    begun = RunStarted(run=RunId(RUN), pipeline="p", base="main", base_commit=TREE, pins=DIGEST, core="0.1")
+    begun = RunStarted(run=RunId(RUN), pipeline="p", base="main", base_commit=TREE, pins=DIGEST, mz_version="0.1")
     halted = RunHalted(feature=LOGIN, code="auth-failure")
     steps: tuple[tuple[tuple[Event, ...], str, str], ...] = (
         ((begun,), "running", ""),
-        ((begun, RunRested()), "rested", ""),
-        ((begun, RunStopped()), "stopped", ""),
-        ((begun, RunStopped(), RunRested()), "stopped", ""),
-        ((begun, halted, RunRested()), "halted", "auth-failure"),
-        ((begun, halted, RunRested(), RunResumed(core="0.1")), "running", ""),
+        ((begun, RunIdle()), "idle", ""),
+        ((begun, RunStopRequested()), "stopped", ""),
+        ((begun, RunStopRequested(), RunIdle()), "stopped", ""),
+        ((begun, halted, RunIdle()), "halted", "auth-failure"),
+        ((begun, halted, RunIdle(), RunResumed(mz_version="0.1")), "running", ""),
         ((begun, RunFinished()), "finished", ""),
         ((begun, RunFinished(), ITEM), "running", ""),
     )
@@ -176,14 +176,14 @@ def test_status_of_a_run() -> None:
 
 
 def test_what_stopped_pauses_with_its_run() -> None:
-    begun = RunStarted(run=RunId(RUN), pipeline="p", base="main", base_commit=TREE, pins=DIGEST, core="0.1")
+    begun = RunStarted(run=RunId(RUN), pipeline="p", base="main", base_commit=TREE, pins=DIGEST, mz_version="0.1")
     events: tuple[Event, ...] = (
-        begun, ITEM, FeatureAdmitted(feature=LOGIN), RunPaused(who=None),
-        FeatureRested(feature=LOGIN, version=1, status=Rest.STOPPED),
+        begun, ITEM, FeatureAdmitted(feature=LOGIN), RunPaused(actor=None),
+        FeatureStopped(feature=LOGIN, version=1, status=FeatureOutcome.INTERRUPTED),
     )  # fmt: skip
     assert feature_of(*events) == "paused"
-    assert feature_of(*events, RunStopped()) == "stopped"
-    assert feature_of(*events, RunResumed(core="0.1"), FeatureReleased(feature=LOGIN, hold=Hold.TIMER)) == "working"
+    assert feature_of(*events, RunStopRequested()) == "interrupted"
+    assert feature_of(*events, RunResumed(mz_version="0.1"), FeatureReleased(feature=LOGIN, hold=Hold.TIMER)) == "working"
 
 
 def feature_of(*events: Event) -> str:
@@ -191,53 +191,53 @@ def feature_of(*events: Event) -> str:
 
 
 def test_status_of_a_feature_by_its_run() -> None:
-    rested = FeatureRested(feature=LOGIN, version=1, status=Rest.HELD, hold=Hold.BUDGET)
-    answered = AnswerGiven(feature=LOGIN, verdict=Verdict.RETRY, who=DIGEST)
+    rested = FeatureStopped(feature=LOGIN, version=1, status=FeatureOutcome.HELD, hold=Hold.BUDGET)
+    answered = AnswerAccepted(feature=LOGIN, verdict=Verdict.RETRY, actor=DIGEST)
     assert of_run(ITEM).status == "queued"
     assert of_run(ITEM, FeatureAdmitted(feature=LOGIN)).status == "working"
     assert of_run(ITEM, FeatureAdmitted(feature=LOGIN), rested).hold is Hold.BUDGET
     assert of_run(ITEM, rested, answered).status == "working"
-    assert of_run(ITEM, ItemHeld(feature=LOGIN, because=FeatureId("audit"))).because == "audit"
+    assert of_run(ITEM, ItemHeld(feature=LOGIN, blocked_by=FeatureId("audit"))).blocked_by == "audit"
     assert of_run(ItemSkipped(feature=LOGIN, delivered_by="run/r0@9", changed=False)).status == "skipped"
-    delivered = FeatureRested(feature=LOGIN, version=1, status=Rest.DELIVERED)
+    delivered = FeatureStopped(feature=LOGIN, version=1, status=FeatureOutcome.DELIVERED)
     assert of_run(ITEM, delivered, answered).status == "delivered"
 
 
 # one feature ----------------------------------------------------------------------------------------------------------
 def test_status_of_a_feature_by_its_own_stream() -> None:
-    question = HumanRequested(phase="code", unit="", ask=Ask.APPROVAL, code="verdict.severity")
-    answered = HumanAnswered(heard=3, verdict=Verdict.APPROVE, who=DIGEST)
+    question = HumanRequested(phase="code", unit="", question_kind=QuestionKind.APPROVAL, code="verdict.severity")
+    answered = HumanAnswered(run_version=3, verdict=Verdict.APPROVE, actor=DIGEST)
     held = FeatureHeld(hold=Hold.TIMER, until_us=77, code="rate-limit")
     waiting = of_login(STARTED, question)
     assert waiting.status == "waiting"
-    assert waiting.waiting is not None
-    assert (waiting.waiting.ask, waiting.waiting.since_us) == (Ask.APPROVAL, 2000)
-    assert of_login(STARTED, question, answered).waiting is None
+    assert waiting.question is not None
+    assert (waiting.question.question_kind, waiting.question.since_us) == (QuestionKind.APPROVAL, 2000)
+    assert of_login(STARTED, question, answered).question is None
     assert (of_login(STARTED, held).status, of_login(STARTED, held).until_us) == ("held", 77)
-    assert of_login(STARTED, held, HoldReleased(heard=4, hold=Hold.TIMER)).status == "working"
-    ended = of_login(STARTED, question, FeatureCancelled(heard=5))
-    assert (ended.status, ended.waiting, ended.ended_us) == ("cancelled", None, 3000)
+    assert of_login(STARTED, held, HoldReleased(run_version=4, hold=Hold.TIMER)).status == "working"
+    ended = of_login(STARTED, question, FeatureCancelled(run_version=5))
+    assert (ended.status, ended.question, ended.ended_us) == ("cancelled", None, 3000)
     assert of_login(STARTED, FeatureFailed(code="merge")).code == "merge"
-    assert of_login(STARTED, FeatureDelivered(terminal="merged", head=TREE)).status == "merged"
+    assert of_login(STARTED, FeatureDelivered(ending="merged", head=TREE)).status == "merged"
 
 
 @pytest.mark.parametrize(
     "after",
     [
-        HoldReleased(heard=4, hold=Hold.FATAL),
-        FeatureRetried(heard=4, to="", note=None, who=DIGEST),
-        FeatureCancelled(heard=4),
+        HoldReleased(run_version=4, hold=Hold.FATAL),
+        FeatureRetried(run_version=4, to="", note=None, actor=DIGEST),
+        FeatureCancelled(run_version=4),
         FeatureFailed(code="merge"),
-        FeatureDelivered(terminal="merged", head=TREE),
+        FeatureDelivered(ending="merged", head=TREE),
     ],
     ids=lambda event: type(event).__name__,
 )
 def test_a_template_that_halted_it_is_told_only_meanwhile(after: Event) -> None:
     held = FeatureHeld(hold=Hold.FATAL, code="template-broken", template=Path("code.md.j2"), line=3)
-    halted = of_login(STARTED, held).broken
+    halted = of_login(STARTED, held).template_error
     assert halted is not None
-    assert halted.place == "code.md.j2:3"
-    assert of_login(STARTED, held, after).broken is None
+    assert halted.location == "code.md.j2:3"
+    assert of_login(STARTED, held, after).template_error is None
 
 
 def test_attempts_are_calls_of_the_phases_own_agent() -> None:
@@ -255,13 +255,13 @@ def test_tests_are_those_of_the_last_gate_that_counts() -> None:
 
 
 def test_unknown_amounts_are_none() -> None:
-    assert total([]) is None
-    assert total([None, None]) is None
-    assert total([None, 0]) == 0
+    assert sum_known([]) is None
+    assert sum_known([None, None]) is None
+    assert sum_known([None, 0]) == 0
     lost = of_login(asked(ref(), estimate=None), AgentLost(ref=ref(), stdout=DIGEST))
     assert (lost.input_tokens, lost.output_tokens, lost.estimated_nanousd) == (None, None, None)
     assert (lost.reported_nanousd, lost.computed_nanousd) == (None, None)
-    assert lost.calls[0].outcome == "lost"
+    assert lost.calls[0].status == "lost"
 
 
 def test_the_last_reading_of_a_reply_counts() -> None:
@@ -275,10 +275,10 @@ def test_the_last_reading_of_a_reply_counts() -> None:
 
 def test_offences_of_capture_and_check_are_told_once() -> None:
     call = ref()
-    nested = Offence(kind="nested-git", path="lib")
-    reply = AgentReplied(ref=call, stdout=DIGEST, stderr=DIGEST, exit=0, duration_ms=1, tree=TREE, offences=(nested,))
-    checked = ChangesChecked(ref=call, tree=TREE, offences=(nested, Offence(kind="outside", path="x")))
-    assert of_login(asked(call), reply, checked).calls[0].offences == ("nested-git lib", "outside x")
+    nested = ForbiddenChange(kind="nested-git", path="lib")
+    reply = AgentReplied(ref=call, stdout=DIGEST, stderr=DIGEST, exit=0, duration_ms=1, tree=TREE, forbidden_changes=(nested,))
+    checked = ChangesChecked(ref=call, tree=TREE, forbidden_changes=(nested, ForbiddenChange(kind="outside", path="x")))
+    assert of_login(asked(call), reply, checked).calls[0].forbidden_changes == ("nested-git lib", "outside x")
 
 
 def test_a_gate_judges_the_last_reply_of_its_cell() -> None:
@@ -286,7 +286,7 @@ def test_a_gate_judges_the_last_reply_of_its_cell() -> None:
     no = GateChecked(phase="code", unit="", gate="test", passed=False)
     yes = GateChecked(phase="code", unit="", gate="test", passed=True)
     view = of_login(asked(first), no, asked(second), asked(other), asked(ref(role="reviewer")), no, yes)
-    assert [[refusal.gate for refusal in call.refusals] for call in view.calls] == [["test"], ["test"], [], []]
+    assert [[refusal.gate for refusal in call.rejections] for call in view.calls] == [["test"], ["test"], [], []]
 
 
 def test_phases_units_and_rollbacks() -> None:
@@ -299,7 +299,7 @@ def test_phases_units_and_rollbacks() -> None:
         PhaseStarted(phase="code", iteration=1, units=("u1", "u2")), UnitCompleted(phase="code", unit="u1"),
     ]  # fmt: skip
     before = of_login(*events)
-    assert (before.phase, before.completed) == ("code", ("prd", "spec"))
+    assert (before.phase, before.completed_phases) == ("code", ("prd", "spec"))
     assert before.phases[-1].units_done == ("u1",)
     after = of_login(*events, RolledBack(source="code", to="spec"))
     assert [phase.state for phase in after.phases] == ["completed", "superseded", "superseded"]
@@ -307,7 +307,7 @@ def test_phases_units_and_rollbacks() -> None:
     assert after.rollbacks == 1
     again = of_login(*events, RolledBack(source="code", to="spec"), PhaseStarted(phase="spec", iteration=2),
                      PhaseCompleted(phase="spec"))  # fmt: skip
-    assert again.completed == ("prd", "spec")
+    assert again.completed_phases == ("prd", "spec")
     assert again.phases[-1].iteration == 2
 
 
@@ -335,8 +335,8 @@ def test_unpriced_calls_are_those_that_a_price_was_asked_for() -> None:
 def test_trees_before_and_after_a_call() -> None:
     call = ref()
     view = of_login(asked(call), ChangesChecked(ref=call, tree=Commit("ee" * 20)))
-    assert (view.calls[0].before, view.calls[0].after) == (TREE, "ee" * 20)
-    assert of_login(asked(call)).calls[0].after is None
+    assert (view.calls[0].tree_before, view.calls[0].tree_after) == (TREE, "ee" * 20)
+    assert of_login(asked(call)).calls[0].tree_after is None
 
 
 def test_commands_and_artifacts_belong_to_an_attempt() -> None:
@@ -355,20 +355,20 @@ def test_commands_and_artifacts_belong_to_an_attempt() -> None:
 
 
 def test_a_feature_that_is_done_once_more() -> None:
-    again = FeatureRetried(heard=1, to="code", who=DIGEST)
+    again = FeatureRetried(run_version=1, to="code", actor=DIGEST)
     done = (
         PhaseStarted(phase="prd", iteration=1),
         PhaseCompleted(phase="prd"),
         PhaseStarted(phase="code", iteration=1),
     )
     view = of_login(*done, FeatureFailed(code="x"), again)
-    assert (view.status, view.code, view.completed) == ("working", "", ("prd",))
+    assert (view.status, view.code, view.completed_phases) == ("working", "", ("prd",))
     assert [phase.state for phase in view.phases] == ["completed", "superseded"]
 
 
 def test_checks_of_a_pull_request() -> None:
-    def seen(known: bool) -> ChecksSeen:
-        return ChecksSeen(key="k", commit=TREE, known=known, green=2, red=1, pending=3)
+    def seen(known: bool) -> ChecksPolled:
+        return ChecksPolled(key="k", commit=TREE, commit_known=known, passed=2, failed=1, pending=3)
 
     assert of_login(seen(known=True)).checks == (2, 1, 3)
     assert of_login(seen(known=True), seen(known=False)).checks is None
@@ -376,9 +376,9 @@ def test_checks_of_a_pull_request() -> None:
 
 def test_a_run_is_at_rest_when_nothing_more_comes_by_itself() -> None:
     working = ("", FeatureAdmitted(feature=LOGIN))
-    assert not shown(working).at_rest
-    assert not shown(working, ("", RunPaused(who=None))).at_rest
-    assert not shown(working, ("", RunStopped())).at_rest
-    assert shown(("", RunStopped())).at_rest
-    assert shown(("", RunRested())).at_rest
-    assert shown(("", RunPaused(who=None))).status == "paused"
+    assert not shown(working).has_stopped
+    assert not shown(working, ("", RunPaused(actor=None))).has_stopped
+    assert not shown(working, ("", RunStopRequested())).has_stopped
+    assert shown(("", RunStopRequested())).has_stopped
+    assert shown(("", RunIdle())).has_stopped
+    assert shown(("", RunPaused(actor=None))).status == "paused"

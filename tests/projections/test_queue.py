@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.feature import Ask, FeatureCancelled, HumanAnswered, HumanRequested
-from mz_events.catalog.inbox import AnswerLeft, CancelLeft, PauseLeft, ResumeLeft, RetryLeft
-from mz_events.catalog.run import AnswerGiven, CancelGiven, InboxTaken, RetryGiven, RunRested
+from mz_events.catalog.feature import FeatureCancelled, HumanAnswered, HumanRequested, QuestionKind
+from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
+from mz_events.catalog.run import AnswerAccepted, CancelAccepted, InboxRead, RetryAccepted, RunIdle
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, inbox_stream, run_stream
-from mz_projections.queue import Question, decisions, letters, queue
+from mz_projections.queue import Question, decisions, inbox_messages, open_questions
 
 from tests.support.samples import sample
 
 RUN, ONE, OTHER = run_stream("r"), feature_stream("r", "one"), feature_stream("r", "other")
-INBOX, GIVEN = inbox_stream("r"), (AnswerGiven, CancelGiven, RetryGiven)
+INBOX, GIVEN = inbox_stream("r"), (AnswerAccepted, CancelAccepted, RetryAccepted)
 
 
 def recorded(*entries: tuple[StreamId, Event]) -> list[Recorded[Event]]:
@@ -23,62 +23,62 @@ def recorded(*entries: tuple[StreamId, Event]) -> list[Recorded[Event]]:
 
 def test_a_question_waits_until_it_is_answered() -> None:
     asked = sample(HumanRequested)
-    assert queue(recorded((ONE, asked))) == (
-        Question("r", "one", "phase", "unit", Ask.EXHAUSTED, "code", Digest("5e" * 32), 10, "run/r/one@1"),
+    assert open_questions(recorded((ONE, asked))) == (
+        Question("r", "one", "phase", "unit", QuestionKind.EXHAUSTED, "code", Digest("5e" * 32), 10, "run/r/one@1"),
     )
-    assert queue(recorded((ONE, asked), (ONE, sample(HumanAnswered)))) == ()
+    assert open_questions(recorded((ONE, asked), (ONE, sample(HumanAnswered)))) == ()
 
 
 def test_the_oldest_comes_first_and_only_the_newest_of_a_feature_counts() -> None:
     asked = sample(HumanRequested)
     events = recorded((ONE, asked), (OTHER, asked), (ONE, sample(HumanAnswered)), (ONE, asked))
-    assert [(question.feature, question.since_us) for question in queue(events)] == [("other", 20), ("one", 40)]
+    assert [(question.feature, question.since_us) for question in open_questions(events)] == [("other", 20), ("one", 40)]
 
 
 def test_an_answer_on_its_way_has_not_arrived() -> None:
-    events = recorded((ONE, sample(HumanRequested)), (RUN, sample(AnswerGiven)), (RUN, sample(RunRested)))
-    assert len(queue(events)) == 1
+    events = recorded((ONE, sample(HumanRequested)), (RUN, sample(AnswerAccepted)), (RUN, sample(RunIdle)))
+    assert len(open_questions(events)) == 1
 
 
 def test_a_feature_that_was_given_up_asks_nothing() -> None:
-    assert queue(recorded((ONE, sample(HumanRequested)), (ONE, sample(FeatureCancelled)))) == ()
+    assert open_questions(recorded((ONE, sample(HumanRequested)), (ONE, sample(FeatureCancelled)))) == ()
 
 
 def test_nothing_waits_in_an_empty_log() -> None:
-    assert queue([]) == ()
+    assert open_questions([]) == ()
 
 
 # what people said -----------------------------------------------------------------------------------------------------
 def test_a_decision_knows_its_question() -> None:
-    asked, given = sample(HumanRequested), replace(sample(AnswerGiven), feature=FeatureId("one"))
+    asked, given = sample(HumanRequested), replace(sample(AnswerAccepted), feature=FeatureId("one"))
     events = recorded((ONE, asked), (RUN, given), (ONE, sample(HumanAnswered)), (RUN, replace(given, note=None)))
     first, second = decisions(events)
-    assert first.question == queue(events[:1])[0]
-    assert (first.kind, first.verdict, first.at_us, first.place) == ("answer", given.verdict, 20, "run/r@2")
+    assert first.question == open_questions(events[:1])[0]
+    assert (first.kind, first.verdict, first.at_us, first.event_ref) == ("answer", given.verdict, 20, "run/r@2")
     assert (second.question, second.note) == (None, None)
 
 
 def test_all_that_people_can_say_of_a_feature_is_a_decision() -> None:
     kinds = [each.kind for each in decisions(recorded(*((RUN, sample(kind)) for kind in GIVEN)))]
     assert kinds == ["answer", "cancel", "retry"]
-    retry = decisions(recorded((RUN, sample(RetryGiven))))[0]
+    retry = decisions(recorded((RUN, sample(RetryAccepted))))[0]
     assert (retry.phase, retry.verdict) == ("phase", None)
 
 
 def test_what_became_of_a_letter() -> None:
-    inbox = recorded(*((INBOX, sample(kind)) for kind in (AnswerLeft, CancelLeft, RetryLeft, PauseLeft, ResumeLeft)))
-    taken = (InboxTaken(version=1, accepted=True), InboxTaken(version=2, accepted=False, why="not-waiting"))
-    found = letters(inbox, recorded(*((RUN, event) for event in taken)))
-    assert [(each.kind, each.fate, each.why) for each in found] == [
-        ("answer", "taken", ""),
-        ("cancel", "refused", "not-waiting"),
-        ("retry", "waits", ""),
-        ("pause", "waits", ""),
-        ("resume", "waits", ""),
+    inbox = recorded(*((INBOX, sample(kind)) for kind in (AnswerPosted, CancelPosted, RetryPosted, PausePosted, ResumePosted)))
+    taken = (InboxRead(version=1, accepted=True), InboxRead(version=2, accepted=False, rejection_code="not-waiting"))
+    found = inbox_messages(inbox, recorded(*((RUN, event) for event in taken)))
+    assert [(each.kind, each.status, each.rejection_code) for each in found] == [
+        ("answer", "accepted", ""),
+        ("cancel", "rejected", "not-waiting"),
+        ("retry", "pending", ""),
+        ("pause", "pending", ""),
+        ("resume", "pending", ""),
     ]
     assert [each.feature for each in found] == ["feat-001", "feat-001", "feat-001", None, None]
     assert (found[0].question, found[2].question) == (len("question"), None)
 
 
 def test_a_question_knows_its_version() -> None:
-    assert queue(recorded((RUN, sample(RunRested)), (ONE, sample(HumanRequested))))[0].version == 2
+    assert open_questions(recorded((RUN, sample(RunIdle)), (ONE, sample(HumanRequested))))[0].version == 2

@@ -21,30 +21,30 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallRef
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.catalog.run import (
-    FeatureRested,
+    FeatureOutcome,
+    FeatureStopped,
     ItemAdded,
-    Rest,
     RunFinished,
     RunHalted,
-    RunRested,
+    RunIdle,
     RunResumed,
     RunStarted,
 )
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, run_stream
 from mz_events.store import Append, StoreUnusable
-from mz_projections.cost import COSTS, costs
-from mz_projections.delivered import DELIVERED, Delivery, newest, text_digest
-from mz_projections.fates import COURSES
+from mz_projections.cost import COSTS, call_costs
+from mz_projections.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
+from mz_projections.fates import CALL_OUTCOMES
 from mz_projections.readmodel import ReadModel
-from mz_projections.runner import Views
+from mz_projections.runner import ReadModelStore
 from mz_projections.runs import RUNS
 
 from tests.projections.logs import logs
 from tests.support.mounts import in_small_filesystem
 from tests.support.samples import sample
 
-MODELS: tuple[ReadModel[Any], ...] = (DELIVERED, RUNS, COSTS, COURSES)
+MODELS: tuple[ReadModel[Any], ...] = (DELIVERED, RUNS, COSTS, CALL_OUTCOMES)
 NOW = 1_700_000_000_000_000
 Entries = Sequence[tuple[StreamId, Event]]
 
@@ -62,7 +62,7 @@ def plain(model: ReadModel[Any], events: Iterator[Recorded[Event]]) -> tuple[Any
     return tuple(rows[key] for key in sorted(rows))
 
 
-def exact(views: Views, store: SqliteStore) -> bool:
+def exact(views: ReadModelStore, store: SqliteStore) -> bool:
     return all(views.rows(model) == plain(model, store.read_all()) for model in MODELS)
 
 
@@ -86,24 +86,24 @@ def test_rebuilt_from_zero_and_step_by_step_and_in_memory_are_the_same(
 ) -> None:
     directory = tmp_path_factory.mktemp("views")
     ends = [*sorted(min(cut, len(entries)) for cut in cuts), len(entries)]
-    with SqliteStore(directory / "mz.db") as log, Views(directory / "steps.sqlite", log, MODELS, page) as steps:
+    with SqliteStore(directory / "mz.db") as log, ReadModelStore(directory / "steps.sqlite", log, MODELS, page) as steps:
         for start, end in zip([0, *ends], ends, strict=False):
             append(log, entries[start:end])
             steps.refresh()
             assert exact(steps, log)
-        with Views(directory / "whole.sqlite", log, MODELS) as whole, Views(None, log, MODELS, page) as memory:
+        with ReadModelStore(directory / "whole.sqlite", log, MODELS) as whole, ReadModelStore(None, log, MODELS, page) as memory:
             whole.refresh()
             memory.refresh()
             assert exact(whole, log)
             assert exact(memory, log)
-            assert whole.rows(COSTS) == tuple(sorted(costs(log.read_all()), key=lambda call: call.key))
+            assert whole.rows(COSTS) == tuple(sorted(call_costs(log.read_all()), key=lambda call: call.key))
 
 
 def test_what_was_taken_in_is_not_read_again(tmp_path: Path, store: SqliteStore) -> None:
     append(store, SMALL)
-    with Views(tmp_path / "views.sqlite", store, MODELS) as views:
+    with ReadModelStore(tmp_path / "views.sqlite", store, MODELS) as views:
         views.refresh()
-    with Views(tmp_path / "views.sqlite", Dying(store, at=1), MODELS) as views:
+    with ReadModelStore(tmp_path / "views.sqlite", Dying(store, at=1), MODELS) as views:
         views.refresh()
         assert exact(views, store)
 
@@ -129,9 +129,9 @@ class Dying:
 
 @pytest.mark.parametrize("at", range(1, 12))
 def test_a_reading_that_breaks_off_leaves_whole_pages(tmp_path: Path, store: SqliteStore, at: int) -> None:
-    append(store, [*SMALL, (RUN, sample(RunRested)), (A, CALL), (RUN, sample(RunResumed))])
+    append(store, [*SMALL, (RUN, sample(RunIdle)), (A, CALL), (RUN, sample(RunResumed))])
     path = tmp_path / "views.sqlite"
-    with Views(path, Dying(store, at), MODELS, 2) as views:
+    with ReadModelStore(path, Dying(store, at), MODELS, 2) as views:
         for _ in range(2):
             try:
                 views.refresh()
@@ -139,7 +139,7 @@ def test_a_reading_that_breaks_off_leaves_whole_pages(tmp_path: Path, store: Sql
                 continue
         views.refresh()
         assert exact(views, store)
-        assert not views.in_memory
+        assert not views.is_in_memory
 
 
 @pytest.mark.slow
@@ -148,15 +148,15 @@ def test_a_process_that_dies_while_it_takes_events_in(tmp_path: Path, store: Sql
     append(store, [*SMALL, *SMALL, *SMALL])
     argv = [sys.executable, "-m", "tests.projections.test_runner", str(tmp_path), str(at)]
     assert subprocess.run(argv, cwd=Path(__file__).parents[2], check=False).returncode == 9
-    with Views(tmp_path / "views.sqlite", store, MODELS) as views:
+    with ReadModelStore(tmp_path / "views.sqlite", store, MODELS) as views:
         views.refresh()
         assert exact(views, store)
-        assert not views.in_memory
+        assert not views.is_in_memory
 
 
 def test_two_processes_take_each_event_in_once(tmp_path: Path, store: SqliteStore) -> None:
     path = tmp_path / "views.sqlite"
-    with Views(path, store, MODELS, 1) as one, Views(path, store, MODELS, 2) as other:
+    with ReadModelStore(path, store, MODELS, 1) as one, ReadModelStore(path, store, MODELS, 2) as other:
         for entry in SMALL:
             append(store, [entry])
             one.refresh()
@@ -186,25 +186,25 @@ def test_rows_that_do_not_belong_to_this_log_and_code_are_made_anew(
 ) -> None:
     append(store, SMALL)
     path = tmp_path / "views.sqlite"
-    with Views(path, store, MODELS) as views:
+    with ReadModelStore(path, store, MODELS) as views:
         views.refresh()
     cursors(path, "DELETE FROM delivered")
     cursors(path, "UPDATE runs SET pipeline = 'wrong'")
     cursors(path, statement)
-    with Views(path, store, MODELS) as views:
+    with ReadModelStore(path, store, MODELS) as views:
         views.refresh()
         assert exact(views, store)
-        assert not views.in_memory
+        assert not views.is_in_memory
 
 
 def test_rows_of_another_form_are_made_anew(tmp_path: Path, store: SqliteStore) -> None:
     append(store, SMALL)
     path = tmp_path / "views.sqlite"
-    with Views(path, store, MODELS) as views:
+    with ReadModelStore(path, store, MODELS) as views:
         views.refresh()
     cursors(path, "ALTER TABLE runs DROP COLUMN base")
     cursors(path, "UPDATE cursor SET code = 'older'")
-    with Views(path, store, MODELS) as views:
+    with ReadModelStore(path, store, MODELS) as views:
         views.refresh()
         assert exact(views, store)
 
@@ -215,11 +215,11 @@ def test_a_log_that_was_put_back_to_an_older_copy(tmp_path: Path) -> None:
     with SqliteStore(path) as store:
         append(store, SMALL[:2])
     copy.write_bytes(path.read_bytes())
-    with SqliteStore(path) as store, Views(tmp_path / "views.sqlite", store, MODELS) as views:
+    with SqliteStore(path) as store, ReadModelStore(tmp_path / "views.sqlite", store, MODELS) as views:
         append(store, SMALL[2:])
         views.refresh()
-    with SqliteStore(copy) as store, Views(tmp_path / "views.sqlite", store, MODELS) as views:
-        append(store, [(RUN, sample(RunRested)), (RUN, sample(RunResumed))])
+    with SqliteStore(copy) as store, ReadModelStore(tmp_path / "views.sqlite", store, MODELS) as views:
+        append(store, [(RUN, sample(RunIdle)), (RUN, sample(RunResumed))])
         views.refresh()
         assert exact(views, store)
         assert views.rows(COSTS) == ()
@@ -229,14 +229,14 @@ def test_a_log_that_was_put_back_to_an_older_copy(tmp_path: Path) -> None:
 def test_a_damaged_file_is_replaced(tmp_path: Path, store: SqliteStore, damage: bytes | None) -> None:
     append(store, SMALL)
     path = tmp_path / "views.sqlite"
-    with Views(path, store, MODELS) as views:
+    with ReadModelStore(path, store, MODELS) as views:
         views.refresh()
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xaa" * (len(whole) - 4096) if damage is None else damage)
-    with Views(path, store, MODELS) as views:
+    with ReadModelStore(path, store, MODELS) as views:
         views.refresh()
         assert exact(views, store)
-        assert not views.in_memory
+        assert not views.is_in_memory
 
 
 def test_a_file_that_is_locked_is_left_and_memory_used(tmp_path: Path, store: SqliteStore) -> None:
@@ -244,21 +244,21 @@ def test_a_file_that_is_locked_is_left_and_memory_used(tmp_path: Path, store: Sq
     path = tmp_path / "views.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with Views(path, store, MODELS, busy_seconds=0.05) as views:
+        with ReadModelStore(path, store, MODELS, busy_seconds=0.05) as views:
             views.refresh()
             assert exact(views, store)
-            assert views.in_memory
-            append(store, [(RUN, sample(RunRested))])
+            assert views.is_in_memory
+            append(store, [(RUN, sample(RunIdle))])
             views.refresh()
             assert exact(views, store)
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path, store: SqliteStore) -> None:
     append(store, SMALL)
-    with Views(tmp_path / "nowhere" / "views.sqlite", store, MODELS) as views:
+    with ReadModelStore(tmp_path / "nowhere" / "views.sqlite", store, MODELS) as views:
         views.refresh()
         assert exact(views, store)
-        assert views.in_memory
+        assert views.is_in_memory
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_a_disk_that_cannot_take_it(tmp_path: Path, what: str) -> None:
 # the read models themselves ------------------------------------------------------------------------------------------
 def rows(store: SqliteStore, model: ReadModel[Any], entries: Entries) -> tuple[Any, ...]:
     append(store, entries)
-    with Views(None, store, [model]) as views:
+    with ReadModelStore(None, store, [model]) as views:
         views.refresh()
         return views.rows(model)
 
@@ -280,21 +280,21 @@ def test_an_item_is_delivered_by_the_event_that_says_so(store: SqliteStore) -> N
     (row,) = rows(store, DELIVERED, SMALL)
     text = text_digest(ITEM.title, ITEM.body)
     assert row == Delivery("r", "a", "backlog.md#a", text, "run/r/a@2", 4, sample(FeatureDelivered).head)
-    assert newest([row]) == {"backlog.md#a": row}
+    assert latest_deliveries([row]) == {"backlog.md#a": row}
 
 
 def test_an_item_that_was_not_delivered_may_be_done_again(store: SqliteStore) -> None:
-    assert newest(rows(store, DELIVERED, SMALL[:3])) == {}
+    assert latest_deliveries(rows(store, DELIVERED, SMALL[:3])) == {}
 
 
 def test_the_newest_delivery_of_a_source_counts(store: SqliteStore) -> None:
     second = run_stream("0-sorted-first")
     again = replace(ITEM, body=Digest("0" * 64))
-    found = newest(rows(store, DELIVERED, [
+    found = latest_deliveries(rows(store, DELIVERED, [
         *SMALL, (second, again), (feature_stream("0-sorted-first", "a"), sample(FeatureDelivered))
     ]))  # fmt: skip
     assert found["backlog.md#a"].run == "0-sorted-first"
-    assert found["backlog.md#a"].text == text_digest(again.title, again.body) != text_digest(ITEM.title, ITEM.body)
+    assert found["backlog.md#a"].text_sha256 == text_digest(again.title, again.body) != text_digest(ITEM.title, ITEM.body)
 
 
 def test_titles_and_bodies_do_not_run_into_each_other() -> None:
@@ -302,8 +302,8 @@ def test_titles_and_bodies_do_not_run_into_each_other() -> None:
 
 
 @pytest.mark.parametrize(("last", "status"), [
-    ((), "started"), ((RunHalted,), "halted"), ((RunHalted, RunRested), "halted"), ((RunRested,), "rested"),
-    ((RunRested, RunResumed), "started"), ((RunFinished,), "finished"), ((RunHalted, RunResumed, RunRested), "rested"),
+    ((), "started"), ((RunHalted,), "halted"), ((RunHalted, RunIdle), "halted"), ((RunIdle,), "idle"),
+    ((RunIdle, RunResumed), "started"), ((RunFinished,), "finished"), ((RunHalted, RunResumed, RunIdle), "idle"),
 ])  # fmt: skip
 def test_how_a_run_stands(store: SqliteStore, last: tuple[type[Event], ...], status: str) -> None:
     (row,) = rows(store, RUNS, [*SMALL, *((RUN, sample(kind)) for kind in last)])
@@ -311,7 +311,7 @@ def test_how_a_run_stands(store: SqliteStore, last: tuple[type[Event], ...], sta
 
 
 def test_how_the_features_of_a_run_stand(store: SqliteStore) -> None:
-    rested = replace(sample(FeatureRested), feature=FeatureId("a"), status=Rest.DELIVERED)
+    rested = replace(sample(FeatureStopped), feature=FeatureId("a"), status=FeatureOutcome.DELIVERED)
     other = replace(ITEM, feature=FeatureId("b"))
     (row,) = rows(store, RUNS, [*SMALL, (RUN, other), (RUN, rested)])
     assert row.features == {"a": "delivered", "b": "queued"}
@@ -326,4 +326,4 @@ def test_rows_are_facts() -> None:
 
 if __name__ == "__main__":
     with SqliteStore(Path(sys.argv[1]) / "mz.db") as opened:
-        Views(Path(sys.argv[1]) / "views.sqlite", Dying(opened, int(sys.argv[2]), code=9), MODELS, 3).refresh()
+        ReadModelStore(Path(sys.argv[1]) / "views.sqlite", Dying(opened, int(sys.argv[2]), code=9), MODELS, 3).refresh()

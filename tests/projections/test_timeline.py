@@ -8,26 +8,26 @@ import pytest
 from msgspec import NODEFAULT
 from msgspec.structs import fields, replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved, ReplyRead
+from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved, ReplyParsed
 from mz_events.catalog.check import ArtifactValidated, CommandRan, GateChecked, Violation
 from mz_events.catalog.feature import Blocked, FeatureStarted, UnitCompleted
-from mz_events.catalog.inbox import CancelLeft
-from mz_events.catalog.run import FeatureRested, Rest
+from mz_events.catalog.inbox import CancelPosted
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped
 from mz_events.codec import ALL_EVENTS, type_of
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, run_stream
-from mz_projections.timeline import WORDS, timeline, words
+from mz_projections.timeline import DESCRIPTIONS, describe, timeline
 
 from tests.support.samples import sample, samples
 
 
 def test_every_event_type_has_words() -> None:
-    assert set(WORDS) == set(ALL_EVENTS)
+    assert set(DESCRIPTIONS) == set(ALL_EVENTS)
 
 
 @pytest.mark.parametrize("event", samples(), ids=type_of)
 def test_words_are_one_line_with_names_in_it(event: Event) -> None:
-    text = words(event)
+    text = describe(event)
     assert text.strip() == text
     assert text
     assert "\n" not in text
@@ -38,7 +38,7 @@ def test_words_are_one_line_with_names_in_it(event: Event) -> None:
 
 @pytest.mark.parametrize("event", samples(), ids=type_of)
 def test_words_hold_with_every_field_that_has_a_default_left_at_it(event: Event) -> None:
-    text = words(replace(event, **dict(defaults(type(event)))))
+    text = describe(replace(event, **dict(defaults(type(event)))))
     assert "\n" not in text
     assert "None" not in text
 
@@ -52,8 +52,8 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
 @pytest.mark.parametrize(("event", "text"), [
     (sample(UnitCompleted), "phase/unit"),
     (replace(sample(UnitCompleted), unit=""), "phase"),
-    (replace(sample(FeatureRested), status=Rest.HELD, code=None), "feat-001 stopped: held (timer)"),
-    (replace(sample(FeatureRested), status=Rest.DELIVERED, code=None, hold=None), "feat-001 stopped: delivered"),
+    (replace(sample(FeatureStopped), status=FeatureOutcome.HELD, code=None), "feat-001 stopped: held (timer)"),
+    (replace(sample(FeatureStopped), status=FeatureOutcome.DELIVERED, code=None, hold=None), "feat-001 stopped: delivered"),
     (replace(sample(FeatureStarted), starts_from=tuple(Commit(f"{n}" * 40) for n in range(1, 6))),
      "branch branch for target from 11111111, 22222222, 33333333 and 2 more"),
     (replace(sample(CallReserved), nanousd=None), "unpriced reserved for key"),
@@ -66,25 +66,25 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
              violations=(Violation(rule="test"), Violation(rule="lint", path="a.py"))),
      "phase/unit: gate failed: test, lint a.py"),
     (replace(sample(ArtifactValidated), violations=()), "phase/unit iteration 9 attempt 7 (role): valid"),
-    (replace(sample(ReplyRead), usage=(), reported_nanousd=None, problem=None),
+    (replace(sample(ReplyParsed), usage=(), reported_nanousd=None, problem=None),
      "phase/unit iteration 9 attempt 7 (role): terminal, 0 tokens in, 0 out, reported unpriced"),
     (replace(sample(Blocked), path=""), "phase/unit: check, cause cause"),
-    (replace(sample(CancelLeft), feature=None), "cancel the run"),
+    (replace(sample(CancelPosted), feature=None), "cancel the run"),
 ])  # fmt: skip
 def test_words_of(event: Event, text: str) -> None:
-    assert words(event) == text
+    assert describe(event) == text
 
 
 def test_a_prompt_that_goes_on_is_told_from_a_whole_one() -> None:
-    assert "full prompt" in words(sample(AgentRequested))
-    assert "continued session" in words(replace(sample(AgentRequested), whole=False))
+    assert "full prompt" in describe(sample(AgentRequested))
+    assert "continued session" in describe(replace(sample(AgentRequested), full_prompt=False))
 
 
 def test_the_line_has_time_place_and_type() -> None:
     recorded = Recorded(run_stream("r"), 3, 9, 1000, 999, sample(UnitCompleted), "", b"")
     (line,) = timeline([recorded])
-    assert (line.at_us, line.place, line.type, line.text) == (1000, "run/r@3", "unit.completed", "phase/unit")
+    assert (line.at_us, line.event_ref, line.type, line.text) == (1000, "run/r@3", "unit.completed", "phase/unit")
 
 
 def test_no_digest_of_prose_stands_in_words() -> None:
-    assert not any(Digest("5e" * 32)[:12] in words(event) for event in samples())
+    assert not any(Digest("5e" * 32)[:12] in describe(event) for event in samples())

@@ -17,7 +17,7 @@ from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.check import ArtifactValidated
 from mz_events.catalog.feature import FeatureDelivered, FeatureStarted
 from mz_events.names import run_stream
-from mz_projections.overview import overview
+from mz_projections.overview import run_view
 from mz_qa.bench import loop, profiled, shim
 from mz_qa.bench.answers import PHASES, files
 from mz_qa.bench.breakdown import Function, split, top
@@ -167,7 +167,7 @@ def test_a_log_of_any_size_holds_whole_runs_under_names_of_their_own(past: Past,
         assert store.verify() == ()
         runs = [name for name, _ in store.streams("run/") if name.count("/") == 1]
         assert runs == [run_stream(f"r{number:08x}") for number in range(3)]
-        view = overview("r00000002", store.read_all())
+        view = run_view("r00000002", store.read_all())
         assert [feature.status for feature in view.features] == ["delivered", "delivered"]
         keys = {recorded.event.ref.key for recorded in store.read_all() if isinstance(recorded.event, AgentRequested)}
         assert len(keys) == 3 * 2 * len(PHASES)

@@ -14,16 +14,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.agents.claude_code import ClaudeCode
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, Spawn, Watch
-from mz_engine.agents.generic import Described
-from mz_engine.agents.jsonline import decode
-from mz_engine.agents.registry import built_in, descriptions, load_patterns
-from mz_engine.ports import CallResult, CallSpec, Reading
-from mz_qa.conformance.contract import conform, told_by
-from mz_qa.conformance.endings import ASKED, Ending, endings, failures
-from mz_qa.conformance.readings import Stream, attempt, carrier, complete, parted, read_all, read_stream, unsound
-from mz_qa.conformance.rehearsal import rehearse
-from mz_qa.layers.adapters import check_adapters, streams
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ObjectObserver, Spawn
+from mz_engine.agents.generic import DescribedAgent
+from mz_engine.agents.jsonline import decode_object
+from mz_engine.agents.registry import built_in_adapters, bundled_descriptions, load_patterns
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
+from mz_qa.conformance.contract import check_contract, fields_for_version
+from mz_qa.conformance.endings import REQUESTED_MODEL, StoredEnding, stored_endings, stored_failures
+from mz_qa.conformance.readings import (
+    Stream,
+    check_coverage,
+    check_parser,
+    check_stream,
+    final_event_stream,
+    reply_errors,
+    split_lines,
+    try_parse,
+)
+from mz_qa.conformance.rehearsal import run_adapter
+from mz_qa.layers.adapters import check_adapters, recorded_streams
 
 from tests.support.gates import checked, findings, project_of
 from tests.support.tree import ROOT
@@ -47,14 +56,14 @@ lines = st.lists(VALUES, max_size=4).map(lambda values: b"\n".join(json.dumps(va
 
 FEW = 600
 """Parses."""
-WORKS = next(Stream(name=one.name, result=one.result) for one in endings("claude-code") if one.name == "works")
+WORKS = next(Stream(name=one.name, result=one.result) for one in stored_endings("claude-code") if one.name == "works")
 LATE = WORKS.result.stdout.rstrip().rfind(b"\n")
 """Bytes of that stream in front of its last line."""
 
 
-@pytest.mark.parametrize("adapter", built_in().values(), ids=lambda adapter: adapter.name)
+@pytest.mark.parametrize("adapter", built_in_adapters().values(), ids=lambda adapter: adapter.name)
 def test_what_comes_with_mz_keeps_the_contract(adapter: Adapter) -> None:
-    said = [*conform(adapter), *read_all(adapter, endings(adapter.name), failures(), (), 4 * FEW)]
+    said = [*check_contract(adapter), *check_parser(adapter, stored_endings(adapter.name), stored_failures(), (), 4 * FEW)]
     assert findings(said) == []
     counts = checked(said)
     assert counts["readings"] > FEW
@@ -62,10 +71,10 @@ def test_what_comes_with_mz_keeps_the_contract(adapter: Adapter) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("adapter", built_in().values(), ids=lambda adapter: adapter.name)
+@pytest.mark.parametrize("adapter", built_in_adapters().values(), ids=lambda adapter: adapter.name)
 def test_what_comes_with_mz_keeps_it_through_real_processes(adapter: Adapter) -> None:
-    works = next(Stream(name=one.name, result=one.result) for one in endings(adapter.name) if one.name == "works")
-    said = list(rehearse(adapter, works, os.environ))
+    works = next(Stream(name=one.name, result=one.result) for one in stored_endings(adapter.name) if one.name == "works")
+    said = list(run_adapter(adapter, works, os.environ))
     assert findings(said) == []
     assert checked(said) == {"rehearsals": 7}
 
@@ -73,24 +82,24 @@ def test_what_comes_with_mz_keeps_it_through_real_processes(adapter: Adapter) ->
 @pytest.mark.parametrize("agent", ["anthropic", "claude-code", "codex", "gemini"])
 def test_no_session_is_an_option_of_the_next_call(agent: str) -> None:
     """What an agent runs may write into the agent's output."""
-    adapter = built_in()[agent]
-    (works,) = [one for one in endings(agent) if one.name == "works"]
+    adapter = built_in_adapters()[agent]
+    (works,) = [one for one in stored_endings(agent) if one.name == "works"]
     real = adapter.parse_output(works.result).session
     assert real is not None
     forged = works.result.stdout.replace(real.encode(), b"--yolo")
     assert adapter.parse_output(replace(works.result, stdout=forged)).session is None
 
 
-@pytest.mark.parametrize("adapter", built_in().values(), ids=lambda adapter: adapter.name)
+@pytest.mark.parametrize("adapter", built_in_adapters().values(), ids=lambda adapter: adapter.name)
 @given(stdout=st.binary(max_size=400) | lines, stderr=st.binary(max_size=100), exit_code=st.integers(-15, 255))
 def test_any_bytes_give_a_reading_or_a_classified_failure(
     adapter: Adapter, stdout: bytes, stderr: bytes, exit_code: int
 ) -> None:
-    result = CallResult(stdout=stdout, stderr=stderr, exit=exit_code, duration_ms=1, model=ASKED)
-    assert list(unsound(adapter, attempt(adapter, result))) == []
+    result = CallResult(stdout=stdout, stderr=stderr, exit=exit_code, duration_ms=1, model=REQUESTED_MODEL)
+    assert list(reply_errors(adapter, try_parse(adapter, result))) == []
 
 
-STORED = [(agent, stored) for agent in built_in() for stored in endings(agent)]
+STORED = [(agent, stored) for agent in built_in_adapters() for stored in stored_endings(agent)]
 
 
 def test_what_a_cut_object_leaves_is_no_object() -> None:
@@ -98,14 +107,14 @@ def test_what_a_cut_object_leaves_is_no_object() -> None:
     itself."""
     seen = 0
     for agent, stored in STORED:
-        data = getattr(stored.result, carrier(built_in()[agent], Stream(name="", result=stored.result)))
-        objects, words, ends = parted(data)
+        data = getattr(stored.result, final_event_stream(built_in_adapters()[agent], Stream(name="", result=stored.result)))
+        objects, words, ends = split_lines(data)
         covered = {*words}
         for line in objects:
             covered |= {*range(line.start, line.end + 1)}
             whole = data[line.start : line.end]
             if len(whole) <= 1500:
-                assert not any(decode(whole[:cut]) for cut in range(len(whole.rstrip()))), whole
+                assert not any(decode_object(whole[:cut]) for cut in range(len(whole.rstrip()))), whole
                 seen += 1
         assert covered == {*range(len(data) + 1)}
         assert {*ends} <= {*words}
@@ -119,7 +128,7 @@ class Watched(ClaudeCode):
         super().__init__(load_patterns())
         self.seen: list[bytes] = []
 
-    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         self.seen.append(result.stdout)
         return super().parse_output(result, watch)
 
@@ -128,7 +137,7 @@ def test_lines_of_words_are_cut_around_their_ends_and_every_parse_is_told() -> N
     """However few places between them are in the sample."""
     words = b"".join(b"%d is a line of many words, none of which matters\n" % at for at in range(40))
     adapter, result = Watched(), replace(WORKS.result, stdout=words)
-    told = checked(read_stream(adapter, Stream(name="words", result=result), 400))
+    told = checked(check_stream(adapter, Stream(name="words", result=result), 400))
     assert told["readings"] == len(adapter.seen)
     cuts = {len(data) for data in adapter.seen if words.startswith(data)}
     ends = [at for at, byte in enumerate(words) if byte == ord("\n")]
@@ -137,17 +146,17 @@ def test_lines_of_words_are_cut_around_their_ends_and_every_parse_is_told() -> N
 
 @given(stored=st.sampled_from(STORED), first=st.floats(0, 1), second=st.floats(0, 1), chosen=st.integers(0))
 def test_cuts_within_one_object_are_read_alike(
-    stored: tuple[str, Ending], first: float, second: float, chosen: int
+    stored: tuple[str, StoredEnding], first: float, second: float, chosen: int
 ) -> None:
-    adapter, result = built_in()[stored[0]], stored[1].result
-    said = carrier(adapter, Stream(name="", result=result))
+    adapter, result = built_in_adapters()[stored[0]], stored[1].result
+    said = final_event_stream(adapter, Stream(name="", result=result))
     data = getattr(result, said)
-    objects, _, _ = parted(data)
+    objects, _, _ = split_lines(data)
     if objects:
         line = objects[chosen % len(objects)]
         low, high = line.inside[0], line.inside[-1]
         one, other = (
-            attempt(adapter, replace(result, **{said: data[: low + int(part * (high - low))]}))
+            try_parse(adapter, replace(result, **{said: data[: low + int(part * (high - low))]}))
             for part in (first, second)
         )
         assert one == other
@@ -160,17 +169,17 @@ def test_an_adapter_without_streams_proves_nothing(tmp_path: Path) -> None:
         parser = "unknown-agent/1"
 
     first = findings(check_adapters(project_of(tmp_path), {"unknown-agent": Unknown()}))
-    assert any("has no stored streams" in one.what for one in first)
+    assert any("has no stored streams" in one.message for one in first)
     assert all(one.kind == "ADAPTER" for one in first)
 
 
 def test_recordings_are_read_with_all_that_was_kept_of_the_call() -> None:
     """aider says on standard error how a call ended."""
     project = project_of(ROOT, ROOT / "recordings" / "library" / "monozukuri-aider")
-    recorded = list(streams(project, "aider"))
+    recorded = list(recorded_streams(project, "aider"))
     assert recorded
-    read = [built_in()["aider"].parse_output(one.result) for one in recorded]
-    assert {one.terminal for one in read} == {"success"}
+    read = [built_in_adapters()["aider"].parse_output(one.result) for one in recorded]
+    assert {one.ending for one in read} == {"success"}
     assert all(one.usage for one in read)
 
 
@@ -184,13 +193,13 @@ class Broken(ClaudeCode):
     def started(self, invocation: Invocation) -> Invocation:
         return invocation
 
-    def read(self, result: CallResult, reading: Reading) -> Reading:
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
         return reading
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return super().run_phase(spec, environment, lambda given, one: spawn(given, self.started(one)))
 
-    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return self.read(result, super().parse_output(result, watch))
 
 
@@ -309,66 +318,66 @@ class Twice(Broken):
     ],
 )
 def test_a_broken_contract_is_named(adapter: type[Broken], check: str, words: str) -> None:
-    found = [one for one in findings(conform(adapter())) if one.cause == f"claude-code.{check}"]
-    assert any(words in one.what for one in found), found
-    assert all((one.kind, one.mend) == ("ADAPTER", "fix the adapter, then run: mz gate --layer 2") for one in found)
+    found = [one for one in findings(check_contract(adapter())) if one.cause == f"claude-code.{check}"]
+    assert any(words in one.message for one in found), found
+    assert all((one.kind, one.fix) == ("ADAPTER", "fix the adapter, then run: mz gate --layer 2") for one in found)
 
 
 class Raises(Broken):
-    def read(self, result: CallResult, reading: Reading) -> Reading:
-        if reading.bad_lines:
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
+        if reading.undecodable_lines:
             raise KeyError("type")
         return reading
 
 
 class Believes(Broken):
-    def read(self, result: CallResult, reading: Reading) -> Reading:
-        good = result.exit == 0 and reading.terminal == "success"
-        return reading if good or reading.problem else replace(reading, terminal="error", problem=failures_problem())
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
+        good = result.exit == 0 and reading.ending == "success"
+        return reading if good or reading.problem else replace(reading, ending="error", problem=failures_problem())
 
 
 class Trusts(Broken):
-    def read(self, result: CallResult, reading: Reading) -> Reading:
-        early = reading.terminal == "no-terminal" and b'"type"' in result.stdout and result.problem is None
-        return replace(reading, terminal="success", problem=None) if early else reading
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
+        early = reading.ending == "no-terminal" and b'"type"' in result.stdout and result.problem is None
+        return replace(reading, ending="success", problem=None) if early else reading
 
 
 class TrustsLate(Broken):
     """Where little more than the last word is missing."""
 
-    def read(self, result: CallResult, reading: Reading) -> Reading:
-        late = reading.terminal == "no-terminal" and len(result.stdout) >= LATE and result.problem is None
-        return replace(reading, terminal="success", problem=None) if late else reading
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
+        late = reading.ending == "no-terminal" and len(result.stdout) >= LATE and result.problem is None
+        return replace(reading, ending="success", problem=None) if late else reading
 
 
 class Peeks(Broken):
     """At bytes of a line that it cannot read."""
 
-    def read(self, result: CallResult, reading: Reading) -> Reading:
-        half = not result.stdout.endswith(b"\n") and reading.terminal == "no-terminal"
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
+        half = not result.stdout.endswith(b"\n") and reading.ending == "no-terminal"
         return replace(reading, text=result.stdout[-9:].decode("utf-8", "replace")) if half else reading
 
 
 class Unclassed(Broken):
-    def read(self, result: CallResult, reading: Reading) -> Reading:
-        return replace(reading, problem=None) if reading.terminal == "no-terminal" else reading
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
+        return replace(reading, problem=None) if reading.ending == "no-terminal" else reading
 
 
 class Rolls(Broken):
     count = 0
 
-    def read(self, result: CallResult, reading: Reading) -> Reading:
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
         self.count += 1
-        return replace(reading, bad_lines=self.count)
+        return replace(reading, undecodable_lines=self.count)
 
 
 class Overrules(Broken):
-    def read(self, result: CallResult, reading: Reading) -> Reading:
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
         return reading if result.problem is None else super().parse_output(replace(result, problem=None))
 
 
 class Surrogates(Broken):
-    def read(self, result: CallResult, reading: Reading) -> Reading:
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
         return replace(reading, text=result.stdout.decode("utf-8", "surrogateescape"))
 
 
@@ -378,34 +387,34 @@ class Free(Broken):
 
 
 class Swells(Broken):
-    def read(self, result: CallResult, reading: Reading) -> Reading:
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
         return replace(reading, usage=tuple(replace(one, cache_read=one.input + 1) for one in reading.usage))
 
 
 class Nameless(Broken):
-    def read(self, result: CallResult, reading: Reading) -> Reading:
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
         return replace(reading, usage=tuple(replace(one, model="") for one in reading.usage))
 
 
 class Boasts(Broken):
     def capabilities(self) -> Capabilities:
         said = super().capabilities()
-        return replace(said, tells=(*said.tells[:-1], replace(said.tells[-1], thoughts=True)))
+        return replace(said, reported_fields=(*said.reported_fields[:-1], replace(said.reported_fields[-1], thoughts=True)))
 
 
 class Forged(Broken):
-    def read(self, result: CallResult, reading: Reading) -> Reading:
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
         return replace(reading, session="--resume" if reading.session else None)
 
 
 class Misreads(Broken):
-    def read(self, result: CallResult, reading: Reading) -> Reading:
+    def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
         wrong = reading.problem is not None and reading.problem.code == "rate-limit"
         return replace(reading, problem=replace(reading.problem, code="overloaded")) if wrong else reading  # type: ignore[type-var]
 
 
 def failures_problem() -> Any:
-    return next(one.problem for one in map(built_in()["claude-code"].parse_output, (f.result for f in failures())))
+    return next(one.problem for one in map(built_in_adapters()["claude-code"].parse_output, (f.result for f in stored_failures())))
 
 
 @pytest.mark.parametrize(
@@ -429,16 +438,16 @@ def failures_problem() -> Any:
     ],
 )
 def test_a_broken_parser_is_named(adapter: type[Broken], words: str) -> None:
-    found = findings(read_all(adapter(), endings("claude-code"), failures(), (), FEW))
-    assert any(words in one.what for one in found), [one.what for one in found]
+    found = findings(check_parser(adapter(), stored_endings("claude-code"), stored_failures(), (), FEW))
+    assert any(words in one.message for one in found), [one.message for one in found]
 
 
-class Stumbles(Described):
+class Stumbles(DescribedAgent):
     """Over two lines at once, which no stream has that was only cut off."""
 
-    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         reading = super().parse_output(result, watch)
-        if reading.bad_lines > 1:
+        if reading.undecodable_lines > 1:
             raise ValueError("lines")
         return reading
 
@@ -446,20 +455,20 @@ class Stumbles(Described):
 def test_damage_is_done_where_the_last_word_stands() -> None:
     """aider's stands on standard error."""
     found = findings(
-        read_all(Stumbles("aider", descriptions()["aider"], load_patterns()), endings("aider"), (), (), FEW)
+        check_parser(Stumbles("aider", bundled_descriptions()["aider"], load_patterns()), stored_endings("aider"), (), (), FEW)
     )
-    assert any("raises on damaged bytes: ValueError: lines" in one.what for one in found)
+    assert any("raises on damaged bytes: ValueError: lines" in one.message for one in found)
 
 
 def test_the_ends_that_everybody_meets_must_be_stored() -> None:
-    known = [one for one in endings("claude-code") if one.expected.code != "auth-failure"]
-    (found,) = findings(complete(Broken(), known))
-    assert "no stored streams of these endings: auth-failure" in found.what
+    known = [one for one in stored_endings("claude-code") if one.expected.code != "auth-failure"]
+    (found,) = findings(check_coverage(Broken(), known))
+    assert "no stored streams of these endings: auth-failure" in found.message
 
 
 def test_what_is_told_depends_on_the_version() -> None:
     said = Broken().capabilities()
-    assert [told_by(said, version).since for version in ("1.0.3", "2.0.14", "2.1.4", "2.1.197", "3.0", "")] == [
+    assert [fields_for_version(said, version).since for version in ("1.0.3", "2.0.14", "2.1.4", "2.1.197", "3.0", "")] == [
         "", "2.0.14", "2.0.14", "2.1.197", "2.1.197", "2.1.197",
     ]  # fmt: skip
 
@@ -476,7 +485,7 @@ class Careless(Broken):
 
 @pytest.mark.slow
 def test_a_broken_call_is_named() -> None:
-    found = {one.cause: one.what for one in findings(rehearse(Careless(), WORKS, os.environ))}
+    found = {one.cause: one.message for one in findings(run_adapter(Careless(), WORKS, os.environ))}
     wanted = {
         "check_auth": "reveals a secret", "answers": "changes the bytes", "redacts": "parses a reply differently",
         "fails": "classifies a rate limit as no-terminal",

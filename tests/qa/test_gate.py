@@ -8,36 +8,36 @@ from pathlib import Path
 import pytest
 from mz_engine.exits import Exit
 from mz_qa.gate import run_gate
-from mz_qa.layers.facts import Checked, Layer, LayerResult, Project, Remark, Said
+from mz_qa.layers.facts import CheckedItem, Layer, LayerOutput, LayerResult, Project, Remark
 from mz_qa.layers.table import LAYERS, NUMBERS
-from mz_recordings.findings import KINDS, Finding
+from mz_recordings.findings import KIND_PROPERTIES, Finding
 from mz_recordings.grouping import ORDER
 
 from tests.support.gates import project_of
 
-DRIFT = Finding(kind="PROMPT", what="the prompt differs from the recording")
-RULE = Finding(kind="RULE", what="a rule is broken")
+DRIFT = Finding(kind="PROMPT", message="the prompt differs from the recording")
+RULE = Finding(kind="RULE", message="a rule is broken")
 
 
-def fine(project: Project) -> Iterator[Said]:
-    yield Checked("things", 2)
+def fine(project: Project) -> Iterator[LayerOutput]:
+    yield CheckedItem("things", 2)
     yield Remark("all is well")
     yield Remark("all is well")
-    yield Checked("things")
+    yield CheckedItem("things")
 
 
-def drifts(project: Project) -> Iterator[Said]:
-    yield Checked("things")
+def drifts(project: Project) -> Iterator[LayerOutput]:
+    yield CheckedItem("things")
     yield DRIFT
 
 
-def breaks(project: Project) -> Iterator[Said]:
-    yield Checked("things")
+def breaks(project: Project) -> Iterator[LayerOutput]:
+    yield CheckedItem("things")
     yield RULE
     raise ZeroDivisionError("by hand")
 
 
-def silent(project: Project) -> Iterator[Said]:
+def silent(project: Project) -> Iterator[LayerOutput]:
     return iter(())
 
 
@@ -52,7 +52,7 @@ def project(tmp_path: Path) -> Project:
 
 def test_all_run_though_the_first_fails(project: Project) -> None:
     heard: list[LayerResult] = []
-    result = run_gate(project, (1, 2, 3), tell=heard.append, layers=layers(breaks, drifts, fine))
+    result = run_gate(project, (1, 2, 3), on_result=heard.append, layers=layers(breaks, drifts, fine))
     assert [layer.status for layer in result.layers] == ["failed", "failed", "passed"]
     assert heard == list(result.layers)
     assert result.first_failure is result.layers[0]
@@ -65,7 +65,7 @@ def test_what_a_layer_dies_of_is_its_finding(project: Project) -> None:
     (layer,) = run_gate(project, (1,), layers=layers(breaks)).layers
     rule, crash = layer.findings
     assert rule == RULE
-    assert (crash.kind, crash.what) == ("CRASH", "internal error in the check: ZeroDivisionError: by hand")
+    assert (crash.kind, crash.message) == ("INTERNAL-ERROR", "internal error in the check: ZeroDivisionError: by hand")
     assert any(line.strip().startswith("test_gate.py:") for line in crash.detail)
     assert not any("/" in line for line in crash.detail)
 
@@ -83,8 +83,8 @@ def test_the_exit_code_is_the_worst_of_what_was_found(project: Project, checks: 
 
 def test_nothing_to_check_fails_unless_it_may_be_so(project: Project) -> None:
     (layer,) = run_gate(project, (1,), layers=layers(silent)).layers
-    assert (layer.status, layer.findings[0].kind) == ("failed", "EMPTY")
-    assert "mz gate --allow-empty 1" in layer.findings[0].mend
+    assert (layer.status, layer.findings[0].kind) == ("failed", "NOTHING-CHECKED")
+    assert "mz gate --allow-empty 1" in layer.findings[0].fix
     (layer,) = run_gate(project, (1,), (1,), layers=layers(silent)).layers
     assert (layer.status, layer.reason, layer.findings) == ("empty", "nothing to check", ())
     (layer,) = run_gate(project, (1,), (1,), layers=layers(fine)).layers
@@ -103,4 +103,4 @@ def test_the_layers_of_the_gate() -> None:
 
 
 def test_every_kind_of_finding_has_a_place_in_the_order() -> None:
-    assert sorted(ORDER) == sorted(KINDS)
+    assert sorted(ORDER) == sorted(KIND_PROPERTIES)

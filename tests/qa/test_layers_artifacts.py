@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mz_engine.artifacts.load import assemble, load_rules, shared_rules
-from mz_engine.artifacts.rule import Bytes, Field, RuleSet, Section
+from mz_engine.artifacts.load import assemble_rules, load_rules, shared_rules
+from mz_engine.artifacts.rule import ByteSize, FieldRule, RuleSet, SectionRule
 from mz_engine.artifacts.validate import validate
 from mz_engine.config import Limits
-from mz_qa.layers.artifacts import check_rules, judged, own_rules, recorded
-from mz_qa.layers.drafts import draft
+from mz_qa.layers.artifacts import check_project_rules, check_recorded, check_rules, rejection_error
+from mz_qa.layers.drafts import generate_artifact
 from mz_qa.layers.mutations import Mutation, mutations
 from mz_recordings.files.library import load
 
@@ -28,7 +28,7 @@ def rules_of(*rules: dict[str, Any], form: str = "markdown", **more: Any) -> Rul
     """A rule set `own` of these rules."""
     whole = [{"id": f"own.{rule.get('kind')}{at}", "requirement": "r", "message": "m", **rule}
              for at, rule in enumerate(rules)]  # fmt: skip
-    return assemble({"name": "own", "version": 1, "form": form, "rules": whole, **more}, shared_rules())
+    return assemble_rules({"name": "own", "version": 1, "form": form, "rules": whole, **more}, shared_rules())
 
 
 def field(name: str, kind: str, **more: Any) -> dict[str, Any]:
@@ -51,15 +51,15 @@ def test_what_comes_with_mz_accepts_and_refuses_as_it_says(kind: str) -> None:
 def test_so_do_the_projects_own(path: Path) -> None:
     import yaml
 
-    rules = assemble(yaml.safe_load(path.read_text("utf-8")), shared_rules())
+    rules = assemble_rules(yaml.safe_load(path.read_text("utf-8")), shared_rules())
     assert findings(check_rules(rules, Limits(), "")) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_seed_makes_the_same_artifact(kind: str) -> None:
     rules = load_rules()[kind]
-    texts = [draft(rules, Limits(), seed).text for seed in range(4)]
-    assert texts == [draft(rules, Limits(), seed).text for seed in range(4)]
+    texts = [generate_artifact(rules, Limits(), seed).text for seed in range(4)]
+    assert texts == [generate_artifact(rules, Limits(), seed).text for seed in range(4)]
     assert len(set(texts)) > 1
 
 
@@ -136,7 +136,7 @@ WRONG = {
 def test_rules_that_are_wrong_are_named(name: str) -> None:
     rules, words = WRONG[name]
     found = findings(check_rules(rules, Limits(), "pipelines/rules/own.yaml"))
-    assert any(words in one.what for one in found), found
+    assert any(words in one.message for one in found), found
     assert {(one.kind, one.file) for one in found} == {("RULE", "pipelines/rules/own.yaml")}
 
 
@@ -150,47 +150,47 @@ def test_a_rule_that_is_not_enforced_is_told_apart_from_one_that_is() -> None:
     """What the check itself says: refused by name, refused by others only, accepted, ended before."""
     rules = rules_of({"kind": "bytes", "min": 10, "max": 90_000}, {"kind": "section", "aliases": ["Plan"]})
     size, section = rules.rules
-    assert isinstance(size, Bytes)
-    assert isinstance(section, Section)
-    made = draft(rules, Limits(), 1)
-    assert judged(made, section, Mutation("", "# no section here\n\nwords and words\n")) == ""
-    assert judged(made, section, Mutation("", made.text)) == "it is accepted"
-    assert judged(made, section, Mutation("", "short")) is None
+    assert isinstance(size, ByteSize)
+    assert isinstance(section, SectionRule)
+    made = generate_artifact(rules, Limits(), 1)
+    assert rejection_error(made, section, Mutation("", "# no section here\n\nwords and words\n")) == ""
+    assert rejection_error(made, section, Mutation("", made.text)) == "it is accepted"
+    assert rejection_error(made, section, Mutation("", "short")) is None
     assert (
-        judged(made, size, Mutation("", "# no section here\n\nwords and words\n"))
+        rejection_error(made, size, Mutation("", "# no section here\n\nwords and words\n"))
         == "it is rejected by own.section1 only"
     )
 
 
 def test_every_mutation_changes_something() -> None:
     for kind in KINDS:
-        made = draft(load_rules()[kind], Limits(), 0)
-        assert validate(made.rules, made.text, "x", Limits(), made.others) == ()
+        made = generate_artifact(load_rules()[kind], Limits(), 0)
+        assert validate(made.rules, made.text, "x", Limits(), made.other_artifacts) == ()
         for rule in made.rules.rules:
             for one in mutations(made, rule):
-                assert (one.text, one.others or made.others) != (made.text, made.others), (rule.id, one.what)
+                assert (one.text, one.other_artifacts or made.other_artifacts) != (made.text, made.other_artifacts), (rule.id, one.description)
 
 
 def test_limits_by_name_are_those_of_the_project() -> None:
     rules = load_rules()["tasks"]
-    (files,) = (rule for rule in rules.rules if isinstance(rule, Field) and rule.max == "task_files_max")
-    made = draft(rules, Limits(task_files_max=1), 3)
+    (files,) = (rule for rule in rules.rules if isinstance(rule, FieldRule) and rule.max == "task_files_max")
+    made = generate_artifact(rules, Limits(task_files_max=1), 3)
     assert all(len(item.get(files.field, item.get("files", ()))) == 1 for item in made.items)
     assert findings(check_rules(rules, Limits(task_files_max=1), "")) == []
 
 
 # what was recorded ----------------------------------------------------------------------------------------------------
 def test_recorded_artifacts_count_as_they_are_judged(tmp_path: Path) -> None:
-    said = list(recorded(project_of(tmp_path, BUNDLED)))
+    said = list(check_recorded(project_of(tmp_path, BUNDLED)))
     assert findings(said) == []
-    stored = [file for one in load(BUNDLED).taken for file in one.recording.files if file.kind == "artifact"]
+    stored = [file for one in load(BUNDLED).calls for file in one.recording.files if file.kind == "artifact"]
     assert checked(said) == {"recorded artifacts": len(stored)}
 
 
 def test_without_a_pipeline_of_today_nothing_was_judged(tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "monozukuri.yaml").write_text("pipeline: monozukuri\n")
-    said = list(recorded(project_of(tmp_path, BUNDLED)))
+    said = list(check_recorded(project_of(tmp_path, BUNDLED)))
     assert [one.kind for one in findings(said)] == ["PIPELINE"]
     assert checked(said) == {"recorded artifacts": 0}
 
@@ -200,15 +200,15 @@ def test_a_cassette_that_cannot_be_read_is_found_here_too(tmp_path: Path) -> Non
     shutil.copytree(BUNDLED, copy)
     with open(copy / "cassette.yaml", "a") as file:
         file.write("# changed\n")
-    said = list(recorded(project_of(tmp_path, copy)))
-    assert [one.kind for one in findings(said)] == ["UNUSABLE"]
+    said = list(check_recorded(project_of(tmp_path, copy)))
+    assert [one.kind for one in findings(said)] == ["UNREADABLE"]
     assert checked(said) == {"recorded artifacts": 0}
 
 
 @pytest.mark.slow
 def test_a_pattern_that_takes_for_ever_does_not_hold_up_the_gate() -> None:
     endless = {"kind": "placeholders", "patterns": [r"(a+)+$"], "aliases": ["a" * 40 + "!"]}
-    (found,) = findings(own_rules(rules_of(endless), Limits(), "pipelines/rules/own.yaml", 3))
-    assert "cannot be checked within 3 s" in found.what
-    sound = own_rules(OBEYABLE["little"], Limits(), "")
+    (found,) = findings(check_project_rules(rules_of(endless), Limits(), "pipelines/rules/own.yaml", 3))
+    assert "cannot be checked within 3 s" in found.message
+    sound = check_project_rules(OBEYABLE["little"], Limits(), "")
     assert checked(sound) == checked(check_rules(OBEYABLE["little"], Limits(), ""))

@@ -12,8 +12,8 @@ import pytest
 from mz_events.codec import CODEC
 from mz_events.store import StoreUnusable
 from mz_qa.conformance.endings import fixtures
-from mz_qa.layers.formats import check, own_log, payloads, stored_cassettes, stored_log
-from mz_qa.layers.projections import differences, projected, read_log
+from mz_qa.layers.formats import check, check_payloads, check_project_log, check_stored_cassettes, check_stored_log
+from mz_qa.layers.projections import differences, project_events, read_log
 from mz_recordings.cassette import FORMAT
 from mz_recordings.files.library import save
 
@@ -45,9 +45,9 @@ def test_the_fixtures_are_in_the_package() -> None:
 
 # events ---------------------------------------------------------------------------------------------------------------
 def test_an_event_without_a_stored_payload(tmp_path: Path) -> None:
-    (found,) = findings(payloads(tmp_path, [("phase.dreamt", 2)]))
+    (found,) = findings(check_payloads(tmp_path, [("phase.dreamt", 2)]))
     assert (found.kind, found.cause) == ("FORMAT", "phase.dreamt")
-    assert "no stored payload of event phase.dreamt, schema 2" in found.what
+    assert "no stored payload of event phase.dreamt, schema 2" in found.message
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_an_event_without_a_stored_payload(tmp_path: Path) -> None:
 )
 def test_a_payload_that_is_not_read(tmp_path: Path, name: str, payload: bytes, words: str) -> None:
     (tmp_path / f"{name}.json").write_bytes(payload)
-    (found,) = findings(payloads(tmp_path, []))
-    assert words in found.what
+    (found,) = findings(check_payloads(tmp_path, []))
+    assert words in found.message
 
 
 # logs -----------------------------------------------------------------------------------------------------------------
@@ -88,11 +88,11 @@ def edit(name: str, old: str, new: str) -> Change:
 )  # fmt: skip
 def test_a_stored_log_that_means_something_else(tmp_path: Path, change: Change, words: str, detail: str) -> None:
     shutil.copytree(LOG, tmp_path / "notes")
-    assert findings(stored_log(tmp_path / "notes")) == []
+    assert findings(check_stored_log(tmp_path / "notes")) == []
     change(tmp_path / "notes")
-    found = findings(stored_log(tmp_path / "notes"))
+    found = findings(check_stored_log(tmp_path / "notes"))
     assert [one.kind for one in found] == ["FORMAT"] * len(found)
-    assert any(words in one.what for one in found), found
+    assert any(words in one.message for one in found), found
     assert any(line.startswith(detail) for one in found for line in one.detail or ("",))
 
 
@@ -102,7 +102,7 @@ def test_a_log_is_written_down_and_read_back() -> None:
 
 
 def test_what_a_log_means_says_something_of_everybody() -> None:
-    meaning = projected(read_log((LOG / "log.jsonl").read_bytes()))
+    meaning = project_events(read_log((LOG / "log.jsonl").read_bytes()))
     (run,) = (name for name in meaning if name.count("/") == 1)
     assert {name.removeprefix(run) for name in meaning} == {"", "/alpha", "/beta"}
     assert [one["status"] for one in meaning[run]["view"]["features"]] == ["delivered", "delivered"]
@@ -115,8 +115,8 @@ def test_fields_that_came_later_say_nothing() -> None:
 
 # cassettes ------------------------------------------------------------------------------------------------------------
 def test_a_format_without_a_stored_cassette(tmp_path: Path) -> None:
-    (found,) = findings(stored_cassettes(tmp_path, [1]))
-    assert "no stored cassette of format 1" in found.what
+    (found,) = findings(check_stored_cassettes(tmp_path, [1]))
+    assert "no stored cassette of format 1" in found.message
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def test_a_cassette_of_the_project_that_cannot_be_read(tmp_path: Path, change: C
     assert findings(check(project_of(tmp_path))) == []
     change(place)
     (found,) = findings(check(project_of(tmp_path)))
-    assert (found.kind, found.file) == ("UNUSABLE", "recordings/small")
-    assert words in found.what
-    assert str(tmp_path) not in found.what
+    assert (found.kind, found.file) == ("UNREADABLE", "recordings/small")
+    assert words in found.message
+    assert str(tmp_path) not in found.message
 
 
 # the project's own log ------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def home(told: Path, tmp_path: Path) -> Path:
 
 
 def test_the_log_of_a_project(home: Path) -> None:
-    said = list(own_log(project_of(home)))
+    said = list(check_project_log(project_of(home)))
     assert findings(said) == []
     assert checked(said)["runs"] == 1
     assert checked(said)["events of this project"] > 20
@@ -169,16 +169,16 @@ def test_the_log_of_a_project(home: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "kind", "words"),
     [
-        ("UPDATE event SET schema = 9 WHERE type = 'run.rested'", "UNUSABLE", "which this version of mz does not know"),
-        ("UPDATE event SET payload = '[]' WHERE type = 'run.rested'", "FORMAT", "is damaged"),
+        ("UPDATE event SET schema = 9 WHERE type = 'run.idle'", "UNREADABLE", "which this version of mz does not know"),
+        ("UPDATE event SET payload = '[]' WHERE type = 'run.idle'", "FORMAT", "is damaged"),
         ("UPDATE event SET payload = json_set(payload, '$.pins', 'ffff') WHERE type = 'run.started'", "FORMAT", RUN),
     ],
 )
 def test_a_log_that_is_not_understood(home: Path, statement: str, kind: str, words: str) -> None:
     tamper(home, statement)
-    (found,) = findings(own_log(project_of(home)))
+    (found,) = findings(check_project_log(project_of(home)))
     assert found.kind == kind
-    assert words in found.what
+    assert words in found.message
 
 
 def test_pins_of_another_time(home: Path) -> None:
@@ -186,14 +186,14 @@ def test_pins_of_another_time(home: Path) -> None:
     other = story.blobs.put(b'{"pipeline": {}}')
     story.close()
     tamper(home, f"UPDATE event SET payload = json_set(payload, '$.pins', '{other}') WHERE type = 'run.started'")
-    (found,) = findings(own_log(project_of(home)))
-    assert "cannot be decoded any more" in found.what
+    (found,) = findings(check_project_log(project_of(home)))
+    assert "cannot be decoded any more" in found.message
 
 
 def test_a_log_that_is_none(tmp_path: Path) -> None:
     (tmp_path / ".mz").mkdir()
     (tmp_path / ".mz" / "mz.db").write_bytes(b"no database" * 1000)
-    (found,) = findings(own_log(project_of(tmp_path)))
-    assert (found.kind, found.mend) == ("FORMAT", "mz verify")
+    (found,) = findings(check_project_log(project_of(tmp_path)))
+    assert (found.kind, found.fix) == ("FORMAT", "mz verify")
     with pytest.raises((msgspec.DecodeError, StoreUnusable)):
         read_log(b"no log")

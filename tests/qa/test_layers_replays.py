@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_qa.gate import run_gate
-from mz_qa.layers.artifacts import recorded as recorded_artifacts
-from mz_qa.layers.drifting import known_of
+from mz_qa.layers.artifacts import check_recorded as recorded_artifacts
+from mz_qa.layers.drifting import project_library
 from mz_qa.layers.replays import check
 from mz_recordings.findings import Finding
 
@@ -45,21 +45,21 @@ def test_a_prompt_and_a_rule_that_have_changed(copy: Copy) -> None:
     result = run_gate(project_of(copy.root), (3, 7))
     artifacts, replays = (layer for layer in result.layers if layer.status != "skipped")
     assert result.first_failure is artifacts
-    assert {(one.kind, one.feature, one.call) for one in artifacts.findings} == {("POLICY", "alpha", "sign"),
-                                                                                ("POLICY", "beta", "sign")}  # fmt: skip
+    assert {(one.kind, one.feature, one.call) for one in artifacts.findings} == {("DECISION", "alpha", "sign"),
+                                                                                ("DECISION", "beta", "sign")}  # fmt: skip
     assert {one.kind for one in replays.findings} >= {"PROMPT"}
     prompt = next(one for one in replays.findings if one.kind == "PROMPT")
     assert (prompt.file, prompt.line) == ("pipelines/templates/write.md.j2", 2)
-    assert prompt.mend == "mz replay recordings/notes --accept PROMPT --reason TEXT"
+    assert prompt.fix == "mz replay recordings/notes --accept PROMPT --reason TEXT"
     assert "variants" not in replays.checked, "what drifted is mended first"
 
 
 def test_a_cassette_that_cannot_be_read(copy: Copy) -> None:
     (copy.place / "alpha" / "write.json").write_text("{")
     (found,) = said_of(copy)
-    assert (found.kind, found.file) == ("UNUSABLE", "recordings/notes/cassette.yaml")
-    assert found.mend == "git restore recordings/notes"
-    assert str(copy.root) not in found.what
+    assert (found.kind, found.file) == ("UNREADABLE", "recordings/notes/cassette.yaml")
+    assert found.fix == "git restore recordings/notes"
+    assert str(copy.root) not in found.message
 
 
 def test_a_pipeline_that_is_invalid(copy: Copy) -> None:
@@ -71,23 +71,23 @@ def test_a_pipeline_that_is_invalid(copy: Copy) -> None:
     ("text", "words"),
     [
         ("noise: 3\n", "noise.yaml"),
-        ("noise: [{class: EFFECT, path: a, reason: x}]\n", "entry 1"),
+        ("noise: [{class: FILES, path: a, reason: x}]\n", "entry 1"),
     ],
 )
 def test_noise_that_cannot_be_used(copy: Copy, text: str, words: str) -> None:
     (copy.root / "recordings" / "noise.yaml").write_text(text)
-    known, (wrong,) = known_of(project_of(copy.root))
+    known, (wrong,) = project_library(project_of(copy.root))
     assert known.noise == ()
     assert (wrong.kind, wrong.file) == ("PIPELINE", "recordings/noise.yaml")
-    assert words in wrong.what
-    assert str(copy.root) not in wrong.what
+    assert words in wrong.message
+    assert str(copy.root) not in wrong.message
 
 
 def test_nothing_recorded_is_nothing_checked(tmp_path: Path) -> None:
     project = project_of(tmp_path)
     assert list(check(project)) == []
     (layer,) = (one for one in run_gate(project, (7,)).layers if one.status == "failed")
-    assert [one.kind for one in layer.findings] == ["EMPTY"]
+    assert [one.kind for one in layer.findings] == ["NOTHING-CHECKED"]
 
 
 def test_cassettes_can_be_named(copy: Copy, tmp_path: Path) -> None:
@@ -96,5 +96,5 @@ def test_cassettes_can_be_named(copy: Copy, tmp_path: Path) -> None:
     assert project_of(copy.root).cassettes == ()
     project = project_of(copy.root, tmp_path / "elsewhere")
     assert project.cassettes == (tmp_path / "elsewhere" / "notes",)
-    assert project.shown(project.cassettes[0]) == str(tmp_path / "elsewhere" / "notes")
-    assert msgspec.structs.replace(project, root=tmp_path).shown(project.cassettes[0]) == "elsewhere/notes"
+    assert project.display_path(project.cassettes[0]) == str(tmp_path / "elsewhere" / "notes")
+    assert msgspec.structs.replace(project, root=tmp_path).display_path(project.cassettes[0]) == "elsewhere/notes"

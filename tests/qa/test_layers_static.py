@@ -74,7 +74,7 @@ def test_a_fault_is_found_with_its_place(
 ) -> None:
     found = findings(check(project_of(write(tmp_path, **changed))))
     assert [one.kind for one in found] == ["PIPELINE"] * len(found)
-    assert any(one.file == file and words in one.what and line in (None, one.line) for one in found), found
+    assert any(one.file == file and words in one.message and line in (None, one.line) for one in found), found
 
 
 def test_one_broken_line_of_a_template_is_one_finding(tmp_path: Path) -> None:

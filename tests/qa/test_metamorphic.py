@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from mz_engine.agents import claude_stream
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decide import phase
-from mz_engine.decide.recovery import next_call
+from mz_engine.decide.recovery import next_agent_call
 from mz_engine.ports import CallResult
-from mz_qa.conformance.endings import endings
+from mz_qa.conformance.endings import stored_endings
 from mz_qa.metamorphic import play
 from mz_qa.metamorphic.play import play_variants
 from mz_qa.metamorphic.processes import play_sample
-from mz_qa.metamorphic.properties import SUCCESSES, Outcome, end_of, succeeds, violations
+from mz_qa.metamorphic.properties import SUCCESS_CHECKS, VariantOutcome, end_state, succeeds, violations
 from mz_recordings.cassette import Identity
 from mz_recordings.files.library import load
-from mz_recordings.playing.fleet import bundled, environment_of
-from mz_recordings.whatif.endings import ENDINGS
-from mz_recordings.whatif.variants import PROCESSES, Variant, derive
+from mz_recordings.playing.fleet import bundled_library, without_git_variables
+from mz_recordings.whatif.endings import STDOUT_ENDINGS
+from mz_recordings.whatif.variants import PROCESS_SAMPLE, Variant, derive_variants
 
 from tests.cli.drive import run
 from tests.support.gitrepo import GitRepo
@@ -38,12 +38,12 @@ ILL = b'{"type":"result","subtype":"success","is_error":true}'
 TURNS = b'{"type":"result","subtype":"error_max_turns","is_error":false}'
 
 
-def variants_of(fault: str) -> tuple[Outcome, ...]:
-    place = bundled() / "faults"
-    return play_variants(load(place / fault), place / "project", environment_of(os.environ))
+def variants_of(fault: str) -> tuple[VariantOutcome, ...]:
+    place = bundled_library() / "faults"
+    return play_variants(load(place / fault), place / "project", without_git_variables(os.environ))
 
 
-def broken(outcomes: tuple[Outcome, ...]) -> dict[str, tuple[str, ...]]:
+def broken(outcomes: tuple[VariantOutcome, ...]) -> dict[str, tuple[str, ...]]:
     return {outcome.name: outcome.violations for outcome in outcomes if outcome.violations}
 
 
@@ -65,10 +65,10 @@ def test_every_variant_of_a_small_cassette_ends_well() -> None:
 @pytest.mark.slow
 def test_every_variant_of_the_bundled_cassette_ends_well() -> None:
     """Three features, one built on another, with a rework and a gate that failed: also in other orders."""
-    cassette = load(bundled() / "monozukuri-claude-code")
-    outcomes = play_variants(cassette, bundled() / "sample", environment_of(os.environ))
+    cassette = load(bundled_library() / "monozukuri-claude-code")
+    outcomes = play_variants(cassette, bundled_library() / "sample", without_git_variables(os.environ))
     assert broken(outcomes) == {}
-    assert {one.recording.identity.path for one in cassette.taken} <= {
+    assert {one.recording.identity.path for one in cassette.calls} <= {
         f"{outcome.feature}/{outcome.call}" for outcome in outcomes
     }
     assert len({outcome.variant for outcome in outcomes if outcome.variant.startswith("order-")}) == 5
@@ -84,17 +84,17 @@ def _object(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-@pytest.mark.parametrize("agent", sorted(SUCCESSES))
+@pytest.mark.parametrize("agent", sorted(SUCCESS_CHECKS))
 def test_both_opinions_agree_on_every_other_end(agent: str) -> None:
     """Of all that is stored of the agent, with every other last line that its program is known to write."""
-    adapter, ends = built_in()[agent], 0
-    for stored in endings(agent):
+    adapter, ends = built_in_adapters()[agent], 0
+    for stored in stored_endings(agent):
         *head, last = stored.result.stdout.splitlines(keepends=True) or [b"{}"]
-        for name, other, code in ENDINGS[agent](_object(last)):
+        for name, other, code in STDOUT_ENDINGS[agent](_object(last)):
             stdout = b"".join((*head, other))
             reading = adapter.parse_output(replace(stored.result, stdout=stdout, exit=code))
-            assert (reading.terminal == "success") is succeeds(agent, stdout), (stored.name, name)
-            assert reading.terminal == "success" or reading.problem is not None, (stored.name, name)
+            assert (reading.ending == "success") is succeeds(agent, stdout), (stored.name, name)
+            assert reading.ending == "success" or reading.problem is not None, (stored.name, name)
             ends += 1
     assert ends > 100
 
@@ -103,7 +103,7 @@ def test_both_opinions_agree_on_every_other_end(agent: str) -> None:
 def test_variants_of_a_cassette_with_people_in_it_also_by_real_processes(recorded: Path) -> None:
     """A rollback by a person, a failed call, and a commit of the agent's own."""
     root = recorded
-    cassette, environment = load(root / "recordings" / "notes"), environment_of(os.environ)
+    cassette, environment = load(root / "recordings" / "notes"), without_git_variables(os.environ)
     outcomes = play_variants(cassette, root, environment)
     assert broken(outcomes) == {}
     assert len(outcomes) > 2000
@@ -112,7 +112,7 @@ def test_variants_of_a_cassette_with_people_in_it_also_by_real_processes(recorde
     assert {outcome.variant: outcome.end for outcome in outcomes} == {
         "slow": "delivered",
         "huge-line-before-the-end": "delivered",
-        **dict.fromkeys((name for name in PROCESSES if "huge" not in name), "waiting (drift)"),
+        **dict.fromkeys((name for name in PROCESS_SAMPLE if "huge" not in name), "waiting (drift)"),
     }
 
 
@@ -120,8 +120,8 @@ def test_variants_of_a_cassette_with_people_in_it_also_by_real_processes(recorde
 def test_a_user_asks_what_would_have_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(bundled() / "faults" / "project", tmp_path / "project")
-    shutil.copytree(bundled() / "faults" / "killed", tmp_path / "project" / "recordings" / "killed")
+    shutil.copytree(bundled_library() / "faults" / "project", tmp_path / "project")
+    shutil.copytree(bundled_library() / "faults" / "killed", tmp_path / "project" / "recordings" / "killed")
     monkeypatch.chdir(GitRepo(tmp_path / "project").root)
     done = run(capsys, "replay", "--variants", "--json")
     assert done.exit == 0, done.err
@@ -158,7 +158,7 @@ def test_a_question_that_makes_no_sense_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(GitRepo(tmp_path / "project").root)
-    done = run(capsys, "replay", str(bundled() / "faults" / "killed"), *words)
+    done = run(capsys, "replay", str(bundled_library() / "faults" / "killed"), *words)
     assert (done.exit, said in done.err) == (2, True), done.err
 
 
@@ -178,17 +178,17 @@ def test_what_is_found_is_told_and_is_a_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(claude_stream, "_terminal", lambda result: "success" if result else "no-terminal")
-    shutil.copytree(bundled() / "faults" / "project", tmp_path / "project")
+    shutil.copytree(bundled_library() / "faults" / "project", tmp_path / "project")
     monkeypatch.chdir(GitRepo(tmp_path / "project").root)
-    done = run(capsys, "replay", str(bundled() / "faults" / "killed"), "--variants")
+    done = run(capsys, "replay", str(bundled_library() / "faults" / "killed"), "--variants")
     assert done.exit == 1
     assert "BROKEN  note/write.a2: ends-error_max_turns (memory)\n  a failure passed as success" in done.out
     assert "FAILED" in done.out.splitlines()[-1]
 
 
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phase, "after_problem", lambda state, cell, *_: next_call(cell))
-    monkeypatch.setattr(play, "derive", lambda taken: [one for one in derive(taken) if one.name == "empty"])
+    monkeypatch.setattr(phase, "after_problem", lambda state, cell, *_: next_agent_call(cell))
+    monkeypatch.setattr(play, "derive", lambda taken: [one for one in derive_variants(taken) if one.name == "empty"])
     found = broken(variants_of("killed"))
     assert found["note/write.a2: empty (memory)"] == ("it does not stop",)
 
@@ -207,7 +207,7 @@ def asked(attempt: int = 1) -> dict[str, object]:
 
 
 def read(attempt: int = 1) -> dict[str, object]:
-    return {"type": "reply.read", "ref": {"key": f"k{attempt}"}}
+    return {"type": "reply.parsed", "ref": {"key": f"k{attempt}"}}
 
 
 CALL = Variant(Identity(pipeline="p", feature="f", phase="code"), "cut", b"")
@@ -221,7 +221,7 @@ COMMIT: dict[str, object] = {"type": "commit.requested"}
         ([asked(), read(), COMMIT, DONE], True, ()),
         ([asked(), read(), COMMIT, DONE], False, ("a failure passed as success: it led to commit.requested",)),
         ([asked(), read(), asked(2), read(2), COMMIT, DONE], False, ()),
-        ([asked(), read()], False, ("it ended in a state without a name (after reply.read)",)),
+        ([asked(), read()], False, ("it ended in a state without a name (after reply.parsed)",)),
         ([], False, ("it ended in a state without a name (after nothing)",)),
         ([asked(), asked(2), read(2), DONE], False, ("the output of call k1 was never parsed",)),
         (
@@ -249,7 +249,7 @@ def test_what_does_not_hold_is_said(story: list[dict[str, object]], success: boo
     ],
 )
 def test_ends_have_names(event: dict[str, object], end: str) -> None:
-    assert end_of([event]) == end
+    assert end_state([event]) == end
 
 
 @pytest.mark.parametrize(
@@ -271,5 +271,5 @@ def test_ends_have_names(event: dict[str, object], end: str) -> None:
 def test_the_second_opinion_and_the_parsers(lines: tuple[bytes, ...], well: bool) -> None:
     result = CallResult(stdout=b"\n".join(lines), stderr=b"", exit=0, duration_ms=1)
     assert succeeds("claude-code", result.stdout) is well
-    assert (built_in()["claude-code"].parse_output(result).terminal == "success") is well
+    assert (built_in_adapters()["claude-code"].parse_output(result).ending == "success") is well
     assert succeeds("another", b"\n".join(lines)) is None

@@ -12,10 +12,10 @@ import yaml
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult
-from mz_qa.conformance.contract import conform
-from mz_qa.conformance.endings import ASKED, STREAM, Ending, Expected, failures
-from mz_qa.conformance.readings import Stream, read_all
-from mz_qa.conformance.rehearsal import rehearse
+from mz_qa.conformance.contract import check_contract
+from mz_qa.conformance.endings import REQUESTED_MODEL, STREAM_FILE_NAME, ExpectedParse, StoredEnding, stored_failures
+from mz_qa.conformance.readings import Stream, check_parser
+from mz_qa.conformance.rehearsal import run_adapter
 
 from tests.support.gates import checked, findings
 from tests.support.tree import ROOT
@@ -36,21 +36,21 @@ def adapter() -> Adapter:
     return made
 
 
-def endings() -> tuple[Ending, ...]:
-    expected = msgspec.convert(yaml.safe_load(block("yaml")), dict[str, Expected])
+def endings() -> tuple[StoredEnding, ...]:
+    expected = msgspec.convert(yaml.safe_load(block("yaml")), dict[str, ExpectedParse])
     stored = re.findall(r"^\| `(\S+\.exit\S+)` \| `(\{.*\})` \|$", PAGE, re.MULTILINE)
     made = []
     for file, line in stored:
-        found = STREAM.fullmatch(file)
+        found = STREAM_FILE_NAME.fullmatch(file)
         assert found is not None
-        result = CallResult(stdout=f"{line}\n".encode(), stderr=b"", exit=int(found[2]), duration_ms=1, model=ASKED)
-        made.append(Ending(name=found[1], result=result, expected=expected[found[1]]))
+        result = CallResult(stdout=f"{line}\n".encode(), stderr=b"", exit=int(found[2]), duration_ms=1, model=REQUESTED_MODEL)
+        made.append(StoredEnding(name=found[1], result=result, expected=expected[found[1]]))
     assert {one.name for one in made} == set(expected)
     return tuple(made)
 
 
 def test_the_adapter_of_the_guide_conforms() -> None:
-    said = [*conform(adapter()), *read_all(adapter(), endings(), failures(), (), 1000)]
+    said = [*check_contract(adapter()), *check_parser(adapter(), endings(), stored_failures(), (), 1000)]
     assert findings(said) == []
     assert checked(said)["readings"] > 500
 
@@ -58,4 +58,4 @@ def test_the_adapter_of_the_guide_conforms() -> None:
 @pytest.mark.slow
 def test_the_adapter_of_the_guide_conforms_through_real_processes() -> None:
     (works,) = [Stream(name=one.name, result=one.result) for one in endings() if one.name == "works"]
-    assert findings(rehearse(adapter(), works, os.environ)) == []
+    assert findings(run_adapter(adapter(), works, os.environ)) == []

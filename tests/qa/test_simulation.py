@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from mz_engine.pins import Pins
 from mz_engine.ports import CallResult, PullRequest
-from mz_qa.simulation.driver import drive
+from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Crash, SimulatedAgents, SimulatedForge, World
 
 from tests.engine.test_recovery import ITEMS, clean, nothing_twice, outcome
@@ -68,6 +68,6 @@ def test_the_seed_decides_the_order_and_nothing_else_does() -> None:
     for _ in range(2):
         world = trial.new_world()
         trial.begin(world, trial.pins(), ITEMS)
-        drive(world, trial.RUN, trial.pins(), 11)
+        drive_run(world, trial.RUN, trial.pins(), 11)
         logs.append([(one.stream, one.version, one.event, one.chain) for one in world.store.log])
     assert logs[0] == logs[1]

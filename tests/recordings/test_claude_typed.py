@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mz_recordings.transcripts.bytestream import Piece, blocks, pieces
 from mz_recordings.transcripts.claude_session import SESSION, SessionReader
-from mz_recordings.transcripts.claude_typed import typed
-from mz_recordings.transcripts.facts import Bad, Carry, Requested, Sighting
-from mz_recordings.transcripts.read import feed
+from mz_recordings.transcripts.claude_typed import decode_line
+from mz_recordings.transcripts.facts import ModelRequest, ReaderState, TranscriptRecord, UndecodableLine
+from mz_recordings.transcripts.read import read_piece
 
 from tests.support.tree import ROOT
 
@@ -50,14 +50,14 @@ def forced(line: bytes) -> bytes:
     return FORCED + line[1:] if line[1:].strip() != b"}" else b'{"uuid":0}'
 
 
-def shown(lines: list[bytes]) -> list[list[Sighting]]:
-    reader = SessionReader(Carry())
+def shown(lines: list[bytes]) -> list[list[TranscriptRecord]]:
+    reader = SessionReader(ReaderState())
     return [list(reader.read(line)) for line in lines]
 
 
 def test_most_stored_lines_are_of_the_usual_shape() -> None:
-    assert sum(typed(line) is not None for line in LINES) > len(LINES) * 0.7
-    assert not any(typed(forced(line)) for line in EVERY)
+    assert sum(decode_line(line) is not None for line in LINES) > len(LINES) * 0.7
+    assert not any(decode_line(forced(line)) for line in EVERY)
 
 
 @pytest.mark.parametrize("path", sorted(STORED.glob("*-session-*.jsonl")), ids=lambda path: path.stem)
@@ -65,9 +65,9 @@ def test_a_file_shows_the_same_both_ways(path: Path) -> None:
     lines = [line for line in path.read_bytes().splitlines() if line.startswith(b"{")]
     told = shown(lines)
     assert told == shown([forced(line) for line in lines])
-    assert any(isinstance(each, Requested) for seen in told for each in seen) or "refused" in path.name
-    together = SessionReader(Carry()).read_lines(b"".join(line + b"\n" for line in lines), len(lines))
-    if all(map(typed, lines)):
+    assert any(isinstance(each, ModelRequest) for seen in told for each in seen) or "refused" in path.name
+    together = SessionReader(ReaderState()).read_lines(b"".join(line + b"\n" for line in lines), len(lines))
+    if all(map(decode_line, lines)):
         assert together == [each for seen in told for each in seen]
     else:
         assert together is None
@@ -94,9 +94,9 @@ def test_damaged_lines_show_the_same_both_ways(data: st.DataObject) -> None:
 
 def test_bytes_that_are_no_text_spoil_a_line_wherever_they_are() -> None:
     good = b'{"type":"user","unheard":"x","message":{"content":"Go on."}}'
-    assert not any(isinstance(each, Bad) for each in shown([good])[0])
-    assert isinstance(shown([good.replace(b'"x"', b'"\xff"')])[0][0], Bad)
-    assert SessionReader(Carry()).read_lines(good.replace(b'"x"', b'"\xff"') + b"\n", 1) is None
+    assert not any(isinstance(each, UndecodableLine) for each in shown([good])[0])
+    assert isinstance(shown([good.replace(b'"x"', b'"\xff"')])[0][0], UndecodableLine)
+    assert SessionReader(ReaderState()).read_lines(good.replace(b'"x"', b'"\xff"') + b"\n", 1) is None
 
 
 PARTS = (
@@ -120,7 +120,7 @@ PARTS = (
 def single(stream: list[Piece]) -> list[tuple[bytes, bool]]:
     """The lines, of blocks too."""
     return [
-        (line, piece.whole)
+        (line, piece.is_complete)
         for piece in stream
         for line in (piece.data.splitlines() if piece.lines > 1 else [piece.data])
     ]
@@ -140,8 +140,8 @@ def test_blocks_hold_the_same_lines(
         file.seek(0)
         apart = list(pieces(file))
     assert single(together) == single(apart)
-    assert [each.end for each in together if each.lines == 1] == [
-        each.end for each in apart if each.end in {one.end for one in together if one.lines == 1}
+    assert [each.offset_end for each in together if each.lines == 1] == [
+        each.offset_end for each in apart if each.offset_end in {one.offset_end for one in together if one.lines == 1}
     ]
     assert sum(each.lines for each in together) == len(apart)
     for each in together:
@@ -151,15 +151,15 @@ def test_blocks_hold_the_same_lines(
 
 def test_a_line_of_two_objects_is_no_line() -> None:
     good = b'{"type":"user","message":{"content":"Go on."}}'
-    assert SessionReader(Carry()).read_lines(good + b"\n" + good + b"\n", 2) is not None
-    assert SessionReader(Carry()).read_lines(good + b"\n" + good + good + b"\n", 2) is None
+    assert SessionReader(ReaderState()).read_lines(good + b"\n" + good + b"\n", 2) is not None
+    assert SessionReader(ReaderState()).read_lines(good + b"\n" + good + good + b"\n", 2) is None
 
 
 def test_lines_of_a_block_have_their_own_usage() -> None:
     lines = [b'{"type":"assistant","message":{"id":"m%d","usage":{"output_tokens":%d}}}' % each
              for each in ((1, 5), (2, 5), (2, 6), (2, 6), (1, 5))]  # fmt: skip
-    told = SessionReader(Carry()).read_lines(b"".join(line + b"\n" for line in lines), len(lines)) or []
-    requests = [(each.id, each.usage.output) for each in told if isinstance(each, Requested)]
+    told = SessionReader(ReaderState()).read_lines(b"".join(line + b"\n" for line in lines), len(lines)) or []
+    requests = [(each.id, each.usage.output) for each in told if isinstance(each, ModelRequest)]
     assert requests == [(":m1", 5), (":m2", 5), (":m2", 6), (":m1", 5)]
     assert told == [each for seen in shown(lines) for each in seen]
 
@@ -167,6 +167,6 @@ def test_lines_of_a_block_have_their_own_usage() -> None:
 def test_a_block_with_an_odd_line_is_read_line_by_line() -> None:
     block = b"".join(line + b"\n" for line in EVERY if line.endswith(b"}"))
     lines = block.splitlines()
-    alone, together = SessionReader(Carry()), SessionReader(Carry())
-    expected = [each for line in lines for each in feed(SESSION, alone, Piece(data=line, end=0))]
-    assert list(feed(SESSION, together, Piece(data=block, end=0, lines=len(lines)))) == expected
+    alone, together = SessionReader(ReaderState()), SessionReader(ReaderState())
+    expected = [each for line in lines for each in read_piece(SESSION, alone, Piece(data=line, offset_end=0))]
+    assert list(read_piece(SESSION, together, Piece(data=block, offset_end=0, lines=len(lines)))) == expected

@@ -10,22 +10,29 @@ from mz_engine.config import Config
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Pipeline
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, CallHeld, CallRef, Offence, ReplyRead, Usage
+from mz_events.catalog.call import AgentRequested, CallOverBudget, CallRef, ForbiddenChange, ReplyParsed, Usage
 from mz_events.catalog.check import ArtifactParsed, Change, ChangesChecked, GateChecked
-from mz_events.catalog.feature import Ask, FeatureHeld, HumanAnswered, HumanRequested, PhaseCompleted, PhaseStarted
+from mz_events.catalog.feature import (
+    FeatureHeld,
+    HumanAnswered,
+    HumanRequested,
+    PhaseCompleted,
+    PhaseStarted,
+    QuestionKind,
+)
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.codec import log_digest
 from mz_events.names import Commit, Digest, FeatureId, Path
 from mz_events.redact import Secrets
-from mz_recordings.cassette import Accepted, Cassette, Identity, Item, Taken
+from mz_recordings.cassette import Accepted, Cassette, Identity, Item, RecordedCall
 from mz_recordings.files.library import digest
-from mz_recordings.findings import ACCEPTABLE, Finding, Noted, Played
-from mz_recordings.grouping import group
-from mz_recordings.playing.compare import Happened, effect_of, expires, judge, nearest
-from mz_recordings.playing.leaking import leaking
-from mz_recordings.playing.parting import partings
-from mz_recordings.playing.renew import accept, drop_unused
-from mz_recordings.recording.story import as_asked, divergence, story, write
+from mz_recordings.findings import ACCEPTABLE, CallMismatch, Finding, ReplayResult
+from mz_recordings.grouping import group_results
+from mz_recordings.playing.compare import ReplayOutcome, compare_replay, is_expired, nearest, parse_effect_key
+from mz_recordings.playing.leaking import new_secrets
+from mz_recordings.playing.parting import trace_divergences
+from mz_recordings.playing.renew import accept_differences, prune
+from mz_recordings.recording.story import encode_trace, feature_trace, first_difference, with_produced_requests
 
 from tests.support.tapes import cassette, recording
 
@@ -40,111 +47,111 @@ def asked(prompt: str, model: str = "m") -> AgentRequested:
     ref = CallRef(key="r/f/prd/-/1/1/agent.builder", phase="prd", unit="", iteration=1, attempt=1, role="builder")
     return AgentRequested(
         ref=ref, agent="claude-code", model=model, prompt=Digest(digest(prompt.encode())), template="prd.md.j2",
-        whole=True, session="s", resumes=False, tree=Commit(TREE), refs=NOTHING, estimated_tokens=len(prompt),
+        full_prompt=True, session="s", resumes=False, tree=Commit(TREE), refs=NOTHING, estimated_tokens=len(prompt),
         estimated_nanousd=5,
     )  # fmt: skip
 
 
-def happened(**more: object) -> Happened:
+def happened(**more: object) -> ReplayOutcome:
     pins = Pins(pipeline=Pipeline(pipeline="p", version=1, phases=()), rules={}, templates={}, config=Config())
-    plain = Happened({IDENTITY: Noted()}, (), {IDENTITY: asked("x")}, {}, {}, pins)
+    plain = ReplayOutcome({IDENTITY: CallMismatch()}, (), {IDENTITY: asked("x")}, {}, {}, pins)
     return plain._replace(**more)  # type: ignore[arg-type]
 
 
 def tape(**world: object) -> Cassette:
     made = cassette(recording(TREE))
     return made._replace(
-        manifest=msgspec.structs.replace(made.manifest, world=msgspec.structs.replace(made.manifest.world, **world))
+        manifest=msgspec.structs.replace(made.manifest, fixture=msgspec.structs.replace(made.manifest.fixture, **world))
     )
 
 
 # stories --------------------------------------------------------------------------------------------------------------
 def test_a_story_has_no_money_no_names_and_no_waiting_for_others() -> None:
     held = FeatureHeld(hold=Hold.BUDGET)
-    waits = CallHeld(feature=FeatureId("f"), key="k", role="builder", nanousd=1)
-    answered = HumanAnswered(heard=1, verdict=Verdict.APPROVE, who=Digest("a" * 64))
-    told = story([STARTED, waits, held, FeatureHeld(hold=Hold.TIMER), answered, asked("x"), DONE])
-    other = msgspec.structs.replace(answered, who=Digest("b" * 64))
+    waits = CallOverBudget(feature=FeatureId("f"), key="k", role="builder", nanousd=1)
+    answered = HumanAnswered(run_version=1, verdict=Verdict.APPROVE, actor=Digest("a" * 64))
+    told = feature_trace([STARTED, waits, held, FeatureHeld(hold=Hold.TIMER), answered, asked("x"), DONE])
+    other = msgspec.structs.replace(answered, actor=Digest("b" * 64))
     cheaper = msgspec.structs.replace(asked("x"), estimated_nanousd=None)
-    assert told == story([STARTED, FeatureHeld(hold=Hold.TIMER), other, cheaper, DONE])
-    assert digest(write(told)) == log_digest(told)
+    assert told == feature_trace([STARTED, FeatureHeld(hold=Hold.TIMER), other, cheaper, DONE])
+    assert digest(encode_trace(told)) == log_digest(told)
 
 
 def test_stories_part_where_the_first_event_differs() -> None:
-    one, two = write([STARTED, DONE]), write([STARTED, PhaseCompleted(phase="spec")])
-    parted = divergence(one, two)
+    one, two = encode_trace([STARTED, DONE]), encode_trace([STARTED, PhaseCompleted(phase="spec")])
+    parted = first_difference(one, two)
     assert parted is not None
-    assert (parted.at, parted.lines()) == (2, ("  phase.completed", '-   phase: "prd"', '+   phase: "spec"'))
-    assert divergence(one, one) is None
-    shorter = divergence(one, write([STARTED]))
+    assert (parted.position, parted.lines()) == (2, ("  phase.completed", '-   phase: "prd"', '+   phase: "spec"'))
+    assert first_difference(one, one) is None
+    shorter = first_difference(one, encode_trace([STARTED]))
     assert shorter is not None
     assert shorter.lines() == ("- phase.completed", "+ nothing: the trace ended here")
 
 
 def test_a_field_that_events_did_not_have_yet_is_no_other_story() -> None:
     """Events gain fields; recordings of before stay good as long as these say nothing."""
-    told = write([FeatureHeld(hold=Hold.TIMER)])
+    told = encode_trace([FeatureHeld(hold=Hold.TIMER)])
     before = told.replace(b'"code":null,', b"")
     assert before != told
-    assert divergence(before, told) is None
-    assert divergence(before, write([FeatureHeld(hold=Hold.TIMER, code="rate-limit")])) is not None
+    assert first_difference(before, told) is None
+    assert first_difference(before, encode_trace([FeatureHeld(hold=Hold.TIMER, code="rate-limit")])) is not None
 
 
 def test_a_prompt_that_changed_is_no_other_story() -> None:
-    one, two = write(story([STARTED, asked("x"), DONE])), write(story([STARTED, asked("yy"), DONE]))
-    assert divergence(one, two) is not None
-    assert divergence(as_asked(one, two), two) is None
+    one, two = encode_trace(feature_trace([STARTED, asked("x"), DONE])), encode_trace(feature_trace([STARTED, asked("yy"), DONE]))
+    assert first_difference(one, two) is not None
+    assert first_difference(with_produced_requests(one, two), two) is None
 
 
 def test_the_first_event_that_differs_names_the_class() -> None:
     def classes(old: list[Event], new: list[Event]) -> list[str]:
-        return [parting.kind for parting in partings(write(old), write(new))]
+        return [parting.kind for parting in trace_divergences(encode_trace(old), encode_trace(new))]
 
     def checked(passed: bool, cause: str = "") -> GateChecked:
         return GateChecked(phase="prd", unit="", gate="test", passed=passed, cause=cause)
 
-    def read(**more: object) -> ReplyRead:
+    def read(**more: object) -> ReplyParsed:
         fields = {"parser": "a/1", "terminal": "success", "session": None, "text": NOTHING, **more}
-        return ReplyRead(ref=asked("x").ref, **fields)  # type: ignore[arg-type]
+        return ReplyParsed(ref=asked("x").ref, **fields)  # type: ignore[arg-type]
 
     parsed = ArtifactParsed(artifact="prd", phase="prd", unit="", path=None, digest=NOTHING)
     changed = ChangesChecked(ref=asked("x").ref, tree=Commit(TREE))
-    waits = HumanRequested(phase="prd", unit="", ask=Ask.APPROVAL)
+    waits = HumanRequested(phase="prd", unit="", question_kind=QuestionKind.APPROVAL)
     usage = (Usage(model="m", input=1, output=1),)
     replace = msgspec.structs.replace
     assert classes([STARTED, DONE], [STARTED, DONE]) == []
-    assert classes([DONE], [PhaseCompleted(phase="spec")]) == ["EVENT"]
-    assert classes([checked(True)], [checked(False)]) == ["POLICY"]
-    assert classes([checked(True), DONE], [DONE]) == ["POLICY"]
-    assert classes([DONE], [waits]) == ["POLICY"]
-    assert classes([changed], [replace(changed, offences=(Offence(kind="denied", path="x"),))]) == ["POLICY"]
-    assert classes([changed], [replace(changed, changes=(Change(path=Path("x"), kind="added"),))]) == ["EFFECT"]
+    assert classes([DONE], [PhaseCompleted(phase="spec")]) == ["TRACE"]
+    assert classes([checked(True)], [checked(False)]) == ["DECISION"]
+    assert classes([checked(True), DONE], [DONE]) == ["DECISION"]
+    assert classes([DONE], [waits]) == ["DECISION"]
+    assert classes([changed], [replace(changed, offences=(ForbiddenChange(kind="denied", path="x"),))]) == ["DECISION"]
+    assert classes([changed], [replace(changed, changes=(Change(path=Path("x"), kind="added"),))]) == ["FILES"]
     assert classes([parsed], [replace(parsed, fields={"severity": "LOW"})]) == ["ARTIFACT"]
-    assert classes([read()], [read(terminal="error")]) == ["WIRE"]
+    assert classes([read()], [read(terminal="error")]) == ["STREAM"]
     assert classes([read(), DONE], [read(usage=usage), DONE]) == ["COST"]
-    assert classes([read(), checked(True)], [read(usage=usage), checked(False)]) == ["COST", "POLICY"]
+    assert classes([read(), checked(True)], [read(usage=usage), checked(False)]) == ["COST", "DECISION"]
     assert classes([read()], [read(parser="a/2")]) == [], "another parser that reads the same"
     other = replace(parsed, fields={"severity": "LOW"})
     assert classes([read(), parsed, checked(True)], [read(bad_lines=1), other, checked(False)]) == [
-        "WIRE", "ARTIFACT", "POLICY",
+        "STREAM", "ARTIFACT", "DECISION",
     ]  # fmt: skip
     elsewhere = replace(changed, changes=(Change(path=Path("x"), kind="added"),))
-    assert classes([changed, checked(True)], [elsewhere, checked(False)]) == ["EFFECT", "POLICY"]
-    assert classes([checked(True), DONE], [checked(True, "x"), waits]) == ["POLICY"], "each class once"
+    assert classes([changed, checked(True)], [elsewhere, checked(False)]) == ["FILES", "DECISION"]
+    assert classes([checked(True), DONE], [checked(True, "x"), waits]) == ["DECISION"], "each class once"
     assert classes([parsed, checked(True)], [replace(parsed, artifact="spec"), checked(False)]) == ["ARTIFACT"], (
         "nothing is said of what follows another step"
     )
-    assert classes([STARTED, checked(True)], [PhaseStarted(phase="prd", iteration=2), checked(False)]) == ["EVENT"]
+    assert classes([STARTED, checked(True)], [PhaseStarted(phase="prd", iteration=2), checked(False)]) == ["TRACE"]
 
 
 # findings -------------------------------------------------------------------------------------------------------------
 def test_nothing_to_say_of_what_is_as_it_was() -> None:
-    assert judge(tape(), happened(), TODAY) == ()
+    assert compare_replay(tape(), happened(), TODAY) == ()
 
 
 def test_a_miss_names_the_nearest_and_hides_what_could_not_be_reached() -> None:
     missed = Identity(pipeline="monozukuri", feature="f", phase="prd", attempt=2)
-    (found,) = judge(tape(), happened(played={}, missed=(missed,)), TODAY)
+    (found,) = compare_replay(tape(), happened(played={}, missed=(missed,)), TODAY)
     assert (found.kind, found.call, found.detail) == ("MISSING", "prd.a2", ("  nearest: f/prd (attempt 1)",))
     assert nearest(cassette(), missed) is None
 
@@ -155,85 +162,85 @@ def test_what_builds_on_a_feature_that_stopped_is_not_blamed() -> None:
         for name, below in (("e", ()), ("f", ("e",)))
     )
     missed = Identity(pipeline="monozukuri", feature="e", phase="prd")
-    one = tape(items=items)._replace(stories={"e": b"", "f": b""})
-    found = judge(one, happened(played={}, missed=(missed,)), TODAY)
+    one = tape(items=items)._replace(traces={"e": b"", "f": b""})
+    found = compare_replay(one, happened(played={}, missed=(missed,)), TODAY)
     assert [one.kind for one in found] == ["MISSING"]
 
 
 def test_a_recording_without_a_story_is_a_finding() -> None:
-    """Nothing that was decided can be compared, so nothing may pass; accepting EVENT writes the story."""
+    """Nothing that was decided can be compared, so nothing may pass; accepting TRACE writes the story."""
     one = tape(items=(Item(feature="f", title="t", body="b", priority=1, depends_on=()),))
-    told = happened(stories={"f": write([STARTED])})
-    (found,) = judge(one, told, TODAY)
-    assert (found.kind, found.what) == ("MISSING", "recorded without a trace: their decisions cannot be compared")
-    assert (found.detail, found.mend) == (("  f",), "mz replay {cassette} --accept EVENT --reason TEXT")
-    assert accept(one, told, ("PROMPT", "POLICY"), "r", "2026-06-02T00:00:00Z") == (one, ())
-    renewed, _ = accept(one, told, ("EVENT",), "r", "2026-06-02T00:00:00Z")
-    assert renewed.stories == {"f": write([STARTED])}
-    assert judge(renewed, told, TODAY) == ()
+    told = happened(stories={"f": encode_trace([STARTED])})
+    (found,) = compare_replay(one, told, TODAY)
+    assert (found.kind, found.message) == ("MISSING", "recorded without a trace: their decisions cannot be compared")
+    assert (found.detail, found.fix) == (("  f",), "mz replay {cassette} --accept TRACE --reason TEXT")
+    assert accept_differences(one, told, ("PROMPT", "DECISION"), "r", "2026-06-02T00:00:00Z") == (one, ())
+    renewed, _ = accept_differences(one, told, ("TRACE",), "r", "2026-06-02T00:00:00Z")
+    assert renewed.traces == {"f": encode_trace([STARTED])}
+    assert compare_replay(renewed, told, TODAY) == ()
 
 
 def test_a_cassette_without_recordings_proves_nothing() -> None:
     nothing = happened(played={}, requests={})
-    assert [one.what for one in judge(cassette(), nothing, TODAY)] == ["the cassette has no recordings"]
+    assert [one.message for one in compare_replay(cassette(), nothing, TODAY)] == ["the cassette has no recordings"]
 
 
 def test_unused_recordings() -> None:
-    (found,) = judge(tape(), happened(played={}), TODAY)
-    assert (found.kind, found.what) == ("UNUSED", "1 of 1 recordings of f are unused")
+    (found,) = compare_replay(tape(), happened(played={}), TODAY)
+    assert (found.kind, found.message) == ("UNUSED", "1 of 1 recordings of f are unused")
 
 
 def test_an_answer_that_predates_its_prompt_expires() -> None:
     plain = recording(TREE).recording
     accepted = msgspec.structs.replace(
-        plain, accepted=Accepted(what=("PROMPT",), reason="r", at="2026-03-01T00:00:00Z")
+        plain, accepted=Accepted(classes=("PROMPT",), reason="r", at="2026-03-01T00:00:00Z")
     )
-    assert not expires(plain, None, TODAY)
-    assert expires(accepted, None, TODAY)
-    assert not expires(accepted, 30, TODAY)
-    assert expires(plain, 0, TODAY)
+    assert not is_expired(plain, None, TODAY)
+    assert is_expired(accepted, None, TODAY)
+    assert not is_expired(accepted, 30, TODAY)
+    assert is_expired(plain, 0, TODAY)
 
 
 def test_one_edited_line_is_one_finding() -> None:
     def prompt(call: str, template: str, *lines: str) -> Finding:
-        return Finding(kind="PROMPT", what="w", feature="f", call=call, cause=template, detail=lines, mend="m")
+        return Finding(kind="PROMPT", message="w", feature="f", call=call, cause=template, detail=lines, fix="m")
 
     results = (
-        Played(
+        ReplayResult(
             path="a", name="a", findings=(prompt("prd", "prd.md.j2", "-x", "+y"), prompt("code", "code.md.j2", "-p"))
         ),
-        Played(path="b", name="b", findings=(prompt("spec", "spec.md.j2", "@@", "-x", "+y"),)),
-        Played(path="c", name="c", findings=(prompt("spec", "spec.md.j2", "-z"), Finding(kind="SEEDED", what="s"))),
+        ReplayResult(path="b", name="b", findings=(prompt("spec", "spec.md.j2", "@@", "-x", "+y"),)),
+        ReplayResult(path="c", name="c", findings=(prompt("spec", "spec.md.j2", "-z"), Finding(kind="COPIED", message="s"))),
     )
-    first, second, third = group(results)
-    assert [first.kind, second.kind, third.kind] == ["PROMPT", "PROMPT", "SEEDED"]
+    first, second, third = group_results(results)
+    assert [first.kind, second.kind, third.kind] == ["PROMPT", "PROMPT", "COPIED"]
     by_cause = {one.causes: one for one in (first, second)}
     shared = by_cause["prd.md.j2", "spec.md.j2"]
-    assert shared.what == "prd.md.j2, spec.md.j2: 3 prompts differ from the recording"
+    assert shared.message == "prd.md.j2, spec.md.j2: 3 prompts differ from the recording"
     assert shared.cassettes == ("a", "b", "c")
 
 
 def test_renewing_keeps_the_answer_and_nothing_else() -> None:
     one = tape()
-    identity = one.taken[0].recording.identity
-    told = happened(played={identity: Noted(prompt="in <HOME>\n")}, stories={"f": write([STARTED])})
-    renewed, said = accept(one, told, ("PROMPT",), "why not", "2026-06-02T00:00:00Z")
-    (made,) = renewed.taken
+    identity = one.calls[0].recording.identity
+    told = happened(played={identity: CallMismatch(prompt="in <HOME>\n")}, stories={"f": encode_trace([STARTED])})
+    renewed, said = accept_differences(one, told, ("PROMPT",), "why not", "2026-06-02T00:00:00Z")
+    (made,) = renewed.calls
     assert made.contents["prd.prompt.md"] == b"in <_HOME>\n"
-    assert made.contents["prd.stream-json"] == one.taken[0].contents["prd.stream-json"]
-    assert made.recording.accepted == Accepted(what=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
+    assert made.contents["prd.stream-json"] == one.calls[0].contents["prd.stream-json"]
+    assert made.recording.accepted == Accepted(classes=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
     assert said == ("accepted new inputs, kept the replies: f/prd",)
-    assert renewed.manifest.stories == {}, "no story is written that nobody has accepted"
-    assert accept(one, told, ("EVENT",), "why not", "2026-06-02T00:00:00Z")[1] == ("updated the trace of f",)
-    assert accept(one, told, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (one, ())
+    assert renewed.manifest.traces == {}, "no story is written that nobody has accepted"
+    assert accept_differences(one, told, ("TRACE",), "why not", "2026-06-02T00:00:00Z")[1] == ("updated the trace of f",)
+    assert accept_differences(one, told, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (one, ())
 
 
 @pytest.mark.parametrize(
     "more",
     [
         {"missed": (Identity(pipeline="monozukuri", feature="f", phase="sign"),)},
-        {"played": {IDENTITY: Noted(tree="2" * 40)}},
-        {"played": {IDENTITY: Noted(refused="does not apply")}},
+        {"played": {IDENTITY: CallMismatch(tree="2" * 40)}},
+        {"played": {IDENTITY: CallMismatch(rejection="does not apply")}},
         {"played": {}},
     ],
 )
@@ -243,46 +250,46 @@ def test_a_story_that_was_cut_short_is_never_renewed(more: dict[str, object]) ->
         Item(feature=name, title="t", body="b", priority=1, depends_on=below)
         for name, below in (("f", ()), ("g", ("f",)), ("h", ()))
     )
-    recorded = dict.fromkeys(("f", "g", "h"), write([STARTED, DONE]))
-    one = tape(items=items)._replace(stories=recorded)
-    told = happened(stories={"f": write([STARTED]), "g": b"", "h": write([STARTED])}, **more)
-    assert "EVENT" in {found.kind for found in judge(one, told, TODAY) if found.feature == "h"}
-    renewed, said = accept(one, told, ACCEPTABLE, "r", "2026-06-02T00:00:00Z")
-    assert renewed.stories == {**recorded, "h": write([STARTED])}
+    recorded = dict.fromkeys(("f", "g", "h"), encode_trace([STARTED, DONE]))
+    one = tape(items=items)._replace(traces=recorded)
+    told = happened(stories={"f": encode_trace([STARTED]), "g": b"", "h": encode_trace([STARTED])}, **more)
+    assert "TRACE" in {found.kind for found in compare_replay(one, told, TODAY) if found.feature == "h"}
+    renewed, said = accept_differences(one, told, ACCEPTABLE, "r", "2026-06-02T00:00:00Z")
+    assert renewed.traces == {**recorded, "h": encode_trace([STARTED])}
     assert said == ("updated the trace of h",)
 
 
 def test_what_is_no_longer_asked_for_is_dropped_and_the_story_accepted_at_once() -> None:
-    one = tape()._replace(stories={"f": write([STARTED, DONE])})
-    told = happened(played={}, stories={"f": write([STARTED])})
-    left, _ = drop_unused(one, told, judge(one, told, TODAY))
-    assert accept(left, told, ("EVENT",), "r", "2026-06-02T00:00:00Z")[0].stories == {"f": write([STARTED])}
+    one = tape()._replace(traces={"f": encode_trace([STARTED, DONE])})
+    told = happened(played={}, stories={"f": encode_trace([STARTED])})
+    left, _ = prune(one, told, compare_replay(one, told, TODAY))
+    assert accept_differences(left, told, ("TRACE",), "r", "2026-06-02T00:00:00Z")[0].traces == {"f": encode_trace([STARTED])}
 
 
 def test_a_verdict_is_never_accepted_with_something_else() -> None:
     parsed = ArtifactParsed(artifact="prd", phase="prd", unit="", path=None, digest=NOTHING)
     gate = GateChecked(phase="prd", unit="", gate="test", passed=True)
     replace = msgspec.structs.replace
-    one = tape()._replace(stories={"f": write([parsed, gate])})
-    told = happened(stories={"f": write([replace(parsed, fields={"severity": "LOW"}), replace(gate, passed=False)])})
-    assert [found.kind for found in judge(one, told, TODAY)] == ["ARTIFACT", "POLICY"]
-    assert accept(one, told, ("ARTIFACT",), "r", "2026-06-02T00:00:00Z") == (one, ())
-    assert accept(one, told, ("ARTIFACT", "POLICY"), "r", "2026-06-02T00:00:00Z")[1] == ("updated the trace of f",)
+    one = tape()._replace(traces={"f": encode_trace([parsed, gate])})
+    told = happened(stories={"f": encode_trace([replace(parsed, fields={"severity": "LOW"}), replace(gate, passed=False)])})
+    assert [found.kind for found in compare_replay(one, told, TODAY)] == ["ARTIFACT", "DECISION"]
+    assert accept_differences(one, told, ("ARTIFACT",), "r", "2026-06-02T00:00:00Z") == (one, ())
+    assert accept_differences(one, told, ("ARTIFACT", "DECISION"), "r", "2026-06-02T00:00:00Z")[1] == ("updated the trace of f",)
 
 
 def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
     reads = [
-        ReplyRead(ref=asked("x").ref, parser="a/1", terminal="success", session=None, text=NOTHING, bad_lines=bad)
+        ReplyParsed(ref=asked("x").ref, parser="a/1", ending="success", session=None, text=NOTHING, bad_lines=bad)
         for bad in (0, 1)
     ]
-    one = tape()._replace(stories={"f": write([reads[0]])})
-    told = happened(stories={"f": write([reads[1]])})
-    assert accept(one, told, ("EVENT", "POLICY"), "r", "2026-06-02T00:00:00Z") == (one, ())
-    renewed, said = accept(one, told, ("WIRE",), "r", "2026-06-02T00:00:00Z")
-    assert (renewed.stories, said) == ({"f": write([reads[1]])}, ("updated the trace of f",))
-    (found,) = judge(one, told, TODAY)
-    assert (found.kind, found.call, found.mend) == (
-        "WIRE", "prd", "mz replay {cassette} --accept WIRE --reason TEXT",
+    one = tape()._replace(traces={"f": encode_trace([reads[0]])})
+    told = happened(stories={"f": encode_trace([reads[1]])})
+    assert accept_differences(one, told, ("TRACE", "DECISION"), "r", "2026-06-02T00:00:00Z") == (one, ())
+    renewed, said = accept_differences(one, told, ("STREAM",), "r", "2026-06-02T00:00:00Z")
+    assert (renewed.traces, said) == ({"f": encode_trace([reads[1]])}, ("updated the trace of f",))
+    (found,) = compare_replay(one, told, TODAY)
+    assert (found.kind, found.call, found.fix) == (
+        "STREAM", "prd", "mz replay {cassette} --accept STREAM --reason TEXT",
     )  # fmt: skip
 
 
@@ -299,8 +306,8 @@ def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
     ],
 )
 def test_whoever_wanted_the_network_is_named(key: str, effect: tuple[str, str, str]) -> None:
-    assert effect_of(key) == effect
-    found = [one for one in judge(tape(), happened(denied={key: 2}), TODAY) if one.kind == "NETWORK"]
+    assert parse_effect_key(key) == effect
+    found = [one for one in compare_replay(tape(), happened(denied={key: 2}), TODAY) if one.kind == "NETWORK"]
     assert [one.feature for one in found] == [effect[0]]
 
 
@@ -308,15 +315,15 @@ def test_what_is_renewed_may_bring_no_secret() -> None:
     key = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
     old, secrets = tape(), Secrets({"API_KEY": "tell-nobody"})
     manifest = msgspec.structs.replace(old.manifest, evidence={"templates": {"a.j2": f"say\n{key}"}})
-    one = old.taken[0]
-    reason = Accepted(what=("PROMPT",), reason="tell-nobody", at="2026-06-01T10:00:00Z")
+    one = old.calls[0]
+    reason = Accepted(classes=("PROMPT",), reason="tell-nobody", at="2026-06-01T10:00:00Z")
     argv = msgspec.structs.replace(one.recording, accepted=reason)
     name = f"{one.recording.identity.name}.prompt.md"
-    taken = Taken(argv, {**one.contents, name: b"tell-nobody"})
-    found = leaking(old, old._replace(manifest=manifest, taken=(taken,), stories={"f": b"tell-nobody"}), secrets)
+    taken = RecordedCall(argv, {**one.contents, name: b"tell-nobody"})
+    found = new_secrets(old, old._replace(manifest=manifest, calls=(taken,), traces={"f": b"tell-nobody"}), secrets)
     assert [(each.kind, each.feature, each.call) for each in found] == [
         ("SECRET", "", ""), ("SECRET", "f", "prd"), ("SECRET", "f", "prd"), ("SECRET", "f", ""),
     ]  # fmt: skip
-    assert "cassette.yaml (evidence.templates.a.j2)" in found[0].what
-    assert not any(key in each.what or "tell-nobody" in each.what for each in found)
-    assert leaking(old._replace(manifest=manifest), old._replace(manifest=manifest), secrets) == ()
+    assert "cassette.yaml (evidence.templates.a.j2)" in found[0].message
+    assert not any(key in each.message or "tell-nobody" in each.message for each in found)
+    assert new_secrets(old._replace(manifest=manifest), old._replace(manifest=manifest), secrets) == ()

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.registry import AgentDoor, built_in
-from mz_engine.ports import CallResult, CallSpec, Place
-from mz_recordings.cassette import Cassette, Identity, Taken
-from mz_recordings.files.library import CassetteUnusable, digest, load, save
-from mz_recordings.playing.crew import Crew, called_with, counted
-from mz_recordings.rerecord.stage import Stock, Team
+from mz_engine.agents.registry import AgentRegistry, built_in_adapters
+from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
+from mz_recordings.cassette import Cassette, Identity, RecordedCall
+from mz_recordings.files.library import CassetteUnreadable, digest, load, save
+from mz_recordings.playing.crew import ReplayAgents, recorded_argv, token_counts
+from mz_recordings.rerecord.stage import CachedAgents, HybridAgents
 
 from tests.support.tree import ROOT
 
 LIBRARY = ROOT / "recordings" / "library"
-ADAPTER = built_in()["anthropic"]
+ADAPTER = built_in_adapters()["anthropic"]
 ANEW = 77
 
 
@@ -31,7 +31,7 @@ class Asked:
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         raise AssertionError(spec.key)
 
-    def ask(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+    def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         self.questions.append(spec.key)
         said = b'{"type": "count", "input_tokens": %d}\n' % ANEW
         return CallResult(stdout=said, stderr=b"", exit=0, duration_ms=1)
@@ -51,30 +51,30 @@ def called(cassette: Cassette, **more: object) -> CallSpec:
     prompt = taken.contents[f"{taken.recording.identity.name}.prompt.md"].decode()
     spec = CallSpec(
         key="r9/group-thousands/prd/-/1/1/agent.builder",
-        place=Place(run="r9", feature="group-thousands", branch="feat/group-thousands"),
+        worktree=FeatureWorktree(run="r9", feature="group-thousands", branch="feat/group-thousands"),
         agent="anthropic", model=taken.recording.model, prompt=prompt, session="s-9", resumes=False,
         tools=("read", "write"), total_seconds=9, idle_seconds=9,
     )  # fmt: skip
-    assert called_with(spec, ADAPTER) == taken.recording.argv
+    assert recorded_argv(spec, ADAPTER) == taken.recording.argv
     return replace(spec, **more)
 
 
-def first(cassette: Cassette) -> Taken:
-    found = (one for one in cassette.taken if one.recording.identity.feature == "group-thousands")
+def first(cassette: Cassette) -> RecordedCall:
+    found = (one for one in cassette.calls if one.recording.identity.feature == "group-thousands")
     return next(one for one in found if one.recording.identity.phase == "prd")
 
 
-def stock(cassette: Cassette, asked: Asked, never: frozenset[Identity] = frozenset()) -> Stock:
-    made = Stock(cassette, Path("/nowhere"), AgentDoor(asked, {}), Path("/nowhere"), "/nowhere", {})
-    made.never, made.tree_id = never, lambda commit: ""
+def stock(cassette: Cassette, asked: Asked, never: frozenset[Identity] = frozenset()) -> CachedAgents:
+    made = CachedAgents(cassette, Path("/nowhere"), AgentRegistry(asked, {}), Path("/nowhere"), "/nowhere", {})
+    made.excluded_calls, made.tree_id = never, lambda commit: ""
     return made
 
 
 def test_every_call_of_the_recorded_run_was_counted(cassette: Cassette) -> None:
     """As its own first request was, by the same endpoint."""
-    told = counted(cassette)
+    told = token_counts(cassette)
     requests = {}
-    for taken in cassette.taken:
+    for taken in cassette.calls:
         identity = taken.recording.identity
         stdout = next(data for name, data in taken.contents.items() if name == f"{identity.name}.jsonl")
         usage = ADAPTER.parse_output(CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1)).usage
@@ -89,8 +89,8 @@ def test_every_call_of_the_recorded_run_was_counted(cassette: Cassette) -> None:
 
 def test_a_replay_asks_nobody(cassette: Cassette) -> None:
     asked = Asked()
-    crew = Crew(cassette, Path("/nowhere"), AgentDoor(asked, {}), Path("/nowhere"), "/nowhere", {})
-    known = counted(cassette)["group-thousands/prd/-/1/1/agent.builder"]
+    crew = ReplayAgents(cassette, Path("/nowhere"), AgentRegistry(asked, {}), Path("/nowhere"), "/nowhere", {})
+    known = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
     assert crew.count_tokens(called(cassette)) == known
     assert crew.count_tokens(called(cassette, prompt="Another.")) == known, "its drift is the prompt's, not a number's"
     assert crew.count_tokens(called(cassette, key="r9/group-thousands/prd/-/1/7/agent.builder")) is None
@@ -100,10 +100,10 @@ def test_a_replay_asks_nobody(cassette: Cassette) -> None:
 def test_recording_again_asks_only_about_what_is_new(cassette: Cassette, tmp_path: Path) -> None:
     asked = Asked()
     identity = first(cassette).recording.identity
-    known = counted(cassette)["group-thousands/prd/-/1/1/agent.builder"]
+    known = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
 
-    def team(served: Stock) -> Team:
-        return Team({"library": served}, {}, AgentDoor(asked, {}), tmp_path / "asked")
+    def team(served: CachedAgents) -> HybridAgents:
+        return HybridAgents({"library": served}, {}, AgentRegistry(asked, {}), tmp_path / "asked")
 
     same = stock(cassette, asked)
     assert team(same).count_tokens(called(cassette)) == known
@@ -111,7 +111,7 @@ def test_recording_again_asks_only_about_what_is_new(cassette: Cassette, tmp_pat
     assert team(same).count_tokens(called(cassette, prompt="Another.")) == ANEW
     assert team(same).count_tokens(called(cassette, model="another")) == ANEW
     assert team(stock(cassette, asked, frozenset({identity}))).count_tokens(called(cassette)) == ANEW
-    untold = cassette._replace(stories={})
+    untold = cassette._replace(traces={})
     assert team(stock(untold, asked)).count_tokens(called(cassette)) == ANEW, "its story does not say"
     assert len(asked.questions) == 4
 
@@ -123,10 +123,10 @@ def test_what_can_be_no_count_makes_a_cassette_unusable(cassette: Cassette, tmp_
     def changed(story: bytes) -> bytes:
         return re.sub(rb'"counted": ?\d+', f'"counted":{told}'.encode(), story)
 
-    stories = {feature: changed(story) for feature, story in cassette.stories.items()}
-    assert stories != cassette.stories
+    stories = {feature: changed(story) for feature, story in cassette.traces.items()}
+    assert stories != cassette.traces
     seals = {feature: digest(story) for feature, story in stories.items()}
-    made = cassette._replace(manifest=replace(cassette.manifest, stories=seals), stories=stories)
+    made = cassette._replace(manifest=replace(cassette.manifest, traces=seals), traces=stories)
     save(made, tmp_path / "harmed")
-    with pytest.raises(CassetteUnusable, match="is not an event"):
+    with pytest.raises(CassetteUnreadable, match="is not an event"):
         load(tmp_path / "harmed")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor
+from mz_engine.agents.registry import AgentRegistry
 from mz_engine.ports import Interrupted
 from mz_events.redact import Secrets
 from mz_recordings.cassette import Failure, Identity
-from mz_recordings.findings import Noted
-from mz_recordings.playing.crew import Crew
+from mz_recordings.findings import CallMismatch
+from mz_recordings.playing.crew import ReplayAgents
 
 from tests.support.claude_cli import spec
 from tests.support.tapes import OTHER_SESSION, PROMPT, cassette, git, recording, repository
@@ -20,26 +20,26 @@ IDENTITY = Identity(pipeline="monozukuri", feature="f", phase="prd")
 TOOLS = ("read", "write")
 
 
-def noted(place: Path, outcome: str, **asked: object) -> Noted:
+def noted(place: Path, outcome: str, **asked: object) -> CallMismatch:
     """What a crew notes of one call that is answered from a recording with this outcome."""
     worktree = repository(place / "repository")
     failure = Failure(kind="phase", code="timeout") if outcome == "failed" else None
     one = recording(git(worktree, "rev-parse", "HEAD^{tree}"), outcome=outcome, exit=None, failure=failure)
     root = place / "repository"
-    door = AgentDoor(AgentProcesses(root, {}, Secrets({})), {})
-    crew = Crew(cassette(one), root, door, place / "journal", str(place), {"PATH": "/usr/bin:/bin"})
+    door = AgentRegistry(AgentProcesses(root, {}, Secrets({})), {})
+    crew = ReplayAgents(cassette(one), root, door, place / "journal", str(place), {"PATH": "/usr/bin:/bin"})
     call = spec(str(asked.pop("prompt", PROMPT)), OTHER_SESSION, **{"tools": TOOLS, **asked})
     if outcome == "lost":
         with pytest.raises(Interrupted):
             crew.call(call)
     else:
         assert crew.call(call).problem is not None
-    return crew.played[IDENTITY]
+    return crew.mismatches[IDENTITY]
 
 
 @pytest.mark.parametrize("outcome", ["failed", "lost"])
 def test_a_call_that_is_as_it_was(tmp_path: Path, outcome: str) -> None:
-    assert noted(tmp_path, outcome) == Noted()
+    assert noted(tmp_path, outcome) == CallMismatch()
 
 
 @pytest.mark.parametrize("outcome", ["failed", "lost"])
@@ -57,9 +57,9 @@ def test_changes_that_do_not_fit_hide_nothing_else(tmp_path: Path) -> None:
     (worktree / "note.md").write_text("It is there already.\n")
     one = recording("1" * 40, outcome="failed", exit=None, failure=Failure(kind="phase", code="timeout"))
     root = tmp_path / "repository"
-    door = AgentDoor(AgentProcesses(root, {}, Secrets({})), {})
-    crew = Crew(cassette(one), root, door, tmp_path / "journal", str(tmp_path), {"PATH": "/usr/bin:/bin"})
+    door = AgentRegistry(AgentProcesses(root, {}, Secrets({})), {})
+    crew = ReplayAgents(cassette(one), root, door, tmp_path / "journal", str(tmp_path), {"PATH": "/usr/bin:/bin"})
     crew.call(spec(PROMPT, OTHER_SESSION, tools=TOOLS, model="claude-opus-4-6"))
-    found = crew.played[IDENTITY]
-    assert found.refused is not None
+    found = crew.mismatches[IDENTITY]
+    assert found.rejection is not None
     assert found.argv is not None

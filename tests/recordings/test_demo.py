@@ -11,23 +11,23 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from mz_engine.adapters.environment import INHERITED
+from mz_engine.adapters.environment import INHERITED_VARIABLES
 from mz_engine.agents.claude_stream import read_stream
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult
-from mz_engine.session import Session
+from mz_engine.session import RunProcess
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentFailed, AgentReplied, CallPriced, ReplyRead
+from mz_events.catalog.call import AgentFailed, AgentReplied, CallPriced, ReplyParsed
 from mz_events.catalog.check import ArtifactValidated, GateChecked
-from mz_events.catalog.run import Rest
+from mz_events.catalog.run import FeatureOutcome
 from mz_events.envelope import Recorded
 from mz_projections.run import RunState
-from mz_recordings.cassette import Cassette, Taken
+from mz_recordings.cassette import Cassette, RecordedCall
 from mz_recordings.files.library import load
-from mz_recordings.playing.sample import TEMPLATE, make_sample
+from mz_recordings.playing.sample import SAMPLE, create_sample
 from mz_recordings.playing.standin import DRIFT, install
 from mz_recordings.recording.record import record_run
-from mz_recordings.recording.sources import sources_of
+from mz_recordings.recording.sources import record_sources
 
 from tests.support.rerecord import BUNDLED, SCENES, record_scene
 from tests.support.tapes import git
@@ -38,10 +38,10 @@ PHASES = ("prd", "techspec", "tasks", "code", "tests", "pr")
 
 def set_stage(place: Path, outside: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
     """The sample project, and an environment with nothing of the caller's in which `claude` is played."""
-    make_sample(place / "tally", outside)
-    install(place / "bin", BUNDLED, ("claude",), INHERITED.pattern)
+    create_sample(place / "tally", outside)
+    install(place / "bin", BUNDLED, ("claude",), INHERITED_VARIABLES.pattern)
     (place / "home").mkdir()
-    kept = {name: value for name, value in outside.items() if INHERITED.fullmatch(name)}
+    kept = {name: value for name, value in outside.items() if INHERITED_VARIABLES.fullmatch(name)}
     own = {"ANTHROPIC_API_KEY": "unused", "HOME": str(place / "home"), "PATH": f"{place / 'bin'}:{outside['PATH']}"}
     return place / "tally", {**kept, **own}
 
@@ -52,27 +52,27 @@ def cassette() -> Cassette:
 
 
 def test_every_feature_has_every_phase(cassette: Cassette) -> None:
-    found = {(one.recording.identity.feature, one.recording.identity.phase) for one in cassette.taken}
+    found = {(one.recording.identity.feature, one.recording.identity.phase) for one in cassette.calls}
     assert found == {(feature, phase) for feature in FEATURES for phase in PHASES}
 
 
 def test_one_specification_and_one_implementation_were_reworked(cassette: Cassette) -> None:
-    again = {one.recording.identity.path for one in cassette.taken if one.recording.identity.attempt > 1}
+    again = {one.recording.identity.path for one in cassette.calls if one.recording.identity.attempt > 1}
     assert again == {"month-compare/techspec.a2", "group-thousands/code.a2"}
 
 
 def test_they_were_made_by_the_real_cli_against_a_script(cassette: Cassette) -> None:
     assert cassette.manifest.provenance == "scripted-model"
-    for one in cassette.taken:
+    for one in cassette.calls:
         assert one.recording.version == "2.1.197"
         assert (one.recording.outcome, one.recording.exit) == ("replied", 0)
 
 
 def test_their_streams_are_read_without_a_doubt(cassette: Cassette) -> None:
-    for one in cassette.taken:
+    for one in cassette.calls:
         stdout = one.contents[f"{one.recording.identity.name}.stream-json"]
         seen = read_stream(CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1), "p", load_patterns())
-        assert (seen.terminal, seen.problem, seen.bad_lines) == ("success", None, 0)
+        assert (seen.ending, seen.problem, seen.undecodable_lines) == ("success", None, 0)
         assert seen.reported_nanousd
         assert all(usage.input > 1000 for usage in seen.usage)
 
@@ -90,9 +90,9 @@ def test_they_name_no_place_of_the_machine_they_were_made_on() -> None:
 
 def test_the_world_is_the_sample_project(cassette: Cassette, tmp_path: Path) -> None:
     """Else the recordings are older than the project: python -m tests.support.rerecord."""
-    make_sample(tmp_path / "tally", os.environ)
-    assert git(tmp_path / "tally", "rev-parse", "HEAD") == cassette.manifest.world.base_commit
-    assert git(tmp_path / "tally", "rev-parse", "HEAD^{tree}") == cassette.manifest.world.base_tree
+    create_sample(tmp_path / "tally", os.environ)
+    assert git(tmp_path / "tally", "rev-parse", "HEAD") == cassette.manifest.fixture.base_commit
+    assert git(tmp_path / "tally", "rev-parse", "HEAD^{tree}") == cassette.manifest.fixture.base_tree
 
 
 class Played(NamedTuple):
@@ -113,18 +113,18 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     place.mkdir()
     root, environment = set_stage(place, {**os.environ, "GITHUB_TOKEN": "tell-nobody", "ANTHROPIC_MODEL": "x"})
     seen: list[Recorded[Event]] = []
-    with Session(root, environment, seen.append) as session:
-        session.begin({}, ())
+    with RunProcess(root, environment, seen.append) as session:
+        session.start({}, ())
         state = session.drive()
         outcomes = [one.event for one in seen if isinstance(one.event, AgentReplied | AgentFailed)]
         troubles = [session.blobs.get(one.stderr).decode() for one in outcomes if _went_wrong(one)]
         assert state.started is not None
         recorded = record_run(
-            sources_of(root, environment, session.store, session.blobs),
+            record_sources(root, environment, session.store, session.blobs),
             state.started.run,
             name=BUNDLED.name,
             provenance="scripted-model",
-            template=TEMPLATE,
+            template=SAMPLE,
         ).cassette
     return Played(seen, state, root, troubles, recorded)
 
@@ -136,8 +136,8 @@ def _went_wrong(outcome: AgentReplied | AgentFailed) -> bool:
 @pytest.mark.slow
 def test_they_deliver_every_feature(played: Played) -> None:
     assert played.troubles == []
-    rests = {str(name): track.rested and track.rested.status for name, track in played.state.tracks.items()}
-    assert rests == dict.fromkeys(FEATURES, Rest.DELIVERED)
+    rests = {str(name): track.last_stop and track.last_stop.status for name, track in played.state.tracks.items()}
+    assert rests == dict.fromkeys(FEATURES, FeatureOutcome.DELIVERED)
     assert git(played.root, "show", "feat/month-compare:tally/period.py").count("class Month") == 1
 
 
@@ -154,7 +154,7 @@ def test_what_was_refused_and_mended_is_in_the_log(played: Played) -> None:
 @pytest.mark.slow
 def test_reported_and_computed_money_agree(played: Played) -> None:
     events = [one.event for one in played.seen]
-    reported = {event.ref.key: event.reported_nanousd for event in events if isinstance(event, ReplyRead)}
+    reported = {event.ref.key: event.reported_nanousd for event in events if isinstance(event, ReplyParsed)}
     computed = {event.key: event.computed_nanousd for event in events if isinstance(event, CallPriced)}
     assert reported == computed
     assert all(reported.values())
@@ -163,8 +163,8 @@ def test_reported_and_computed_money_agree(played: Played) -> None:
 @pytest.mark.slow
 def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cassette) -> None:
     """On another machine's paths, in another HOME, with other runs and sessions: not a byte differs."""
-    again = {one.recording.identity: one for one in played.recorded.taken}
-    for one in cassette.taken:
+    again = {one.recording.identity: one for one in played.recorded.calls}
+    for one in cassette.calls:
         other = again.pop(one.recording.identity)
         assert dict(other.contents) == dict(one.contents), one.recording.identity.path
         measured = {"recorded_at": "", "duration_ms": 0}
@@ -172,8 +172,8 @@ def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cass
             one.recording, **measured
         )
     assert again == {}
-    world = msgspec.structs.replace(played.recorded.manifest.world, run="", clock_start="")
-    assert world == msgspec.structs.replace(cassette.manifest.world, run="", clock_start="")
+    world = msgspec.structs.replace(played.recorded.manifest.fixture, run="", clock_start="")
+    assert world == msgspec.structs.replace(cassette.manifest.fixture, run="", clock_start="")
     assert played.recorded.manifest.evidence.keys() == cassette.manifest.evidence.keys()
 
 
@@ -182,14 +182,14 @@ def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cass
 @pytest.mark.timeout(900)
 def test_they_can_be_made_again_from_nothing(tmp_path: Path, cassette: Cassette) -> None:
     """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made."""
-    again = {one.recording.identity: one for one in record_scene(SCENES[BUNDLED.name], tmp_path).taken}
-    assert again.keys() == {one.recording.identity for one in cassette.taken}
-    for one in cassette.taken:
+    again = {one.recording.identity: one for one in record_scene(SCENES[BUNDLED.name], tmp_path).calls}
+    assert again.keys() == {one.recording.identity for one in cassette.calls}
+    for one in cassette.calls:
         other = again[one.recording.identity]
         assert _fixed(other) == _fixed(one), one.recording.identity.path
 
 
-def _fixed(taken: Taken) -> dict[str, object]:
+def _fixed(taken: RecordedCall) -> dict[str, object]:
     """What is not measured: all but the stream, with its ids and times."""
     recording = taken.recording
     contents = {name: data for name, data in taken.contents.items() if not name.endswith(".stream-json")}
@@ -204,8 +204,8 @@ def test_a_changed_template_is_drift(tmp_path: Path) -> None:
     features.write_text(features.read_text().replace("I want to look at a single month", "Show me one month"))
     git(root, "commit", "-qam", "another wish")
     seen: list[Recorded[Event]] = []
-    with Session(root, environment, seen.append) as session:
-        session.begin({}, ("month-filter",))
+    with RunProcess(root, environment, seen.append) as session:
+        session.start({}, ("month-filter",))
         session.drive()
         (reply,) = [one.event for one in seen if isinstance(one.event, AgentReplied)]
         assert reply.exit == DRIFT

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_engine.configfile import load_config
-from mz_engine.session import Session
+from mz_engine.session import RunProcess
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, CallPriced, ReplyRead
+from mz_events.catalog.call import AgentRequested, CallPriced, ReplyParsed
 from mz_events.names import feature_stream
 from mz_qa.metamorphic.play import play_variants
 from mz_recordings.drift.drift import compare_cassettes
-from mz_recordings.playing.fleet import environment_of
-from mz_recordings.wire.check import check_wires, observed_in
+from mz_recordings.playing.fleet import without_git_variables
+from mz_recordings.wire.check import check_streams, observe_cassette
 
 from tests.support.tree import ROOT
 from tests.support.workshop import Workshop, clone
@@ -59,8 +59,8 @@ def test_a_program_of_ones_own_delivers(delivered: tuple[Workshop, str]) -> None
     events = events_of(made, run)
     asked = {(one.agent, one.model) for one in events if isinstance(one, AgentRequested)}
     assert asked == {("house", "house-2")}
-    reads = [one for one in events if isinstance(one, ReplyRead)]
-    good = [one for one in reads if one.terminal == "success"]
+    reads = [one for one in events if isinstance(one, ReplyParsed)]
+    good = [one for one in reads if one.ending == "success"]
     assert len(good) == len(reads) - 1 == 7
     assert {(one.reported_nanousd, one.usage[0].output, one.usage[0].cache_read) for one in good} == {
         (15_000_000, 20, 10)
@@ -72,12 +72,12 @@ def test_a_program_of_ones_own_delivers(delivered: tuple[Workshop, str]) -> None
 
 def test_what_it_did_is_recorded_and_played_again(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
     copy = clone(delivered[0].root, tmp_path / "clone")
-    call = copy.cassette().taken[0].recording
+    call = copy.cassette().calls[0].recording
     assert call.argv[:4] == ("house-agent", "--model", "house-2", "--may=look,change")
     assert {"HOUSE_KEY", "HOUSE_COLOUR"} <= set(call.environment)
     played = copy.settle()
     assert played.findings == ()
-    assert (played.played, played.recordings) == (8, 8)
+    assert (played.calls_replayed, played.recordings) == (8, 8)
 
 
 def test_without_its_description_nothing_is_played(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_without_its_description_nothing_is_played(delivered: tuple[Workshop, st
     settings = copy.root / "mz.yaml"
     settings.write_text(settings.read_text().partition("# The example")[0])
     (finding,) = copy.settle().findings
-    assert "neither this mz has nor mz.yaml describes" in finding.what
+    assert "neither this mz has nor mz.yaml describes" in finding.message
 
 
 def test_a_changed_description_is_drift(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
@@ -98,34 +98,34 @@ def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, st
     """By a parser that only its description gives."""
     old = clone(delivered[0].root, tmp_path / "clone").cassette()
     described = load_config(delivered[0].root, {}, {}).config.agents
-    (first, *others) = old.taken
+    (first, *others) = old.calls
     (stream,) = [file.name for file in first.recording.files if file.kind == "stdout"]
     told = first.contents[stream]
     dearer = told.replace(b'"0.015"', b'"0.075"').replace(b'"kind": "hello"', b'"kind": "hello", "new": 1')
     assert dearer.count(b"0.075") == dearer.count(b'"new"') == 1
-    new = old._replace(taken=(first._replace(contents={**first.contents, stream: dearer}), *others))
+    new = old._replace(calls=(first._replace(contents={**first.contents, stream: dearer}), *others))
     found = compare_cassettes(old, new, described)
-    assert {(one.kind, one.what) for one in found} == {
+    assert {(one.kind, one.message) for one in found} == {
         ("COST", "tokens or cost differ"),
-        ("WIRE", "what the parser does not need has changed: 1 place, against the old recording"),
+        ("STREAM", "what the parser does not need has changed: 1 place, against the old recording"),
     }
     assert compare_cassettes(old, new, {}) == ()
-    (seen,) = observed_in(old, described)
-    assert seen.wire.agent == "house"
-    assert "version" in str(seen.wire.events)
+    (seen,) = observe_cassette(old, described)
+    assert seen.shape.agent == "house"
+    assert "version" in str(seen.shape.events)
     live = old._replace(manifest=msgspec.structs.replace(old.manifest, provenance="live"))
-    (unknown,) = check_wires(live, {}, described)
-    assert unknown.finding.what == "there is no baseline of the streams of house"
+    (unknown,) = check_streams(live, {}, described)
+    assert unknown.finding.message == "there is no baseline of the streams of house"
 
 
 def test_its_other_ends_are_played(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
     copy = clone(delivered[0].root, tmp_path / "clone")
-    outcomes = play_variants(copy.cassette(), copy.root, environment_of(os.environ))
+    outcomes = play_variants(copy.cassette(), copy.root, without_git_variables(os.environ))
     assert len(outcomes) > 500
     assert {one.variant: one.violations for one in outcomes if one.violations} == {}
 
 
 def events_of(made: Workshop, run: str) -> list[Event]:
-    with Session(made.root, made.environment, lambda _: None) as session:
+    with RunProcess(made.root, made.environment, lambda _: None) as session:
         streams = (feature_stream(run, feature) for feature in ("alpha", "beta"))
         return [one.event for stream in streams for one in session.store.read(stream)]

@@ -12,9 +12,9 @@ from mz_engine.adapters.prices import GenaiPrices
 from mz_recordings.cassette import Cassette, Failure
 from mz_recordings.drift.drift import compare_cassettes
 from mz_recordings.drift.patches import changed_files
-from mz_recordings.drift.static import check
+from mz_recordings.drift.static import check_cassette
 from mz_recordings.drift.structure import structure
-from mz_recordings.files.library import CassetteUnusable, digest, load, save
+from mz_recordings.files.library import CassetteUnreadable, digest, load, save
 from mz_recordings.findings import Finding, Risk, risk_of
 
 from tests.support.changed import (
@@ -29,7 +29,7 @@ from tests.support.changed import (
 from tests.support.rerecord import BUNDLED
 
 WHOLE = load(BUNDLED)
-ONE = WHOLE._replace(taken=tuple(one for one in WHOLE.taken if one.recording.identity.feature == "month-filter"))
+ONE = WHOLE._replace(calls=tuple(one for one in WHOLE.calls if one.recording.identity.feature == "month-filter"))
 CODE, PRD, TASKS = "month-filter/code", "month-filter/prd", "month-filter/tasks"
 Change = Callable[[Cassette], Cassette]
 
@@ -50,7 +50,7 @@ def longer(text: str) -> str:
 
 
 def no_story(one: Cassette) -> Cassette:
-    return one._replace(stories={}, manifest=msgspec.structs.replace(one.manifest, stories={}))
+    return one._replace(traces={}, manifest=msgspec.structs.replace(one.manifest, traces={}))
 
 
 SINGLE = changes(
@@ -67,13 +67,13 @@ SINGLE = changes(
         "CONFIG",
         "medium",
         "",
-        lambda one: with_world(one, config={**one.manifest.world.config, "autonomy": "full_auto"}),
+        lambda one: with_world(one, config={**one.manifest.fixture.config, "autonomy": "full_auto"}),
     ),
-    ("CONFIG", "medium", "", lambda one: with_world(one, items=one.manifest.world.items[1:])),
-    ("EFFECT", "high", "", lambda one: with_world(one, base_tree="1" * 40)),
-    ("EFFECT", "high", CODE, lambda one: with_fields(one, CODE, tree_before="1" * 40)),
-    ("EFFECT", "high", CODE, lambda one: with_fields(one, CODE, tree_after="1" * 40)),
-    ("EFFECT", "low", CODE, lambda one: with_file(one, CODE, "patch", lambda text: text.replace("+", "+ ", 9))),
+    ("CONFIG", "medium", "", lambda one: with_world(one, items=one.manifest.fixture.items[1:])),
+    ("FILES", "high", "", lambda one: with_world(one, base_tree="1" * 40)),
+    ("FILES", "high", CODE, lambda one: with_fields(one, CODE, tree_before="1" * 40)),
+    ("FILES", "high", CODE, lambda one: with_fields(one, CODE, tree_after="1" * 40)),
+    ("FILES", "low", CODE, lambda one: with_file(one, CODE, "patch", lambda text: text.replace("+", "+ ", 9))),
     (
         "ARTIFACT",
         "high",
@@ -99,28 +99,28 @@ SINGLE = changes(
         ),
     ),
     (
-        "WIRE",
+        "STREAM",
         "high",
         "",
         lambda one: with_line(
             one, CODE, "result", lambda line: {name: value for name, value in line.items() if name != "is_error"}
         ),
     ),
-    ("WIRE", "high", "", lambda one: with_line(one, CODE, "result", lambda line: {**line, "result": ["x"]})),
-    ("WIRE", "medium", "", lambda one: with_file(one, CODE, "stdout", lambda text: f'{{"type":"poem"}}\n{text}')),
-    ("WIRE", "medium", "", lambda one: with_file(one, CODE, "stdout", lambda text: f'{text}{{"type":"user"')),
+    ("STREAM", "high", "", lambda one: with_line(one, CODE, "result", lambda line: {**line, "result": ["x"]})),
+    ("STREAM", "medium", "", lambda one: with_file(one, CODE, "stdout", lambda text: f'{{"type":"poem"}}\n{text}')),
+    ("STREAM", "medium", "", lambda one: with_file(one, CODE, "stdout", lambda text: f'{text}{{"type":"user"')),
     (
-        "WIRE",
+        "STREAM",
         "medium",
         "",
         lambda one: with_file(one, CODE, "stdout", lambda text: f'{text}{{"type":"user","session_id":"s"}}\n'),
     ),
-    ("WIRE", "low", "", lambda one: with_line(one, CODE, "result", lambda line: {**line, "mood": "good"})),
-    ("EVENT", "high", CODE, lambda one: with_fields(one, CODE, exit=1)),
-    ("EVENT", "high", CODE, lambda one: with_fields(one, CODE, failure=Failure(kind="phase", code="timeout"))),
+    ("STREAM", "low", "", lambda one: with_line(one, CODE, "result", lambda line: {**line, "mood": "good"})),
+    ("TRACE", "high", CODE, lambda one: with_fields(one, CODE, exit=1)),
+    ("TRACE", "high", CODE, lambda one: with_fields(one, CODE, failure=Failure(kind="phase", code="timeout"))),
     ("UNUSED", "low", CODE, lambda one: without_call(one, CODE)),
     (
-        "POLICY",
+        "DECISION",
         "high",
         "month-filter/prd",
         lambda one: with_event(
@@ -131,14 +131,14 @@ SINGLE = changes(
         ),
     ),
     (
-        "POLICY",
+        "DECISION",
         "high",
         "month-filter",
         lambda one: with_event(
             one, "month-filter", "gate.checked", lambda line: {**line, "passed": not line["passed"]}
         ),
     ),
-    ("POLICY", "high", "month-filter", lambda one: with_event(one, "month-filter", "gate.checked", lambda line: None)),
+    ("DECISION", "high", "month-filter", lambda one: with_event(one, "month-filter", "gate.checked", lambda line: None)),
     (
         "ARTIFACT",
         "medium",
@@ -154,7 +154,7 @@ SINGLE = changes(
         ),
     ),
     (
-        "POLICY",
+        "DECISION",
         "high",
         "month-filter/prd",
         lambda one: with_event(
@@ -165,12 +165,12 @@ SINGLE = changes(
         ),
     ),
     (
-        "WIRE",
+        "STREAM",
         "medium",
         "month-filter/prd",
-        lambda one: with_event(one, "month-filter", "reply.read", lambda line: {**line, "terminal": "error"}),
+        lambda one: with_event(one, "month-filter", "reply.parsed", lambda line: {**line, "terminal": "error"}),
     ),
-    ("EVENT", "high", "month-filter", lambda one: with_event(one, "month-filter", "unit.completed", lambda line: None)),
+    ("TRACE", "high", "month-filter", lambda one: with_event(one, "month-filter", "unit.completed", lambda line: None)),
 )
 
 
@@ -182,7 +182,7 @@ def test_a_recording_is_as_itself() -> None:
 def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, place: str, change: Change) -> None:
     (found,) = compare_cassettes(ONE, change(ONE), {})
     assert told(found) == (kind, risk, place)
-    assert found.mend.startswith("mz rerecord {cassette} --")
+    assert found.fix.startswith("mz rerecord {cassette} --")
     assert compare_cassettes(change(ONE), change(ONE), {}) == ()
     assert compare_cassettes(change(ONE), ONE, {}), "it is seen from the other side too"
 
@@ -207,7 +207,7 @@ def test_another_model_is_told_once() -> None:
 def test_a_call_more_is_missing_in_the_old_one() -> None:
     found = compare_cassettes(without_call(ONE, CODE), ONE, {})
     assert [told(one) for one in found] == [("MISSING", "high", CODE)]
-    assert found[0].mend == "mz rerecord {cassette} --new"
+    assert found[0].fix == "mz rerecord {cassette} --new"
 
 
 def test_a_prompt_that_holds_an_earlier_answer_differs_with_it() -> None:
@@ -217,7 +217,7 @@ def test_a_prompt_that_holds_an_earlier_answer_differs_with_it() -> None:
     )
     one = with_file(ONE, PRD, "artifact", lambda text: text.replace(line, "Otherwise."))
     for path in [
-        each.recording.identity.path for each in ONE.taken if each.recording.identity.feature == "month-filter"
+        each.recording.identity.path for each in ONE.calls if each.recording.identity.feature == "month-filter"
     ]:
         if line in _prompt(path):
             one = with_file(one, path, "prompt", lambda text: text.replace(line, "Otherwise."))
@@ -246,15 +246,15 @@ def test_trees_after_other_files_are_not_told_again() -> None:
     one = with_fields(one, CODE, tree_after="1" * 40)
     one = with_fields(one, "month-filter/tests", tree_before="1" * 40)
     one = with_fields(one, "month-compare/prd", tree_before="2" * 40)
-    assert [told(found) for found in compare_cassettes(WHOLE, one, {})] == [("EFFECT", "low", CODE)]
+    assert [told(found) for found in compare_cassettes(WHOLE, one, {})] == [("FILES", "low", CODE)]
     one = with_fields(one, "group-thousands/prd", tree_before="2" * 40)
-    assert ("EFFECT", "high", "group-thousands/prd") in map(told, compare_cassettes(WHOLE, one, {}))
+    assert ("FILES", "high", "group-thousands/prd") in map(told, compare_cassettes(WHOLE, one, {}))
 
 
 def test_a_recording_without_stories_is_compared_by_its_calls() -> None:
     bare = no_story(ONE)
     assert compare_cassettes(bare, bare, {}) == ()
-    assert {found.kind for found in compare_cassettes(ONE, bare, {})} == {"EVENT"}
+    assert {found.kind for found in compare_cassettes(ONE, bare, {})} == {"TRACE"}
 
 
 def test_differences_are_bounded() -> None:
@@ -297,25 +297,25 @@ def test_what_a_patch_changes() -> None:
         (b"[]\n", "line 1 is not an event"),
         (b'{"a":1}\n', "line 1 is not an event"),
         (b'{"type":"x"}\n\xff\n', "line 2 is not an event"),
-        (b'{"type":"reply.read"}\n', "line 1 is a reply.read without a call"),
-        (b'{"type":"reply.read","ref":{"phase":3}}\n', "line 1 is not an event"),
+        (b'{"type":"reply.parsed"}\n', "line 1 is a reply.parsed without a call"),
+        (b'{"type":"reply.parsed","ref":{"phase":3}}\n', "line 1 is not an event"),
     ],
 )
 def test_a_story_that_is_none_is_found_when_it_is_loaded(tmp_path: Path, told: bytes, why: str) -> None:
     stories = {"month-filter": told}
     digests = {feature: digest(text) for feature, text in stories.items()}
-    manifest = msgspec.structs.replace(ONE.manifest, stories=digests)
-    save(ONE._replace(stories=stories, manifest=manifest), tmp_path / "x")
-    with pytest.raises(CassetteUnusable, match=why):
+    manifest = msgspec.structs.replace(ONE.manifest, traces=digests)
+    save(ONE._replace(traces=stories, manifest=manifest), tmp_path / "x")
+    with pytest.raises(CassetteUnreadable, match=why):
         load(tmp_path / "x")
 
 
 def test_what_stories_say_beyond_that_is_never_relied_on() -> None:
     odd = with_event(ONE, "month-filter", "artifact.validated", lambda line: {**line, "violations": [1], "report": {}})
     odd = with_event(
-        odd, "month-filter", "reply.read", lambda line: {**line, "problem": "x", "usage": None, "parser": []}
+        odd, "month-filter", "reply.parsed", lambda line: {**line, "problem": "x", "usage": None, "parser": []}
     )
     odd = with_event(odd, "month-filter", "artifact.parsed", lambda line: {"type": line["type"]})
-    assert {found.kind for found in compare_cassettes(ONE, odd, {})} >= {"WIRE"}
+    assert {found.kind for found in compare_cassettes(ONE, odd, {})} >= {"STREAM"}
     assert compare_cassettes(odd, odd, {}) == ()
-    assert list(check(odd, None, GenaiPrices(), datetime(2026, 12, 1, tzinfo=UTC)))
+    assert list(check_cassette(odd, None, GenaiPrices(), datetime(2026, 12, 1, tzinfo=UTC)))

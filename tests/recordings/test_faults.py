@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from mz_recordings.cassette import Cassette, Identity
 from mz_recordings.files.library import load, save
-from mz_recordings.playing.fleet import bundled, environment_of, find
-from mz_recordings.playing.replay import Job, play
-from mz_recordings.whatif.faults import FAULTS, Fault, failure, stream
-from mz_recordings.whatif.injection import FaultMisplaced, aftermath, inject
+from mz_recordings.playing.fleet import bundled_library, find_cassettes, without_git_variables
+from mz_recordings.playing.replay import ReplayJob, replay_cassette
+from mz_recordings.whatif.faults import FAULTS, Fault, fault_failure, fault_stdout
+from mz_recordings.whatif.injection import InvalidFaultError, fault_reaction, inject
 from mz_recordings.whatif.variants import content
 
 from tests.support.make_faults import page
 from tests.support.tapes import cassette, recording
 
-PLACE = bundled() / "faults"
+PLACE = bundled_library() / "faults"
 WRITE = Identity(pipeline="errand", feature="note", phase="write")
 AGAIN = "called again: attempt 2"
 DONE = "the work was accepted"
@@ -41,36 +41,36 @@ BECOMES = {
 
 
 def test_every_fault_comes_with_mz_and_with_a_line_about_it() -> None:
-    assert {path.name for path in find((PLACE,))} == set(FAULTS) == set(BECOMES)
+    assert {path.name for path in find_cassettes((PLACE,))} == set(FAULTS) == set(BECOMES)
     assert (PLACE / "README.md").read_text("utf-8") == page()
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
 def test_a_fault_is_recorded_as_its_page_says(fault: Fault) -> None:
     made = load(PLACE / fault.name)
-    first = made.taken[0]
+    first = made.calls[0]
     assert (made.manifest.provenance, first.recording.identity) == ("documented", WRITE)
-    assert content(first, "stdout").strip() == stream(fault).strip()
-    assert (first.recording.outcome == "lost") == fault.lost
-    assert first.recording.failure == failure(fault)
-    assert list(aftermath(made.stories["note"], WRITE)) == BECOMES[fault.name]
-    last = json.loads(made.stories["note"].splitlines()[-1])
+    assert content(first, "stdout").strip() == fault_stdout(fault).strip()
+    assert (first.recording.outcome == "lost") == fault.is_lost
+    assert first.recording.failure == fault_failure(fault)
+    assert list(fault_reaction(made.traces["note"], WRITE)) == BECOMES[fault.name]
+    last = json.loads(made.traces["note"].splitlines()[-1])
     assert last["type"] == ("feature.held" if fault.name == "auth-failure" else "feature.delivered")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_happens_again_with_real_processes(name: str) -> None:
-    job = Job(
+    job = ReplayJob(
         path=str(PLACE / name),
         project=str(PLACE / "project"),
-        environment=environment_of(os.environ),
+        environment=without_git_variables(os.environ),
         today=datetime.now(UTC),
     )
-    played, happened = play(job)
+    played, happened = replay_cassette(job)
     assert played.findings == ()
     assert happened is not None
-    assert list(aftermath(happened.stories["note"], WRITE)) == BECOMES[name]
+    assert list(fault_reaction(happened.traces["note"], WRITE)) == BECOMES[name]
 
 
 # into a cassette ------------------------------------------------------------------------------------------------------
@@ -80,19 +80,19 @@ def small() -> Cassette:
 
 def test_the_recorded_answers_follow_the_fault() -> None:
     made, wanted = inject(small(), "f/prd", "rate-limit")
-    first, second = made.taken
-    assert [one.recording.identity.name for one in made.taken] == ["prd", "prd.a2"]
+    first, second = made.calls
+    assert [one.recording.identity.name for one in made.calls] == ["prd", "prd.a2"]
     assert wanted == first.recording.identity
-    assert content(first, "stdout") == stream(FAULTS["rate-limit"])
+    assert content(first, "stdout") == fault_stdout(FAULTS["rate-limit"])
     assert content(first, "prompt") == content(second, "prompt")
-    assert (content(first, "patch"), content(second, "patch")) == (b"", content(small().taken[0], "patch"))
+    assert (content(first, "patch"), content(second, "patch")) == (b"", content(small().calls[0], "patch"))
     assert first.recording.tree_after == first.recording.tree_before
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_cassette_with_a_fault_is_one_like_any_other(name: str, tmp_path: Path) -> None:
     save(inject(small(), "f/prd", name)[0], tmp_path / "made")
-    assert len(load(tmp_path / "made").taken) == 2
+    assert len(load(tmp_path / "made").calls) == 2
 
 
 @pytest.mark.parametrize(
@@ -104,17 +104,17 @@ def test_a_cassette_with_a_fault_is_one_like_any_other(name: str, tmp_path: Path
     ],
 )
 def test_a_fault_that_fits_nowhere_says_what_there_is(call: str, name: str, words: str) -> None:
-    with pytest.raises(FaultMisplaced, match=words):
+    with pytest.raises(InvalidFaultError, match=words):
         inject(small(), call, name)
 
 
 def test_an_agent_whose_words_are_not_known_has_what_needs_none() -> None:
     other = cassette(recording("0" * 40, agent="another"))
     known = "timeout, idle, hang, killed, malformed-artifact, crash"
-    with pytest.raises(FaultMisplaced, match=rf"the form of rate-limit is not known for another; .*: {known}$"):
+    with pytest.raises(InvalidFaultError, match=rf"the form of rate-limit is not known for another; .*: {known}$"):
         inject(other, "f/prd", "rate-limit")
-    assert len(inject(other, "f/prd", "idle")[0].taken) == 2
+    assert len(inject(other, "f/prd", "idle")[0].calls) == 2
 
 
 def test_a_call_that_nobody_made_has_no_aftermath() -> None:
-    assert list(aftermath(b"", WRITE)) == ["the call was not made"]
+    assert list(fault_reaction(b"", WRITE)) == ["the call was not made"]

@@ -6,13 +6,21 @@ import io
 from collections.abc import Iterator
 
 import pytest
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult
 from mz_recordings.transcripts.bytestream import buffered
-from mz_recordings.transcripts.facts import Asked, Carry, Opened, Requested, Said, Sighting, Used
+from mz_recordings.transcripts.facts import (
+    AssistantText,
+    ModelRequest,
+    ReaderState,
+    SessionInfo,
+    ToolUse,
+    TranscriptRecord,
+    UserPrompt,
+)
 from mz_recordings.transcripts.gemini_session import SESSION
-from mz_recordings.transcripts.read import find
-from mz_recordings.transcripts.summary import Summary, Transcript, summed
+from mz_recordings.transcripts.read import detect_transcript
+from mz_recordings.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
 
 from tests.support.gemini_cases import GEMINI
 from tests.support.make_gemini_transcripts import STORED
@@ -22,16 +30,16 @@ def stored(name: str) -> bytes:
     return (STORED / name).read_bytes()
 
 
-def transcript(data: bytes) -> Transcript:
-    found = find(buffered(io.BytesIO(data)))
-    summary = Summary(found.format)
-    for sighting in found.sightings():
-        summary.see(sighting)
-    return summary.transcript()
+def transcript(data: bytes) -> TranscriptSummary:
+    found = detect_transcript(buffered(io.BytesIO(data)))
+    summary = SummaryBuilder(found.format)
+    for sighting in found.records():
+        summary.add(sighting)
+    return summary.build()
 
 
 def tokens(*names: str) -> dict[str, int]:
-    sums = [summed(transcript(stored(name))) for name in names]
+    sums = [usage_totals(transcript(stored(name))) for name in names]
     return {field: sum(one[field] or 0 for one in sums) for field in sums[0]}
 
 
@@ -54,7 +62,7 @@ def test_documents_of_sessions_lack_tokens_and_say_so(version: str) -> None:
 
 def test_a_log_that_was_copied_counts_once() -> None:
     log = stored("session-0.61.0.jsonl")
-    assert summed(transcript(log + log)) == summed(transcript(log))
+    assert usage_totals(transcript(log + log)) == usage_totals(transcript(log))
 
 
 @pytest.mark.parametrize("name", GEMINI.known)
@@ -62,17 +70,17 @@ def test_the_adapter_reads_the_same(name: str) -> None:
     call = GEMINI.stored(name)
     if not call.stdout:
         return
-    seen, read = built_in()["gemini"].parse_output(call), transcript(call.stdout)
-    assert (seen.terminal, seen.session) == (read.status, read.session)
-    assert sum(usage.input for usage in seen.usage) == (summed(read)["input"] or 0)
-    assert sum(usage.output for usage in seen.usage) == (summed(read)["output"] or 0)
-    if seen.terminal == "success":
+    seen, read = built_in_adapters()["gemini"].parse_output(call), transcript(call.stdout)
+    assert (seen.ending, seen.session) == (read.status, read.session)
+    assert sum(usage.input for usage in seen.usage) == (usage_totals(read)["input"] or 0)
+    assert sum(usage.output for usage in seen.usage) == (usage_totals(read)["output"] or 0)
+    if seen.ending == "success":
         assert seen.text == read.final_text
 
 
 def test_the_stored_stream_is_what_the_adapter_takes() -> None:
     result = CallResult(stdout=stored("stream-0.61.0.jsonl"), stderr=b"", exit=0, duration_ms=1)
-    assert built_in()["gemini"].parse_output(result).text == "Done: note.md is there."
+    assert built_in_adapters()["gemini"].parse_output(result).text == "Done: note.md is there."
 
 
 # line by line ---------------------------------------------------------------------------------------------------------
@@ -80,17 +88,17 @@ def test_the_stored_stream_is_what_the_adapter_takes() -> None:
 def test_a_log_is_read_on_where_it_was_left(name: str) -> None:
     """What is remembered between two lines is in the carry: requests, tools, names and prompts are the same."""
     lines = stored(name).splitlines()
-    kinds = (Requested, Used, Opened, Asked, Said)
+    kinds = (ModelRequest, ToolUse, SessionInfo, UserPrompt, AssistantText)
     whole = list(_sightings(lines, anew=False))
     assert [one for one in _sightings(lines, anew=True) if isinstance(one, kinds)] == [
         one for one in whole if isinstance(one, kinds)
     ]
-    assert sum(isinstance(one, Used) for one in whole) == len({one.id for one in whole if isinstance(one, Used)})
+    assert sum(isinstance(one, ToolUse) for one in whole) == len({one.id for one in whole if isinstance(one, ToolUse)})
 
 
-def _sightings(lines: list[bytes], *, anew: bool) -> Iterator[Sighting]:
-    reader = SESSION.reader(Carry())
+def _sightings(lines: list[bytes], *, anew: bool) -> Iterator[TranscriptRecord]:
+    reader = SESSION.reader(ReaderState())
     for line in lines:
         yield from reader.read(line)
         if anew:
-            reader = SESSION.reader(reader.carry())
+            reader = SESSION.reader(reader.state())

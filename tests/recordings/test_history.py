@@ -11,31 +11,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine import pins as pinned
-from mz_engine.artifacts.rule import Finding as BrokenRule
+from mz_engine.artifacts.rule import RuleFinding as BrokenRule
 from mz_engine.artifacts.validate import validate
 from mz_engine.effects import call, check, dispatch
 from mz_engine.effects.steps import Effect, SettleCall, emit
 from mz_engine.ports import Price
-from mz_events.catalog.base import Event, Role
-from mz_events.catalog.call import AgentRequested, CallPriced, CallReserved, ReplyRead, Usage
+from mz_events.catalog.base import Event, EventKind
+from mz_events.catalog.call import AgentRequested, CallPriced, CallReserved, ReplyParsed, Usage
 from mz_events.catalog.check import ArtifactValidated, GateChecked, Violation
 from mz_events.catalog.feature import Blocked, HumanRequested, PhaseStarted, UnitStarted
-from mz_events.catalog.run import FeatureAdmitted, FilesClaimed, RunRested
+from mz_events.catalog.run import FeatureAdmitted, FilesClaimed, RunIdle
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId
-from mz_projections.feature import follow
+from mz_projections.feature import apply_strict
 from mz_projections.state import State
 from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAgents, SimulatedPorts
 from mz_recordings.findings import FindingKind
 from mz_recordings.history import feature as core
-from mz_recordings.history.answers import Means
-from mz_recordings.history.changes import Change
+from mz_recordings.history.answers import ReplayInputs
+from mz_recordings.history.changes import IntendedChange
 from mz_recordings.history.contrast import masked
-from mz_recordings.history.divergence import Divergence, History, Parting, Replayed, grouped
+from mz_recordings.history.divergence import Divergence, DivergenceKind, RunReplay, StreamReplay, group_by_cause
 from mz_recordings.history.past import PinsUnreadable, replay_run
-from mz_recordings.history.run import GRANTED
+from mz_recordings.history.run import RUN_REPLIES
 from mz_recordings.history.told import findings_of
-from mz_recordings.recording.record import RunUnknown
+from mz_recordings.recording.record import UnknownRun
 
 from tests.support import trial
 from tests.support.pasts import Past, Stream, edited, index_of, renumbered, trial_past
@@ -51,8 +51,8 @@ def answered(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def kinds(replayed: Replayed) -> list[tuple[str, Parting]]:
-    return [(one.place, one.kind) for one in replayed.divergences]
+def kinds(replayed: StreamReplay) -> list[tuple[str, DivergenceKind]]:
+    return [(one.event_ref, one.kind) for one in replayed.divergences]
 
 
 # as recorded ----------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def kinds(replayed: Replayed) -> list[tuple[str, Parting]]:
 def test_what_nobody_changed_is_as_recorded(past: Past, feature: str, answered: bool) -> None:
     replayed = past.replay(past.stream(feature), answered)
     assert replayed.divergences == ()
-    assert (replayed.unfollowed, dict(replayed.left)) == (0, {})
+    assert (replayed.not_compared, dict(replayed.not_recomputed)) == (0, {})
     assert replayed.compared > 80
 
 
@@ -71,11 +71,11 @@ def test_the_stream_of_the_run_is_as_recorded(past: Past) -> None:
 
 
 def test_a_whole_run_writes_nothing(past: Past) -> None:
-    before = dict(past.world.blobs.kept), len(past.world.store.log), dict(past.world.refs)
+    before = dict(past.world.blobs.data_by_digest), len(past.world.store.log), dict(past.world.refs)
     history = replay_run(past.world.store, trial.RUN, past.means)
     assert history.divergences == ()
     assert len(history.streams) == 4
-    assert (dict(past.world.blobs.kept), len(past.world.store.log), dict(past.world.refs)) == before
+    assert (dict(past.world.blobs.data_by_digest), len(past.world.store.log), dict(past.world.refs)) == before
 
 
 @pytest.mark.parametrize("feature", "ab")
@@ -92,7 +92,7 @@ def test_every_beginning_of_a_stream_is_as_recorded(past: Past, feature: str) ->
 
 # edits of a log, one for each kind ------------------------------------------------------------------------------------
 def swapped(events: Stream) -> tuple[Stream, int]:
-    at = index_of(events, ReplyRead)
+    at = index_of(events, ReplyParsed)
     return renumbered([*events[:at], events[at + 1], events[at], *events[at + 2 :]]), at
 
 
@@ -113,7 +113,7 @@ def other_arguments(events: Stream) -> tuple[Stream, int]:
 
 
 def other_result(events: Stream) -> tuple[Stream, int]:
-    at = index_of(events, ReplyRead, 1)
+    at = index_of(events, ReplyParsed, 1)
     return edited(events, at, bad_lines=3), at
 
 
@@ -127,34 +127,34 @@ def by_chance(events: Stream) -> tuple[Stream, int]:
     return edited(events, at, session=str(uuid4())), at
 
 
-EDITS: dict[Parting, tuple[Callable[[Stream], tuple[Stream, int]], FindingKind]] = {
-    "order": (swapped, "EVENT"),
-    "extra": (dropped, "EVENT"),
-    "missing": (added, "EVENT"),
+EDITS: dict[DivergenceKind, tuple[Callable[[Stream], tuple[Stream, int]], FindingKind]] = {
+    "order": (swapped, "TRACE"),
+    "extra": (dropped, "TRACE"),
+    "missing": (added, "TRACE"),
     "arguments": (other_arguments, "CONFIG"),
-    "result": (other_result, "WIRE"),
-    "verdict": (other_verdict, "POLICY"),
+    "result": (other_result, "STREAM"),
+    "verdict": (other_verdict, "DECISION"),
     "nondeterminism": (by_chance, "CONFIG"),
 }
 
 
 @pytest.mark.parametrize("kind", EDITS)
-def test_seven_edits_of_a_log_are_found_with_place_and_kind(past: Past, kind: Parting) -> None:
+def test_seven_edits_of_a_log_are_found_with_place_and_kind(past: Past, kind: DivergenceKind) -> None:
     edit, finding = EDITS[kind]
     events, at = edit(past.stream())
     replayed = past.replay(events)
     first = replayed.divergences[0]
-    assert (first.place, first.kind, first.finding) == (f"run/r1/a@{at + 1}", kind, finding)
+    assert (first.event_ref, first.kind, first.finding) == (f"run/r1/a@{at + 1}", kind, finding)
     if kind not in ("verdict", "missing"):  # These have consequences.
         assert len(replayed.divergences) == 1
-    assert replayed.unfollowed == 0
+    assert replayed.not_compared == 0
 
 
 @pytest.mark.parametrize("kind", ["order", "extra", "missing", "arguments", "nondeterminism"])
-def test_decisions_keys_orders_and_arguments_are_checked_in_the_quick_way_too(past: Past, kind: Parting) -> None:
+def test_decisions_keys_orders_and_arguments_are_checked_in_the_quick_way_too(past: Past, kind: DivergenceKind) -> None:
     events, at = EDITS[kind][0](past.stream())
     first = past.replay(events, answered=True).divergences[0]
-    assert (first.place, first.kind) == (f"run/r1/a@{at + 1}", kind)
+    assert (first.event_ref, first.kind) == (f"run/r1/a@{at + 1}", kind)
 
 
 def test_a_difference_is_told_field_by_field_and_prose_line_by_line(past: Past) -> None:
@@ -201,7 +201,7 @@ def another_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def another_parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = SimulatedAgents.read
+    read = SimulatedAgents.parse_reply
     monkeypatch.setattr(
         SimulatedAgents, "read", lambda self, agent, result: replace(read(self, agent, result), reported_nanousd=1)
     )
@@ -219,19 +219,19 @@ def a_hidden_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call, "session_of", lambda key: str(uuid4()))
 
 
-CHANGED: dict[Parting, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+CHANGED: dict[DivergenceKind, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "order": (gate_before_command, "command.ran"),
     "missing": (no_price, "call.priced"),
     "extra": (unit_twice, "phase.started"),
     "arguments": (another_model, "agent.requested"),
-    "result": (another_parser, "reply.read"),
+    "result": (another_parser, "reply.parsed"),
     "verdict": (another_rule, "artifact.validated"),
     "nondeterminism": (a_hidden_clock, "agent.requested"),
 }
 
 
 @pytest.mark.parametrize("kind", CHANGED)
-def test_seven_changes_of_code_are_found(past: Past, kind: Parting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seven_changes_of_code_are_found(past: Past, kind: DivergenceKind, monkeypatch: pytest.MonkeyPatch) -> None:
     change, event = CHANGED[kind]
     change(monkeypatch)
     first = past.replay(past.stream("b")).divergences[0]
@@ -255,49 +255,49 @@ def test_later_divergences_are_found_too_and_grouped_by_cause(past: Past) -> Non
     later = [index_of(events, AgentRequested, number) for number in (4, 5)]
     for at in later:
         events = edited(events, at, template="plan")
-    events = edited(events, index_of(events, ReplyRead, 6), bad_lines=1)
+    events = edited(events, index_of(events, ReplyParsed, 6), bad_lines=1)
     replayed = past.replay(events)
     assert kinds(replayed) == [
         *((f"run/r1/a@{at + 1}", "arguments") for at in (first, *later)),
-        (f"run/r1/a@{index_of(events, ReplyRead, 6) + 1}", "result"),
+        (f"run/r1/a@{index_of(events, ReplyParsed, 6) + 1}", "result"),
     ]
-    causes = grouped(replayed.divergences)
-    assert [(one.first.kind, len(one.places)) for one in causes] == [("arguments", 3), ("result", 1)]
-    told = findings_of(History(run="r1", core="0", streams=(replayed,)))
-    assert [(one.kind, one.feature) for one in told] == [("CONFIG", "a"), ("WIRE", "a")]
-    assert "at run/r1/a@" in told[0].what
-    assert "and 2 more events" in told[0].what
+    causes = group_by_cause(replayed.divergences)
+    assert [(one.first.kind, len(one.event_refs)) for one in causes] == [("arguments", 3), ("result", 1)]
+    told = findings_of(RunReplay(run="r1", mz_version="0", streams=(replayed,)))
+    assert [(one.kind, one.feature) for one in told] == [("CONFIG", "a"), ("STREAM", "a")]
+    assert "at run/r1/a@" in told[0].message
+    assert "and 2 more events" in told[0].message
 
 
 def test_where_the_record_went_another_way_only_its_first_event_is_told(past: Past) -> None:
     events = past.stream()
     at = index_of(events, PhaseStarted, 1)
     replayed = past.replay(renumbered([*events[:at], *events[at + 30 : at + 50]]))
-    assert replayed.divergences[0].place == f"run/r1/a@{at + 1}"
-    assert replayed.unfollowed > 5
+    assert replayed.divergences[0].event_ref == f"run/r1/a@{at + 1}"
+    assert replayed.not_compared > 5
 
 
 def test_an_intended_change_explains_what_it_explains(past: Past) -> None:
     events, _ = other_arguments(past.stream())
-    change = Change(
+    change = IntendedChange(
         "templates", "9.9", "why not",
         lambda kind, fields: kind == "agent.requested" and set(fields) == {"template"},
     )  # fmt: skip
-    replayed = past.replay(edited(events, index_of(events, ReplyRead, 3), bad_lines=1), changes=(change,))
-    assert [(one.kind, one.explained) for one in replayed.divergences] == [("arguments", "templates"), ("result", "")]
-    history = History(run="r1", core="0", streams=(replayed,))
+    replayed = past.replay(edited(events, index_of(events, ReplyParsed, 3), bad_lines=1), changes=(change,))
+    assert [(one.kind, one.intended_change) for one in replayed.divergences] == [("arguments", "templates"), ("result", "")]
+    history = RunReplay(run="r1", mz_version="0", streams=(replayed,))
     assert [len(each) for each in (history.divergences, history.explained)] == [1, 1]
 
 
 def test_an_explained_divergence_hides_no_later_one(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(state: State, recorded: Recorded[Event]) -> State | None:
-        return None if isinstance(recorded.event, HumanRequested) else follow(state, recorded)
+        return None if isinstance(recorded.event, HumanRequested) else apply_strict(state, recorded)
 
     events, _ = other_arguments(past.stream())
-    change = Change("templates", "9.9", "why not", lambda what, fields: set(fields) == {"template"})
+    change = IntendedChange("templates", "9.9", "why not", lambda what, fields: set(fields) == {"template"})
     monkeypatch.setattr(core, "follow", refuses)
-    plain = [one.place for one in past.replay(past.stream()).divergences]
-    found = [one.place for one in past.replay(events, changes=(change,)).divergences if not one.explained]
+    plain = [one.event_ref for one in past.replay(past.stream()).divergences]
+    found = [one.event_ref for one in past.replay(events, changes=(change,)).divergences if not one.intended_change]
     assert plain
     assert found == plain
 
@@ -313,19 +313,19 @@ def single_edits(events: Stream) -> Iterator[Edit]:
     """Each decision dropped, doubled, or in the place of the next one. What two features asked for at the same time may
     have come in either order."""
     for at, one in enumerate(events[:-1]):
-        if one.event.ROLE not in (Role.INTENT, Role.DERIVED) or isinstance(one.event, RunRested):
+        if one.event.KIND not in (EventKind.INTENT, EventKind.DERIVED) or isinstance(one.event, RunIdle):
             continue
         end = at + 12  # What comes later can change nothing any more.
         yield Edit("drop", at, renumbered([*events[:at], *events[at + 1 : end]]))
         yield Edit("double", at, renumbered([*events[: at + 1], *events[at:end]]))
         after = events[at + 1].event
-        apart = getattr(after, "feature", "") != getattr(one.event, "feature", "") and isinstance(after, GRANTED)
-        if after.ROLE in (Role.INTENT, Role.DERIVED) and not (apart and isinstance(one.event, GRANTED)):
+        apart = getattr(after, "feature", "") != getattr(one.event, "feature", "") and isinstance(after, RUN_REPLIES)
+        if after.KIND in (EventKind.INTENT, EventKind.DERIVED) and not (apart and isinstance(one.event, RUN_REPLIES)):
             yield Edit("swap", at, renumbered([*events[:at], events[at + 1], events[at], *events[at + 2 : end]]))
 
 
-def near(replayed: Replayed, at: int) -> bool:
-    return any(abs(int(one.place.rpartition("@")[2]) - at - 1) <= 3 for one in replayed.divergences)
+def near(replayed: StreamReplay, at: int) -> bool:
+    return any(abs(int(one.event_ref.rpartition("@")[2]) - at - 1) <= 3 for one in replayed.divergences)
 
 
 @pytest.mark.slow
@@ -358,7 +358,7 @@ def test_no_order_of_events_is_a_traceback(past: Past, data: st.DataObject, answ
 
 def test_a_fact_that_may_not_come_is_a_divergence(past: Past, answered: bool) -> None:
     events = past.stream()
-    start = next(one for one in events if one.event.ROLE is Role.FACT)
+    start = next(one for one in events if one.event.KIND is EventKind.EXTERNAL)
     replayed = past.replay(renumbered([*events[:9], start, *events[9:30]]), answered)
     assert kinds(replayed) == [("run/r1/a@10", "order")]
 
@@ -377,10 +377,10 @@ def test_what_the_run_decided_is_compared_where_it_was_decided(past: Past) -> No
 
 # what cannot be computed again ----------------------------------------------------------------------------------------
 def test_what_is_gone_is_answered_and_counted(past: Past) -> None:
-    bare = past._replace(means=Means(blobs=past.world.blobs))
+    bare = past._replace(means=ReplayInputs(blobs=past.world.blobs))
     left = bare.replay(past.stream("b"))
     assert left.divergences == ()
-    assert set(left.left) == {
+    assert set(left.not_recomputed) == {
         "replies of simulated, for which this mz has no parser", "changes between captured trees",
         "prices of another table",
     }  # fmt: skip
@@ -394,7 +394,7 @@ def test_another_price_table_is_no_divergence(past: Past) -> None:
     means = replace(past.means, prices=Dearer(past.world))
     replayed = past._replace(means=means).replay(past.stream("b"))
     assert replayed.divergences == ()
-    assert replayed.left == {"prices of another table": 8}
+    assert replayed.not_recomputed == {"prices of another table": 8}
 
 
 def test_the_same_table_must_give_the_same_price(past: Past) -> None:
@@ -406,7 +406,7 @@ def test_the_same_table_must_give_the_same_price(past: Past) -> None:
 
 def test_runs_that_cannot_be_replayed(past: Past) -> None:
     store, means = past.world.store, past.means
-    with pytest.raises(RunUnknown):
+    with pytest.raises(UnknownRun):
         replay_run(store, "nope", means)
 
     class Erased:
@@ -435,5 +435,5 @@ def test_times_and_ids_are_chance(one: str, other: str) -> None:
 
 
 def test_divergences_compare_by_value() -> None:
-    fields = {"place": "run/r@1", "kind": "order", "finding": "EVENT", "recorded": None, "produced": None}
+    fields = {"place": "run/r@1", "kind": "order", "finding": "TRACE", "recorded": None, "produced": None}
     assert Divergence(**fields) == Divergence(**fields)  # type: ignore[arg-type]

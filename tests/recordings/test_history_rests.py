@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from mz_engine.decide.actions import Action, CheckChanges
-from mz_engine.decide.phase import decide
+from mz_engine.decide.phase import decide_feature
 from mz_engine.pins import Pins
-from mz_events.catalog.run import FeatureRested, Rest
+from mz_events.catalog.run import FeatureOutcome, FeatureStopped
 from mz_projections.state import Ended, Held, State, Waiting
 from mz_recordings.history import feature as core
 from mz_recordings.history.past import replay_run
-from mz_recordings.history.run import replay_run_stream, rests_of
+from mz_recordings.history.run import feature_stops, replay_run_stream
 
 from tests.support import trial
 from tests.support.pasts import Past, edited, index_of, trial_past
@@ -33,13 +33,13 @@ def test_code_that_does_not_wait_any_more_is_found(
     past: Past, state: type[State], places: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        core, "decide", lambda now, pins: CheckChanges() if isinstance(now, state) else decide(now, pins)
+        core, "decide", lambda now, pins: CheckChanges() if isinstance(now, state) else decide_feature(now, pins)
     )
     history = replay_run(past.world.store, trial.RUN, past.means)
-    assert sorted(one.place for one in history.divergences) == sorted(
+    assert sorted(one.event_ref for one in history.divergences) == sorted(
         f"run/r1/{name}@{version}" for name, versions in places.items() for version in versions
     )
-    assert {(one.kind, one.recorded) for one in history.divergences} == {("decision", "feature.rested")}
+    assert {(one.kind, one.recorded) for one in history.divergences} == {("decision", "feature.stopped")}
     assert "the current code continues with: check changes" in history.divergences[0].note
 
 
@@ -47,15 +47,15 @@ def test_code_that_does_not_end_any_more_is_found_where_the_stream_ends(
     past: Past, answered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        core, "decide", lambda now, pins: CheckChanges() if isinstance(now, Ended) else decide(now, pins)
+        core, "decide", lambda now, pins: CheckChanges() if isinstance(now, Ended) else decide_feature(now, pins)
     )
     history = replay_run(past.world.store, trial.RUN, past.means, answered)
-    assert [one.place for one in history.divergences] == ["run/r1/a@173", "run/r1/b@122", "run/r1/c@122"]
+    assert [one.event_ref for one in history.divergences] == ["run/r1/a@173", "run/r1/b@122", "run/r1/c@122"]
 
 
 def test_code_that_breaks_off_where_it_rested_is_found(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaking(now: State, pins: Pins) -> Action | None:
-        return decide(now, pins) if not isinstance(now, Ended) else 1 // 0  # type: ignore[return-value]
+        return decide_feature(now, pins) if not isinstance(now, Ended) else 1 // 0  # type: ignore[return-value]
 
     monkeypatch.setattr(core, "decide", breaking)
     found = replay_run(past.world.store, trial.RUN, past.means).divergences
@@ -67,13 +67,13 @@ def test_code_that_breaks_off_where_it_rested_is_found(past: Past, monkeypatch: 
 def test_a_stream_that_ends_before_its_feature_rested_is_found(past: Past, gone: int) -> None:
     streams = {name: past.stream(name) for name in "abc"}
     replayed = replay_run_stream(past.run(), past.pins, {**streams, "a": streams["a"][:-gone]})
-    (one,) = [one for one in replayed.divergences if one.recorded == "feature.rested"]
-    assert (one.place, one.kind) == ("run/r1@63", "missing")
+    (one,) = [one for one in replayed.divergences if one.recorded == "feature.stopped"]
+    assert (one.event_ref, one.kind) == ("run/r1@63", "missing")
     assert f"run/r1/a ends at event {173 - gone}, but the feature stopped at 173" in one.note
 
 
 def test_a_rest_that_was_brought_about_from_outside_asks_nothing_of_the_core(past: Past) -> None:
     """A run that was stopped, or a call that was lost: the feature had something to do."""
-    at = index_of(past.run(), FeatureRested)
-    stopped = edited(past.run(), at, version=100, status=Rest.STOPPED)
-    assert rests_of(stopped)["a"].keys() == {116, 168, 173}
+    at = index_of(past.run(), FeatureStopped)
+    stopped = edited(past.run(), at, version=100, status=FeatureOutcome.INTERRUPTED)
+    assert feature_stops(stopped)["a"].keys() == {116, 168, 173}

@@ -15,20 +15,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.agents.registry import built_in
-from mz_engine.artifacts.rule import Bytes, RuleSet
+from mz_engine.agents.registry import built_in_adapters
+from mz_engine.artifacts.rule import ByteSize, RuleSet
 from mz_engine.config import Limits
-from mz_engine.pipelines.own import sound_material
+from mz_engine.pipelines.own import load_valid_pipeline_files
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.names import Commit
 from mz_events.names import Path as TreePath
 from mz_events.store import Store
-from mz_recordings.history.answers import Means
-from mz_recordings.history.divergence import History
-from mz_recordings.history.judge import ERASED, NO_RULES, Judged, Rules, judge_run
-from mz_recordings.history.past import hints_of, pins_of, replay_run, started_of
-from mz_recordings.history.tape import Lost
+from mz_recordings.history.answers import ReplayInputs
+from mz_recordings.history.divergence import RunReplay
+from mz_recordings.history.judge import NO_RULES, TEXTS_ERASED, Recheck, RecheckRules, recheck_run
+from mz_recordings.history.past import hint_lookup, load_pins, replay_run, run_started
+from mz_recordings.history.tape import RecordedDataMissing
 from mz_recordings.history.trees import GitTrees
 
 from tests.cli.drive import MZ
@@ -48,14 +48,14 @@ def run_in(store: Store) -> str:
     return next(name for name, _ in store.streams("run/") if name.count("/") == 1).removeprefix("run/")
 
 
-def replayed(root: Path, answered: bool = False) -> History:
+def replayed(root: Path, answered: bool = False) -> RunReplay:
     with log_of(root) as (store, blobs), GitTrees(root, os.environ) as trees:
-        means = Means(blobs=blobs, trees=trees, adapters=built_in(), prices=GenaiPrices(), hints=hints_of(store))
+        means = ReplayInputs(blobs=blobs, trees=trees, adapters=built_in_adapters(), prices=GenaiPrices(), hints=hint_lookup(store))
         return replay_run(store, run_in(store), means, answered)
 
 
-def left(history: History) -> dict[str, int]:
-    return {what: number for stream in history.streams for what, number in stream.left.items()}
+def left(history: RunReplay) -> dict[str, int]:
+    return {what: number for stream in history.streams for what, number in stream.not_recomputed.items()}
 
 
 def state_of(place: Path) -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_a_rework_a_failed_call_and_a_rollback_by_a_person_are_as_recorded(recor
     history = replayed(recorded)
     assert history.divergences == ()
     assert left(history) == {}
-    assert [stream.unfollowed for stream in history.streams] == [0, 0, 0]
+    assert [stream.not_compared for stream in history.streams] == [0, 0, 0]
     assert replayed(recorded, answered=True).divergences == ()
     assert state_of(recorded) == before
 
@@ -99,11 +99,11 @@ def test_what_trees_hold_is_read_as_it_was_captured(recorded: Path) -> None:
         assert trees.read(head, TreePath("nothing.txt")) is None
         assert trees.read(head, TreePath("pipelines")) is None
         assert trees.changes(head, head) == ()
-        with pytest.raises(Lost):
+        with pytest.raises(RecordedDataMissing):
             trees.read(nowhere, TreePath("x"))
-        with pytest.raises(Lost):
+        with pytest.raises(RecordedDataMissing):
             trees.paths(nowhere)
-        with pytest.raises(Lost):
+        with pytest.raises(RecordedDataMissing):
             trees.changes(head, nowhere)
 
 
@@ -128,50 +128,50 @@ def test_a_run_that_was_killed_and_resumed_is_as_recorded(tmp_path: Path) -> Non
 
 
 # by today's rules -----------------------------------------------------------------------------------------------------
-def judged(root: Path, rules: Rules) -> Judged:
+def judged(root: Path, rules: RecheckRules) -> Recheck:
     with log_of(root) as (store, blobs):
-        return judge_run(store, blobs, run_in(store), rules)
+        return recheck_run(store, blobs, run_in(store), rules)
 
 
-def with_bytes(root: Path, least: int) -> Rules:
-    rules = sound_material(root).rules["note"]
-    changed = tuple(replace(one, min=least) if isinstance(one, Bytes) else one for one in rules.rules)
-    return Rules(sets={"note": replace(rules, rules=changed)}, limits=Limits())
+def with_bytes(root: Path, least: int) -> RecheckRules:
+    rules = load_valid_pipeline_files(root).rules["note"]
+    changed = tuple(replace(one, min=least) if isinstance(one, ByteSize) else one for one in rules.rules)
+    return RecheckRules(rule_sets={"note": replace(rules, rules=changed)}, limits=Limits())
 
 
 def test_by_the_rules_of_then_every_verdict_is_the_same(recorded: Path) -> None:
     found = judged(recorded, with_bytes(recorded, 10))
-    assert (found.artifacts, found.differing, found.left) == (7, (), {})
+    assert (found.artifacts, found.rule_changes, found.not_recomputed) == (7, (), {})
 
 
 def test_stricter_rules_fail_what_was_valid_with_rule_and_place(recorded: Path) -> None:
     found = judged(recorded, with_bytes(recorded, 40))
-    assert {(one.artifact, one.now_fails) for one in found.differing} == {("letter", True), ("note", True)}
-    first = found.differing[0]
-    assert first.place.startswith(f"run/{found.run}/alpha@")
-    assert (first.phase, first.rules, first.broken[0].rule) == ("write", "note", "note.bytes")
-    assert "at least 40 are needed [note.bytes]" in first.broken[0].message
+    assert {(one.artifact, one.now_fails) for one in found.rule_changes} == {("letter", True), ("note", True)}
+    first = found.rule_changes[0]
+    assert first.event_ref.startswith(f"run/{found.run}/alpha@")
+    assert (first.phase, first.rule_set, first.violations[0].rule) == ("write", "note", "note.bytes")
+    assert "at least 40 are needed [note.bytes]" in first.violations[0].message
 
 
 def test_milder_rules_pass_what_was_refused(recorded: Path) -> None:
     found = judged(recorded, with_bytes(recorded, 1))
-    assert [(one.path, one.now_fails, one.broken[0].rule) for one in found.differing] == [
+    assert [(one.path, one.now_fails, one.violations[0].rule) for one in found.rule_changes] == [
         ("notes/alpha.md", False, "note.bytes")
     ]
 
 
 def test_what_cannot_be_judged_is_counted(recorded: Path, tmp_path: Path) -> None:
     nothing: dict[str, RuleSet] = {}
-    found = judged(recorded, Rules(sets=nothing, limits=Limits()))
-    assert (found.artifacts, found.left) == (0, {NO_RULES: 7})
+    found = judged(recorded, RecheckRules(rule_sets=nothing, limits=Limits()))
+    assert (found.artifacts, found.not_recomputed) == (0, {NO_RULES: 7})
     root = tmp_path / "project"
     shutil.copytree(recorded / ".mz", root / ".mz", ignore=shutil.ignore_patterns("worktrees"))
     with log_of(root) as (store, blobs):
-        kept = started_of(store, run_in(store)).pins
-        pins_of(blobs, started_of(store, run_in(store)))
+        kept = run_started(store, run_in(store)).pins
+        load_pins(blobs, run_started(store, run_in(store)))
         for shard in blobs.root.iterdir():
             for blob in shard.iterdir():
                 if shard.name + blob.name != kept:
                     blob.unlink()
     found = judged(root, with_bytes(recorded, 10))
-    assert (found.artifacts, found.left) == (0, {ERASED: 7})
+    assert (found.artifacts, found.not_recomputed) == (0, {TEXTS_ERASED: 7})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 from mz_engine.effects.call import REPLY_TOKENS
-from mz_events.catalog.call import AgentRequested, AgentSwitched, SessionBroken, SessionEnd
+from mz_events.catalog.call import AgentRequested, AgentSwitched, SessionDropped, SessionDropReason
 
 from tests.support.pasts import Past, edited, index_of, renumbered, talking_past
 
@@ -20,24 +20,24 @@ def past() -> Past:
 def test_what_nobody_changed_is_as_recorded(past: Past, feature: str, answered: bool) -> None:
     replayed = past.replay(past.stream(feature), answered)
     assert replayed.divergences == ()
-    assert (replayed.unfollowed, dict(replayed.left)) == (0, {})
+    assert (replayed.not_compared, dict(replayed.not_recomputed)) == (0, {})
 
 
 @pytest.mark.parametrize("feature", "abc")
 def test_so_is_what_agents_did_that_nobody_knows_any_more(past: Past, feature: str) -> None:
     unknown = past._replace(means=replace(past.means, adapters={}))
     replayed = unknown.replay(unknown.stream(feature), False)
-    assert (replayed.divergences, replayed.unfollowed) == ((), 0)
-    assert {what.split(" of ")[0] for what in replayed.left} == {"replies"}
+    assert (replayed.divergences, replayed.not_compared) == ((), 0)
+    assert {what.split(" of ")[0] for what in replayed.not_recomputed} == {"replies"}
 
 
 def test_the_past_has_every_way_in_which_a_session_goes_on_and_ends(past: Past) -> None:
     log = [one.event for one in past.world.store.log]
-    ends = {event.reason for event in log if isinstance(event, SessionBroken)}
-    assert {SessionEnd.ROLLBACK, SessionEnd.MISSING, SessionEnd.FAILED, SessionEnd.LOST} <= ends
+    ends = {event.reason for event in log if isinstance(event, SessionDropped)}
+    assert {SessionDropReason.ROLLBACK, SessionDropReason.MISSING, SessionDropReason.FAILED, SessionDropReason.LOST} <= ends
     assert any(isinstance(event, AgentSwitched) for event in log)
     asked = [event for event in log if isinstance(event, AgentRequested)]
-    assert {(event.resumes, event.counted is None) for event in asked} == {
+    assert {(event.resumes, event.counted_tokens is None) for event in asked} == {
         (a, b) for a in (True, False) for b in (True, False)
     }
 
@@ -47,29 +47,29 @@ def test_a_session_that_today_would_end_is_found(
 ) -> None:
     """The record says that a session ended, and today's code goes on in it."""
     events = past.stream("a")
-    at = index_of(events, SessionBroken)
+    at = index_of(events, SessionDropped)
     shorter = renumbered([*events[:at], *events[at + 1 :]])
     for answered in (True, False):
         found = past.replay(shorter, answered).divergences
         assert found
-        assert found[0].produced == "session.broken"
+        assert found[0].produced == "session.dropped"
 
 
 def test_another_reason_is_found(past: Past) -> None:
     events = past.stream("a")
-    at = index_of(events, SessionBroken)
-    other = edited(events, at, reason=SessionEnd.FORK)
+    at = index_of(events, SessionDropped)
+    other = edited(events, at, reason=SessionDropReason.FORK)
     for answered in (True, False):
         found = past.replay(other, answered).divergences
-        assert [one.place for one in found][:1] == [f"run/r1/a@{at + 1}"]
+        assert [one.event_ref for one in found][:1] == [f"run/r1/a@{at + 1}"]
 
 
 def test_what_was_counted_is_the_worlds_to_say_and_the_estimate_follows_from_it(past: Past) -> None:
     """Nobody is asked again: another count in the record makes another estimate."""
     events = past.stream("b")
-    at = next(at for at, one in enumerate(events) if isinstance(one.event, AgentRequested) and one.event.counted)
+    at = next(at for at, one in enumerate(events) if isinstance(one.event, AgentRequested) and one.event.counted_tokens)
     found = past.replay(edited(events, at, counted=77)).divergences
-    assert [one.place for one in found][:1] == [f"run/r1/b@{at + 1}"]
+    assert [one.event_ref for one in found][:1] == [f"run/r1/b@{at + 1}"]
     produced = {each.field: each.produced for each in found[0].differences}
     assert produced["estimated_tokens"] == str(77 + REPLY_TOKENS)
     assert "counted" not in produced

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from mz_engine.adapters import git_content
-from mz_engine.adapters.git_objects import Objects
+from mz_engine.adapters.git_objects import ObjectStore
 from mz_engine.adapters.git_process import Git
-from mz_engine.adapters.git_repository import describe
+from mz_engine.adapters.git_repository import describe_repository
 from mz_events.names import Commit, Digest
 from mz_events.store import BlobMissing
 from mz_recordings.history import answers
-from mz_recordings.history.answers import ReadOnce
+from mz_recordings.history.answers import CachedBlobs
 from mz_recordings.history.trees import GitTrees
 
 from tests.support.tapes import git
@@ -43,8 +43,8 @@ def test_differences_and_paths_are_those_that_git_itself_finds(tmp_path: Path, o
     module = "1" * len(oid)
     old = captured(tmp_path, BEFORE, f"120000,{oid},link")
     new = captured(tmp_path, AFTER, f"100755,{oid},mode", f"100644,{oid},link", f"160000,{module},module")
-    repository = describe(tmp_path, os.environ)
-    objects = Objects(Git(repository.directory, os.environ), repository.object_format)
+    repository = describe_repository(tmp_path, os.environ)
+    objects = ObjectStore(Git(repository.directory, os.environ), repository.object_format)
     with GitTrees(tmp_path, os.environ) as trees:
         for one, other in ((old, new), (new, old), (old, old)):
             assert trees.changes(one, other) == tuple(git_content.changes(objects.changes(one, other)))
@@ -66,23 +66,23 @@ class Counting:
         self.read.append(digest)
         if digest == "gone":
             raise BlobMissing(digest)
-        return b"x" * (answers.KEPT_BYTES_MAX + 1) if digest == "long" else digest.encode()
+        return b"x" * (answers.CACHED_TEXT_BYTES_MAX + 1) if digest == "long" else digest.encode()
 
 
 def test_a_text_is_read_once_unless_it_is_long_or_many_came_between() -> None:
     counting = Counting()
-    blobs = ReadOnce(counting)
+    blobs = CachedBlobs(counting)
     for name in ("a", "a", "long", "long"):
         blobs.get(Digest(name))
     assert counting.read == ["a", "long", "long"]
-    for number in range(answers.KEPT_MAX):
+    for number in range(answers.CACHED_TEXTS_MAX):
         blobs.get(Digest(str(number)))
     assert blobs.get(Digest("a")) == b"a"
     assert counting.read.count("a") == 2
 
 
 def test_a_text_that_is_missing_is_missing_every_time() -> None:
-    blobs = ReadOnce(Counting())
+    blobs = CachedBlobs(Counting())
     for _ in range(2):
         with pytest.raises(BlobMissing):
             blobs.get(Digest("gone"))

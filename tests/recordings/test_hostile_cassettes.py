@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_recordings.cassette import Cassette, Taken
-from mz_recordings.files.library import CassetteChanged, CassetteUnusable, digest, load, renew, save, seal_of
+from mz_recordings.cassette import Cassette, RecordedCall
+from mz_recordings.files.library import CassetteChanged, CassetteUnreadable, digest, load, overwrite, save, seal_of
 from mz_recordings.files.sums import SUMS
-from mz_recordings.playing.replay import perform
+from mz_recordings.playing.replay import run_replay
 
 from tests.cli.drive import spawn
 from tests.support.examples import examples
@@ -53,7 +53,7 @@ def test_any_byte_of_any_file(victim: Path, data: st.DataObject) -> None:
     at, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
     path.write_bytes(CHANGES[change](whole, at, bit))
     try:
-        with pytest.raises(CassetteUnusable):
+        with pytest.raises(CassetteUnreadable):
             load(victim)
     finally:
         path.write_bytes(whole)
@@ -63,7 +63,7 @@ def test_any_file_that_is_gone(victim: Path) -> None:
     for path in [path for path in victim.rglob("*") if path.is_file()]:
         whole = path.read_bytes()
         path.unlink()
-        with pytest.raises(CassetteUnusable):
+        with pytest.raises(CassetteUnreadable):
             load(victim)
         path.write_bytes(whole)
     load(victim)
@@ -155,7 +155,7 @@ def test_each_is_refused_and_the_sound_one_is_not(zoo: Path, command: str) -> No
         Path(one["path"]).name: {each["kind"] for each in one["findings"]} for one in json.loads(found.out)["cassettes"]
     }
     assert kinds.pop("notes") == set()
-    assert {name for name, found in kinds.items() if "UNUSABLE" not in found} == set()
+    assert {name for name, found in kinds.items() if "UNREADABLE" not in found} == set()
     assert set(kinds) == set(HOSTILE)
     assert sorted(str(path) for path in zoo.rglob("*")) == before
 
@@ -182,7 +182,7 @@ def test_what_can_be_told_of_them(zoo: Path) -> None:
 def with_patch(cassette: Cassette, path: str, patch: str) -> Cassette:
     """The call leaves this patch."""
 
-    def changed(one: Taken) -> Taken:
+    def changed(one: RecordedCall) -> RecordedCall:
         file = one.recording.find("patch")
         if one.recording.identity.path != path or file is None:
             return one
@@ -190,9 +190,9 @@ def with_patch(cassette: Cassette, path: str, patch: str) -> Cassette:
         files = tuple(
             msgspec.structs.replace(each, sha256=digest(data)) if each is file else each for each in one.recording.files
         )
-        return Taken(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+        return RecordedCall(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
 
-    return cassette._replace(taken=tuple(changed(one) for one in cassette.taken))
+    return cassette._replace(calls=tuple(changed(one) for one in cassette.calls))
 
 
 def creating(path: str, mode: str = "100755", text: str = "touch /tmp/harm") -> str:
@@ -207,27 +207,27 @@ def test_a_patch_that_leaves_the_tree(copy: Copy, tmp_path: Path, path: str) -> 
     save(with_patch(copy.cassette(), "alpha/write", patch), copy.place, replace=True)
     before = sorted(tmp_path.iterdir())
     (found,) = copy.settle().findings
-    assert (found.kind, found.feature, found.call) == ("EFFECT", "alpha", "write")
+    assert (found.kind, found.feature, found.call) == ("FILES", "alpha", "write")
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_program_that_is_no_agents(copy: Copy) -> None:
     """A stand-in for git would be called by the stand-ins, itself among them, without end."""
 
-    def changed(one: Taken) -> Taken:
+    def changed(one: RecordedCall) -> RecordedCall:
         argv = ("git", *one.recording.argv[1:])
         return one._replace(recording=msgspec.structs.replace(one.recording, argv=argv))
 
     cassette = copy.cassette()
-    save(cassette._replace(taken=(changed(cassette.taken[0]), *cassette.taken[1:])), copy.place, replace=True)
+    save(cassette._replace(calls=(changed(cassette.calls[0]), *cassette.calls[1:])), copy.place, replace=True)
     played = copy.settle()
-    assert [one.kind for one in played.findings] == ["UNUSABLE"]
-    assert "calls 'git', which is not an agent's command" in played.findings[0].what
+    assert [one.kind for one in played.findings] == ["UNREADABLE"]
+    assert "calls 'git', which is not an agent's command" in played.findings[0].message
 
 
 def with_world(cassette: Cassette, **more: object) -> Cassette:
-    world = msgspec.structs.replace(cassette.manifest.world, **more)
-    return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, world=world))
+    world = msgspec.structs.replace(cassette.manifest.fixture, **more)
+    return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, fixture=world))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_world_that_cannot_be(copy: Copy, world: dict[str, object]) -> None:
         made = made._replace(bundle=b"no bundle")
     save(made, copy.place, replace=True)
     (found,) = copy.settle().findings
-    assert found.kind == "UNUSABLE"
+    assert found.kind == "UNREADABLE"
 
 
 @pytest.mark.parametrize("name", ["..", ".git", ".GIT"])
@@ -268,8 +268,8 @@ def test_a_repository_with_names_that_lead_out(copy: Copy, tmp_path: Path, name:
     made = with_world(copy.cassette(), base_tree=outer, bundle_sha256=digest(data))
     save(made._replace(bundle=data), copy.place, replace=True)
     (found,) = copy.settle().findings
-    assert found.kind == "UNUSABLE"
-    assert "cannot be created" in found.what
+    assert found.kind == "UNREADABLE"
+    assert "cannot be created" in found.message
     linted = spawn(copy.root, "recordings", "lint", "recordings/notes")
     assert not (tmp_path / "harm").exists()
     assert linted.exit in (15, 125), linted.out + linted.err
@@ -293,7 +293,7 @@ def test_what_is_renewed_meanwhile_is_read_whole(victim: Path, tmp_path: Path) -
 
     def write() -> None:
         for each in [other, one] * 8:
-            renew(each, place)
+            overwrite(each, place)
         done.set()
 
     writer = threading.Thread(target=write)
@@ -311,17 +311,17 @@ def test_what_was_changed_meanwhile_is_not_replaced(victim: Path, tmp_path: Path
     shutil.copytree(victim, place)
     cassette, seal = load(place), seal_of(place)
     other = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, max_age_days=9))
-    renew(other, place)
+    overwrite(other, place)
     with pytest.raises(CassetteChanged, match="was changed by another process in the meantime"):
-        renew(cassette, place, seal)
+        overwrite(cassette, place, seal)
     assert load(place) == other
-    renew(cassette, place, seal_of(place))
+    overwrite(cassette, place, seal_of(place))
 
 
 @pytest.mark.slow
 def test_a_cassette_that_vanishes_is_played_to_its_end(copy: Copy) -> None:
     cassette = copy.cassette()
     shutil.rmtree(copy.place)
-    assert len(perform(cassette, copy.job()).played) == 8
+    assert len(run_replay(cassette, copy.job()).mismatches) == 8
     (found,) = copy.settle().findings
-    assert (found.kind, "cannot be read" in found.what) == ("UNUSABLE", True)
+    assert (found.kind, "cannot be read" in found.message) == ("UNREADABLE", True)

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
-from mz_events.catalog.session import SessionOpened, SessionRead
-from mz_projections.imported import Sum, count
+from mz_events.catalog.session import ImportedFileRead, ImportedSessionFound
+from mz_projections.imported import QuarterSum, count_session
 from mz_recordings.importing import reading
 from mz_recordings.importing.importer import BLOBS, LOCK, LOG, Busy
-from mz_recordings.importing.reading import kept
-from mz_recordings.transcripts.facts import Carry
+from mz_recordings.importing.reading import encode_reader_state
+from mz_recordings.transcripts.facts import ReaderState
 
 from tests.support.sessionfiles import (
     MODEL,
@@ -77,13 +77,13 @@ def files(tmp_path: Path) -> Path:
 def test_requests_are_counted_at_the_price_of_their_day(home: Path, files: Path) -> None:
     write(files / f"{SESSION}.jsonl", [prompt(), request(1), request(2, written_1h=500)])
     outcome = take(home, files)
-    assert (outcome.read, outcome.sessions, outcome.tally.new, outcome.lines) == (1, 1, 2, 3)
+    assert (outcome.files_read, outcome.sessions, outcome.totals.new, outcome.lines) == (1, 1, 2, 3)
     (row,) = sums(home)
-    assert (row.session, row.start_s, row.model, row.part) == (f"session/claude-code/{SESSION}", 1772366400, MODEL, "")
+    assert (row.session, row.start_s, row.model, row.subagent) == (f"session/claude-code/{SESSION}", 1772366400, MODEL, "")
     assert (row.requests, row.input, row.output, row.cache_read) == (2, 2920, 200, 2000)
     assert (row.cache_write_5m, row.cache_write_1h, row.reported_nanousd) == (400, 500, None)
     by_hand = 20 * 3000 + 200 * 15000 + 2000 * 300 + 400 * 3750 + 500 * 6000
-    assert row.computed_nanousd == by_hand == outcome.tally.nanousd
+    assert row.computed_nanousd == by_hand == outcome.totals.nanousd
 
 
 def test_several_lines_of_one_request_are_one_and_the_fullest_counts(home: Path, files: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_request_that_another_file_tells_of_is_known(home: Path, files: Path) 
     write(files / f"{OTHER}.jsonl", branch)
     os.utime(files / f"{SESSION}.jsonl", (1, 1))
     outcome = take(home, files)
-    assert (outcome.tally.new, outcome.tally.known) == (3, 2)
+    assert (outcome.totals.new, outcome.totals.already_counted) == (3, 2)
     assert {row.session: row.requests for row in sums(home)} == {
         f"session/claude-code/{SESSION}": 2, f"session/claude-code/{OTHER}": 1,
     }  # fmt: skip
@@ -111,7 +111,7 @@ def test_sub_agents_count_once_and_after_the_main_conversation(home: Path, files
     write(files / f"{SESSION}.jsonl", [request(1), request(2)])
     os.utime(files / SESSION / "subagents/agent-a1.jsonl", (1, 1))
     take(home, files)
-    assert {(row.part, row.requests) for row in sums(home)} == {("", 2), ("a1", 1)}
+    assert {(row.subagent, row.requests) for row in sums(home)} == {("", 2), ("a1", 1)}
 
 
 def test_a_fuller_sighting_corrects_what_was_counted(home: Path, files: Path) -> None:
@@ -120,10 +120,10 @@ def test_a_fuller_sighting_corrects_what_was_counted(home: Path, files: Path) ->
     before = totals(home)
     write(files / f"{OTHER}.jsonl", [request(1, output=500, session=OTHER, at="2026-03-02T12:00:00.000Z")])
     outcome = take(home, files)
-    assert (outcome.tally.new, outcome.tally.corrected) == (0, 1)
+    assert (outcome.totals.new, outcome.totals.corrected) == (0, 1)
     (row,) = (row for row in sums(home) if row.requests)
     assert (row.session, row.start_s, row.output) == (f"session/claude-code/{SESSION}", 1772366400, 500)
-    assert totals(home)[2] - before[2] == 495 * 15000 == outcome.tally.nanousd
+    assert totals(home)[2] - before[2] == 495 * 15000 == outcome.totals.nanousd
 
 
 def test_the_same_file_under_two_names_counts_once(home: Path, files: Path) -> None:
@@ -131,9 +131,9 @@ def test_the_same_file_under_two_names_counts_once(home: Path, files: Path) -> N
     write(files / "a.jsonl", lines)
     write(files / "copy/b.jsonl", lines)
     outcome = take(home, files)
-    assert (outcome.tally.new, outcome.tally.known) == (2, 2)
+    assert (outcome.totals.new, outcome.totals.already_counted) == (2, 2)
     with views(home) as found:
-        counts = count(found.files_of(f"session/claude-code/{SESSION}"))
+        counts = count_session(found.files_of(f"session/claude-code/{SESSION}"))
     assert (counts.files, counts.prompts, counts.tools) == (2, 1, {"Read": 2})
 
 
@@ -145,14 +145,14 @@ def test_links_lead_nowhere_twice(home: Path, files: Path) -> None:
     (files / "loop.jsonl").symlink_to(files / "loop.jsonl")
     os.mkfifo(files / "pipe.jsonl")
     outcome = take(home, files, files, path)
-    assert (outcome.files, outcome.tally.new, outcome.tally.known) == (1, 1, 0)
+    assert (outcome.files, outcome.totals.new, outcome.totals.already_counted) == (1, 1, 0)
     assert [Path(each.path).name for each in outcome.unreadable] == ["loop.jsonl"]
 
 
 def test_a_model_without_a_price_is_named_and_not_zero(home: Path, files: Path) -> None:
     write(files / "a.jsonl", [request(1), request(2, model="claude-imaginary-9")])
     outcome = take(home, files)
-    assert outcome.tally.unpriced == {"claude-imaginary-9": 1}
+    assert outcome.totals.unpriced == {"claude-imaginary-9": 1}
     assert {row.model: row.unpriced for row in sums(home)} == {MODEL: 0, "claude-imaginary-9": 1}
 
 
@@ -186,21 +186,21 @@ def test_sub_agents_of_a_stream_are_those_of_the_logs(home: Path, files: Path) -
 # reading on -----------------------------------------------------------------------------------------------------------
 def test_a_file_that_grows_is_read_on(home: Path, files: Path) -> None:
     path = write(files / "a.jsonl", [request(1), request(2)])
-    assert take(home, files).bytes == path.stat().st_size
+    assert take(home, files).bytes_read == path.stat().st_size
     before = path.stat().st_size
     with open(path, "ab") as file:
         file.write(request(3) + b"\n" + request(4)[:100])
     outcome = take(home, files)
-    assert (outcome.tally.new, outcome.bytes) == (1, len(request(3)) + 1)
+    assert (outcome.totals.new, outcome.bytes_read) == (1, len(request(3)) + 1)
     with open(path, "ab") as file:
         file.write(request(4)[100:] + b"\n")
     outcome = take(home, files)
-    assert (outcome.tally.new, outcome.tally.known, outcome.bytes) == (1, 0, len(request(4)) + 1)
+    assert (outcome.totals.new, outcome.totals.already_counted, outcome.bytes_read) == (1, 0, len(request(4)) + 1)
     assert totals(home)[0] == 4
     with views(home) as found:
         (row,) = found.files()
-    assert (row.upto, row.lines) == (path.stat().st_size, 4)
-    assert row.upto > before
+    assert (row.offset_end, row.lines) == (path.stat().st_size, 4)
+    assert row.offset_end > before
 
 
 def test_files_that_did_not_change_are_not_opened(home: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_files_that_did_not_change_are_not_opened(home: Path, files: Path, monke
     opened: list[object] = []
     monkeypatch.setattr(reading, "open", lambda *words, **_: opened.append(words), raising=False)
     outcome = take(home, files)
-    assert (outcome.untouched, outcome.read, opened) == (1, 0, [])
+    assert (outcome.unchanged, outcome.files_read, opened) == (1, 0, [])
 
 
 def test_a_file_that_was_replaced_is_read_anew(home: Path, files: Path) -> None:
@@ -217,10 +217,10 @@ def test_a_file_that_was_replaced_is_read_anew(home: Path, files: Path) -> None:
     take(home, files)
     write(path, [prompt(at="2026-03-01T13:00:00.000Z"), request(2), request(7), request(8)])
     outcome = take(home, files)
-    assert (outcome.tally.new, outcome.tally.known) == (2, 1)
+    assert (outcome.totals.new, outcome.totals.already_counted) == (2, 1)
     assert totals(home)[0] == 4
     write(path, [request(9)])
-    assert take(home, files).tally.new == 1
+    assert take(home, files).totals.new == 1
     with views(home) as found:
         (row,) = found.files()
     assert (row.prompts, row.lines) == (0, 1)
@@ -264,7 +264,7 @@ def test_a_real_file_in_two_halves_is_the_same_as_at_once(home: Path, files: Pat
     assert [replace(row, session="") for row in counted(home / "parts", files / "parts" / file, data)] == whole
 
 
-def counted(home: Path, path: Path, data: bytes) -> tuple[Sum, ...]:
+def counted(home: Path, path: Path, data: bytes) -> tuple[QuarterSum, ...]:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     os.utime(path, (1_772_000_000, 1_772_000_000))
@@ -273,10 +273,10 @@ def counted(home: Path, path: Path, data: bytes) -> tuple[Sum, ...]:
 
 
 def test_what_cannot_be_carried_is_read_from_the_beginning() -> None:
-    assert kept(Carry(session="s", names=(("toolu_1", "code-reviewer"),)))
-    assert kept(Carry(session="s", names=(("toolu_1", "a\nb"),))) == ""
-    assert kept(Carry(version="x" * 200)) == ""
-    assert "home" not in kept(Carry(cwd="/home/dev"))
+    assert encode_reader_state(ReaderState(session="s", names=(("toolu_1", "code-reviewer"),)))
+    assert encode_reader_state(ReaderState(session="s", names=(("toolu_1", "a\nb"),))) == ""
+    assert encode_reader_state(ReaderState(version="x" * 200)) == ""
+    assert "home" not in encode_reader_state(ReaderState(cwd="/home/dev"))
 
 
 # bad input ------------------------------------------------------------------------------------------------------------
@@ -284,8 +284,8 @@ def test_bad_lines_are_counted_and_passed_over(home: Path, files: Path) -> None:
     bad = [b"{nope", b"\xff\xfe\x00", b"[]" * 3, b"", b"   ", b'{"type": "novelty", "sessionId": "x"}', b"\x00" * 50]
     write(files / "a.jsonl", [request(1), *bad, request(2)])
     outcome = take(home, files)
-    assert outcome.tally.new == 2
-    assert outcome.bad == 2
+    assert outcome.totals.new == 2
+    assert outcome.undecodable_lines == 2
     with views(home) as found:
         (row,) = found.files()
     assert row.unknown == {"novelty": 1}
@@ -317,17 +317,17 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(home: Path, files: Pa
     loop = files / "loop"
     loop.symlink_to(loop)
     outcome = take(home, files, loop, files / "notes.json")
-    assert outcome.tally.new == 1
+    assert outcome.totals.new == 1
     assert [each.path for each in outcome.unreadable] == [str(loop)]
-    assert [each.path for each in outcome.unknown] == [str(files / "notes.json")]
-    assert take(home, files).passed_over == 1
+    assert [each.path for each in outcome.unknown_format] == [str(files / "notes.json")]
+    assert take(home, files).skipped == 1
 
 
 def test_times_that_cannot_be_are_kept_and_said(home: Path, files: Path) -> None:
     late = "2099-01-01T00:00:00.000Z"
     write(files / "a.jsonl", [request(1, at=late), request(2, at="0001-01-01T00:00:00Z"), request(3, at="soon")])
     outcome = take(home, files)
-    assert (outcome.tally.ahead, outcome.tally.undated) == (3, 2)
+    assert (outcome.totals.future_dated, outcome.totals.undated) == (3, 2)
     assert sum(row.requests for row in sums(home)) == 3
 
 
@@ -350,7 +350,7 @@ def test_names_of_files_can_do_no_harm(tmp_path_factory: pytest.TempPathFactory,
             assert stream.isascii()
             assert ".." not in stream.split("/")
         for recorded in store.read_all():
-            if isinstance(recorded.event, SessionRead):
+            if isinstance(recorded.event, ImportedFileRead):
                 assert all(name.isascii() and len(name) < 200 for name in recorded.event.unknown)
 
 
@@ -364,8 +364,8 @@ def test_no_word_of_anybody_is_kept(home: Path, files: Path) -> None:
     with SqliteStore(home / LOG, read_only=True) as store:
         events = [recorded.event for recorded in store.read_all()]
     blobs = FileBlobs(home / BLOBS)
-    (opened,) = (event for event in events if isinstance(event, SessionOpened))
-    (read,) = (event for event in events if isinstance(event, SessionRead))
+    (opened,) = (event for event in events if isinstance(event, ImportedSessionFound))
+    (read,) = (event for event in events if isinstance(event, ImportedFileRead))
     assert opened.project is not None
     assert blobs.get(opened.project) == b"/home/dev/app"
     assert blobs.get(read.paths) == f"{files / 'a.jsonl'}\0".encode()
@@ -387,7 +387,7 @@ def test_a_second_import_is_refused(home: Path, files: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(Busy):
             take(home, files)
-    assert take(home, files).tally.new == 1
+    assert take(home, files).totals.new == 1
 
 
 @pytest.mark.slow

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
-from mz_projections.importedviews import ImportedViews
+from mz_projections.importedviews import ImportedStore
 from mz_recordings.importing import importer
 from mz_recordings.importing.gather import TOKENS_MAX, UNTIL_US
-from mz_recordings.importing.importer import Progress
-from mz_recordings.transcripts.claude_session import OPEN_MAX
+from mz_recordings.importing.importer import ImportProgress
+from mz_recordings.transcripts.claude_session import OPEN_MESSAGES_MAX
 
 from tests.support.sessionfiles import MODEL, NOW, PRICES, SESSION, request, sums, take, totals, write
 from tests.support.tree import ROOT
@@ -65,16 +65,16 @@ def test_lines_may_end_with_a_carriage_return_alone(home: Path, files: Path) -> 
     files.mkdir()
     half = request(3)[:-20]
     (files / "old.jsonl").write_bytes(b"\r".join([request(1), request(2), half]))
-    assert take(home, files).tally.new == 0, "its end is not written yet"
+    assert take(home, files).totals.new == 0, "its end is not written yet"
     (files / "old.jsonl").write_bytes(b"\r".join([request(1), request(2), request(3)]))
-    assert take(home, files).tally.new == 3
+    assert take(home, files).totals.new == 3
 
 
 def test_a_bad_line_between_carriage_returns_spoils_no_other(home: Path, files: Path) -> None:
     files.mkdir()
     (files / "old.jsonl").write_bytes(b"\r".join([request(1), b"{bad}", request(2)]))
     taken = take(home, files)
-    assert (taken.tally.new, taken.bad) == (2, 1)
+    assert (taken.totals.new, taken.undecodable_lines) == (2, 1)
     assert totals(home)[0] == 2
 
 
@@ -86,9 +86,9 @@ def test_outputs_that_a_log_leaves_open_are_missing_unless_sums_tell_them_all(
     write(files / f"{SESSION}.jsonl", [request(1, ended=False), request(2)])
     for number in hundreds:
         write(files / f"stream-{number}.jsonl", [msgspec.json.encode(result(number, number / 100))])
-    assert take(home, files).short == short
+    assert take(home, files).incomplete_sessions == short
     again = take(home, write(files / "more.jsonl", [request(3, at="2026-03-01T12:30:00.000Z")]))
-    assert again.short == 1, "one request more than the sums have"
+    assert again.incomplete_sessions == 1, "one request more than the sums have"
 
 
 def test_a_log_that_goes_on_behind_its_sums_is_open_again(home: Path, files: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_log_that_goes_on_behind_its_sums_is_open_again(home: Path, files: Pat
     state = {"type": "cost-state", "sessionId": SESSION, "totalCostUSD": 0.25, "modelUsage": {MODEL: used}}
     lines = [request(1, ended=False, output=1), msgspec.json.encode(state)]
     log = write(files / f"{SESSION}.jsonl", lines)
-    assert take(home, files).short == 0
+    assert take(home, files).incomplete_sessions == 0
     write(log, [*lines, request(2, ended=False, output=1)])
-    assert take(home, files).short == 1
+    assert take(home, files).incomplete_sessions == 1
 
 
 @pytest.mark.parametrize("written", [1, 2, 3, 4, 5])
@@ -107,48 +107,48 @@ def test_answers_of_sub_agents_that_end_among_one_another_are_whole(home: Path, 
     lines = [request(1, ended=False, agent="a"), request(2, ended=False, agent="b"), request(1, agent="a"),
              request(2, agent="b"), request(3)]  # fmt: skip
     log = write(files / f"{SESSION}.jsonl", lines[:written])
-    assert take(home, files).short == (written < 4)
+    assert take(home, files).incomplete_sessions == (written < 4)
     if written < 5:
         write(log, lines)
-        assert take(home, files).short == 0
+        assert take(home, files).incomplete_sessions == 0
 
 
 def test_an_answer_that_goes_on_is_open_until_its_end_is_imported(home: Path, files: Path) -> None:
     log = write(files / f"{SESSION}.jsonl", [request(1, ended=False)])
     write(files / "copy.jsonl", [request(1, ended=False)])
-    assert take(home, files).short == 1
+    assert take(home, files).incomplete_sessions == 1
     write(log, [request(1, ended=False), request(1), request(2)])
-    assert take(home, log).short == 0, "the log that goes further says more than its copy"
+    assert take(home, log).incomplete_sessions == 0, "the log that goes further says more than its copy"
 
 
 def test_of_very_many_open_answers_some_stay_so(home: Path, files: Path) -> None:
     """Their names are not kept, so nobody can know that they ended."""
-    most = 2 * OPEN_MAX
+    most = 2 * OPEN_MESSAGES_MAX
     lines = [request(at, ended=False) for at in range(most)]
-    write(files / f"{SESSION}.jsonl", [*lines, *map(request, range(OPEN_MAX))])
-    assert take(home, files).short == 1
+    write(files / f"{SESSION}.jsonl", [*lines, *map(request, range(OPEN_MESSAGES_MAX))])
+    assert take(home, files).incomplete_sessions == 1
 
 
 @pytest.mark.parametrize(("name", "short"), [("works-stream-1.0.60", 0), ("sub-agent-stream-1.0.60", 1)])
 def test_streams_without_sums_by_model_may_lack_tokens_where_sub_agents_worked(
     home: Path, name: str, short: int
 ) -> None:
-    assert take(home, STORED / f"{name}.jsonl").short == short
+    assert take(home, STORED / f"{name}.jsonl").incomplete_sessions == short
 
 
 def test_what_a_file_lacks_is_known_however_it_is_read(home: Path, files: Path) -> None:
     """It is told once, in a stretch that is not the last; and is void where the file is another."""
     log = write(files / f"{SESSION}.jsonl", [request(1, ended=False), request(2)])
-    assert take(home, files).short == 1
+    assert take(home, files).incomplete_sessions == 1
     write(log, [request(1, ended=False), request(2), request(3)])
-    assert take(home, files).short == 1
+    assert take(home, files).incomplete_sessions == 1
     write(log, [request(4), request(5)])
-    assert take(home, files).short == 0
+    assert take(home, files).incomplete_sessions == 0
 
 
 def test_logs_that_leave_out_requests_lack_tokens(home: Path) -> None:
     documents = sorted((ROOT / "tests/cases/transcripts/gemini").glob("*session-0.6*.json"))
-    assert take(home, *documents).short == len(documents) > 0
+    assert take(home, *documents).incomplete_sessions == len(documents) > 0
 
 
 def money(home: Path) -> int:
@@ -225,9 +225,9 @@ def test_a_last_line_that_is_whole_needs_no_end(home: Path, files: Path) -> None
     line = request(1)
     path = write(files / "a.jsonl", [])
     path.write_bytes(line)
-    assert take(home, path).tally.new == 1
+    assert take(home, path).totals.new == 1
     path.write_bytes(line + b"\n" + request(2)[:-1])
-    assert take(home, path).tally.new == 0
+    assert take(home, path).totals.new == 0
     path.write_bytes(line + b"\n" + request(2) + b"\n")
     assert take(home, path).lines == 1
     assert totals(home)[0] == 2
@@ -253,7 +253,7 @@ def test_a_record_counts_where_the_call_has_no_file_of_its_own(home: Path, files
         take(home, path)
     for _ in range(2):
         assert (sum(row.input for row in sums(home)), money(home)) == (300, 30_000_000)
-        assert take(home, path).tally.corrected == 0, "nothing is new"
+        assert take(home, path).totals.corrected == 0, "nothing is new"
 
 
 # death in the middle of a file ----------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
     if suffix == "utf-16":
         path.write_text(path.read_text(), "utf-16")
 
-    class Killed(ImportedViews):
+    class Killed(ImportedStore):
         """Dies behind the first append."""
 
         refreshed = 0
@@ -285,9 +285,9 @@ def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
     assert 1000 <= totals(home)[0] < 2500
     take(home, path)
     assert totals(home)[0] == 2500
-    said: list[Progress] = []
+    said: list[ImportProgress] = []
     again = importer.Importer(home, PRICES.entry, PRICES.table, now=lambda: NOW).run([path], said.append)
-    assert (again.untouched, said) == (1, [])
+    assert (again.unchanged, said) == (1, [])
 
 
 # numbers that cannot be -----------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_numbers_that_cannot_be_do_not_spoil_the_log(home: Path, files: Path) ->
 def test_a_file_of_an_impossible_time_is_counted_at_one_that_can_be(home: Path, files: Path, modified_s: int) -> None:
     path = write(files / "a.jsonl", [request(1, at="never")])
     os.utime(path, (modified_s, modified_s))
-    assert take(home, files).tally.undated == 1
+    assert take(home, files).totals.undated == 1
     (row,) = sums(home)
     assert 0 <= row.start_s < UNTIL_US // 1_000_000
 
@@ -320,5 +320,5 @@ def test_words_in_place_of_names_are_not_kept(home: Path, files: Path) -> None:
     line["message"]["content"][0]["name"] = "Tell nobody the secret word"
     odd = {"type": "my secret plan", "sessionId": SESSION}
     write(files / "a.jsonl", [msgspec.json.encode(line), msgspec.json.encode(odd)])
-    assert take(home, files).tally.new == 1
+    assert take(home, files).totals.new == 1
     assert not any(b"secret" in path.read_bytes() for path in home.rglob("*") if path.is_file())

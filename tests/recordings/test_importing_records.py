@@ -56,16 +56,16 @@ def test_what_was_counted_is_taken_and_estimates_are_not(home: Path, tmp_path: P
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(COST, indent=2))
     outcome = take(home, path)
-    assert (outcome.tally.new, outcome.tally.unpriced) == (1, {"": 1})
+    assert (outcome.totals.new, outcome.totals.unpriced) == (1, {"": 1})
     (row,) = sums(home)
     assert (row.session, row.model, row.input, row.output) == ("session/monozukuri/login", "", 71_234, 0)
     path.write_text(json.dumps({**COST, "cumulative_usd": 0.5}, indent=2))
-    assert take(home, path).tally.known == 1
+    assert take(home, path).totals.already_counted == 1
 
 
 def test_events_tell_of_runs_but_not_of_tokens(home: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "events.jsonl", [json.dumps(event).encode() for event in EVENTS])
-    assert take(home, path).tally.new == 0
+    assert take(home, path).totals.new == 0
     with views(home) as found:
         (file,) = found.files()
     assert (file.session, file.prompts, file.tools) == ("session/monozukuri/run-7", 1, {"mz-code": 1})

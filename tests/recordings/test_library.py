@@ -9,9 +9,9 @@ import yaml
 from mz_recordings.cassette import Identity
 from mz_recordings.files.library import (
     CassetteExists,
-    CassetteUnusable,
+    CassetteUnreadable,
     NewerFormat,
-    cassettes,
+    list_cassettes,
     load,
     load_manifest,
     save,
@@ -26,7 +26,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     made = cassette(recording(TREE))
     save(made, tmp_path / "small")
     assert load(tmp_path / "small") == made
-    assert cassettes(tmp_path) == (tmp_path / "small",)
+    assert list_cassettes(tmp_path) == (tmp_path / "small",)
 
 
 def test_the_manifest_can_be_reviewed(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_saving_again_replaces_all_but_never_silently(tmp_path: Path) -> None:
 
 def test_something_else_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(CassetteUnusable, match="neither empty nor a cassette"):
+    with pytest.raises(CassetteUnreadable, match="neither empty nor a cassette"):
         save(cassette(), tmp_path)
     assert (tmp_path / "thesis.txt").exists()
 
@@ -54,21 +54,21 @@ def test_something_else_is_never_replaced(tmp_path: Path) -> None:
 def test_a_changed_file_is_named(tmp_path: Path) -> None:
     save(cassette(recording(TREE)), tmp_path / "small")
     (tmp_path / "small" / "f" / "prd.patch").write_text("other")
-    with pytest.raises(CassetteUnusable, match=r"prd\.patch: was changed since it was recorded"):
+    with pytest.raises(CassetteUnreadable, match=r"prd\.patch: was changed since it was recorded"):
         load(tmp_path / "small")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     save(cassette(recording(TREE)), tmp_path / "small")
     (tmp_path / "small" / "f" / "prd.prompt.md").unlink()
-    with pytest.raises(CassetteUnusable, match=r"prd\.prompt\.md: is named by prd\.json and cannot be read"):
+    with pytest.raises(CassetteUnreadable, match=r"prd\.prompt\.md: is named by prd\.json and cannot be read"):
         load(tmp_path / "small")
 
 
 def test_a_renamed_recording_is_named(tmp_path: Path) -> None:
     save(cassette(recording(TREE)), tmp_path / "small")
     (tmp_path / "small" / "f" / "prd.json").rename(tmp_path / "small" / "f" / "prd.a2.json")
-    with pytest.raises(CassetteUnusable, match="contains the recording f/prd; the names must agree"):
+    with pytest.raises(CassetteUnreadable, match="contains the recording f/prd; the names must agree"):
         load(tmp_path / "small")
 
 
@@ -84,7 +84,7 @@ def test_a_newer_format_is_no_difference(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "format: x", "format: 1", "{", "\0"])
 def test_a_manifest_that_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "cassette.yaml").write_text(text)
-    with pytest.raises(CassetteUnusable, match=r"cassette\.yaml"):
+    with pytest.raises(CassetteUnreadable, match=r"cassette\.yaml"):
         load_manifest(tmp_path)
 
 

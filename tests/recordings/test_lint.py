@@ -14,11 +14,11 @@ from urllib.parse import quote
 import msgspec
 import pytest
 from mz_events.redact import Secrets
-from mz_recordings.cassette import Cassette, Taken
-from mz_recordings.files.leaks import Leak, leaks
+from mz_recordings.cassette import Cassette, RecordedCall
+from mz_recordings.files.leaks import Leak, find_leaks
 from mz_recordings.files.library import digest, load, save
-from mz_recordings.files.lint import Linted, Linter, lint_all
-from mz_recordings.recording.scratch import bundle_of
+from mz_recordings.files.lint import Linter, LintResult, lint_all
+from mz_recordings.recording.scratch import create_bundle
 
 from tests.support.big_library import big_library
 from tests.support.gitrepo import GitRepo
@@ -36,22 +36,22 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "small"
 
 
-def linted(place: Path, environment: dict[str, str] | None = None) -> Linted:
+def linted(place: Path, environment: dict[str, str] | None = None) -> LintResult:
     return Linter(Secrets(SECRETS), environment or dict(os.environ)).lint(place, "lib/small")
 
 
 def holding(place: Path, kind: str, data: bytes) -> None:
     """The file of that kind holds the data, and everything says so."""
 
-    def changed(one: Taken) -> Taken:
+    def changed(one: RecordedCall) -> RecordedCall:
         file = next(file for file in one.recording.files if file.kind == kind)
         files = tuple(
             msgspec.structs.replace(each, sha256=digest(data)) if each is file else each for each in one.recording.files
         )
-        return Taken(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+        return RecordedCall(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
 
     found = load(place)
-    save(found._replace(taken=tuple(changed(one) for one in found.taken)), place, replace=True)
+    save(found._replace(calls=tuple(changed(one) for one in found.calls)), place, replace=True)
 
 
 # in bytes -------------------------------------------------------------------------------------------------------------
@@ -69,10 +69,10 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize(("value", "named"), [(VALUE, "SHOP_TOKEN"), (KEY, "github-token")])
 def test_secrets_in_any_spelling(spelling: str, value: str, named: str) -> None:
     data = f"first\nhere: {SPELLINGS[spelling](value)}\n".encode()
-    found = [leak for leak in leaks(data, Secrets(SECRETS)) if leak.certain]
+    found = [leak for leak in find_leaks(data, Secrets(SECRETS)) if leak.is_secret]
     assert found
     assert {leak.line for leak in found} == {2}
-    assert all(named in leak.what and value not in leak.what for leak in found)
+    assert all(named in leak.description and value not in leak.description for leak in found)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_secrets_in_any_spelling(spelling: str, value: str, named: str) -> None:
     ],
 )
 def test_what_is_only_warned_of(text: str, what: str) -> None:
-    assert [(leak.certain, leak.what) for leak in leaks(text.encode(), Secrets({}))] == [(False, what)]
+    assert [(leak.is_secret, leak.description) for leak in find_leaks(text.encode(), Secrets({}))] == [(False, what)]
 
 
 @pytest.mark.parametrize(
@@ -105,18 +105,18 @@ def test_what_is_only_warned_of(text: str, what: str) -> None:
     ],
 )
 def test_what_is_nothing(text: str) -> None:
-    assert leaks(text.encode(), Secrets({})) == ()
+    assert find_leaks(text.encode(), Secrets({})) == ()
 
 
 def test_places_count_characters() -> None:
-    assert leaks(f"é\nüü {KEY}".encode(), Secrets({}))[0] == Leak(True, "what looks like a secret (github-token)", 2, 4)
+    assert find_leaks(f"é\nüü {KEY}".encode(), Secrets({}))[0] == Leak(True, "what looks like a secret (github-token)", 2, 4)
 
 
 # in cassettes ---------------------------------------------------------------------------------------------------------
 def test_a_clean_one(place: Path) -> None:
     found = linted(place)
     assert (found.findings, found.format, found.recordings, found.files) == ((), 2, 1, 6)
-    assert [notice.what for notice in found.notices] == [
+    assert [notice.message for notice in found.notices] == [
         "f has recordings but no trace: a replay cannot compare its events"
     ]
 
@@ -129,17 +129,17 @@ def test_a_secret_in_any_file(place: Path, kind: str) -> None:
     assert [(one.kind, one.file, one.line) for one in found] == [
         ("SECRET", f"lib/small/f/{names[kind]}", 2), ("SECRET", f"lib/small/f/{names[kind]}", 3)
     ]  # fmt: skip
-    assert found[0].what == "the file contains the value of SHOP_TOKEN"
+    assert found[0].message == "the file contains the value of SHOP_TOKEN"
     assert VALUE not in repr(linted(place))
     assert KEY not in repr(linted(place))
 
 
 def test_a_secret_in_the_manifest_and_in_the_settings_of_a_call(place: Path) -> None:
     made = load(place)
-    (one,) = made.taken
+    (one,) = made.calls
     argv = (*one.recording.argv, f"--token={VALUE}")
     manifest = msgspec.structs.replace(made.manifest, evidence={"config": {"key": VALUE}})
-    taken = (Taken(msgspec.structs.replace(one.recording, argv=argv), one.contents),)
+    taken = (RecordedCall(msgspec.structs.replace(one.recording, argv=argv), one.contents),)
     save(Cassette(manifest, taken), place, replace=True)
     assert [one.file for one in linted(place).findings] == ["lib/small/cassette.yaml", "lib/small/f/prd.json"]
 
@@ -148,14 +148,14 @@ def test_a_secret_in_the_packed_repository(place: Path, tmp_path: Path) -> None:
     repository = GitRepo(tmp_path / "shop")
     repository.commit({"src/settings.py": f"A = 1\nTOKEN = {VALUE!r}\n", "authors": "ann@shop.de /home/annegret"})
     head = repository.git("rev-parse", "HEAD")
-    bundle = bundle_of(repository.root, os.environ, head, {})  # type: ignore[arg-type]
+    bundle = create_bundle(repository.root, os.environ, head, {})  # type: ignore[arg-type]
     made = load(place)
-    world = msgspec.structs.replace(made.manifest.world, bundle_sha256=digest(bundle))
-    manifest = msgspec.structs.replace(made.manifest, world=world)
+    world = msgspec.structs.replace(made.manifest.fixture, bundle_sha256=digest(bundle))
+    manifest = msgspec.structs.replace(made.manifest, fixture=world)
     save(made._replace(manifest=manifest, bundle=bundle), place, replace=True)
     found = linted(place)
     assert [(one.file, one.line) for one in found.findings] == [("lib/small/world.bundle:src/settings.py", 2)]
-    assert found.findings[0].mend.startswith("take it out of the project and commit, then: mz run && mz record")
+    assert found.findings[0].fix.startswith("take it out of the project and commit, then: mz run && mz record")
     assert not [notice for notice in found.notices if "bundle" in notice.file], "names in one's own files are one's own"
 
 
@@ -163,16 +163,16 @@ def test_the_same_thing_many_times_is_told_a_few_times(place: Path) -> None:
     holding(place, "stdout", f"{VALUE}\n".encode() * 100)
     found = linted(place).findings
     assert [one.line for one in found] == [1, 2, 3, 4, 5]
-    assert found[-1].what.endswith(", and in 95 more lines")
+    assert found[-1].message.endswith(", and in 95 more lines")
 
 
 def test_what_is_damaged_is_looked_through_all_the_same(place: Path) -> None:
     (place / "f" / "prd.patch").write_text(f"{VALUE}\n")
     found = linted(place).findings
     assert [(one.kind, one.file) for one in found] == [
-        ("UNUSABLE", "lib/small/f/prd.patch"), ("SECRET", "lib/small/f/prd.patch")
+        ("UNREADABLE", "lib/small/f/prd.patch"), ("SECRET", "lib/small/f/prd.patch")
     ]  # fmt: skip
-    assert found[0].what == "f/prd.patch was changed since it was recorded: prd.json has another digest"
+    assert found[0].message == "f/prd.patch was changed since it was recorded: prd.json has another digest"
 
 
 def test_files_that_are_no_part_of_it(place: Path) -> None:
@@ -180,7 +180,7 @@ def test_files_that_are_no_part_of_it(place: Path) -> None:
     (place / "f" / "old").mkdir()
     (place / "f" / "old" / "x").write_text("")
     found = linted(place).findings
-    assert [(one.kind, one.what) for one in found] == [
+    assert [(one.kind, one.message) for one in found] == [
         ("SECRET", "the file contains the value of SHOP_TOKEN"),
         ("UNUSED", "f/old/x is not part of the cassette"),
         ("UNUSED", "notes.txt is not part of the cassette"),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from mz_recordings.findings import Finding, FindingKind
-from mz_recordings.locate import located
-from mz_recordings.playing.today import texts_of
+from mz_recordings.locate import add_locations
+from mz_recordings.playing.today import project_texts
 
 from tests.support.timing import grows_evenly
 
@@ -19,13 +19,13 @@ TEXTS = {
     "pipelines/rules/note.yaml": 'name: note\nrules:\n- requirement: "At least {min} bytes of prose."\n',
     "pipelines/templates/part.md.j2": "{# shared #}\nSign {{ name }}, in full.\n",
     "pipelines/templates/write.md.j2": "Write on {{ title }}.\nThe end of {{ it }}\n{% if a %}Say why.{% endif %}\n",
-    f"{CASSETTE}/cassette.yaml": "format: 2\nprovenance: seeded\nmax_age_days: 90\n",
+    f"{CASSETTE}/cassette.yaml": "format: 2\nprovenance: copied\nmax_age_days: 90\n",
 }
 
 
 def place(kind: FindingKind, *detail: str, **more: object) -> tuple[str, int | None]:
     fields = {"what": "x", "feature": "alpha", "call": "write.a2", "cause": "write.md.j2", **more}
-    (found,) = located([Finding(kind=kind, detail=detail, **fields)], TEXTS, CASSETTE)  # type: ignore[arg-type]
+    (found,) = add_locations([Finding(kind=kind, detail=detail, **fields)], TEXTS, CASSETTE)  # type: ignore[arg-type]
     return found.file, found.line
 
 
@@ -64,12 +64,12 @@ def test_a_prompt_of_a_template_that_comes_with_mz_is_about_the_recorded_prompt(
         ("CONFIG", {"detail": ("+dear",)}, ("recordings/notes/alpha/write.a2.json", None)),
         ("NETWORK", {"cause": "gate.check"}, ("mz.yaml", 3)),
         ("NETWORK", {"cause": "agent.writer"}, ("recordings/notes/cassette.yaml", None)),
-        ("EFFECT", {}, ("recordings/notes/alpha/write.a2.json", None)),
-        ("EVENT", {"call": "", "line": 7}, ("recordings/notes/alpha/events.jsonl", 7)),
+        ("FILES", {}, ("recordings/notes/alpha/write.a2.json", None)),
+        ("TRACE", {"call": "", "line": 7}, ("recordings/notes/alpha/events.jsonl", 7)),
         ("MISSING", {}, ("recordings/notes/cassette.yaml", None)),
         ("UNUSED", {"call": ""}, ("recordings/notes/cassette.yaml", None)),
-        ("STALE", {"call": "", "feature": ""}, ("recordings/notes/cassette.yaml", 3)),
-        ("SEEDED", {"call": "", "feature": ""}, ("recordings/notes/cassette.yaml", 2)),
+        ("EXPIRED", {"call": "", "feature": ""}, ("recordings/notes/cassette.yaml", 3)),
+        ("COPIED", {"call": "", "feature": ""}, ("recordings/notes/cassette.yaml", 2)),
         ("PIPELINE", {"file": "pipelines/x.yaml", "line": 3}, ("pipelines/x.yaml", 3)),
     ],
 )
@@ -78,16 +78,16 @@ def test_other_findings(kind: FindingKind, fields: dict[str, object], expected: 
 
 
 def test_files_of_a_cassette_elsewhere_are_not_named() -> None:
-    stale = Finding(kind="STALE", what="x")
-    event = Finding(kind="EVENT", what="x", feature="alpha", line=3)
-    assert [(one.file, one.line) for one in located([stale, event], TEXTS, "")] == [("", None), ("", None)]
+    stale = Finding(kind="EXPIRED", message="x")
+    event = Finding(kind="TRACE", message="x", feature="alpha", line=3)
+    assert [(one.file, one.line) for one in add_locations([stale, event], TEXTS, "")] == [("", None), ("", None)]
 
 
 def test_a_template_full_of_holes_is_searched_in_even_time() -> None:
     def work(length: int) -> Callable[[], object]:
         texts = {"pipelines/templates/write.md.j2": "{{ a }}abc" * 200}
         detail = ("+" + "ab" * (length // 2),)
-        return lambda: located([Finding(kind="PROMPT", what="x", cause="write.md.j2", detail=detail)], texts, "")
+        return lambda: add_locations([Finding(kind="PROMPT", message="x", cause="write.md.j2", detail=detail)], texts, "")
 
     assert grows_evenly(work, 50_000)
 
@@ -98,6 +98,6 @@ def test_what_can_be_pointed_at_is_read(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (tmp_path / "pipelines" / "binary.yaml").write_bytes(b"\xff\0")
-    assert texts_of(tmp_path, tmp_path / CASSETTE) == TEXTS
-    elsewhere = texts_of(tmp_path, Path("/elsewhere"))
+    assert project_texts(tmp_path, tmp_path / CASSETTE) == TEXTS
+    elsewhere = project_texts(tmp_path, Path("/elsewhere"))
     assert elsewhere == {name: text for name, text in TEXTS.items() if not name.startswith("recordings")}

@@ -6,11 +6,11 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from mz_recordings.drift.difference import Atom, Difference
+from mz_recordings.drift.difference import Difference, LeafDifference
 from mz_recordings.drift.drift import differences
-from mz_recordings.drift.noise import Noise, refusal_of, without_noise
-from mz_recordings.drift.noisefile import NAME, NoiseUnusable, add_noise, read_noise
-from mz_recordings.drift.noiselearn import learn, may_match, pattern_of
+from mz_recordings.drift.noise import NoiseEntry, hide_noise, rejection_of
+from mz_recordings.drift.noisefile import FILE_NAME, NoiseFileInvalid, add_noise, read_noise
+from mz_recordings.drift.noiselearn import common_pattern, may_match, propose_noise
 from mz_recordings.files.library import load
 from mz_recordings.findings import Finding, FindingKind
 
@@ -19,21 +19,21 @@ from tests.support.rerecord import BUNDLED
 
 TODAY = date(2026, 6, 2)
 WHOLE = load(BUNDLED)
-ONE = WHOLE._replace(taken=tuple(one for one in WHOLE.taken if one.recording.identity.feature == "month-filter"))
+ONE = WHOLE._replace(calls=tuple(one for one in WHOLE.calls if one.recording.identity.feature == "month-filter"))
 NAMED = ONE.manifest.name
 CODE, PRD = "month-filter/code", "month-filter/prd"
 
 
-def entry(kind: FindingKind, path: str, **more: object) -> Noise:
-    return Noise(kind=kind, path=path, **{"reason": "it varies", **more})  # type: ignore[arg-type]
+def entry(kind: FindingKind, path: str, **more: object) -> NoiseEntry:
+    return NoiseEntry(kind=kind, path=path, **{"reason": "it varies", **more})  # type: ignore[arg-type]
 
 
 def cost(old: int, new: int, path: str = "usage.output") -> Difference:
-    return Difference(Finding(kind="COST", what="w"), (Atom(path, str(old), str(new)),))
+    return Difference(Finding(kind="COST", message="w"), (LeafDifference(path, str(old), str(new)),))
 
 
 def text(*lines: tuple[str, str]) -> Difference:
-    return Difference(Finding(kind="ARTIFACT", what="w"), tuple(Atom("prd.text", old, new) for old, new in lines))
+    return Difference(Finding(kind="ARTIFACT", message="w"), tuple(LeafDifference("prd.text", old, new) for old, new in lines))
 
 
 # what may be noise ----------------------------------------------------------------------------------------------------
@@ -43,13 +43,13 @@ def text(*lines: tuple[str, str]) -> Difference:
         (entry("ARTIFACT", "prd.text"), None),
         (entry("ARTIFACT", r"^Took \d+ ms$"), None),
         (entry("COST", "usage.output", within=20), None),
-        (entry("WIRE", "assistant:timestamp"), None),
+        (entry("STREAM", "assistant:timestamp"), None),
         (entry("ARTIFACT", "prd.text", reason=" "), "NO_REASON"),
-        (entry("POLICY", "gate"), "HIDES_VERDICT"),
+        (entry("DECISION", "gate"), "HIDES_VERDICT"),
         (entry("PROMPT", "prd.text"), "HIDES_INPUT"),
         (entry("CONFIG", "model"), "HIDES_INPUT"),
-        (entry("EFFECT", "files"), "STRUCTURAL_CHANGE"),
-        (entry("EVENT", "story"), "STRUCTURAL_CHANGE"),
+        (entry("FILES", "files"), "STRUCTURAL_CHANGE"),
+        (entry("TRACE", "story"), "STRUCTURAL_CHANGE"),
         (entry("MISSING", "code"), "STRUCTURAL_CHANGE"),
         (entry("ARTIFACT", "prd"), "STRUCTURAL_CHANGE"),
         (entry("COST", "models", within=5), "STRUCTURAL_CHANGE"),
@@ -57,7 +57,7 @@ def text(*lines: tuple[str, str]) -> Difference:
         (entry("ARTIFACT", "^.*$"), "OVER_BROAD_PATH"),
         (entry("ARTIFACT", r"^[\w .|,-]+$"), "OVER_BROAD_PATH"),
         (entry("COST", "usage.*", within=5), "OVER_BROAD_PATH"),
-        (entry("WIRE", "*"), "OVER_BROAD_PATH"),
+        (entry("STREAM", "*"), "OVER_BROAD_PATH"),
         (entry("COST", "usage.output"), "OVER_BROAD_RANGE"),
         (entry("COST", "usage.output", within=80), "OVER_BROAD_RANGE"),
         (entry("ARTIFACT", r"^Took 3 ms\.$"), "PATTERN_TOO_NARROW"),
@@ -69,49 +69,49 @@ def text(*lines: tuple[str, str]) -> Difference:
         (entry("ARTIFACT", "prd.text", until=TODAY), None),
     ],
 )
-def test_an_entry_that_would_hide_more_is_refused_by_name(one: Noise, name: str | None) -> None:
-    assert refusal_of(one, TODAY) == name
+def test_an_entry_that_would_hide_more_is_refused_by_name(one: NoiseEntry, name: str | None) -> None:
+    assert rejection_of(one, TODAY) == name
 
 
 # what it hides --------------------------------------------------------------------------------------------------------
 def test_amounts_within_their_range() -> None:
     known = (entry("COST", "usage.output", within=20),)
-    heard = without_noise(
+    heard = hide_noise(
         [cost(100, 120), cost(100, 121), cost(100, 80), cost(0, 5), cost(100, 110, "reported")], known, ["x"]
     )
-    assert (heard.differences, len(heard.kept)) == (2, 3)
-    assert heard.hidden == ((known[0], 2),)
+    assert (heard.hidden_count, len(heard.remaining)) == (2, 3)
+    assert heard.matched_entries == ((known[0], 2),)
 
 
 def test_what_was_learned_from_a_difference_hides_it() -> None:
     """To the token: a range is rounded up, never down."""
     for old, new, within in ((10_000, 12_000, 20), (10_000, 12_004, 25), (3, 4, 35), (10**18, 10**18 + 1, 5)):
         found = cost(old, new)
-        learned, refused = learn([found], "x", "why", TODAY)
+        learned, refused = propose_noise([found], "x", "why", TODAY)
         assert ([one.within for one in learned], refused) == ([within], ())
-        assert without_noise([found], learned, ["x"]).kept == ()
+        assert hide_noise([found], learned, ["x"]).remaining == ()
     just_over = cost(10**18, 12 * 10**17 + 1)
-    assert without_noise([just_over], [entry("COST", "usage.output", within=20)], ["x"]).kept == (just_over,)
+    assert hide_noise([just_over], [entry("COST", "usage.output", within=20)], ["x"]).remaining == (just_over,)
 
 
 def test_lines_that_match_and_all_of_them() -> None:
     known = (entry("ARTIFACT", r"^Took \d+ ms$"),)
-    assert without_noise([text(("Took 3 ms", "Took 4 ms"))], known, ["x"]).kept == ()
-    assert without_noise([text(("", "Took 4 ms"))], known, ["x"]).kept == ()
+    assert hide_noise([text(("Took 3 ms", "Took 4 ms"))], known, ["x"]).remaining == ()
+    assert hide_noise([text(("", "Took 4 ms"))], known, ["x"]).remaining == ()
     partly = text(("Took 3 ms", "Took 4 ms"), ("It is good.", "It is bad."))
-    assert without_noise([partly], known, ["x"]).kept == (partly,)
-    assert without_noise([text(("Took 3 ms", "It is bad."))], known, ["x"]).differences == 0
+    assert hide_noise([partly], known, ["x"]).remaining == (partly,)
+    assert hide_noise([text(("Took 3 ms", "It is bad."))], known, ["x"]).hidden_count == 0
 
 
 def test_an_entry_of_another_cassette_or_class_hides_nothing() -> None:
     known = (entry("COST", "usage.output", within=50, cassette="other"), entry("ARTIFACT", "usage.output.text"))
-    assert without_noise([cost(100, 101)], known, ["x"]).differences == 0
-    assert without_noise([cost(100, 101)], known, ["x", "other"]).differences == 1
+    assert hide_noise([cost(100, 101)], known, ["x"]).hidden_count == 0
+    assert hide_noise([cost(100, 101)], known, ["x", "other"]).hidden_count == 1
 
 
 def test_what_has_no_parts_is_never_hidden() -> None:
-    grave = Difference(Finding(kind="ARTIFACT", what="built otherwise"))
-    assert without_noise([grave], [entry("ARTIFACT", "prd.text")], ["x"]).kept == (grave,)
+    grave = Difference(Finding(kind="ARTIFACT", message="built otherwise"))
+    assert hide_noise([grave], [entry("ARTIFACT", "prd.text")], ["x"]).remaining == (grave,)
 
 
 # what is learned ------------------------------------------------------------------------------------------------------
@@ -119,23 +119,23 @@ def test_words_and_amounts_of_a_live_model_are_learned_and_then_hidden() -> None
     other = with_file(ONE, PRD, "artifact", lambda told: told.replace("month", "period", 1) + "More words.\n")
     other = with_line(other, CODE, "result", lambda line: {**line, "total_cost_usd": line["total_cost_usd"] * 1.12})
     found = differences(ONE, other, {})
-    learned, refused = learn(found, NAMED, "a live model", TODAY)
+    learned, refused = propose_noise(found, NAMED, "a live model", TODAY)
     assert [(one.kind, one.path, one.within, one.cassette) for one in learned] == [
         ("ARTIFACT", "prd.text", None, NAMED), ("COST", "reported", 15, NAMED),
     ]  # fmt: skip
     assert refused == ()
-    assert without_noise(found, learned, [NAMED]).kept == ()
+    assert hide_noise(found, learned, [NAMED]).remaining == ()
 
 
 def test_lines_that_differ_in_numbers_alone_become_a_pattern() -> None:
     def at(seconds: str) -> str:
         return f"Seen on 2026-06-0{seconds}T10:00:00Z by 4f9a2b{seconds}c0ffee (took {seconds}.5 s)."
 
-    (pattern,) = {pattern_of(at("1"), at("2"))}
-    (learned,), refused = learn([text((at("1"), at("2")))], "x", "why", TODAY)
+    (pattern,) = {common_pattern(at("1"), at("2"))}
+    (learned,), refused = propose_noise([text((at("1"), at("2")))], "x", "why", TODAY)
     assert (learned.path, refused) == (pattern, ())
-    assert without_noise([text((at("3"), at("4")))], [learned], ["x"]).kept == ()
-    assert pattern_of("It is good.", "It is bad.") == ""
+    assert hide_noise([text((at("3"), at("4")))], [learned], ["x"]).remaining == ()
+    assert common_pattern("It is good.", "It is bad.") == ""
 
 
 def test_what_is_no_noise_is_not_learned() -> None:
@@ -144,17 +144,17 @@ def test_what_is_no_noise_is_not_learned() -> None:
     other = with_fields(other, CODE, exit=1, environment=("MORE",))
     other = with_event(other, "month-filter", "gate.checked", lambda line: {**line, "passed": not line["passed"]})
     other = with_line(other, "month-filter/tests", "result", lambda line: {**line, "total_cost_usd": 99})
-    learned, refused = learn(differences(ONE, other, {}), NAMED, "why", TODAY)
+    learned, refused = propose_noise(differences(ONE, other, {}), NAMED, "why", TODAY)
     assert learned == ()
-    assert {(one.name, one.what.split()[0]) for one in refused} == {
-        ("STRUCTURAL_CHANGE", "ARTIFACT"), ("STRUCTURAL_CHANGE", "EVENT"), ("HIDES_INPUT", "CONFIG"),
-        ("HIDES_VERDICT", "POLICY"), ("OVER_BROAD_RANGE", "COST"),
+    assert {(one.name, one.subject.split()[0]) for one in refused} == {
+        ("STRUCTURAL_CHANGE", "ARTIFACT"), ("STRUCTURAL_CHANGE", "TRACE"), ("HIDES_INPUT", "CONFIG"),
+        ("HIDES_VERDICT", "DECISION"), ("OVER_BROAD_RANGE", "COST"),
     }  # fmt: skip
 
 
 def test_too_many_differences_are_none_of_the_same_thing() -> None:
     many = [text((f"{'x' * at} 1", f"{'x' * at} 2")) for at in range(1, 40)]
-    learned, refused = learn(many, "x", "why", TODAY)
+    learned, refused = propose_noise(many, "x", "why", TODAY)
     assert (learned, [one.name for one in refused]) == ((), ["TOO_MANY_DIFFS"])
 
 
@@ -167,11 +167,11 @@ def test_too_many_differences_are_none_of_the_same_thing() -> None:
         (entry("ARTIFACT", r"^Took \d+ ms$"), False),
         (entry("COST", "usage.output", within=5), True),
         (entry("COST", "usage.output", within=5, cassette="gone"), False),
-        (entry("WIRE", "assistant:message.id"), True),
-        (entry("WIRE", "assistant:message.dreams"), False),
+        (entry("STREAM", "assistant:message.id"), True),
+        (entry("STREAM", "assistant:message.dreams"), False),
     ],
 )
-def test_an_entry_that_nothing_is_left_for(one: Noise, matches: bool) -> None:
+def test_an_entry_that_nothing_is_left_for(one: NoiseEntry, matches: bool) -> None:
     assert may_match(one, ONE) is matches
 
 
@@ -190,26 +190,26 @@ def test_entries_are_added_below_what_people_wrote(tmp_path: Path) -> None:
 @pytest.mark.parametrize("told", ["", "noise:\n", "noise: []\n", "noise: [ ]  # for now\n", "{}\n", "noise: ~\n"])
 def test_a_file_without_entries_keeps_its_comments(tmp_path: Path, told: str) -> None:
     one = entry("COST", "usage.output", within=20)
-    (tmp_path / NAME).write_text(f"# Ada decides what goes in here.\n{told}")
+    (tmp_path / FILE_NAME).write_text(f"# Ada decides what goes in here.\n{told}")
     add_noise(tmp_path, (one,))
     assert read_noise(tmp_path) == (one,)
-    text = (tmp_path / NAME).read_text()
+    text = (tmp_path / FILE_NAME).read_text()
     assert text.startswith("# Ada decides what goes in here.\n")
     assert text.count("noise:") == 1
-    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
     path = add_noise(tmp_path, (entry("COST", "usage.output", within=20),))
     before = path.read_bytes()
-    (tmp_path / f".{NAME}.partial").mkdir()
+    (tmp_path / f".{FILE_NAME}.partial").mkdir()
     with pytest.raises(OSError, match="partial"):
         add_noise(tmp_path, (entry("COST", "usage.input", within=20),))
     assert path.read_bytes() == before
 
 
 def test_a_file_in_another_style_keeps_its_entries(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text('{"noise": [{"class": "WIRE", "path": "a:b", "reason": "r"}]}\n')
+    (tmp_path / FILE_NAME).write_text('{"noise": [{"class": "STREAM", "path": "a:b", "reason": "r"}]}\n')
     add_noise(tmp_path, (entry("ARTIFACT", "prd.text"),))
     assert [one.path for one in read_noise(tmp_path)] == ["a:b", "prd.text"]
 
@@ -219,6 +219,6 @@ def test_a_file_in_another_style_keeps_its_entries(tmp_path: Path) -> None:
     ["[", "- a", "noise: [{class: TEA, path: x}]", "noise: [{class: COST}]", "noise: [{class: COST, path: x, on: 1}]"],
 )
 def test_a_file_that_is_none_is_named(tmp_path: Path, told: str) -> None:
-    (tmp_path / NAME).write_text(told)
-    with pytest.raises(NoiseUnusable, match=r"noise\.yaml"):
+    (tmp_path / FILE_NAME).write_text(told)
+    with pytest.raises(NoiseFileInvalid, match=r"noise\.yaml"):
         read_noise(tmp_path)

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.supervise import Bounds, Launch, Nowhere, offline_works, supervise
-from mz_recordings.playing.stage import Scratch
+from mz_engine.agents.supervise import Launch, NullSink, ProcessLimits, can_run_offline, supervise
+from mz_recordings.playing.stage import ReplayFolders
 
 CONNECT = 'import socket; socket.create_connection(("{}", 80), 2)'
 
@@ -16,15 +16,15 @@ def denied(code: str, offline: bool = True) -> tuple[int | None, int]:
     """Exit code, and how often the network was asked for."""
     environment = {"PATH": os.environ["PATH"], "MZ_KEY": f"offline-{os.getpid()}"}
     launch = Launch(argv=("python3", "-c", code), env=environment, cwd=Path("/"), offline=offline)
-    ended = supervise(launch, Bounds(total_seconds=20), Nowhere())
-    return ended.exit, ended.denied
+    ended = supervise(launch, ProcessLimits(total_seconds=20), NullSink())
+    return ended.exit, ended.denied_connections
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "2001:db8::1"])
 def test_an_attempt_fails_at_once_and_is_counted(address: str) -> None:
     code, times = denied(CONNECT.format(address))
     assert code == 1
-    assert (times >= 1) == offline_works()
+    assert (times >= 1) == can_run_offline()
 
 
 def test_a_command_may_talk_to_itself() -> None:
@@ -38,9 +38,9 @@ def test_nothing_is_counted_of_a_command_that_is_not_cut_off() -> None:
 
 def test_without_a_namespace_the_proxies_lead_nowhere(tmp_path: Path) -> None:
     outside = {"PATH": "/bin", "HOME": "/home/ada", "https_proxy": "http://proxy:3128", "NO_PROXY": "*", "TOKEN": "x"}
-    scratch = Scratch(tmp_path, outside, offline=False)
-    for environment in (scratch.commands, scratch.agents):
+    scratch = ReplayFolders(tmp_path, outside, offline=False)
+    for environment in (scratch.command_environment, scratch.agent_environment):
         assert environment["https_proxy"] == environment["HTTP_PROXY"] == "http://127.0.0.1:9"
         assert environment["NO_PROXY"] == ""
-    assert (scratch.commands["HOME"], scratch.agents["HOME"]) == ("/home/ada", str(tmp_path / "home"))
-    assert "TOKEN" not in scratch.agents
+    assert (scratch.command_environment["HOME"], scratch.agent_environment["HOME"]) == ("/home/ada", str(tmp_path / "home"))
+    assert "TOKEN" not in scratch.agent_environment

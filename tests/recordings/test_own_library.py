@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 from mz_events.catalog.call import ProblemClass
-from mz_recordings.cassette import Cassette, Taken
-from mz_recordings.files.library import cassettes, load
+from mz_recordings.cassette import Cassette, RecordedCall
+from mz_recordings.files.library import list_cassettes, load
 
 from tests.support.rerecord import BUNDLED, LIBRARY, SCENES, record_scene
 from tests.support.tree import ROOT
@@ -32,20 +32,20 @@ def cassette(name: str) -> Cassette:
 def told(*names: str) -> Iterator[dict[str, Any]]:
     """Every event of these cassettes."""
     for name in names:
-        for story in cassette(name).stories.values():
+        for story in cassette(name).traces.values():
             yield from map(json.loads, story.splitlines())
 
 
 def test_every_cassette_of_the_library_is_made_by_a_scene() -> None:
-    bundled = [folder for folder in cassettes(BUNDLED.parent) if folder.parent == BUNDLED.parent]
-    assert {*bundled, *cassettes(LIBRARY)} == {scene.place for scene in SCENES.values()}
+    bundled = [folder for folder in list_cassettes(BUNDLED.parent) if folder.parent == BUNDLED.parent]
+    assert {*bundled, *list_cassettes(LIBRARY)} == {scene.place for scene in SCENES.values()}
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_they_were_made_by_the_real_cli_against_a_script(name: str) -> None:
     manifest, agent = cassette(name).manifest, SCENES[name].agent
     assert (manifest.name, manifest.agent, manifest.provenance) == (name, agent, "scripted-model")
-    (version,) = {one.recording.version for one in cassette(name).taken}
+    (version,) = {one.recording.version for one in cassette(name).calls}
     assert version == pinned().get(agent, version) != ""
 
 
@@ -80,9 +80,9 @@ def test_the_trial_goes_back_and_asks() -> None:
     causes = [one["cause"] for one in events if one["type"] == "phase.blocked"]
     assert sorted(causes) == ["code", "person", "spec"]
     assert [one["verdict"] for one in events if one["type"] == "human.answered"] == ["reject", "approve"]
-    named = {one.recording.identity.path for one in cassette(TRIAL).taken}
+    named = {one.recording.identity.path for one in cassette(TRIAL).calls}
     assert named >= {"bread/plan.a2", "bread/build.dough.a2", "bread/build.loaf.i3.reviewer", "menu/ship"}
-    assert {item.feature: item.depends_on for item in cassette(TRIAL).manifest.world.items} == {
+    assert {item.feature: item.depends_on for item in cassette(TRIAL).manifest.fixture.items} == {
         "bread": (), "soup": (), "menu": ("bread",),
     }  # fmt: skip
 
@@ -94,14 +94,14 @@ def test_together_they_cover_what_can_go_wrong() -> None:
     assert kinds == {
         *("feature.held", "feature.hold-released", "feature.failed", "feature.cancelled"),
         *("human.requested", "human.answered", "phase.blocked", "phase.rolled-back", "tree.restored"),
-        "session.broken",
+        "session.dropped",
     }
     problems = {(one["problem"]["kind"], one["problem"]["code"]) for one in events if one.get("problem")}
     assert problems == {
         (ProblemClass.TRANSIENT.value, "rate-limit"),
         (ProblemClass.TRANSIENT.value, "connection"),
         (ProblemClass.FATAL.value, "auth-failure"),
-        (ProblemClass.HUMAN.value, "agent-blocker"),
+        (ProblemClass.NEEDS_PERSON.value, "agent-blocker"),
     }
     assert {one["ask"] for one in events if one["type"] == "human.requested"} == {"approval", "blocker", "exhausted"}
     assert {one["hold"] for one in events if one["type"] == "feature.held"} == {"timer", "fatal"}
@@ -115,15 +115,15 @@ def test_together_they_cover_what_can_go_wrong() -> None:
 def test_the_trial_can_be_made_again_from_nothing(tmp_path: Path) -> None:
     """The same calls, prompts, patches, artifacts and stories; two features at the same time or not."""
     made, kept = record_scene(SCENES[TRIAL], tmp_path), cassette(TRIAL)
-    again = {one.recording.identity: one for one in made.taken}
-    assert again.keys() == {one.recording.identity for one in kept.taken}
-    for one in kept.taken:
+    again = {one.recording.identity: one for one in made.calls}
+    assert again.keys() == {one.recording.identity for one in kept.calls}
+    for one in kept.calls:
         assert plain(again[one.recording.identity]) == plain(one), one.recording.identity.path
     assert stories(made) == stories(kept)
     assert made.bundle == kept.bundle
 
 
-def plain(taken: Taken) -> dict[str, object]:
+def plain(taken: RecordedCall) -> dict[str, object]:
     """A recording without what is measured, and without the stream: the CLI reports its own retries and waits there."""
     kept = {name: data for name, data in taken.contents.items() if not name.endswith(".stream-json")}
     recording = msgspec.to_builtins(msgspec.structs.replace(taken.recording, files=(), recorded_at="", duration_ms=0))
@@ -132,5 +132,5 @@ def plain(taken: Taken) -> dict[str, object]:
 
 def stories(made: Cassette) -> dict[str, bytes]:
     """Without the run's id."""
-    run = made.manifest.world.run.encode()
-    return {feature: story.replace(run, b"<RUN>") for feature, story in made.stories.items()}
+    run = made.manifest.fixture.run.encode()
+    return {feature: story.replace(run, b"<RUN>") for feature, story in made.traces.items()}

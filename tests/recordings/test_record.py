@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.config import Config
 from mz_engine.pins import Pins, encode_pins
-from mz_engine.pipelines.definition import AgentUse, Output, Phase, Pipeline, Review
+from mz_engine.pipelines.definition import AgentReview, AgentUse, Phase, PhaseOutput, Pipeline
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
@@ -22,17 +22,17 @@ from mz_events.catalog.call import (
     CallRef,
     Problem,
     ProblemClass,
-    ReplyRead,
+    ReplyParsed,
     Usage,
 )
 from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import FeatureAdmitted, FeatureRested, ItemAdded, Rest, RunStarted
+from mz_events.catalog.run import FeatureAdmitted, FeatureOutcome, FeatureStopped, ItemAdded, RunStarted
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redact import Secrets
 from mz_events.store import Append
 from mz_recordings.cassette import Cassette, Failure
-from mz_recordings.recording.record import RunUnknown, SecretInRecording, Sources, record_run
-from mz_recordings.recording.sources import sources_of
+from mz_recordings.recording.record import RecordSources, SecretInRecording, UnknownRun, record_run
+from mz_recordings.recording.sources import record_sources
 
 from tests.support.tapes import PROMPT, SESSION, git, repository
 
@@ -43,8 +43,8 @@ PIPELINE = Pipeline(
         Phase(
             phase="prd",
             agent=AgentUse(role="analyst"),
-            outputs=(Output(artifact="prd", path="tasks/{feature}/prd.md", rules="prd"),),
-            review=Review(role="reviewer", output="verdict", prompt="review.md.j2"),
+            outputs=(PhaseOutput(artifact="prd", path="tasks/{feature}/prd.md", rules="prd"),),
+            review=AgentReview(role="reviewer", output="verdict", prompt="review.md.j2"),
         ),
     ),
 )
@@ -75,16 +75,16 @@ class Past:
                 base="main",
                 base_commit=self.before,
                 pins=self.blobs.put(encode_pins(pins)),
-                core="0.1.0",
+                mz_version="0.1.0",
             ),
             ItemAdded(feature=feature, source="features.md#f", priority=1, order=0, title=text, body=text),
             stream=run_stream("r"),
         )
         started = FeatureStarted(
-            feature=feature, heard=1, branch="feat/f", target="main", starts_from=(self.before,), title=text, body=text
+            feature=feature, run_version=1, branch="feat/f", target="main", starts_from=(self.before,), title=text, body=text
         )
         self.add(started)
-        rested = FeatureRested(feature=feature, version=1, status=Rest.DELIVERED)
+        rested = FeatureStopped(feature=feature, version=1, status=FeatureOutcome.DELIVERED)
         self.add(FeatureAdmitted(feature=feature), rested, stream=run_stream("r"))
 
     def add(self, *events: Event, stream: str = "") -> None:
@@ -99,7 +99,7 @@ class Past:
             model="claude-sonnet-4-6",
             prompt=self.blobs.put(PROMPT.encode()),
             template="prd.md.j2",
-            whole=True,
+            full_prompt=True,
             session=SESSION,
             resumes=False,
             tree=self.before,
@@ -120,10 +120,10 @@ class Past:
         )
         return ref
 
-    def sources(self) -> Sources:
-        return sources_of(self.root, self.environment, self.store, self.blobs)
+    def sources(self) -> RecordSources:
+        return record_sources(self.root, self.environment, self.store, self.blobs)
 
-    def record(self, sources: Sources | None = None) -> Cassette:
+    def record(self, sources: RecordSources | None = None) -> Cassette:
         return record_run(sources or self.sources(), "r", name="c", provenance="live").cassette
 
 
@@ -136,7 +136,7 @@ def past(tmp_path: Path) -> Iterator[Past]:
 
 def test_a_call(past: Past) -> None:
     past.reply(f'{{"cwd":"{past.root}/.mz/worktrees/r/f","session_id":"{SESSION}"}}\n'.encode(), b"careful\n")
-    (one,) = past.record().taken
+    (one,) = past.record().calls
     assert one.recording.argv[7:9] == ("--session-id", "<SESSION>")
     assert one.recording.argv[-1] == "--tools=Read,Glob,Grep,Write,Edit"
     assert "ANTHROPIC_API_KEY" in one.recording.environment
@@ -156,7 +156,7 @@ def test_a_call(past: Past) -> None:
 )  # fmt: skip
 def test_a_stream_is_named_after_what_it_is(past: Past, said: bytes, name: str) -> None:
     past.reply(said, agent="codex")
-    (one,) = past.record().taken
+    (one,) = past.record().calls
     assert one.contents[name] == said
 
 
@@ -166,17 +166,17 @@ def test_what_a_session_had_used_before(past: Past) -> None:
     for attempt, session in ((1, SESSION), (2, "another"), (3, SESSION)):
         ref = past.reply(attempt=attempt, session=session, resumes=attempt > 1)
         past.add(
-            ReplyRead(
-                ref=ref, parser="codex/1", terminal="success", session=session, usage=(used,), reported_nanousd=None,
+            ReplyParsed(
+                ref=ref, parser="codex/1", ending="success", session=session, usage=(used,), reported_nanousd=None,
                 text=text, problem=None,
             )
         )  # fmt: skip
-    assert [one.recording.earlier for one in past.record().taken] == [(), (), (used,)]
+    assert [one.recording.earlier for one in past.record().calls] == [(), (), (used,)]
 
 
 def test_a_repository_that_was_moved_since(past: Past) -> None:
     past.reply(b'{"cwd":"/old place/x/.mz/worktrees/r/f","text":"see /old place/x/README.md"}\n')
-    (one,) = past.record().taken
+    (one,) = past.record().calls
     assert one.contents["prd.stream-json"] == b'{"cwd":"<WORKTREE>","text":"see <REPOSITORY>/README.md"}\n'
 
 
@@ -189,7 +189,7 @@ def test_failed_and_lost_calls_are_recorded_too(past: Past) -> None:
     past.add(failed)
     past.add(AgentLost(ref=past.request(2), stdout=nothing))
     past.request(3)
-    first, second = past.record().taken
+    first, second = past.record().calls
     assert (first.recording.outcome, first.recording.exit) == ("failed", None)
     assert first.recording.failure == Failure(kind="transient", code="timeout")
     assert (second.recording.identity.name, second.recording.outcome) == ("prd.a2", "lost")
@@ -199,8 +199,8 @@ def test_failed_and_lost_calls_are_recorded_too(past: Past) -> None:
 def test_a_review_hands_over_its_reply(past: Past) -> None:
     ref = past.reply(role="reviewer")
     text = past.blobs.put(b'{"severity": "NONE"}')
-    past.add(ReplyRead(ref=ref, parser="p/1", terminal="success", session=None, text=text))
-    (one,) = past.record().taken
+    past.add(ReplyParsed(ref=ref, parser="p/1", ending="success", session=None, text=text))
+    (one,) = past.record().calls
     assert one.recording.argv[-1] == "--tools=Read,Glob,Grep"
     assert one.contents["prd.reviewer.md"] == b'{"severity": "NONE"}'
     file = one.recording.find("artifact")
@@ -210,10 +210,10 @@ def test_a_review_hands_over_its_reply(past: Past) -> None:
 
 def test_the_world_and_the_evidence(past: Past) -> None:
     manifest = past.record().manifest
-    assert manifest.world.items[0].title == "text"
-    assert manifest.world.base_commit == past.before
-    assert "commands" in manifest.world.config
-    assert "agent" not in manifest.world.config
+    assert manifest.fixture.items[0].title == "text"
+    assert manifest.fixture.base_commit == past.before
+    assert "commands" in manifest.fixture.config
+    assert "agent" not in manifest.fixture.config
     assert manifest.evidence["templates"] == {"prd.md.j2": "x"}
 
 
@@ -229,10 +229,10 @@ def test_a_secret_that_cannot_be_taken_out_stops_it(past: Past, secret: str, whe
 
 def test_a_secret_in_the_output_is_taken_out(past: Past) -> None:
     past.reply(b'{"text":"the key is hunter2hunter2"}\n')
-    (one,) = past.record(past.sources()._replace(secrets=Secrets({"TOKEN": "hunter2hunter2"}))).taken
+    (one,) = past.record(past.sources()._replace(secrets=Secrets({"TOKEN": "hunter2hunter2"}))).calls
     assert b"hunter2" not in one.contents["prd.stream-json"]
 
 
 def test_a_run_that_never_was(past: Past) -> None:
-    with pytest.raises(RunUnknown, match="there is no run 'x'"):
+    with pytest.raises(UnknownRun, match="there is no run 'x'"):
         record_run(past.sources(), "x", name="c", provenance="live")

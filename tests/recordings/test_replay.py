@@ -14,13 +14,13 @@ import msgspec
 import pytest
 import yaml
 from mz_events.codec import log_digest
-from mz_recordings.cassette import EVENTS, MANIFEST, Cassette, Identity, Taken
+from mz_recordings.cassette import EVENTS, MANIFEST, Cassette, Identity, RecordedCall
 from mz_recordings.files.library import digest, save
 from mz_recordings.files.sums import SUMS
-from mz_recordings.findings import Played
-from mz_recordings.playing.fleet import play_all, shuffled
-from mz_recordings.playing.replay import play
-from mz_recordings.recording.story import story
+from mz_recordings.findings import ReplayResult
+from mz_recordings.playing.fleet import replay_all, shuffled
+from mz_recordings.playing.replay import replay_cassette
+from mz_recordings.recording.story import feature_trace
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git
@@ -29,7 +29,7 @@ from tests.support.workshop import STORY, TODAY, Copy, Workshop
 pytestmark = pytest.mark.slow
 
 
-def kinds(played: Played) -> list[str]:
+def kinds(played: ReplayResult) -> list[str]:
     return [finding.kind for finding in played.findings]
 
 
@@ -42,18 +42,18 @@ def test_a_rework_a_failure_a_rollback_and_a_person_play_as_recorded(copy: Copy)
     """In another clone, without history, with the project that was recorded untouched and out of reach."""
     played = copy.settle()
     assert played.findings == ()
-    assert (played.played, played.recordings, played.compared) == (8, 8, 2)
-    assert played.stories == copy.cassette().manifest.stories
+    assert (played.calls_replayed, played.recordings, played.traces_compared) == (8, 8, 2)
+    assert played.trace_digests == copy.cassette().manifest.traces
 
 
 def test_the_digest_of_a_story_is_the_log_digest_of_its_events(recorded: Path, copy: Copy) -> None:
     from mz_events.adapters.sqlite import SqliteStore
     from mz_events.names import feature_stream
 
-    world = copy.cassette().manifest.world
+    world = copy.cassette().manifest.fixture
     with SqliteStore(recorded / ".mz" / "mz.db", read_only=True) as store:
         events = [one.event for one in store.read(feature_stream(world.run, "alpha"))]
-    assert log_digest(story(events)) == copy.cassette().manifest.stories["alpha"]
+    assert log_digest(feature_trace(events)) == copy.cassette().manifest.traces["alpha"]
 
 
 def test_one_by_one_in_parallel_and_shuffled_are_the_same(copy: Copy) -> None:
@@ -65,13 +65,13 @@ def test_one_by_one_in_parallel_and_shuffled_are_the_same(copy: Copy) -> None:
     def stories(workers: int, parallel: int, seed: int | None) -> list[dict[str, str]]:
         told: list[str] = []
         jobs = [copy.job(path=str(path), parallel=parallel, seed=seed) for path in shuffled(tuple(paths), seed)]
-        played = play_all(tuple(jobs), workers, lambda one: told.append(one.path))
+        played = replay_all(tuple(jobs), workers, lambda one: told.append(one.path))
         assert sorted(told) == sorted(str(path) for path in paths)
         assert [one.path for one in played] == [job.path for job in jobs]
         assert [one.findings for one in played] == [()] * 3
-        return [one.stories for one in played]
+        return [one.trace_digests for one in played]
 
-    expected = [copy.cassette().manifest.stories] * 3
+    expected = [copy.cassette().manifest.traces] * 3
     assert stories(1, 1, None) == expected
     assert stories(3, 2, None) == expected
     assert stories(2, 2, 4) == expected
@@ -100,7 +100,7 @@ def test_calls_that_failed_or_were_lost_are_answered_without_a_process(tmp_path:
     process.send_signal(signal.SIGKILL)
     process.wait()
     made = workshop.record(workshop.run())
-    outcomes = {one.recording.identity.path: one.recording.outcome for one in made.cassette.taken}
+    outcomes = {one.recording.identity.path: one.recording.outcome for one in made.cassette.calls}
     assert outcomes["alpha/write"] == "failed"
     assert outcomes["alpha/sign"] == "lost"
     workshop.keep(made.cassette)
@@ -121,27 +121,27 @@ def test_what_the_memory_said_and_a_fatal_stop_that_a_person_mended(tmp_path: Pa
     }
     workshop = Workshop(tmp_path, story)
     made = workshop.record(workshop.run()).cassette
-    told = [hint.text for hint in made.manifest.world.hints if hint.feature == "beta"]
+    told = [hint.text for hint in made.manifest.fixture.hints if hint.feature == "beta"]
     assert told == ["This failure was seen before; it was mended by changing notes/alpha.md."]
     workshop.keep(made)
     played = Copy(workshop.root).settle()
-    assert (played.findings, played.played) == ((), 9)
+    assert (played.findings, played.calls_replayed) == ((), 9)
 
 
 def test_nobody_waits_for_a_timer(copy: Copy) -> None:
     """The agent asks for half an hour; the clock of the world leaps."""
 
     def patient(cassette: Cassette) -> Cassette:
-        return cassette._replace(taken=tuple(_saying(one, b"retry-after: 1800") for one in cassette.taken))
+        return cassette._replace(calls=tuple(_saying(one, b"retry-after: 1800") for one in cassette.calls))
 
     rewrite(copy, patient)
     begun = time.monotonic()
     (found,) = copy.settle().findings
-    assert (found.kind, found.feature, found.call) == ("WIRE", "beta", "write")
+    assert (found.kind, found.feature, found.call) == ("STREAM", "beta", "write")
     assert time.monotonic() - begun < 120
 
 
-def _saying(one: Taken, words: bytes) -> Taken:
+def _saying(one: RecordedCall, words: bytes) -> RecordedCall:
     file = one.recording.find("stderr")
     if file is None:
         return one
@@ -149,7 +149,7 @@ def _saying(one: Taken, words: bytes) -> Taken:
     files = tuple(
         msgspec.structs.replace(each, sha256=digest(data)) if each is file else each for each in one.recording.files
     )
-    return Taken(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+    return RecordedCall(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
 
 
 # what drifted ---------------------------------------------------------------------------------------------------------
@@ -159,18 +159,18 @@ def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy
     assert kinds(played) == ["PROMPT"] * 5
     assert {finding.cause for finding in played.findings} == {"write.md.j2"}
     assert [line for line in played.findings[0].detail if line[0] in "+-"] == ["-Keep it short.", "+Be brief."]
-    assert played.findings[0].mend == "mz replay {cassette} --accept PROMPT --reason TEXT"
-    assert played.played == 8
+    assert played.findings[0].fix == "mz replay {cassette} --accept PROMPT --reason TEXT"
+    assert played.calls_replayed == 8
 
     renewed = copy.settle(accept=["PROMPT"], reason="shorter words")
-    assert (renewed.findings, renewed.predates) == ((), 5)
-    assert renewed.renewed[0].startswith("accepted new inputs, kept the replies: alpha/write")
-    renewals = [taken.recording.accepted for taken in copy.cassette().taken if taken.recording.accepted is not None]
+    assert (renewed.findings, renewed.accepted_replies) == ((), 5)
+    assert renewed.changes[0].startswith("accepted new inputs, kept the replies: alpha/write")
+    renewals = [taken.recording.accepted for taken in copy.cassette().calls if taken.recording.accepted is not None]
     assert len(renewals) == 5
     accepted = renewals[0]
-    assert (accepted.what, accepted.reason) == (("PROMPT",), "shorter words")
+    assert (accepted.classes, accepted.reason) == (("PROMPT",), "shorter words")
     later = copy.settle(today=TODAY + timedelta(days=91))
-    assert kinds(later) == ["STALE"]
+    assert kinds(later) == ["EXPIRED"]
 
 
 def test_what_is_accepted_may_bring_no_secret(copy: Copy) -> None:
@@ -179,20 +179,20 @@ def test_what_is_accepted_may_bring_no_secret(copy: Copy) -> None:
     before = copy.cassette()
     again = copy.settle(accept=("PROMPT",), reason="more words")
     assert kinds(again)[0] == "SECRET"
-    assert again.renewed == ()
+    assert again.changes == ()
     assert copy.cassette() == before
 
 
 def test_an_old_recording_without_stories_passes_once_they_are_accepted(copy: Copy) -> None:
     """A cassette of format 1 plays, and proves nothing of what was decided."""
-    stories = copy.cassette().manifest.stories
+    stories = copy.cassette().manifest.traces
     as_format_1(copy.place)
     (found,) = copy.settle().findings
-    assert (found.kind, found.what) == ("MISSING", "recorded without a trace: their decisions cannot be compared")
-    accepted = copy.settle(accept=("EVENT",), reason="they are right today")
+    assert (found.kind, found.message) == ("MISSING", "recorded without a trace: their decisions cannot be compared")
+    accepted = copy.settle(accept=("TRACE",), reason="they are right today")
     assert accepted.findings == ()
-    assert accepted.compared == len(stories)
-    assert copy.cassette().manifest.stories.keys() == stories.keys()
+    assert accepted.traces_compared == len(stories)
+    assert copy.cassette().manifest.traces.keys() == stories.keys()
 
 
 def as_format_1(place: Path) -> None:
@@ -213,7 +213,7 @@ def test_another_model_is_a_drift_of_settings(copy: Copy) -> None:
     assert "+claude-haiku-4-5" in played.findings[0].detail
     renewed = copy.settle(accept=["CONFIG"], reason="cheaper")
     assert renewed.findings == ()
-    assert copy.cassette().taken[0].recording.model == "claude-haiku-4-5"
+    assert copy.cassette().calls[0].recording.model == "claude-haiku-4-5"
 
 
 def test_a_stricter_rule_asks_for_a_call_that_was_not_recorded(copy: Copy) -> None:
@@ -230,38 +230,38 @@ def test_a_stricter_rule_asks_for_a_call_that_was_not_recorded(copy: Copy) -> No
 def test_the_same_calls_and_another_verdict_are_a_drift_of_policy(copy: Copy) -> None:
     copy.edit("pipelines/notes.yaml", "cause: text", "cause: words")
     played = copy.settle()
-    assert kinds(played) == ["POLICY", "POLICY"]
+    assert kinds(played) == ["DECISION", "DECISION"]
     assert played.findings[0].detail == (
         "  gate.checked", '-   cause: "text"', '+   cause: "words"'
     )  # fmt: skip
-    assert kinds(copy.settle(accept=["EVENT"], reason="of another class")) == ["POLICY", "POLICY"]
-    assert copy.settle(accept=["POLICY"], reason="a better word").findings == ()
+    assert kinds(copy.settle(accept=["TRACE"], reason="of another class")) == ["DECISION", "DECISION"]
+    assert copy.settle(accept=["DECISION"], reason="a better word").findings == ()
 
 
 def test_a_repository_that_is_another_one_is_an_effect(copy: Copy) -> None:
     """The agent of the second call began from what the first had left."""
 
     def other(cassette: Cassette) -> Cassette:
-        taken = [_with_patch(one) if one.recording.identity.path == "beta/write.a2" else one for one in cassette.taken]
-        return cassette._replace(taken=tuple(taken))
+        taken = [_with_patch(one) if one.recording.identity.path == "beta/write.a2" else one for one in cassette.calls]
+        return cassette._replace(calls=tuple(taken))
 
     rewrite(copy, other)
-    (effect,) = [finding for finding in copy.settle().findings if finding.kind == "EFFECT"]
+    (effect,) = [finding for finding in copy.settle().findings if finding.kind == "FILES"]
     assert (effect.feature, effect.call) == ("beta", "sign")
 
 
 def test_a_patch_that_does_not_fit_is_an_effect(copy: Copy) -> None:
     def other(cassette: Cassette) -> Cassette:
-        taken = [_with_patch(one, b"a/nowhere.md") for one in cassette.taken]
-        return cassette._replace(taken=tuple(taken))
+        taken = [_with_patch(one, b"a/nowhere.md") for one in cassette.calls]
+        return cassette._replace(calls=tuple(taken))
 
     rewrite(copy, other)
     found = copy.settle().findings
-    assert [(one.kind, one.feature, one.call) for one in found] == [("EFFECT", "alpha", "write")]
+    assert [(one.kind, one.feature, one.call) for one in found] == [("FILES", "alpha", "write")]
     assert any("does not match" in line or "error:" in line for line in found[0].detail)
 
 
-def _with_patch(one: Taken, path: bytes = b"") -> Taken:
+def _with_patch(one: RecordedCall, path: bytes = b"") -> RecordedCall:
     file = one.recording.find("patch")
     if file is None:
         return one
@@ -270,7 +270,7 @@ def _with_patch(one: Taken, path: bytes = b"") -> Taken:
         data = data.replace(b"--- /dev/null", b"--- " + path).replace(b"new file mode 100644\n", b"")
     new = msgspec.structs.replace(file, sha256=digest(data))
     files = tuple(new if each is file else each for each in one.recording.files)
-    return Taken(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+    return RecordedCall(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
 
 
 # what fails closed ----------------------------------------------------------------------------------------------------
@@ -278,9 +278,9 @@ def test_a_gate_that_wants_the_network_fails_the_replay(copy: Copy) -> None:
     connect = "python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 2)' 2>/dev/null; true"
 
     def reaching(cassette: Cassette) -> Cassette:
-        config = {**cassette.manifest.world.config, "commands": {"check": {"run": connect, "timeout_seconds": 60}}}
-        world = msgspec.structs.replace(cassette.manifest.world, config=config)
-        return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, world=world))
+        config = {**cassette.manifest.fixture.config, "commands": {"check": {"run": connect, "timeout_seconds": 60}}}
+        world = msgspec.structs.replace(cassette.manifest.fixture, config=config)
+        return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, fixture=world))
 
     rewrite(copy, reaching)
     played = copy.settle()
@@ -290,26 +290,26 @@ def test_a_gate_that_wants_the_network_fails_the_replay(copy: Copy) -> None:
 
 def test_recordings_that_nobody_asks_for(copy: Copy) -> None:
     def more(cassette: Cassette) -> Cassette:
-        one = next(each for each in cassette.taken if each.recording.identity.path == "beta/sign")
+        one = next(each for each in cassette.calls if each.recording.identity.path == "beta/sign")
         identity = Identity(pipeline="notes", feature="beta", phase="sign", attempt=2)
         files = tuple(msgspec.structs.replace(file, name=f"a2.{file.name}") for file in one.recording.files)
         extra = msgspec.structs.replace(one.recording, identity=identity, files=files)
         contents = {f"a2.{name}": data for name, data in one.contents.items()}
-        return cassette._replace(taken=(*cassette.taken, Taken(extra, contents)))
+        return cassette._replace(calls=(*cassette.calls, RecordedCall(extra, contents)))
 
     rewrite(copy, more)
     (unused,) = copy.settle().findings
     assert unused.kind == "UNUSED"
-    assert unused.what == "1 of 4 recordings of beta are unused; its first 3 calls were replayed"
+    assert unused.message == "1 of 4 recordings of beta are unused; its first 3 calls were replayed"
     assert unused.detail == ("  sign.a2",)
     mended = copy.settle(update_unused=True)
     assert mended.findings == ()
-    assert mended.renewed == ("removed 1 unused recordings: beta/sign.a2",)
+    assert mended.changes == ("removed 1 unused recordings: beta/sign.a2",)
 
 
 @pytest.mark.parametrize(
     ("change", "kind"),
-    [({"provenance": "seeded"}, "SEEDED"), ({"max_age_days": 1}, "STALE")],
+    [({"provenance": "copied"}, "COPIED"), ({"max_age_days": 1}, "EXPIRED")],
 )
 def test_answers_that_are_worth_nothing(copy: Copy, change: dict[str, object], kind: str) -> None:
     rewrite(copy, lambda one: one._replace(manifest=msgspec.structs.replace(one.manifest, **change)))
@@ -320,9 +320,9 @@ def test_the_bundled_recordings_play_as_recorded(tmp_path: Path) -> None:
     from tests.support.rerecord import BUNDLED
 
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    played, _ = play(Copy(tmp_path).job(path=str(BUNDLED), parallel=2))
+    played, _ = replay_cassette(Copy(tmp_path).job(path=str(BUNDLED), parallel=2))
     assert played.findings == ()
-    assert (played.played, played.compared) == (20, 3)
+    assert (played.calls_replayed, played.traces_compared) == (20, 3)
 
 
 def test_a_gate_with_a_command_that_the_cassette_does_not_know(copy: Copy) -> None:
@@ -332,8 +332,8 @@ def test_a_gate_with_a_command_that_the_cassette_does_not_know(copy: Copy) -> No
     copy.edit("pipelines/notes.yaml", "gates: [{run: check, cause: text}]", "gates: [{run: check}, {run: lint}]")
     played = copy.settle()
     assert "PIPELINE" not in kinds(played)
-    assert set(kinds(played)) & {"POLICY", "EVENT"}
-    assert played.held == ("commands.check",)
+    assert set(kinds(played)) & {"DECISION", "TRACE"}
+    assert played.overridden_settings == ("commands.check",)
 
 
 def test_a_call_that_a_rule_of_today_asks_for_names_the_rule(copy: Copy) -> None:
@@ -348,8 +348,8 @@ def test_calls_made_within_a_second_keep_their_order(copy: Copy) -> None:
     cassette = copy.cassette()
     at_once = tuple(
         one._replace(recording=msgspec.structs.replace(one.recording, recorded_at="2026-11-21T10:28:00Z"))
-        for one in cassette.taken
+        for one in cassette.calls
     )
-    save(cassette._replace(taken=at_once), copy.place, replace=True)
-    order = [one.recording.identity.path for one in copy.cassette().taken]
+    save(cassette._replace(calls=at_once), copy.place, replace=True)
+    order = [one.recording.identity.path for one in copy.cassette().calls]
     assert order[:5] == ["alpha/write", "alpha/write.a2", "alpha/sign", "alpha/write.i2", "alpha/sign.i2"]

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from mz_engine.estimate import Estimate
-from mz_recordings.cassette import Cassette, Identity, Item, Taken
+from mz_recordings.cassette import Cassette, Identity, Item, RecordedCall
 from mz_recordings.drift.drift import compare_cassettes
-from mz_recordings.files.library import load, load_part, save
+from mz_recordings.files.library import load, load_without_traces, save
 from mz_recordings.findings import Finding
-from mz_recordings.playing.compare import Happened
+from mz_recordings.playing.compare import ReplayOutcome
 from mz_recordings.recording.record import SecretInRecording
-from mz_recordings.rerecord.drive import held_up
-from mz_recordings.rerecord.keep import classes, rest_of, settled, sound
-from mz_recordings.rerecord.place import Workplace
-from mz_recordings.rerecord.plan import Seen, Wish, concerned, plan
+from mz_recordings.rerecord.drive import exceeds_budget
+from mz_recordings.rerecord.keep import finding_kinds, kept_features, rejection_reason, stop_of_trace
+from mz_recordings.rerecord.place import RerecordWorkspace
+from mz_recordings.rerecord.plan import CallSelection, ReplayedCassette, affected_features, plan_calls
 
 from tests.support.again import KEY, Again, asked
 from tests.support.gitrepo import GitRepo
@@ -43,7 +43,7 @@ def test_what_changed_and_what_follows_from_it_is_asked_again(again: Again) -> N
     again.copy.edit(SIGN, "Sign the", "Please sign the")
     again.says({**STORY, "alpha.sign.2.1": {"write": {"letters/alpha.md": "# Letter\nabout alpha, at last\n"}}})
     old = again.copy.cassette()
-    prepared, outcome = again.record(Wish())
+    prepared, outcome = again.record(CallSelection())
     assert asked(prepared) == {
         "alpha/sign": "PROMPT", "alpha/write.i2": "(alpha/sign)", "alpha/sign.i2": "PROMPT",
         "beta/write": "(alpha)", "beta/write.a2": "(alpha)", "beta/sign": "PROMPT",
@@ -51,16 +51,16 @@ def test_what_changed_and_what_follows_from_it_is_asked_again(again: Again) -> N
     assert again.calls() == [
         "alpha.sign.1.1", "alpha.sign.2.1", "beta.write.1.1", "beta.write.1.2", "beta.sign.1.1"
     ]  # fmt: skip
-    assert outcome.called == ("alpha/sign", "alpha/sign.i2", "beta/write", "beta/write.a2", "beta/sign")
-    assert outcome.served == ("alpha/write", "alpha/write.a2", "alpha/write.i2")
-    assert (outcome.kept, outcome.dropped) == (("alpha", "beta"), ())
+    assert outcome.live_calls == ("alpha/sign", "alpha/sign.i2", "beta/write", "beta/write.a2", "beta/sign")
+    assert outcome.served_calls == ("alpha/write", "alpha/write.a2", "alpha/write.i2")
+    assert (outcome.kept_features, outcome.dropped_features) == (("alpha", "beta"), ())
 
     assert outcome.cassette is not None
-    assert {"PROMPT", "ARTIFACT"} <= set(classes(compare_cassettes(old, outcome.cassette, {})))
-    made = {one.recording.identity.path: one for one in again.keep(outcome.cassette).taken}
-    for one in old.taken:
+    assert {"PROMPT", "ARTIFACT"} <= set(finding_kinds(compare_cassettes(old, outcome.cassette, {})))
+    made = {one.recording.identity.path: one for one in again.keep(outcome.cassette).calls}
+    for one in old.calls:
         path = one.recording.identity.path
-        assert (made[path] == one) == (path not in outcome.called)
+        assert (made[path] == one) == (path not in outcome.live_calls)
 
 
 @pytest.mark.slow
@@ -75,14 +75,14 @@ def test_what_another_agent_does_is_seen_by_class(again: Again) -> None:
     story: dict[str, Mapping[str, object]] = {**STORY, "beta.sign.1.1": greeting}
     story["beta.write.1.1"] = {**STORY["beta.write.1.2"], "run": "echo key $ANTHROPIC_API_KEY"}
     again.says(story)
-    prepared, outcome = again.record(Wish(features=("beta",)))
+    prepared, outcome = again.record(CallSelection(features=("beta",)))
     assert asked(prepared) == {"beta/write": "ASKED", "beta/write.a2": "ASKED", "beta/sign": "ASKED"}
     assert again.calls() == ["beta.write.1.1", "beta.sign.1.1"]
-    assert outcome.kept == ("beta",)
+    assert outcome.kept_features == ("beta",)
     findings = compare_cassettes(again.copy.cassette(), again.keep(outcome.cassette), {})
     found = {(one.kind, one.feature) for one in findings}
-    for kind in ("WIRE", "ARTIFACT", "EFFECT", "COST", "EVENT", "UNUSED"):
-        assert (kind, "beta") in found or (kind in ("WIRE", "EVENT") and kind in classes(findings)), kind
+    for kind in ("STREAM", "ARTIFACT", "FILES", "COST", "TRACE", "UNUSED"):
+        assert (kind, "beta") in found or (kind in ("STREAM", "TRACE") and kind in finding_kinds(findings)), kind
     assert again.copy.settle().findings == ()
     kept = [path for path in again.copy.root.rglob("*") if path.is_file()]
     assert kept
@@ -97,16 +97,16 @@ def test_an_attempt_that_is_stopped_leaves_what_was_paid_to_the_next_one(again: 
     again.copy.edit(SIGN, "Sign the", "Please sign the")
     old = again.copy.cassette()
     again.says({**STORY, "alpha.sign.2.1": {"fail": "API Error: 401 authentication_error"}})
-    _, some = again.record(Wish())
-    assert (some.ended.stopped, some.cassette, some.safe) == ("auth-failure", None, 1)
+    _, some = again.record(CallSelection())
+    assert (some.run_end.stop_reason, some.cassette, some.paid_replies) == ("auth-failure", None, 1)
     assert again.calls() == ["alpha.sign.1.1", "alpha.sign.2.1"]
     again.says(STORY)
-    prepared, whole = again.record(Wish(), budget_nanousd=35_000_000)
-    assert [one.identity.path for one in prepared.planned if one.paid] == ["alpha/sign"]
-    assert prepared.planned[0].estimate == Estimate(tokens=0, nanousd=0)
-    assert (whole.called, again.calls()[2:]) == (("alpha/sign.i2",), ["alpha.sign.2.1"])
-    assert whole.ended == ("", 10_000_000)
-    assert classes(compare_cassettes(old, again.keep(whole.cassette), {})) == ("PROMPT",)
+    prepared, whole = again.record(CallSelection(), budget_nanousd=35_000_000)
+    assert [one.identity.path for one in prepared.calls if one.is_paid] == ["alpha/sign"]
+    assert prepared.calls[0].estimate == Estimate(tokens=0, nanousd=0)
+    assert (whole.live_calls, again.calls()[2:]) == (("alpha/sign.i2",), ["alpha.sign.2.1"])
+    assert whole.run_end == ("", 10_000_000)
+    assert finding_kinds(compare_cassettes(old, again.keep(whole.cassette), {})) == ("PROMPT",)
 
 
 @pytest.mark.slow
@@ -115,21 +115,21 @@ def test_no_call_begins_that_a_budget_does_not_hold(again: Again) -> None:
     again.alone()
     settings = again.copy.root / "mz.yaml"
     settings.write_text(settings.read_text() + "models: {mid: claude-haiku-4-5}\n")
-    prepared, outcome = again.record(Wish(), budget_nanousd=1000)
+    prepared, outcome = again.record(CallSelection(), budget_nanousd=1000)
     assert set(asked(prepared).values()) == {"CONFIG"}
-    assert (outcome.ended, outcome.called, outcome.safe) == (("budget", 0), (), 0)
+    assert (outcome.run_end, outcome.live_calls, outcome.paid_replies) == (("budget", 0), (), 0)
     settings.write_text(settings.read_text().replace("claude-haiku-4-5", "house-model-9"))
-    _, outcome = again.record(Wish(), budget_nanousd=0)
-    assert (outcome.ended, outcome.called) == (("budget", 0), ())
+    _, outcome = again.record(CallSelection(), budget_nanousd=0)
+    assert (outcome.run_end, outcome.live_calls) == (("budget", 0), ())
     assert again.calls() == []
 
 
 def test_what_a_budget_holds_up() -> None:
-    assert not held_up(None, 0, None)
-    assert not held_up(5, 10, None)
-    assert held_up(None, 0, 10)
-    assert held_up(0, 10, 10)
-    assert not held_up(0, 9, 10)
+    assert not exceeds_budget(None, 0, None)
+    assert not exceeds_budget(5, 10, None)
+    assert exceeds_budget(None, 0, 10)
+    assert exceeds_budget(0, 10, 10)
+    assert not exceeds_budget(0, 9, 10)
 
 
 @pytest.mark.slow
@@ -140,28 +140,28 @@ def test_a_secret_of_the_project_is_never_recorded_nor_paid_for(again: Again) ->
     GitRepo(again.copy.root).write({".env": f"DEPLOY_TOKEN={secret}\n", ".gitignore": ".env\n"})
     again.copy.edit(SIGN, "Sign the", f"Log in with {secret} and sign the")
     with pytest.raises(SecretInRecording, match="DEPLOY_TOKEN"):
-        again.record(Wish())
+        again.record(CallSelection())
     assert again.calls() == []
     again.copy.edit(SIGN, f"Log in with {secret} and sign the", "Please sign the")
     told = {"write": {"letters/alpha.md": f"# Letter\nlog in with {secret}\n"}}
     again.says({**STORY, "alpha.sign.1.1": told})
     with contextlib.suppress(SecretInRecording):
-        again.record(Wish())
+        again.record(CallSelection())
     left = [path for path in again.copy.root.rglob("*") if path.is_file() and path.name != ".env"]
     assert not [path for path in left if secret.encode() in path.read_bytes()]
 
 
 def test_what_was_paid_for_other_features_stays(tmp_path: Path) -> None:
     whole = load(BUNDLED)
-    features = sorted({one.recording.identity.feature for one in whole.taken})
-    place = Workplace(tmp_path / "work", "0")
+    features = sorted({one.recording.identity.feature for one in whole.calls})
+    place = RerecordWorkspace(tmp_path / "work", "0")
     place.folder.mkdir()
-    save(whole._replace(manifest=replace(whole.manifest, stories={}), stories={}), place.paid)
-    left = place.use_up(features[:1])
-    assert left == sum(one.recording.identity.feature != features[0] for one in whole.taken) > 0
-    assert {one.recording.identity.feature for one in load_part(place.paid).taken} == set(features[1:])
-    assert place.use_up(()) == left
-    assert place.use_up(features) == 0
+    save(whole._replace(manifest=replace(whole.manifest, traces={}), traces={}), place.paid)
+    left = place.discard_paid(features[:1])
+    assert left == sum(one.recording.identity.feature != features[0] for one in whole.calls) > 0
+    assert {one.recording.identity.feature for one in load_without_traces(place.paid).calls} == set(features[1:])
+    assert place.discard_paid(()) == left
+    assert place.discard_paid(features) == 0
     assert not place.folder.exists()
 
 
@@ -170,10 +170,10 @@ def test_a_feature_that_comes_to_another_rest_keeps_its_old_recordings(again: Ag
     """And what builds on it does too."""
     again.says({**STORY, "alpha.sign.1.1": {"fail": "Error: no"}, "alpha.sign.1.2": {"fail": "Error: no"},
                 "alpha.sign.1.3": {"fail": "Error: no"}, "alpha.sign.1.4": {"fail": "Error: no"}})  # fmt: skip
-    _, outcome = again.record(Wish(everything=True))
-    assert (outcome.ended.stopped, outcome.kept, outcome.cassette) == ("", (), None)
-    assert {one.feature for one in outcome.dropped} == {"alpha", "beta"}
-    why = {one.feature: one.why for one in outcome.dropped}
+    _, outcome = again.record(CallSelection(everything=True))
+    assert (outcome.run_end.stop_reason, outcome.kept_features, outcome.cassette) == ("", (), None)
+    assert {one.feature for one in outcome.dropped_features} == {"alpha", "beta"}
+    why = {one.feature: one.reason for one in outcome.dropped_features}
     assert why["alpha"].startswith("it was delivered in the recording, but is ")
 
 
@@ -181,61 +181,61 @@ def test_a_feature_that_comes_to_another_rest_keeps_its_old_recordings(again: Ag
 def test_what_nothing_asks_for_can_go_without_any_call(again: Again) -> None:
     again.alone()
     cassette = again.copy.cassette()
-    last = next(one for one in cassette.taken if one.recording.identity.path == "alpha/sign.i2")
+    last = next(one for one in cassette.calls if one.recording.identity.path == "alpha/sign.i2")
     identity = replace(last.recording.identity, attempt=2)
     files = tuple(replace(file, name=f"a2.{file.name}") for file in last.recording.files)
     contents = {f"a2.{name}": data for name, data in last.contents.items()}
-    surplus = Taken(replace(last.recording, identity=identity, files=files), contents)
-    save(cassette._replace(taken=(*cassette.taken, surplus)), again.copy.place, replace=True)
-    pruned = again.prepared(Wish(), prune=True)
-    assert pruned.planned == ()
-    assert classes(compare_cassettes(pruned.old, pruned.cassette, {})) == ("UNUSED",)
-    assert pruned.cassette.taken == cassette.taken
+    surplus = RecordedCall(replace(last.recording, identity=identity, files=files), contents)
+    save(cassette._replace(calls=(*cassette.calls, surplus)), again.copy.place, replace=True)
+    pruned = again.prepared(CallSelection(), prune=True)
+    assert pruned.calls == ()
+    assert finding_kinds(compare_cassettes(pruned.old, pruned.cassette, {})) == ("UNUSED",)
+    assert pruned.cassette.calls == cassette.calls
 
 
 # what is asked: pure --------------------------------------------------------------------------------------------------
-def seen(cassette: Cassette, *findings: Finding, missed: tuple[Identity, ...] = (), agent: str = "") -> Seen:
-    played = {one.recording.identity: None for one in cassette.taken}
-    happened = Happened(played, missed, {}, {}, {}, None)  # type: ignore[arg-type]
-    return Seen(happened, findings, TODAY, agent or cassette.manifest.agent, frozenset())
+def seen(cassette: Cassette, *findings: Finding, missed: tuple[Identity, ...] = (), agent: str = "") -> ReplayedCassette:
+    played = {one.recording.identity: None for one in cassette.calls}
+    happened = ReplayOutcome(played, missed, {}, {}, {}, None)  # type: ignore[arg-type]
+    return ReplayedCassette(happened, findings, TODAY, agent or cassette.manifest.agent, frozenset())
 
 
-def planned(cassette: Cassette, wish: Wish, given: Seen) -> dict[str, str]:
-    rows = plan(cassette, wish, given, lambda identity, taken: Estimate(tokens=1, nanousd=None))
-    return {one.identity.path: ",".join(one.why) or f"({one.follows})" for one in rows}
+def planned(cassette: Cassette, wish: CallSelection, given: ReplayedCassette) -> dict[str, str]:
+    rows = plan_calls(cassette, wish, given, lambda identity, taken: Estimate(tokens=1, nanousd=None))
+    return {one.identity.path: ",".join(one.reasons) or f"({one.follows})" for one in rows}
 
 
-def later_than(given: Seen) -> Seen:
+def later_than(given: ReplayedCassette) -> ReplayedCassette:
     return given._replace(today=TODAY + timedelta(days=2))
 
 
-BETA = Finding(kind="PROMPT", what="", feature="beta", call="sign")
+BETA = Finding(kind="PROMPT", message="", feature="beta", call="sign")
 
 
 @pytest.mark.slow
 def test_what_is_wished_for(recorded: Path) -> None:
     cassette = Copy(recorded).cassette()
     nothing, drifted = seen(cassette), seen(cassette, BETA)
-    assert planned(cassette, Wish(), nothing) == {}
-    assert planned(cassette, Wish(), drifted) == {"beta/sign": "PROMPT"}
-    assert planned(cassette, Wish(expired=True, new=True), drifted) == {}
-    assert planned(cassette, Wish(changed=True, features=("alpha",)), drifted) == {}
-    assert len(planned(cassette, Wish(everything=True), nothing)) == 8
-    assert set(planned(cassette, Wish(), seen(cassette, agent="other")).values()) == {"AGENT"}
-    assert planned(cassette, Wish(phases=("sign",), features=("beta",)), nothing) == {"beta/sign": "ASKED"}
+    assert planned(cassette, CallSelection(), nothing) == {}
+    assert planned(cassette, CallSelection(), drifted) == {"beta/sign": "PROMPT"}
+    assert planned(cassette, CallSelection(expired=True, new=True), drifted) == {}
+    assert planned(cassette, CallSelection(changed=True, features=("alpha",)), drifted) == {}
+    assert len(planned(cassette, CallSelection(everything=True), nothing)) == 8
+    assert set(planned(cassette, CallSelection(), seen(cassette, agent="other")).values()) == {"AGENT"}
+    assert planned(cassette, CallSelection(phases=("sign",), features=("beta",)), nothing) == {"beta/sign": "ASKED"}
     aged = cassette._replace(manifest=replace(cassette.manifest, max_age_days=1))
-    assert set(planned(aged, Wish(expired=True), later_than(nothing)).values()) == {"STALE"}
-    assert planned(aged, Wish(changed=True), later_than(nothing)) == {}
+    assert set(planned(aged, CallSelection(expired=True), later_than(nothing)).values()) == {"EXPIRED"}
+    assert planned(aged, CallSelection(changed=True), later_than(nothing)) == {}
     # What drifted elsewhere in a feature that is driven anew will be asked too.
-    later = planned(cassette, Wish(features=("alpha",), phases=("sign",)), drifted)
+    later = planned(cassette, CallSelection(features=("alpha",), phases=("sign",)), drifted)
     assert (later["alpha/sign"], later["beta/sign"], later["beta/write"]) == ("ASKED", "PROMPT", "(alpha)")
     assert "alpha/write" not in later
 
 
 def test_the_kinds_that_a_fresh_answer_does_not_mend() -> None:
-    assert Wish().wants("MISSING")
-    assert not Wish(changed=True).wants("STALE")
-    assert Wish(changed=True).wants("WIRE")
+    assert CallSelection().selects_reason("MISSING")
+    assert not CallSelection(changed=True).selects_reason("EXPIRED")
+    assert CallSelection(changed=True).selects_reason("STREAM")
 
 
 # what is kept: pure ---------------------------------------------------------------------------------------------------
@@ -252,12 +252,12 @@ def chain(*pairs: tuple[str, tuple[str, ...]]) -> Cassette:
 def test_a_feature_goes_with_what_it_builds_on() -> None:
     old = chain(("a", ()), ("b", ("a",)), ("c", ("b",)), ("d", ()))
     found = {"a": "", "b": "it failed", "c": "", "d": ""}
-    assert settled(old, found, frozenset(), whole=False)[0] == ("d",)
-    assert settled(old, found, frozenset({"a"}), whole=False)[0] == ("a", "d")
-    assert settled(old, {"a": "", "b": "", "c": "no"}, frozenset({"b"}), whole=False)[0] == ("a", "b")
-    assert settled(old, found, frozenset(), whole=True)[0] == ()
-    assert settled(old, dict.fromkeys("abcd", ""), frozenset(), whole=True) == (("a", "b", "c", "d"), ())
-    assert concerned(old, {"b"}) == ("a", "b", "c")
+    assert kept_features(old, found, frozenset(), all_or_none=False)[0] == ("d",)
+    assert kept_features(old, found, frozenset({"a"}), all_or_none=False)[0] == ("a", "d")
+    assert kept_features(old, {"a": "", "b": "", "c": "no"}, frozenset({"b"}), all_or_none=False)[0] == ("a", "b")
+    assert kept_features(old, found, frozenset(), all_or_none=True)[0] == ()
+    assert kept_features(old, dict.fromkeys("abcd", ""), frozenset(), all_or_none=True) == (("a", "b", "c", "d"), ())
+    assert affected_features(old, {"b"}) == ("a", "b", "c")
 
 
 def line(kind: str, more: str = "") -> bytes:
@@ -266,11 +266,11 @@ def line(kind: str, more: str = "") -> bytes:
 
 def test_the_rest_that_a_story_ends_with() -> None:
     delivered, held = line("feature.delivered"), line("feature.held", ',"hold":"person","code":"x"')
-    assert rest_of(delivered) == ("delivered", "")
-    assert rest_of(held + line("phase.started")) == ("held", "person x")
-    assert rest_of(held + line("feature.hold-released") + line("phase.started")) == ("", "")
-    assert sound(held, delivered, "") == ""
-    assert sound(held, held, "") == ""
-    assert sound(delivered, held, "") == "it was delivered in the recording, but is held (person x) now"
-    assert sound(None, held, "").startswith("it was delivered")
-    assert sound(delivered, None, "it never began") == "it never began"
+    assert stop_of_trace(delivered) == ("delivered", "")
+    assert stop_of_trace(held + line("phase.started")) == ("held", "person x")
+    assert stop_of_trace(held + line("feature.hold-released") + line("phase.started")) == ("", "")
+    assert rejection_reason(held, delivered, "") == ""
+    assert rejection_reason(held, held, "") == ""
+    assert rejection_reason(delivered, held, "") == "it was delivered in the recording, but is held (person x) now"
+    assert rejection_reason(None, held, "").startswith("it was delivered")
+    assert rejection_reason(delivered, None, "it never began") == "it never began"

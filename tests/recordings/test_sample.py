@@ -11,7 +11,7 @@ import mz_recordings
 import pytest
 from mz_engine.artifacts.output import count_tests
 from mz_engine.backlog.file import read_backlog
-from mz_engine.backlog.order import plan
+from mz_engine.backlog.order import plan_backlog
 from mz_engine.backlog.screen import screen_item
 from mz_engine.configfile import load_config
 
@@ -54,7 +54,7 @@ def test_its_backlog_has_a_chain_and_an_independent_feature() -> None:
         "month-compare": ("month-filter",),
         "group-thousands": (),
     }
-    assert [item.id for item in plan(items).items] == ["month-filter", "month-compare", "group-thousands"]
+    assert [item.id for item in plan_backlog(items).items] == ["month-filter", "month-compare", "group-thousands"]
     assert all(screen_item(item, "strict")[0].body == item.body for item in items)
 
 

@@ -12,7 +12,7 @@ import pytest
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import validate
 from mz_engine.config import Limits
-from mz_recordings.playing.sample import make_sample
+from mz_recordings.playing.sample import create_sample
 
 from tests.support.dialects.messages import MessagesRequest
 from tests.support.endpoint import Request, Unexpected
@@ -33,7 +33,7 @@ MEANT = {("month-compare", "techspec", 0): "rules", ("group-thousands", "code", 
 @pytest.mark.slow
 def test_the_script_keeps_rules_and_tests(tmp_path: Path) -> None:
     root = tmp_path / "tally"
-    make_sample(root, os.environ)
+    create_sample(root, os.environ)
     failures: dict[tuple[str, str, int], str] = {}
     for feature in ("month-filter", "month-compare", "group-thousands"):
         texts: dict[str, str] = {}

@@ -8,16 +8,16 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from mz_recordings.recording.scrub import ALL_NAMES, Places, expand, quoted, scrub, slug
+from mz_recordings.recording.scrub import ALL_NAMES, MachineValues, expand, scrub, slug, url_quote
 
-HERE = Places(
+HERE = MachineValues(
     worktree="/home/ann/shop/.mz/worktrees/r1/cart",
     repository="/home/ann/shop",
     home="/home/ann",
     user="ann",
     session="11111111-2222-4333-8444-555555555555",
 )
-THERE = Places(
+THERE = MachineValues(
     worktree="/srv/x y/.mz/worktrees/r9/cart",
     repository="/srv/x y",
     home='/Users/b"ob',
@@ -60,23 +60,23 @@ def test_what_is_replaced(text: str, expected: str) -> None:
 
 
 def test_urls_in_small_letters_and_with_blanks() -> None:
-    there = Places(repository="/srv/x y", home="/home/ann", user="ann")
+    there = MachineValues(repository="/srv/x y", home="/home/ann", user="ann")
     found = scrub(b"q=%2fhome%2fann%2fz file:///srv/x%20y/a ?r=%2Fsrv%2Fx%20y", [there])
     assert found == b"q=<HOME_URL>%2fz file://<REPOSITORY>/a ?r=<REPOSITORY_URL>"
     assert expand(found, there) == b"q=%2Fhome%2Fann%2fz file:///srv/x y/a ?r=%2Fsrv%2Fx%20y"
 
 
 def test_a_home_that_is_short_is_replaced_at_boundaries_only() -> None:
-    root = Places(home="/root", user="root")
+    root = MachineValues(home="/root", user="root")
     assert scrub(b"/root/.npm /var/root chroot/root root", [root]) == b"<HOME>/.npm /var/root chroot/root root"
 
 
 def test_what_is_no_place_is_left_alone() -> None:
-    assert scrub(b"/a /home/ann", [Places(home="/", repository="", worktree="relative")]) == b"/a /home/ann"
+    assert scrub(b"/a /home/ann", [MachineValues(home="/", repository="", worktree="relative")]) == b"/a /home/ann"
 
 
 def test_several_names_of_one_directory() -> None:
-    other = Places(repository="/private/shop", worktree="/private/shop/.mz/worktrees/r1/cart")
+    other = MachineValues(repository="/private/shop", worktree="/private/shop/.mz/worktrees/r1/cart")
     data = scrub(b"/private/shop/.mz/worktrees/r1/cart/a /home/ann/shop/b", [HERE, other])
     assert data == b"<WORKTREE>/a <REPOSITORY>/b"
 
@@ -88,7 +88,7 @@ def test_another_machine() -> None:
 
 
 def test_a_token_without_a_place_stays() -> None:
-    assert expand(b"<WORKTREE>/<USER>", Places()) == b"<WORKTREE>/<USER>"
+    assert expand(b"<WORKTREE>/<USER>", MachineValues()) == b"<WORKTREE>/<USER>"
 
 
 def test_slugs() -> None:
@@ -99,7 +99,7 @@ PIECES = st.sampled_from(
     [
         *(path for path in HERE if path),
         *(slug(path) for path in HERE[:3]),
-        *(quoted(path) for path in HERE[:3]),
+        *(url_quote(path) for path in HERE[:3]),
         *(f"<{name}>" for name in ALL_NAMES),
         *("/", "\\", '"', "\n", ".", "-", "_", "<", ">", "é", "ann", "/home", "x"),
     ]

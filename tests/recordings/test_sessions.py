@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mz_engine.session import Session
+from mz_engine.session import RunProcess
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, ReplyRead, SessionBroken, SessionEnd
+from mz_events.catalog.call import AgentRequested, ReplyParsed, SessionDropped, SessionDropReason
 from mz_events.names import FeatureId, feature_stream
 from mz_recordings.cassette import Cassette
-from mz_recordings.rerecord.plan import Wish
+from mz_recordings.rerecord.plan import CallSelection
 
 from tests.support.again import Again
 from tests.support.workshop import STORY, Workshop, clone
@@ -37,8 +37,8 @@ class Ran:
     def asked(self, feature: str, run: str = "") -> list[AgentRequested]:
         return [event for event in self.events(feature, run) if isinstance(event, AgentRequested)]
 
-    def ends(self, feature: str, run: str = "") -> list[SessionEnd]:
-        return [event.reason for event in self.events(feature, run) if isinstance(event, SessionBroken)]
+    def ends(self, feature: str, run: str = "") -> list[SessionDropReason]:
+        return [event.reason for event in self.events(feature, run) if isinstance(event, SessionDropped)]
 
     def text(self, request: AgentRequested) -> str:
         return FileBlobs(self.home / "blobs").get(request.prompt).decode()
@@ -64,9 +64,9 @@ def test_a_rework_and_the_next_phase_go_on_and_a_rollback_and_a_failure_begin_an
     assert how(ran.asked("alpha")) == [
         ("write", 1, False), ("write", 2, True), ("sign", 1, True), ("write", 1, False), ("sign", 1, True),
     ]  # fmt: skip
-    assert ran.ends("alpha") == [SessionEnd.ROLLBACK]
+    assert ran.ends("alpha") == [SessionDropReason.ROLLBACK]
     assert how(ran.asked("beta")) == [("write", 1, False), ("write", 2, False), ("sign", 1, True)]
-    assert ran.ends("beta") == [SessionEnd.FAILED]
+    assert ran.ends("beta") == [SessionDropReason.FAILED]
 
 
 def test_the_rework_is_alone_and_a_template_that_knows_of_no_session_is_whole(ran: Ran) -> None:
@@ -74,7 +74,7 @@ def test_the_rework_is_alone_and_a_template_that_knows_of_no_session_is_whole(ra
     assert "Keep it short." in ran.text(first)
     assert "Keep it short." not in ran.text(rework)
     assert "at least 10 are needed" in ran.text(rework)
-    assert (rework.whole, sign.whole) == (False, True)
+    assert (rework.full_prompt, sign.full_prompt) == (False, True)
     assert "Sign the note" in ran.text(sign)
 
 
@@ -87,7 +87,7 @@ def test_each_prompt_is_in_the_conversation_once(ran: Ran) -> None:
 
 
 def test_a_recording_of_sessions_replays_as_recorded_in_any_clone(ran: Ran, cassette: Cassette, tmp_path: Path) -> None:
-    argv = {one.recording.identity.path: one.recording.argv for one in cassette.taken}
+    argv = {one.recording.identity.path: one.recording.argv for one in cassette.calls}
     assert [word for word in argv["alpha/write.a2"] if word.startswith("--resume") or word == "<SESSION>"] == [
         "--resume",
         "<SESSION>",
@@ -117,11 +117,11 @@ GONE: dict[str, dict[str, object]] = {
 def test_a_session_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
     ran = Ran(tmp_path, GONE)
     assert how(ran.asked("alpha"))[:3] == [("write", 1, False), ("write", 2, True), ("write", 3, False)]
-    assert ran.ends("alpha")[0] is SessionEnd.MISSING
-    problems = [event.problem.code for event in ran.events("alpha") if isinstance(event, ReplyRead) and event.problem]
+    assert ran.ends("alpha")[0] is SessionDropReason.MISSING
+    problems = [event.problem.code for event in ran.events("alpha") if isinstance(event, ReplyParsed) and event.problem]
     assert problems == ["session-missing"]
     again = ran.asked("alpha")[2]
-    assert again.whole
+    assert again.full_prompt
     assert "at least 10 are needed" in ran.text(again)
     assert "Keep it short." in ran.text(again)
     made = ran.workshop.record(ran.run)
@@ -130,18 +130,18 @@ def test_a_session_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
 
 
 def test_a_fork_has_a_session_of_its_own(ran: Ran) -> None:
-    from mz_engine.fork import Change
+    from mz_engine.fork import ForkChange
 
     events = ran.events("alpha")
-    at = next(at for at, event in enumerate(events, 1) if isinstance(event, ReplyRead))
-    with Session(ran.workshop.root, ran.workshop.environment, lambda recorded: None) as session:
-        session.fork(ran.run, "alpha", at + 8, Change())
+    at = next(at for at, event in enumerate(events, 1) if isinstance(event, ReplyParsed))
+    with RunProcess(ran.workshop.root, ran.workshop.environment, lambda recorded: None) as session:
+        session.fork(ran.run, "alpha", at + 8, ForkChange())
         assert session.coordinator is not None
         run = session.coordinator.run
         session.drive()
     mine = [one for one in ran.asked("alpha", run) if one.ref.key.startswith(f"{run}/")]
-    assert ran.ends("alpha", run)[0] is SessionEnd.FORK
-    assert (mine[0].resumes, mine[0].whole) == (False, True)
+    assert ran.ends("alpha", run)[0] is SessionDropReason.FORK
+    assert (mine[0].resumes, mine[0].full_prompt) == (False, True)
 
 
 def test_a_call_that_is_recorded_again_begins_a_session_since_the_agent_never_had_the_old_one(
@@ -154,10 +154,10 @@ def test_a_call_that_is_recorded_again_begins_a_session_since_the_agent_never_ha
     again = Again(copy, place)
     again.alone()
     copy.edit("pipelines/templates/sign.md.j2", "Sign the", "Please sign the")
-    _, outcome = again.record(Wish())
-    assert outcome.called == ("alpha/sign", "alpha/sign.i2")
-    assert outcome.served == ("alpha/write", "alpha/write.a2", "alpha/write.i2")
-    made = {one.recording.identity.path: one.recording for one in again.keep(outcome.cassette).taken}
+    _, outcome = again.record(CallSelection())
+    assert outcome.live_calls == ("alpha/sign", "alpha/sign.i2")
+    assert outcome.served_calls == ("alpha/write", "alpha/write.a2", "alpha/write.i2")
+    made = {one.recording.identity.path: one.recording for one in again.keep(outcome.cassette).calls}
     assert "--resume" not in made["alpha/sign"].argv
     assert "--resume" not in made["alpha/sign.i2"].argv
     assert copy.settle().findings == ()

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.environment import INHERITED
+from mz_engine.adapters.environment import INHERITED_VARIABLES
 from mz_engine.ports import CallResult
 from mz_recordings.cassette import Failure, Identity
-from mz_recordings.files.library import CassetteUnusable, save
-from mz_recordings.playing.stage import programs_of
-from mz_recordings.playing.standin import DRIFT, MISSING, _listed, install
-from mz_recordings.playing.treeid import tree_of
+from mz_recordings.files.library import CassetteUnreadable, save
+from mz_recordings.playing.stage import recorded_programs
+from mz_recordings.playing.standin import DRIFT, MISSING, _committed_paths, install
+from mz_recordings.playing.treeid import tree_id
 
 from tests.support.tapes import NOTE, OTHER_SESSION, PROMPT, Stage, cassette, git, recording, repository
 from tests.support.timing import ratio
@@ -34,7 +34,7 @@ def test_a_recorded_call(stage: Stage) -> None:
     assert words(result) == ""
     assert result.exit == 0
     assert (stage.worktree / "note.md").read_text() == NOTE
-    seen = stage.door().read("claude-code", result)
+    seen = stage.door().parse_reply("claude-code", result)
     assert seen.text == f"wrote {stage.worktree}/note.md"
     assert seen.session == OTHER_SESSION
     assert seen.reported_nanousd == 500_000_000
@@ -48,7 +48,7 @@ def test_it_leaves_no_trace_of_its_looking(stage: Stage) -> None:
 
 
 def test_its_version_is_the_recorded_one(stage: Stage) -> None:
-    assert stage.door().check("claude-code").version == "2.1.197"
+    assert stage.door().check_auth("claude-code").version == "2.1.197"
 
 
 def test_each_program_has_the_version_that_was_recorded_of_it(stage: Stage) -> None:
@@ -59,7 +59,7 @@ def test_each_program_has_the_version_that_was_recorded_of_it(stage: Stage) -> N
     library = stage.library.with_name("two")
     save(cassette(other, recording(stage.tree)), library)
     place = stage.library.parents[1] / "both"
-    install(place, library, ("claude", "codex", "gemini"), INHERITED.pattern)
+    install(place, library, ("claude", "codex", "gemini"), INHERITED_VARIABLES.pattern)
     asked = {
         name: subprocess.run([str(place / name), "--version"], check=False, capture_output=True, text=True)
         for name in ("claude", "codex", "gemini")
@@ -186,12 +186,12 @@ def test_a_git_beside_it_is_not_git(stage: Stage) -> None:
 
 
 def test_only_agents_have_stand_ins() -> None:
-    assert programs_of(cassette(recording("1" * 40)), {}) == ("claude",)
+    assert recorded_programs(cassette(recording("1" * 40)), {}) == ("claude",)
     for name in ("git", "/bin/claude", ".."):
         with pytest.raises(
-            CassetteUnusable, match=r"^f/prd\.json: calls .*, which is not an agent's command \(.*claude"
+            CassetteUnreadable, match=r"^f/prd\.json: calls .*, which is not an agent's command \(.*claude"
         ):
-            programs_of(cassette(recording("1" * 40, argv=(name, "-p"))), {})
+            recorded_programs(cassette(recording("1" * 40, argv=(name, "-p"))), {})
 
 
 def test_a_breakdown_is_not_the_agents(stage: Stage) -> None:
@@ -240,9 +240,9 @@ def test_the_tree_is_gits_also_with_submodules(tmp_path: Path, monkeypatch: pyte
             (root / f"H 160000 {commit} 0\todd" / "x").write_text("x")
             (root / f"160000 {commit} 0\todd").write_text("x")
     monkeypatch.chdir(root)
-    assert tree_of(*_arguments()) == git_tree(root)
+    assert tree_id(*_arguments()) == git_tree(root)
 
 
 def _arguments() -> tuple[list[bytes], str, dict[bytes, str]]:
-    paths, modules = _listed()
+    paths, modules = _committed_paths()
     return paths, "sha1", modules

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from mz_recordings.files.library import CassetteExists, cassettes, is_cassette, load, renew, save
-from mz_recordings.files.swap import beside, by_renames
+from mz_recordings.files.library import CassetteExists, is_cassette, list_cassettes, load, overwrite, save
+from mz_recordings.files.swap import replace_by_renames, work_folder
 
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import cassette, recording
@@ -56,14 +56,14 @@ def test_what_was_set_aside_comes_back(small: Path, looks: str) -> None:
     if looks == "load":
         assert load(small) == MADE
     elif looks == "list":
-        assert cassettes(small.parent) == (small,)
+        assert list_cassettes(small.parent) == (small,)
     elif looks == "ask":
         assert is_cassette(small)
     else:
         with pytest.raises(CassetteExists):
             save(MADE, small)
     assert load(small) == MADE
-    renew(MADE, small)
+    overwrite(MADE, small)
     assert names(small.parent) == ["small"]
 
 
@@ -75,20 +75,20 @@ def test_what_stands_there_is_not_replaced_by_what_was_set_aside(small: Path) ->
 
 
 def test_where_the_second_rename_fails_the_first_is_undone(small: Path) -> None:
-    with beside(small) as partial:
+    with work_folder(small) as partial:
         (partial / "new").rmdir()
         with pytest.raises(FileNotFoundError):
-            by_renames(partial, small)
+            replace_by_renames(partial, small)
     assert load(small) == MADE
     assert names(small.parent) == ["small"]
 
 
 def test_two_renames_do_the_same_as_an_exchange(small: Path, tmp_path: Path) -> None:
     save(cassette(), tmp_path / "other")
-    with beside(small) as partial:
+    with work_folder(small) as partial:
         (partial / "new").rmdir()
         (tmp_path / "other").rename(partial / "new")
-        by_renames(partial, small)
+        replace_by_renames(partial, small)
     assert load(small) == cassette()
     assert names(tmp_path) == ["small"]
 
@@ -99,7 +99,7 @@ def test_nobody_ever_sees_that_it_is_gone(small: Path) -> None:
 
     def write() -> None:
         for _ in range(10):
-            renew(MADE, small)
+            overwrite(MADE, small)
         done.set()
 
     writer = threading.Thread(target=write)
@@ -126,6 +126,6 @@ def test_what_a_killed_writer_left_is_ignored_and_swept_and_that_of_a_living_one
     finally:
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
-    renew(MADE, place)
+    overwrite(MADE, place)
     assert not left.exists()
     assert load(place) == MADE

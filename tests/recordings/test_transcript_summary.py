@@ -4,34 +4,44 @@ from __future__ import annotations
 
 from mz_events.catalog.call import Usage
 from mz_recordings.transcripts.claude import STREAM
-from mz_recordings.transcripts.facts import Bad, Billed, Ended, Opened, Remark, Requested, Said, Sighting, Unknown
+from mz_recordings.transcripts.facts import (
+    AssistantText,
+    CostReported,
+    ModelRequest,
+    Note,
+    SessionInfo,
+    StreamEnd,
+    TranscriptRecord,
+    UndecodableLine,
+    UnknownLine,
+)
 from mz_recordings.transcripts.notes import NOTES
-from mz_recordings.transcripts.summary import Summary, Transcript, summed
+from mz_recordings.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
 
 NOW_US = 1_780_000_000_000_000
 
 
-def folded(*seen: Sighting) -> Transcript:
-    summary = Summary(STREAM)
+def folded(*seen: TranscriptRecord) -> TranscriptSummary:
+    summary = SummaryBuilder(STREAM)
     for each in seen:
-        summary.see(each)
-    return summary.transcript()
+        summary.add(each)
+    return summary.build()
 
 
 def tokens(input_: int, output: int, model: str = "m", short: int = 0, hour: int = 0) -> Usage:
     return Usage(model=model, input=input_, output=output, cache_write_5m=short, cache_write_1h=hour)
 
 
-def request(name: str, input_: int, output: int, model: str = "m", short: int = 0, hour: int = 0) -> Requested:
-    return Requested(id=name, usage=tokens(input_, output, model, short, hour), at_us=NOW_US)
+def request(name: str, input_: int, output: int, model: str = "m", short: int = 0, hour: int = 0) -> ModelRequest:
+    return ModelRequest(id=name, usage=tokens(input_, output, model, short, hour), at_us=NOW_US)
 
 
-def end(nanousd: int | None, *usage: Usage, text: str = "done", cumulative: bool = True) -> Ended:
-    return Ended(status="success", text=text, reported_nanousd=nanousd, usage=usage, cumulative=cumulative)
+def end(nanousd: int | None, *usage: Usage, text: str = "done", cumulative: bool = True) -> StreamEnd:
+    return StreamEnd(status="success", text=text, reported_nanousd=nanousd, usage=usage, cumulative=cumulative)
 
 
-def sizes(transcript: Transcript) -> tuple[int | None, int | None]:
-    sums = summed(transcript)
+def sizes(transcript: TranscriptSummary) -> tuple[int | None, int | None]:
+    sums = usage_totals(transcript)
     return sums["input"], sums["output"]
 
 
@@ -56,7 +66,7 @@ def test_a_second_process_that_cost_more_is_told_by_its_requests() -> None:
 
 
 def test_calls_of_two_sessions_are_two_whatever_they_cost() -> None:
-    calls = (Opened(session=name) for name in ("one", "two"))
+    calls = (SessionInfo(session=name) for name in ("one", "two"))
     found = folded(*(each for call in calls for each in (call, end(100, tokens(10, 5)))))
     assert (found.reported_nanousd, sizes(found)) == (200, (20, 10))
 
@@ -91,7 +101,7 @@ def test_results_that_say_what_is_new_are_added() -> None:
 
 
 def test_the_last_end_counts() -> None:
-    found = folded(end(1), Ended(status="error", detail="out of luck"))
+    found = folded(end(1), StreamEnd(status="error", detail="out of luck"))
     assert (found.status, found.detail) == ("error", "out of luck")
     assert "error" in found.notes
 
@@ -123,7 +133,7 @@ def test_sums_that_hold_less_give_way() -> None:
 
 def test_lifetimes_that_the_sums_do_not_tell_are_those_of_the_requests() -> None:
     found = folded(request("a", 100, 1, short=10, hour=40), end(100, tokens(100, 9, short=50)))
-    sums = summed(found)
+    sums = usage_totals(found)
     assert (sums["cache_write_5m"], sums["cache_write_1h"], sums["output"]) == (10, 40, 9)
     assert "result-short" not in found.notes
 
@@ -131,9 +141,9 @@ def test_lifetimes_that_the_sums_do_not_tell_are_those_of_the_requests() -> None
 def test_a_sum_without_messages_says_how_many_requests_it_is_made_of() -> None:
     """Else half a million tokens would be priced as one long request."""
     sums = Usage(model="m", input=500_000, output=900, requests=20)
-    (entry,) = folded(end(1, sums)).priced
+    (entry,) = folded(end(1, sums)).usages
     assert entry.usage.requests == 20
-    assert [each.usage.requests for each in folded(request("a", 5, 1), end(1, sums)).priced] == [None, None]
+    assert [each.usage.requests for each in folded(request("a", 5, 1), end(1, sums)).usages] == [None, None]
 
 
 def test_a_killed_call_is_not_free() -> None:
@@ -143,45 +153,45 @@ def test_a_killed_call_is_not_free() -> None:
 
 
 def test_the_count_of_a_session_includes_what_no_line_shows() -> None:
-    found = folded(request("a", 10, 5), Billed(reported_nanousd=7, usage=(tokens(30, 9),)))
+    found = folded(request("a", 10, 5), CostReported(reported_nanousd=7, usage=(tokens(30, 9),)))
     assert (found.reported_nanousd, sizes(found), found.status) == (7, (30, 9), "no-terminal")
 
 
 def test_money_of_requests_is_a_sum_only_where_each_tells_it() -> None:
-    told = Requested(id="a", usage=tokens(1, 1), reported_nanousd=5)
+    told = ModelRequest(id="a", usage=tokens(1, 1), reported_nanousd=5)
     assert folded(told).reported_nanousd == 5
     assert folded(told, request("b", 1, 1)).reported_nanousd is None
 
 
 def test_a_message_that_the_main_conversation_has_too_is_not_the_sub_agents() -> None:
-    shown = Requested(id="a", usage=Usage(model="m", input=1, output=1, part="x"))
+    shown = ModelRequest(id="a", usage=Usage(model="m", input=1, output=1, subagent="x"))
     found = folded(shown, request("a", 1, 1))
-    assert [entry.usage.part for entry in found.priced] == [""]
+    assert [entry.usage.subagent for entry in found.usages] == [""]
 
 
 def test_a_time_that_cannot_be_is_no_time() -> None:
     """Half of the clocks that are wrong say 1970."""
-    wild = [Requested(id=str(at), usage=tokens(1, 1), at_us=at) for at in (0, -(10**15), 253_402_387_140_000_000)]
-    assert [entry.at_us for entry in folded(*wild).priced] == [None, None, None]
+    wild = [ModelRequest(id=str(at), usage=tokens(1, 1), at_us=at) for at in (0, -(10**15), 253_402_387_140_000_000)]
+    assert [entry.at_us for entry in folded(*wild).usages] == [None, None, None]
     assert "no-times" in folded(*wild).notes
-    known = Requested(id="k", usage=tokens(1, 1), at_us=1_780_000_000_000_000)
-    assert {entry.at_us for entry in folded(*wild, known).priced} == {known.at_us}
+    known = ModelRequest(id="k", usage=tokens(1, 1), at_us=1_780_000_000_000_000)
+    assert {entry.at_us for entry in folded(*wild, known).usages} == {known.at_us}
 
 
 # the rest -------------------------------------------------------------------------------------------------------------
 def test_words_go_on_until_others_begin() -> None:
-    found = folded(Said(text="one"), Said(text="two"), Said(text=" three", continues=True))
+    found = folded(AssistantText(text="one"), AssistantText(text="two"), AssistantText(text=" three", continues=True))
     assert found.final_text == "two three"
 
 
 def test_unknown_lines_are_counted_by_type_up_to_a_bound() -> None:
-    found = folded(*(Unknown(type=f"t{number}") for number in range(30)), Unknown(type="t1"), Bad(why="x"))
-    assert len(found.unknown) == 21
-    assert (found.unknown["t1"], found.unknown["others"], found.bad_lines) == (2, 10, 1)
+    found = folded(*(UnknownLine(type=f"t{number}") for number in range(30)), UnknownLine(type="t1"), UndecodableLine(reason="x"))
+    assert len(found.unknown_lines) == 21
+    assert (found.unknown_lines["t1"], found.unknown_lines["others"], found.bad_lines) == (2, 10, 1)
 
 
 def test_notes_come_in_the_order_of_their_table() -> None:
-    found = folded(Remark(code="utf-16"), Remark(code="half-line"), Opened(session="s"), Opened(session="t"))
+    found = folded(Note(code="utf-16"), Note(code="half-line"), SessionInfo(session="s"), SessionInfo(session="t"))
     codes = list(NOTES)
     assert [codes.index(note) for note in found.notes] == sorted(codes.index(note) for note in found.notes)
     assert "several-sessions" in found.notes
@@ -190,4 +200,4 @@ def test_notes_come_in_the_order_of_their_table() -> None:
 def test_nothing_is_known_of_nothing() -> None:
     found = folded()
     assert (found.version, found.session, found.final_text, found.reported_nanousd) == (None, None, None, None)
-    assert set(summed(found).values()) == {None}
+    assert set(usage_totals(found).values()) == {None}

@@ -18,15 +18,15 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_cli.transcribing import computed, report
+from mz_cli.transcribing import computed_price, transcript_report
 from mz_engine.adapters.prices import GenaiPrices
 from mz_recordings.transcripts.bytestream import LINE_BYTES_MAX, buffered
 from mz_recordings.transcripts.detect import Undetected
-from mz_recordings.transcripts.facts import Carry, Format, Requested, Sighting
+from mz_recordings.transcripts.facts import Format, ModelRequest, ReaderState, TranscriptRecord
 from mz_recordings.transcripts.formats import FORMATS
 from mz_recordings.transcripts.notes import NOTES
-from mz_recordings.transcripts.read import feed, find
-from mz_recordings.transcripts.summary import Summary, Transcript, summed
+from mz_recordings.transcripts.read import detect_transcript, read_piece
+from mz_recordings.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
 
 from tests.support.tree import ROOT
 
@@ -53,17 +53,17 @@ def glob_safe(stem: str) -> str:
 ALL = {name: (file, expected) for name, file, expected in cases()}
 
 
-def summarised(data: bytes, agent: str | None = None, line_bytes_max: int = LINE_BYTES_MAX) -> Transcript:
-    found = find(buffered(io.BytesIO(data)), agent, line_bytes_max=line_bytes_max)
-    summary = Summary(found.format)
-    for sighting in found.sightings():
-        summary.see(sighting)
-    return summary.transcript()
+def summarised(data: bytes, agent: str | None = None, line_bytes_max: int = LINE_BYTES_MAX) -> TranscriptSummary:
+    found = detect_transcript(buffered(io.BytesIO(data)), agent, line_bytes_max=line_bytes_max)
+    summary = SummaryBuilder(found.format)
+    for sighting in found.records():
+        summary.add(sighting)
+    return summary.build()
 
 
-def shown(transcript: Transcript) -> dict[str, object]:
+def shown(transcript: TranscriptSummary) -> dict[str, object]:
     """mz.transcript/1, notes as codes."""
-    plain = json.loads(msgspec.json.encode(report(transcript, computed(transcript, PRICES, JUNE_2026_US))))
+    plain = json.loads(msgspec.json.encode(transcript_report(transcript, computed_price(transcript, PRICES, JUNE_2026_US))))
     assert isinstance(plain, dict)
     return {**plain, "notes": sorted(note.partition(":")[0] for note in plain["notes"])}
 
@@ -92,7 +92,7 @@ def test_a_stored_file_says_what_is_expected(name: str) -> None:
     assert found.requests == expected.get("requests", found.requests)
     assert found.tools == expected.get("tools", found.tools)
     if "parts" in expected:
-        assert sorted({entry.usage.part for entry in found.priced} - {""}) == sorted(expected["parts"])
+        assert sorted({entry.usage.subagent for entry in found.usages} - {""}) == sorted(expected["parts"])
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -119,33 +119,33 @@ def test_a_beginning_never_says_more_than_the_whole(name: str) -> None:
         assert total(part) <= whole, end
 
 
-def total(transcript: Transcript) -> int:
-    sums = summed(transcript)
+def total(transcript: TranscriptSummary) -> int:
+    sums = usage_totals(transcript)
     return (sums["input"] or 0) + (sums["output"] or 0)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_reading_on_finds_the_same_requests(name: str) -> None:
     """As an importer does with a file that grows: what a reader remembers is kept as JSON."""
-    found = find(buffered(io.BytesIO(ALL[name][0].read_bytes())))
+    found = detect_transcript(buffered(io.BytesIO(ALL[name][0].read_bytes())))
     lines = list(found.pieces)
     middle = random.Random(name).randrange(len(lines) + 1)
-    whole, first = found.format.reader(Carry()), found.format.reader(Carry())
-    together = counted(each for line in lines for each in feed(found.format, whole, line))
-    begun = [each for line in lines[:middle] for each in feed(found.format, first, line)]
-    second = found.format.reader(msgspec.json.decode(msgspec.json.encode(first.carry()), type=Carry))
-    rest = [each for line in lines[middle:] for each in feed(found.format, second, line)]
+    whole, first = found.format.reader(ReaderState()), found.format.reader(ReaderState())
+    together = counted(each for line in lines for each in read_piece(found.format, whole, line))
+    begun = [each for line in lines[:middle] for each in read_piece(found.format, first, line)]
+    second = found.format.reader(msgspec.json.decode(msgspec.json.encode(first.state()), type=ReaderState))
+    rest = [each for line in lines[middle:] for each in read_piece(found.format, second, line)]
     assert counted([*begun, *rest]) == together
 
 
-def counted(seen: Iterable[Sighting]) -> dict[str, tuple[int, str, str]]:
+def counted(seen: Iterable[TranscriptRecord]) -> dict[str, tuple[int, str, str]]:
     """The requests, each with the most tokens that are told of it."""
     requests: dict[str, tuple[int, str, str]] = {}
     for each in seen:
-        if isinstance(each, Requested):
+        if isinstance(each, ModelRequest):
             size = each.usage.input + each.usage.output
             if size >= requests.get(each.id, (0, "", ""))[0]:
-                requests[each.id] = (size, each.usage.model, each.usage.part)
+                requests[each.id] = (size, each.usage.model, each.usage.subagent)
     return requests
 
 
@@ -155,7 +155,7 @@ def test_the_same_requests_told_twice_count_once(name: str) -> None:
     once, twice = summarised(file.read_bytes()), summarised(file.read_bytes() * 2)
     assert twice.requests == once.requests
     if once.format == "claude-session":
-        assert summed(twice) == summed(once)
+        assert usage_totals(twice) == usage_totals(once)
 
 
 # bytes of any kind ----------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_any_bytes_say_something_or_are_refused(lines: list[bytes], end: bytes) 
         return
     plain = shown(found)
     assert plain["status"] in ("success", "error", "no-terminal")
-    assert all(number is None or number >= 0 for number in summed(found).values())
+    assert all(number is None or number >= 0 for number in usage_totals(found).values())
 
 
 @settings(max_examples=40, deadline=None)
@@ -198,10 +198,10 @@ def test_a_damaged_file_is_read_as_far_as_can_be(name: str, wounds: list[tuple[i
 @settings(max_examples=30, deadline=None)
 @given(lines=st.lists(PIECES, max_size=6))
 def test_no_reader_raises(form: Format, lines: list[bytes]) -> None:
-    reader = form.reader(Carry())
+    reader = form.reader(ReaderState())
     for line in lines:
         list(reader.read(line))
-    assert msgspec.json.decode(msgspec.json.encode(reader.carry()), type=Carry) == reader.carry()
+    assert msgspec.json.decode(msgspec.json.encode(reader.state()), type=ReaderState) == reader.state()
 
 
 # how files are written down -------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_a_line_that_was_begun_and_never_ended_costs_only_itself() -> None:
     lines = ONE.read_bytes().splitlines(keepends=True)
     broken = b"".join([*lines[:2], lines[1][:150], *lines[2:]])
     found, whole = summarised(broken), summarised(b"".join(lines))
-    assert summed(found) == summed(whole)
+    assert usage_totals(found) == usage_totals(whole)
     assert (found.bad_lines, found.status) == (1, "success")
     assert "mended" in found.notes
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
-from mz_engine.agents.anthropic_stream import gather, terminal_of
+from mz_engine.agents.anthropic_stream import ending_of, summarize_stream
 from mz_recordings.transcripts.anthropic import StreamReader
-from mz_recordings.transcripts.facts import Carry, Remark, Requested, Sighting
+from mz_recordings.transcripts.facts import ModelRequest, Note, ReaderState, TranscriptRecord
 
 from tests.recordings.test_transcripts import summarised
 from tests.support.sessionfiles import sums, take
@@ -23,12 +23,12 @@ STREAMS = [*RECORDED, *sorted((ROOT / "qa/mz_qa/fixtures/agents/anthropic").glob
 START = {"type": "start", "version": "2", "model": "m", "session": "s"}
 
 
-def seen(reader: StreamReader, *events: object) -> list[Sighting]:
+def seen(reader: StreamReader, *events: object) -> list[TranscriptRecord]:
     return [each for event in events for each in reader.read(json.dumps(event).encode())]
 
 
-def requests(found: list[Sighting]) -> list[Requested]:
-    return [each for each in found if isinstance(each, Requested)]
+def requests(found: list[TranscriptRecord]) -> list[ModelRequest]:
+    return [each for each in found if isinstance(each, ModelRequest)]
 
 
 def request(name: str, **usage: object) -> dict[str, object]:
@@ -38,17 +38,17 @@ def request(name: str, **usage: object) -> dict[str, object]:
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_transcript_agrees_with_the_call(path: Path) -> None:
     data = path.read_bytes()
-    told, found = gather(data), summarised(data)
+    told, found = summarize_stream(data), summarised(data)
     assert found.format == StreamReader.format
-    assert [entry.usage for entry in found.priced] == list(told.requests.values())
+    assert [entry.usage for entry in found.usages] == list(told.requests.values())
     assert (found.session, found.version) == (told.session, told.version)
-    assert (found.status, found.bad_lines, found.unknown) == (terminal_of(told.end), told.bad_lines, {})
-    assert (found.final_text or "") == ((told.end or {}).get("text") or told.said)
+    assert (found.status, found.bad_lines, found.unknown_lines) == (ending_of(told.end), told.bad_lines, {})
+    assert (found.final_text or "") == ((told.end or {}).get("text") or told.text)
 
 
 def test_a_library_is_imported_to_the_last_token(tmp_path: Path) -> None:
     """Its streams lie among artifacts and events, of which an import makes nothing."""
-    usages = [usage for path in RECORDED for usage in gather(path.read_bytes()).requests.values()]
+    usages = [usage for path in RECORDED for usage in summarize_stream(path.read_bytes()).requests.values()]
     take(tmp_path / "data", LIBRARY)
     rows = [row for row in sums(tmp_path / "data") if row.requests]
     assert sum(row.requests for row in rows) == len(usages) > 40
@@ -63,31 +63,31 @@ def test_a_copy_of_a_stream_counts_once_and_a_call_that_goes_on_for_itself(tmp_p
     for name, source in (("a", "works.exit0"), ("b", "works.exit0"), ("c", "continued.exit0")):
         shutil.copy(fixtures / f"{source}.jsonl", files / f"{name}.jsonl")
     outcome = take(tmp_path / "data", files)
-    assert (outcome.sessions, outcome.tally.new, outcome.tally.known) == (1, 6, 3)
+    assert (outcome.sessions, outcome.totals.new, outcome.totals.already_counted) == (1, 6, 3)
 
 
 def test_answers_without_an_id_count_one_by_one_and_a_copy_of_them_once() -> None:
     events = (START, request(""), request(""), request("", output_tokens=2))
-    found = requests(seen(StreamReader(Carry()), *events))
+    found = requests(seen(StreamReader(ReaderState()), *events))
     assert len({each.id for each in found}) == 3
-    first = StreamReader(Carry())
+    first = StreamReader(ReaderState())
     begun = requests(seen(first, *events[:2]))
-    carried = msgspec.json.decode(msgspec.json.encode(first.carry()), type=Carry)
+    carried = msgspec.json.decode(msgspec.json.encode(first.state()), type=ReaderState)
     assert [*begun, *requests(seen(StreamReader(carried), *events[2:]))] == found
 
 
 def test_ids_that_a_gateway_uses_again_are_of_another_session() -> None:
     """A gateway that counts from 1 whenever it begins."""
-    found = seen(StreamReader(Carry()), START, request("1"), request("1"), {**START, "session": "t"}, request("1"))
+    found = seen(StreamReader(ReaderState()), START, request("1"), request("1"), {**START, "session": "t"}, request("1"))
     assert len({each.id for each in requests(found)}) == 2
 
 
 def test_an_answer_without_a_model_is_of_the_one_that_was_asked_for() -> None:
-    (one,) = requests(seen(StreamReader(Carry()), START, {**request("r"), "model": None}))
+    (one,) = requests(seen(StreamReader(ReaderState()), START, {**request("r"), "model": None}))
     assert one.usage == replace(one.usage, model="m", input=1)
 
 
 def test_what_an_api_leaves_out_is_said() -> None:
-    found = seen(StreamReader(Carry()), START, request("r", cache_creation_input_tokens=5))
-    assert [each.code for each in found if isinstance(each, Remark)] == ["cache-lifetime"]
+    found = seen(StreamReader(ReaderState()), START, request("r", cache_creation_input_tokens=5))
+    assert [each.code for each in found if isinstance(each, Note)] == ["cache-lifetime"]
     assert requests(found)[0].usage.cache_write_5m == 5

@@ -8,7 +8,7 @@ import pytest
 from mz_events.catalog.call import Usage
 from mz_recordings.transcripts.codex import STREAM
 from mz_recordings.transcripts.codex_rollout import ROLLOUT
-from mz_recordings.transcripts.facts import Carry, Ended, Format, Opened, Requested, Sighting
+from mz_recordings.transcripts.facts import Format, ModelRequest, ReaderState, SessionInfo, StreamEnd, TranscriptRecord
 
 from tests.support.tree import ROOT
 
@@ -17,13 +17,13 @@ ROLLOUTS = sorted(CASES.glob("*-rollout-*.jsonl"))
 VERSIONS = ("0.104.0", "0.143.0", "0.169.0")
 
 
-def seen(path: Path, form: Format) -> list[Sighting]:
-    reader = form.reader(Carry())
+def seen(path: Path, form: Format) -> list[TranscriptRecord]:
+    reader = form.reader(ReaderState())
     return [sighting for line in path.read_bytes().splitlines() for sighting in reader.read(line)]
 
 
 def requests(path: Path) -> dict[str, Usage]:
-    return {one.id: one.usage for one in seen(path, ROLLOUT) if isinstance(one, Requested)}
+    return {one.id: one.usage for one in seen(path, ROLLOUT) if isinstance(one, ModelRequest)}
 
 
 def tokens(usages: list[Usage]) -> tuple[int, int, int]:
@@ -52,7 +52,7 @@ def test_what_a_fork_took_is_not_what_its_origin_took() -> None:
     origin, fork = requests(CASES / "works-rollout-0.169.0.jsonl"), requests(CASES / "forked-rollout-2-0.169.0.jsonl")
     assert not origin.keys() & fork.keys()
     assert tokens(list(fork.values()))[1] == 155
-    (opened, *_) = [one for one in seen(CASES / "forked-rollout-2-0.169.0.jsonl", ROLLOUT) if isinstance(one, Opened)]
+    (opened, *_) = [one for one in seen(CASES / "forked-rollout-2-0.169.0.jsonl", ROLLOUT) if isinstance(one, SessionInfo)]
     assert opened.parent == "11111111-2222-4333-8444-555555555555"
     assert opened.session != opened.parent
 
@@ -69,25 +69,25 @@ def test_sums_alone_tell_the_same_requests(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_stream_and_session_agree(version: str) -> None:
     stream, rollout = CASES / f"works-stream-{version}.jsonl", CASES / f"works-rollout-{version}.jsonl"
-    (end,) = [one for one in seen(stream, STREAM) if isinstance(one, Ended)]
+    (end,) = [one for one in seen(stream, STREAM) if isinstance(one, StreamEnd)]
     assert tokens(list(end.usage)) == tokens(list(requests(rollout).values()))
 
 
 def test_a_sub_agent_belongs_to_its_session() -> None:
     path = CASES / "sub-agent-rollout-2-0.169.0.jsonl"
-    opened = next(one for one in seen(path, ROLLOUT) if isinstance(one, Opened))
-    assert (opened.part, opened.session) == ("look_around", opened.parent)
-    assert {usage.part for usage in requests(path).values()} == {"look_around"}
+    opened = next(one for one in seen(path, ROLLOUT) if isinstance(one, SessionInfo))
+    assert (opened.subagent, opened.session) == ("look_around", opened.parent)
+    assert {usage.subagent for usage in requests(path).values()} == {"look_around"}
 
 
 @pytest.mark.parametrize("path", ROLLOUTS, ids=lambda path: str(path.stem))
 def test_a_file_is_read_on_where_it_was_left(path: Path) -> None:
     lines, whole = path.read_bytes().splitlines(), seen(path, ROLLOUT)
     for cut in range(len(lines) + 1):
-        first = ROLLOUT.reader(Carry())
+        first = ROLLOUT.reader(ReaderState())
         found = [sighting for line in lines[:cut] for sighting in first.read(line)]
-        second = ROLLOUT.reader(first.carry())
+        second = ROLLOUT.reader(first.state())
         found += [sighting for line in lines[cut:] for sighting in second.read(line)]
-        assert [one for one in found if isinstance(one, Requested)] == [
-            one for one in whole if isinstance(one, Requested)
+        assert [one for one in found if isinstance(one, ModelRequest)] == [
+            one for one in whole if isinstance(one, ModelRequest)
         ]

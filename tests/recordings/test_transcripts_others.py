@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 from mz_recordings.transcripts import aider, opencode, qwen
-from mz_recordings.transcripts.facts import Carry, Ended, Requested, Sighting
+from mz_recordings.transcripts.facts import ModelRequest, ReaderState, StreamEnd, TranscriptRecord
 
 
-def words(*lines: str, history: bool = False) -> list[Sighting]:
-    reader = aider.HistoryReader(Carry()) if history else aider.WordsReader(Carry())
+def words(*lines: str, history: bool = False) -> list[TranscriptRecord]:
+    reader = aider.HistoryReader(ReaderState()) if history else aider.OutputReader(ReaderState())
     return [seen for line in lines for seen in reader.read(line.encode())]
 
 
-def requests(seen: list[Sighting]) -> list[Requested]:
-    return [one for one in seen if isinstance(one, Requested)]
+def requests(seen: list[TranscriptRecord]) -> list[ModelRequest]:
+    return [one for one in seen if isinstance(one, ModelRequest)]
 
 
 def test_aiders_rounded_counts() -> None:
@@ -38,30 +38,30 @@ def test_what_a_person_said_in_a_history_is_not_the_answer() -> None:
         "# aider chat started at 2026-06-01 12:00:00", "#### Tell me.", "> Tokens: 1 sent, 2 received.  ", "It is so.",
         "> Tokens: 3 sent, 4 received.  ", history=True,
     )  # fmt: skip
-    assert [one.text for one in seen if isinstance(one, Ended)] == ["", "It is so."]
+    assert [one.text for one in seen if isinstance(one, StreamEnd)] == ["", "It is so."]
 
 
 def test_an_aider_that_was_refused_late_ended_in_an_error() -> None:
-    reader = aider.LogReader(Carry())
+    reader = aider.LogReader(ReaderState())
     events = ("launched", "message_send_starting", "message_send", "message_send_starting", "exit")
     lines = (json.dumps({"event": name, "properties": {}, "user_id": "u", "time": 1}).encode() for name in events)
-    (end,) = [one for line in lines for one in reader.read(line) if isinstance(one, Ended)]
+    (end,) = [one for line in lines for one in reader.read(line) if isinstance(one, StreamEnd)]
     assert end.status == "error"
 
 
 def test_steps_of_opencode_add_up_to_its_money() -> None:
-    reader = opencode.StreamReader(Carry())
+    reader = opencode.StreamReader(ReaderState())
     steps = [("tool-calls", 0.25), ("tool-calls", 0.5), ("stop", 1)]
     lines = [
         {"type": "step_finish", "sessionID": "s", "timestamp": 1, "part": {"id": str(at), "reason": why, "cost": cost}}
         for at, (why, cost) in enumerate(steps)
     ]
-    (end,) = [one for line in lines for one in reader.read(json.dumps(line).encode()) if isinstance(one, Ended)]
+    (end,) = [one for line in lines for one in reader.read(json.dumps(line).encode()) if isinstance(one, StreamEnd)]
     assert (end.status, end.reported_nanousd) == ("success", 1_750_000_000)
 
 
 def test_helpers_of_qwen_are_parts() -> None:
     told = {"event.name": "qwen-code.api_response", "model": "q", "input_token_count": 5, "subagent_name": "memory"}
     line = {"sessionId": "s", "type": "system", "systemPayload": {"uiEvent": told}}
-    (one,) = requests(list(qwen.SessionReader(Carry()).read(json.dumps(line).encode())))
-    assert (one.usage.part, one.usage.input) == ("memory", 5)
+    (one,) = requests(list(qwen.SessionReader(ReaderState()).read(json.dumps(line).encode())))
+    assert (one.usage.subagent, one.usage.input) == ("memory", 5)

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_recordings.cassette import Pace, Taken
+from mz_recordings.cassette import OutputTiming, RecordedCall
 from mz_recordings.files.library import load, save
-from mz_recordings.whatif.endings import ENDINGS
-from mz_recordings.whatif.variants import HUGE_BYTES, Variant, altered, content, derive, paced
+from mz_recordings.whatif.endings import STDOUT_ENDINGS
+from mz_recordings.whatif.variants import HUGE_BYTES, Variant, content, derive_variants, process_variants, with_variant
 
 from tests.support.tapes import STDOUT, Stage, cassette, recording
 
@@ -20,11 +20,11 @@ TREE = "0" * 40
 def variants(stdout: str = STDOUT, **more: object) -> dict[str, Variant]:
     taken = recording(TREE, **more)
     contents = {**taken.contents, "prd.stream-json": stdout.encode()}
-    return {variant.name: variant for variant in derive(Taken(taken.recording, contents))}
+    return {variant.name: variant for variant in derive_variants(RecordedCall(taken.recording, contents))}
 
 
 def test_variants_of_a_call_have_names_of_their_own_and_differ() -> None:
-    found = derive(recording(TREE))
+    found = derive_variants(recording(TREE))
     assert len({variant.name for variant in found}) == len(found) > 150
     assert len({variant[2:] for variant in found}) == len(found)
     assert not any(variant.stdout == STDOUT.encode() and variant[3:] == (b"", 0, None, True, None) for variant in found)
@@ -52,8 +52,8 @@ def test_processes_end_in_every_way_that_was_seen() -> None:
     found = variants()
     assert {found[f"whole-exit-{code}"].exit for code in (-9, -15, 143, 1)} == {-9, -15, 143, 1}
     assert {found[f"cut-before-the-end-exit-{code}"].exit for code in (-9, -15, 143)} == {-9, -15, 143}
-    assert found["whole-and-timeout"].ours is not None
-    assert not found["nothing-changed"].changes
+    assert found["whole-and-timeout"].ended_by_mz is not None
+    assert not found["nothing-changed"].keeps_changes
 
 
 def test_a_line_is_longer_than_anything_that_agents_write() -> None:
@@ -71,7 +71,7 @@ def test_ends_are_told_in_the_agents_words() -> None:
 
 
 def test_an_agent_whose_words_are_not_known_has_the_other_variants() -> None:
-    assert "another" not in ENDINGS
+    assert "another" not in STDOUT_ENDINGS
     found = variants(agent="another")
     assert "cut-after-line-1" in found
     assert not [name for name in found if name.startswith("ends-")]
@@ -83,17 +83,17 @@ def test_whatever_was_recorded_has_variants(stdout: str) -> None:
 
 
 def test_an_altered_cassette_is_one_like_any_other(tmp_path: Path) -> None:
-    for variant in paced(recording(TREE)):
+    for variant in process_variants(recording(TREE)):
         place = tmp_path / variant.name
-        save(altered(cassette(recording(TREE)), variant), place)
-        (one,) = load(place).taken
+        save(with_variant(cassette(recording(TREE)), variant), place)
+        (one,) = load(place).calls
         assert (content(one, "stdout"), one.recording.exit) == (variant.stdout, variant.exit)
-        assert (one.recording.failure is None) == (variant.ours is None)
-        assert one.recording.pace == variant.pace
+        assert (one.recording.failure is None) == (variant.ended_by_mz is None)
+        assert one.recording.pace == variant.timing
 
 
 def test_a_slow_call_comes_in_pieces(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, pace=Pace(piece_bytes=20, pause_ms=20))
+    stage = Stage(tmp_path, pace=OutputTiming(piece_bytes=20, pause_ms=20))
     begun = time.monotonic()
     result = stage.call()
     assert time.monotonic() - begun > len(STDOUT) // 20 * 0.02

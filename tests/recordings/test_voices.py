@@ -6,16 +6,16 @@ import hashlib
 
 import msgspec
 import pytest
-from mz_engine.agents.registry import built_in
-from mz_engine.ports import CallResult, Reading
-from mz_qa.conformance.endings import endings
+from mz_engine.agents.registry import built_in_adapters
+from mz_engine.ports import CallResult, ParsedReply
+from mz_qa.conformance.endings import stored_endings
 from mz_qa.metamorphic.properties import succeeds
-from mz_recordings.cassette import Kind, StoredFile, Taken
-from mz_recordings.whatif.endings import ASIDE
+from mz_recordings.cassette import Kind, RecordedCall, StoredFile
+from mz_recordings.whatif.endings import STDERR_ENDINGS
 from mz_recordings.whatif.faults import FAULTS
-from mz_recordings.whatif.injection import FaultMisplaced, inject
+from mz_recordings.whatif.injection import InvalidFaultError, inject
 from mz_recordings.whatif.variants import content
-from mz_recordings.whatif.voices import Spoken, faults_of, speak
+from mz_recordings.whatif.voices import FaultOutput, possible_faults, render_fault
 
 from tests.support.tapes import cassette, recording
 
@@ -30,14 +30,14 @@ SILENT = {"codex": {"turn-limit"}, "aider": {"turn-limit"}, "kiro": {"turn-limit
 """Faults that a program has no words for."""
 UNJUDGED = {"kiro"}
 """Agents of whose standard error there is no second opinion."""
-OTHERS = sorted(set(built_in()) - {"claude-code"})
+OTHERS = sorted(set(built_in_adapters()) - {"claude-code"})
 
 
 def works(agent: str) -> CallResult:
-    return next(one.result for one in endings(agent) if one.name == "works")
+    return next(one.result for one in stored_endings(agent) if one.name == "works")
 
 
-def taken(agent: str) -> Taken:
+def taken(agent: str) -> RecordedCall:
     """A recorded call that went well."""
     said, usual = works(agent), recording("0" * 40, agent=agent)
     streams: tuple[tuple[Kind, bytes], ...] = (("stdout", said.stdout), ("stderr", said.stderr))
@@ -46,21 +46,21 @@ def taken(agent: str) -> Taken:
     for kind, data in streams:
         files.append(StoredFile(kind=kind, name=f"prd.{kind}", sha256=hashlib.sha256(data).hexdigest()))
         contents[f"prd.{kind}"] = data
-    return Taken(msgspec.structs.replace(usual.recording, files=tuple(files)), contents)
+    return RecordedCall(msgspec.structs.replace(usual.recording, files=tuple(files)), contents)
 
 
-def read(agent: str, spoken: Spoken) -> Reading:
+def read(agent: str, spoken: FaultOutput) -> ParsedReply:
     result = CallResult(stdout=spoken.stdout, stderr=spoken.stderr, exit=spoken.exit, duration_ms=1, model="asked")
-    return built_in()[agent].parse_output(result)
+    return built_in_adapters()[agent].parse_output(result)
 
 
 @pytest.mark.parametrize("agent", OTHERS)
 def test_each_fault_is_read_by_the_agents_own_parser(agent: str) -> None:
     said = works(agent)
-    assert set(faults_of(agent, said.stdout, said.stderr)) == set(FAULTS) - SILENT.get(agent, set())
+    assert set(possible_faults(agent, said.stdout, said.stderr)) == set(FAULTS) - SILENT.get(agent, set())
     codes = {}
-    for name in faults_of(agent, said.stdout, said.stderr):
-        spoken = speak(FAULTS[name], agent, said.stdout, said.stderr)
+    for name in possible_faults(agent, said.stdout, said.stderr):
+        spoken = render_fault(FAULTS[name], agent, said.stdout, said.stderr)
         assert spoken is not None
         problem = read(agent, spoken).problem
         codes[name] = problem.code if problem else ""
@@ -70,15 +70,15 @@ def test_each_fault_is_read_by_the_agents_own_parser(agent: str) -> None:
 @pytest.mark.parametrize("agent", OTHERS)
 def test_what_was_recorded_may_be_anything(agent: str) -> None:
     for stdout in (b"", b"\n", b"words", b"[]\n", b'{"type":', b"\xff\xfe"):
-        for name in faults_of(agent, stdout, stdout):
-            spoken = speak(FAULTS[name], agent, stdout, stdout)
+        for name in possible_faults(agent, stdout, stdout):
+            spoken = render_fault(FAULTS[name], agent, stdout, stdout)
             assert spoken is not None
-            assert read(agent, spoken).problem is not None or agent in ASIDE
+            assert read(agent, spoken).problem is not None or agent in STDERR_ENDINGS
 
 
 def test_a_fault_before_a_call_of_another_agent_keeps_both_streams() -> None:
     changed, _ = inject(cassette(taken("aider")), "f/prd", "rate-limit")
-    first, second = changed.taken
+    first, second = changed.calls
     assert b"litellm.RateLimitError" in content(first, "stdout")
     assert b'"message_send"' in content(second, "stderr")
     assert b'"message_send"' not in content(first, "stderr")
@@ -87,24 +87,24 @@ def test_a_fault_before_a_call_of_another_agent_keeps_both_streams() -> None:
 def test_a_fault_that_an_agent_has_no_words_for_is_refused() -> None:
     made = cassette(taken("codex"))
     with pytest.raises(
-        FaultMisplaced, match=r"the form of turn-limit is not known for codex; .*: rate-limit, overloaded"
+        InvalidFaultError, match=r"the form of turn-limit is not known for codex; .*: rate-limit, overloaded"
     ):
         inject(made, "f/prd", "turn-limit")
-    assert len(inject(made, "f/prd", "idle")[0].taken) == 2
+    assert len(inject(made, "f/prd", "idle")[0].calls) == 2
 
 
 # variants of agents whose standard error says how a call ended -------------------------------------------------------
-@pytest.mark.parametrize("agent", sorted(ASIDE))
+@pytest.mark.parametrize("agent", sorted(STDERR_ENDINGS))
 def test_ends_on_standard_error_are_what_their_names_say(agent: str) -> None:
     said, seen = works(agent), 0
-    for name, stdout, stderr, code in ASIDE[agent](said.stdout, said.stderr):
-        reading = read(agent, Spoken(stdout, stderr, code))
+    for name, stdout, stderr, code in STDERR_ENDINGS[agent](said.stdout, said.stderr):
+        reading = read(agent, FaultOutput(stdout, stderr, code))
         judged = succeeds(agent, stdout, stderr)
-        assert judged == (None if agent in UNJUDGED else reading.terminal == "success"), name
+        assert judged == (None if agent in UNJUDGED else reading.ending == "success"), name
         if name.startswith(("ends-", "success-then-")):
             assert reading.problem is not None, name
         if name.endswith("-then-success"):
-            assert (reading.terminal, reading.problem) == ("success", None), name
+            assert (reading.ending, reading.problem) == ("success", None), name
         kind = name.removeprefix("ends-").removesuffix("-exit-0")
         if name.startswith("ends-") and kind in READ.values():
             assert reading.problem is not None

@@ -9,24 +9,31 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_engine.agents.registry import built_in
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult
-from mz_recordings.files.library import cassettes, load
-from mz_recordings.wire.check import check_wires, grown, nearest
+from mz_recordings.files.library import list_cassettes, load
+from mz_recordings.wire.check import check_streams, extend_baseline, nearest_baseline
 from mz_recordings.wire.dialects import dialect_of
-from mz_recordings.wire.diff import compare_wires
-from mz_recordings.wire.files import BaselineUnusable, built_in_place, load_baselines, read_baseline, write_baseline
-from mz_recordings.wire.watched import name_of
-from mz_recordings.wire.wire import Field, Observed, Stream, Wire, counted, observe
+from mz_recordings.wire.diff import compare_shapes
+from mz_recordings.wire.files import BaselineInvalid, built_in_folder, load_baselines, read_baseline, write_baseline
+from mz_recordings.wire.watched import event_name
+from mz_recordings.wire.wire import (
+    CallStream,
+    Field,
+    ObservedStreams,
+    StreamShape,
+    count_fields_by_use,
+    observe_streams,
+)
 
 from tests.support.changed import with_file, with_line
 from tests.support.rerecord import BUNDLED
 from tests.support.tapes import cassette, recording
 from tests.support.tree import ROOT
 
-CLAUDE = built_in()["claude-code"]
+CLAUDE = built_in_adapters()["claude-code"]
 CAPTURED = sorted((ROOT / "qa" / "mz_qa" / "fixtures" / "agents" / "claude-code").glob("*.jsonl"))
-BASELINES = load_baselines((built_in_place(),))
+BASELINES = load_baselines((built_in_folder(),))
 KNOWN = BASELINES["claude-code", "2.1.197"]
 INIT: dict[str, object] = {
     "type": "system",
@@ -50,24 +57,24 @@ def lines(*events: object) -> bytes:
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
 
 
-def seen(*streams: bytes) -> Observed:
+def seen(*streams: bytes) -> ObservedStreams:
     found = [
-        Stream(f"f/call{at}", CallResult(stdout=data, stderr=b"", exit=0, duration_ms=1))
+        CallStream(f"f/call{at}", CallResult(stdout=data, stderr=b"", exit=0, duration_ms=1))
         for at, data in enumerate(streams)
     ]
-    return observe("claude-code", "2.1.197", found, CLAUDE)
+    return observe_streams("claude-code", "2.1.197", found, CLAUDE)
 
 
 # what the parser does with a stream -----------------------------------------------------------------------------------
 def test_the_parser_itself_says_what_it_reads() -> None:
-    wire = seen(lines(INIT, RESULT)).wire
+    wire = seen(lines(INIT, RESULT)).shape
     result = wire.events["result/success"]
-    assert result["is_error"] == Field(types=("boolean",), use="read", always=True)
-    assert result["result"] == Field(types=("string",), use="kept", always=True)
-    assert result["mood"] == Field(types=("null",), use="ignored", always=True)
+    assert result["is_error"] == Field(types=("boolean",), use="read", is_always_present=True)
+    assert result["result"] == Field(types=("string",), use="kept", is_always_present=True)
+    assert result["mood"] == Field(types=("null",), use="ignored", is_always_present=True)
     assert result["errors"] == Field(types=(), use="read"), "asked for, and never there"
     assert wire.events["system/init"]["cwd"].use == "ignored"
-    assert counted(wire)["absent"] > 0
+    assert count_fields_by_use(wire)["absent"] > 0
 
 
 @pytest.mark.parametrize(
@@ -80,12 +87,12 @@ def test_the_parser_itself_says_what_it_reads() -> None:
     ],
 )
 def test_an_event_may_be_named_by_what_lies_in_it(event: dict[str, object], name: str) -> None:
-    assert name_of(event, dialect_of("codex")) == name
+    assert event_name(event, dialect_of("codex")) == name
 
 
 def test_what_codex_wrote_is_known() -> None:
     codex = load(BUNDLED.parent / "monozukuri-codex")
-    assert list(check_wires(codex, BASELINES, {})) == []
+    assert list(check_streams(codex, BASELINES, {})) == []
     assert "turn.failed" in BASELINES["codex", "0.169.0"].events
 
 
@@ -93,7 +100,7 @@ def test_what_is_watched_is_read_as_it_is() -> None:
     for path in CAPTURED:
         result = CallResult(stdout=path.read_bytes(), stderr=b"", exit=1, duration_ms=1)
         assert CLAUDE.parse_output(result, lambda event: event) == CLAUDE.parse_output(result)
-        assert seen(result.stdout).wire.events
+        assert seen(result.stdout).shape.events
 
 
 @given(st.lists(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(
@@ -105,13 +112,13 @@ def test_any_stream_has_a_shape(events: list[object]) -> None:
     data = lines(*events)
     observed = seen(data)
     result = CallResult(stdout=data, stderr=b"", exit=0, duration_ms=1)
-    assert compare_wires(observed.wire, observed, CLAUDE, alike=True) == ()
-    assert isinstance(CLAUDE.parse_output(result).terminal, str)
+    assert compare_shapes(observed.shape, observed, CLAUDE, same_calls=True) == ()
+    assert isinstance(CLAUDE.parse_output(result).ending, str)
 
 
 @pytest.mark.parametrize("data", [b"\xff\x00" * 50, b'{"a":' * 5000, b"{" + b'"a":{' * 900 + b"}" * 901, b""])
 def test_bytes_that_are_no_stream(data: bytes) -> None:
-    assert seen(data).wire.events == {}
+    assert seen(data).shape.events == {}
 
 
 # broken frames --------------------------------------------------------------------------------------------------------
@@ -124,13 +131,13 @@ def test_bytes_that_are_no_stream(data: bytes) -> None:
     ],
 )
 def test_frames_that_no_ended_stream_has(more: bytes, words: str) -> None:
-    assert seen(lines(INIT, RESULT) + more).broken == (("f/call0", words),)
-    assert seen(lines(INIT, RESULT), lines(INIT, RESULT)).broken == ()
+    assert seen(lines(INIT, RESULT) + more).broken_frames == (("f/call0", words),)
+    assert seen(lines(INIT, RESULT), lines(INIT, RESULT)).broken_frames == ()
 
 
 def test_a_call_that_was_ended_may_end_anywhere() -> None:
-    stream = Stream("f/x", CallResult(stdout=lines(INIT) + b'{"ty', stderr=b"", exit=None, duration_ms=1), whole=False)
-    assert observe("claude-code", "1", [stream], CLAUDE).broken == ()
+    stream = CallStream("f/x", CallResult(stdout=lines(INIT) + b'{"ty', stderr=b"", exit=None, duration_ms=1), is_complete=False)
+    assert observe_streams("claude-code", "1", [stream], CLAUDE).broken_frames == ()
 
 
 # how bad a change is --------------------------------------------------------------------------------------------------
@@ -155,14 +162,14 @@ def without(event: dict[str, object], name: str) -> dict[str, object]:
     ],
 )  # fmt: skip
 def test_what_differs_from_a_baseline(events: tuple[object, ...], found: list[tuple[str, str]]) -> None:
-    known = seen(lines(INIT, RESULT), lines(INIT, RESULT)).wire
-    changes = compare_wires(known, seen(lines(*events)), CLAUDE)
+    known = seen(lines(INIT, RESULT), lines(INIT, RESULT)).shape
+    changes = compare_shapes(known, seen(lines(*events)), CLAUDE)
     assert [(change.risk, change.name) for change in changes] == found
 
 
 def test_a_field_that_was_not_always_there_need_not_come() -> None:
-    known = seen(lines(INIT, RESULT), lines(INIT, without(RESULT, "result"))).wire
-    assert compare_wires(known, seen(lines(INIT, without(RESULT, "result"))), CLAUDE) == ()
+    known = seen(lines(INIT, RESULT), lines(INIT, without(RESULT, "result"))).shape
+    assert compare_shapes(known, seen(lines(INIT, without(RESULT, "result"))), CLAUDE) == ()
 
 
 def test_the_words_of_models_and_tools_have_no_shape() -> None:
@@ -170,22 +177,22 @@ def test_the_words_of_models_and_tools_have_no_shape() -> None:
         block = {"type": "tool_use", "name": "Write", "input": given}
         return {"type": "assistant", "session_id": "s", "message": {"id": "m", "content": [block]}}
 
-    known = seen(lines(INIT, call({"a": 1}), {**RESULT, "modelUsage": {"one": {"inputTokens": 1}}})).wire
+    known = seen(lines(INIT, call({"a": 1}), {**RESULT, "modelUsage": {"one": {"inputTokens": 1}}})).shape
     other = seen(lines(INIT, call({"b": ["x"]}), {**RESULT, "modelUsage": {"two": {"inputTokens": 1}}}))
-    assert compare_wires(known, other, CLAUDE, alike=True) == ()
+    assert compare_shapes(known, other, CLAUDE, same_calls=True) == ()
 
 
 # files ----------------------------------------------------------------------------------------------------------------
 def test_a_baseline_is_read_as_it_was_written(tmp_path: Path) -> None:
-    wire = seen(lines(INIT, RESULT)).wire
+    wire = seen(lines(INIT, RESULT)).shape
     path = write_baseline(wire, "made by a test", tmp_path)
     assert path.name == "claude-code-2.1.197.yaml"
     assert read_baseline(path) == wire
-    assert load_baselines((built_in_place(), tmp_path))["claude-code", "2.1.197"] == wire
+    assert load_baselines((built_in_folder(), tmp_path))["claude-code", "2.1.197"] == wire
 
 
 def test_a_version_never_leads_out_of_the_folder(tmp_path: Path) -> None:
-    wire = Wire(agent="claude-code", version="../../x", events={})
+    wire = StreamShape(agent="claude-code", version="../../x", events={})
     assert write_baseline(wire, "r", tmp_path / "wire").parent == tmp_path / "wire"
 
 
@@ -195,32 +202,32 @@ def test_a_version_never_leads_out_of_the_folder(tmp_path: Path) -> None:
 def test_a_baseline_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x-1.yaml"
     path.write_text(text)
-    with pytest.raises(BaselineUnusable, match=r"x-1\.yaml"):
+    with pytest.raises(BaselineInvalid, match=r"x-1\.yaml"):
         read_baseline(path)
 
 
 def test_the_baseline_of_the_version_else_of_the_last_one_before() -> None:
-    known = {("a", version): Wire(agent="a", version=version, events={}) for version in ("2.1.9", "2.1.10", "3.0.0")}
+    known = {("a", version): StreamShape(agent="a", version=version, events={}) for version in ("2.1.9", "2.1.10", "3.0.0")}
 
     def found(version: str) -> str | None:
-        wire = nearest(Wire(agent="a", version=version, events={}), known)
+        wire = nearest_baseline(StreamShape(agent="a", version=version, events={}), known)
         return wire.version if wire else None
 
     assert [found(version) for version in ("2.1.10", "2.1.99", "1.0.0", "")] == ["2.1.10", "2.1.10", "2.1.9", "3.0.0"]
-    assert nearest(Wire(agent="b", version="1", events={}), known) is None
+    assert nearest_baseline(StreamShape(agent="b", version="1", events={}), known) is None
 
 
 def test_a_baseline_grows_by_what_is_seen() -> None:
-    one, other = seen(lines(INIT, RESULT)).wire, seen(lines(without(INIT, "cwd"), {**RESULT, "is_error": None})).wire
-    both = grown(one, other)
-    assert both.events["system/init"]["cwd"].always is False
+    one, other = seen(lines(INIT, RESULT)).shape, seen(lines(without(INIT, "cwd"), {**RESULT, "is_error": None})).shape
+    both = extend_baseline(one, other)
+    assert both.events["system/init"]["cwd"].is_always_present is False
     assert both.events["result/success"]["is_error"].types == ("boolean", "null")
-    assert grown(None, one) == one
-    twice = seen(lines(INIT, without(INIT, "cwd"), RESULT)).wire
-    assert grown(one, twice).events["system/init"]["cwd"].always is False
-    assert grown(twice, one).events["system/init"]["cwd"].always is False
+    assert extend_baseline(None, one) == one
+    twice = seen(lines(INIT, without(INIT, "cwd"), RESULT)).shape
+    assert extend_baseline(one, twice).events["system/init"]["cwd"].is_always_present is False
+    assert extend_baseline(twice, one).events["system/init"]["cwd"].is_always_present is False
     for data in (lines(INIT, RESULT), lines(without(INIT, "cwd"), {**RESULT, "is_error": None})):
-        assert compare_wires(both, seen(data), CLAUDE) == ()
+        assert compare_shapes(both, seen(data), CLAUDE) == ()
 
 
 # the baselines that come with mz --------------------------------------------------------------------------------------
@@ -228,33 +235,33 @@ def test_what_the_real_command_line_was_seen_to_write_breaks_nothing() -> None:
     """Errors of every kind, captured from it; no cassette holds most of them."""
     assert CAPTURED
     for path in CAPTURED:
-        risks = [(change.risk, change.words) for change in compare_wires(KNOWN, seen(path.read_bytes()), CLAUDE)]
+        risks = [(change.risk, change.description) for change in compare_shapes(KNOWN, seen(path.read_bytes()), CLAUDE)]
         assert not [words for risk, words in risks if risk != "low"], path.name
 
 
 def test_the_projects_own_recordings_are_as_their_baseline() -> None:
     """Otherwise write it anew: mz drift recordings/mz_recordings/bundled recordings/library --update-wire
     --wire recordings/mz_recordings/baselines --reason TEXT"""
-    for path in (BUNDLED, *cassettes(ROOT / "recordings" / "library")):
-        assert list(check_wires(load(path), BASELINES, {})) == [], path
+    for path in (BUNDLED, *list_cassettes(ROOT / "recordings" / "library")):
+        assert list(check_streams(load(path), BASELINES, {})) == [], path
 
 
 def test_a_cassette_of_a_version_without_a_baseline() -> None:
     tape = cassette(recording("1" * 40, version="9.9.9"))
-    found = [each.finding for each in check_wires(tape, BASELINES, {})]
-    assert "no baseline of claude-code 9.9.9" in found[0].what
-    assert (found[0].risk, found[0].mend) == ("low", "mz drift {cassette} --update-wire --reason TEXT")
-    assert check_wires(tape, {}, {}) is not None
+    found = [each.finding for each in check_streams(tape, BASELINES, {})]
+    assert "no baseline of claude-code 9.9.9" in found[0].message
+    assert (found[0].risk, found[0].fix) == ("low", "mz drift {cassette} --update-wire --reason TEXT")
+    assert check_streams(tape, {}, {}) is not None
     documented = msgspec.structs.replace(tape.manifest, provenance="documented")
-    assert list(check_wires(tape._replace(manifest=documented), {}, {})) == []
+    assert list(check_streams(tape._replace(manifest=documented), {}, {})) == []
 
 
 def test_a_stream_that_lost_what_is_read_is_a_grave_finding() -> None:
     whole = load(BUNDLED)
-    one = whole._replace(taken=whole.taken[:1])
-    path = one.taken[0].recording.identity.path
+    one = whole._replace(calls=whole.calls[:1])
+    path = one.calls[0].recording.identity.path
     lost = with_line(one, path, "result", lambda line: without(line, "is_error"))
-    (found,) = [each.finding for each in check_wires(lost, BASELINES, {})]
-    assert (found.kind, found.risk, found.detail) == ("WIRE", "high", ("- result/success is_error: boolean (read)",))
+    (found,) = [each.finding for each in check_streams(lost, BASELINES, {})]
+    assert (found.kind, found.risk, found.detail) == ("STREAM", "high", ("- result/success is_error: boolean (read)",))
     cut = with_file(one, path, "stdout", lambda text: text[:-20])
-    assert "frames" in {each.finding.cause for each in check_wires(cut, BASELINES, {})}
+    assert "frames" in {each.finding.cause for each in check_streams(cut, BASELINES, {})}

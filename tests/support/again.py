@@ -11,10 +11,10 @@ from pathlib import Path
 from msgspec.structs import replace
 from mz_recordings.cassette import Cassette
 from mz_recordings.files.library import load, save
-from mz_recordings.rerecord.drive import Reins, Told
-from mz_recordings.rerecord.place import workplace
-from mz_recordings.rerecord.plan import Wish
-from mz_recordings.rerecord.rerecord import Order, Outcome, Prepared, carry_out, prepare
+from mz_recordings.rerecord.drive import CallProgress, StopControl
+from mz_recordings.rerecord.place import lock_workspace
+from mz_recordings.rerecord.plan import CallSelection
+from mz_recordings.rerecord.rerecord import RerecordJob, RerecordPlan, RerecordResult, prepare_rerecord, run_rerecord
 
 from tests.support.workshop import AGENT, STORY, TODAY, Copy
 
@@ -40,7 +40,7 @@ class Again:
             "LANG": "C.UTF-8",
             "CI": "",
         }
-        self.told: list[Told] = []
+        self.told: list[CallProgress] = []
 
     def says(self, story: Mapping[str, Mapping[str, object]]) -> None:
         """What the agent does from now on, call by call; each call is written down before."""
@@ -52,41 +52,41 @@ class Again:
     def alone(self) -> None:
         """Alpha without beta, which builds on it: half the time."""
         whole = self.copy.cassette()
-        world = whole.manifest.world
+        world = whole.manifest.fixture
         only = replace(
             whole.manifest,
-            stories={"alpha": whole.manifest.stories["alpha"]},
-            world=replace(
+            traces={"alpha": whole.manifest.traces["alpha"]},
+            fixture=replace(
                 world,
                 items=tuple(item for item in world.items if item.feature == "alpha"),
-                said=tuple(one for one in world.said if one.feature == "alpha"),
+                decisions=tuple(one for one in world.decisions if one.feature == "alpha"),
             ),
         )
-        taken = tuple(one for one in whole.taken if one.recording.identity.feature == "alpha")
-        self.keep(Cassette(only, taken, {"alpha": whole.stories["alpha"]}, whole.bundle))
+        taken = tuple(one for one in whole.calls if one.recording.identity.feature == "alpha")
+        self.keep(Cassette(only, taken, {"alpha": whole.traces["alpha"]}, whole.bundle))
 
     def calls(self) -> list[str]:
         """What the real agent was asked, in order."""
         return self.log.read_text().split()
 
-    def order(self, wish: Wish, **more: object) -> Order:
+    def order(self, wish: CallSelection, **more: object) -> RerecordJob:
         fields: dict[str, object] = {
             "path": str(self.copy.place), "project": str(self.copy.root), "environment": self.environment,
             "today": TODAY, "wish": wish, **more,
         }  # fmt: skip
-        return Order(**fields)  # type: ignore[arg-type]
+        return RerecordJob(**fields)  # type: ignore[arg-type]
 
-    def prepared(self, wish: Wish, **more: object) -> Prepared:
+    def prepared(self, wish: CallSelection, **more: object) -> RerecordPlan:
         order = self.order(wish, **more)
-        with workplace(self.copy.root, self.copy.place) as place:
-            return prepare(order, place)
+        with lock_workspace(self.copy.root, self.copy.place) as place:
+            return prepare_rerecord(order, place)
 
-    def record(self, wish: Wish, budget_nanousd: int | None = None, **more: object) -> tuple[Prepared, Outcome]:
+    def record(self, wish: CallSelection, budget_nanousd: int | None = None, **more: object) -> tuple[RerecordPlan, RerecordResult]:
         """An attempt; what it has paid stays where it is."""
         order = self.order(wish, **more)
-        with workplace(self.copy.root, self.copy.place) as place:
-            prepared = prepare(order, place)
-            outcome = carry_out(order, prepared, place, budget_nanousd, self.told.append, Reins())
+        with lock_workspace(self.copy.root, self.copy.place) as place:
+            prepared = prepare_rerecord(order, place)
+            outcome = run_rerecord(order, prepared, place, budget_nanousd, self.told.append, StopControl())
         return prepared, outcome
 
     def keep(self, cassette: Cassette | None) -> Cassette:
@@ -96,6 +96,6 @@ class Again:
         return load(self.copy.place)
 
 
-def asked(prepared: Prepared) -> dict[str, str]:
+def asked(prepared: RerecordPlan) -> dict[str, str]:
     """By call: why it is asked, or what it follows."""
-    return {one.identity.path: ",".join(one.why) or f"({one.follows})" for one in prepared.planned}
+    return {one.identity.path: ",".join(one.reasons) or f"({one.follows})" for one in prepared.calls}

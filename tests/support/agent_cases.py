@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from mz_engine.agents.registry import built_in
-from mz_engine.ports import CallResult, CallSpec, Reading
-from mz_qa.conformance.endings import Expected, endings, expectations
+from mz_engine.agents.registry import built_in_adapters
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
+from mz_qa.conformance.endings import ExpectedParse, expectations, stored_endings
 
 from tests.support.claude_cli import plain_spawn
 from tests.support.endpoint import Answer, Endpoint, Refusal, Reply, Request, Script
@@ -63,23 +63,23 @@ class Cases:
         return FIXTURES / self.agent
 
     @property
-    def expected(self) -> dict[str, Expected]:
+    def expected(self) -> dict[str, ExpectedParse]:
         return expectations(self.agent)
 
     def stored(self, name: str) -> CallResult:
         """What the command line wrote when the case was last driven."""
-        (found,) = [ending for ending in endings(self.agent) if ending.name == name]
+        (found,) = [ending for ending in stored_endings(self.agent) if ending.name == name]
         return found.result
 
-    def check(self, name: str, directory: Path) -> tuple[CallResult, Reading]:
+    def check(self, name: str, directory: Path) -> tuple[CallResult, ParsedReply]:
         """Drives the case, and asserts that it ends as is expected of it; what came out, and what it was read as."""
         expected = self.expected[name]
         result, endpoint = self.drive(name, directory)
         assert endpoint.complaints == []
-        seen = built_in()[self.agent].parse_output(result)
+        seen = built_in_adapters()[self.agent].parse_output(result)
         problem = seen.problem
         ended = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-        assert (seen.terminal, *ended) == (expected.terminal, expected.code, expected.kind, expected.wait)
+        assert (seen.ending, *ended) == (expected.terminal, expected.code, expected.kind, expected.wait)
         return result, seen
 
     def drive(self, name: str, directory: Path) -> tuple[CallResult, Endpoint]:
@@ -97,12 +97,12 @@ class Cases:
         return result, endpoint
 
     def _call(self, case: Case, work: Path, outside: Mapping[str, str], before: CallResult | None = None) -> CallResult:
-        adapter = built_in()[self.agent]
+        adapter = built_in_adapters()[self.agent]
         seen = adapter.parse_output(before) if before else None
         session = (seen.session if seen else None) or SESSION
         call = self.spec(case.prompt, session, resumes=case.resumes or before is not None)
         result = adapter.run_phase(call, outside, plain_spawn(work, outside, case.signal_after))
-        return msgspec.structs.replace(result, model=call.model, earlier=seen.usage if seen else ())
+        return msgspec.structs.replace(result, model=call.model, session_usage_before=seen.usage if seen else ())
 
     def renew(self, names: list[str]) -> None:
         """Drives the cases again, all where none is named, and keeps what comes out."""
@@ -117,17 +117,17 @@ class Cases:
                 path.write_bytes(self._general(result.stdout, result, directory))
                 if result.stderr:
                     path.with_suffix(".stderr").write_bytes(self._general(result.stderr, result, directory))
-            seen = built_in()[self.agent].parse_output(result)
-            sys.stderr.write(f"{path.name}: {len(result.stdout)} bytes, {seen.terminal}, {seen.problem}\n")
-            if result.earlier:
-                sys.stderr.write(f"  earlier: {result.earlier}\n  of this call: {seen.usage}\n")
+            seen = built_in_adapters()[self.agent].parse_output(result)
+            sys.stderr.write(f"{path.name}: {len(result.stdout)} bytes, {seen.ending}, {seen.problem}\n")
+            if result.session_usage_before:
+                sys.stderr.write(f"  earlier: {result.session_usage_before}\n  of this call: {seen.usage}\n")
 
     def _general(self, data: bytes, result: CallResult, directory: str) -> bytes:
         """Without what is particular to this machine and this time."""
         slug = re.sub(r"[^A-Za-z0-9]", "-", directory)
         data = data.replace(str(ROOT).encode(), b"/home/somebody/clis")
         data = data.replace(directory.encode(), b"/home/somebody").replace(slug.encode(), b"-home-somebody")
-        session = built_in()[self.agent].parse_output(result).session
+        session = built_in_adapters()[self.agent].parse_output(result).session
         data = data.replace(session.encode(), SESSION.encode()) if session else data
         data = re.sub(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", b"2026-06-01T12:00:00.000000Z", data)
         data = re.sub(rb'"user_id": "[0-9a-f-]{36}", "time": \d+', b'"user_id": "00000000", "time": 1780000000', data)

@@ -14,23 +14,23 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.rule import (
-    Acyclic,
-    Bytes,
-    Covers,
-    Field,
-    File,
-    Files,
-    Json,
-    Paths,
-    Placeholders,
-    References,
+    AcyclicItems,
+    ByteSize,
+    CoversIds,
+    FieldRule,
+    FileList,
+    FilePaths,
+    FileRule,
+    JsonForm,
+    MaximumField,
+    NoPlaceholders,
+    ReferencesIds,
     Rule,
     RuleSet,
-    Section,
-    Title,
-    Unique,
-    Words,
-    Worst,
+    SectionRule,
+    TitleRule,
+    UniqueIds,
+    WordCount,
 )
 
 WORDS = ("entry", "month", "report", "Größe", "naïve", "a", "of", "total-sum", "x1", "journal,", "it's", "no.", "42%")
@@ -55,7 +55,7 @@ class Draft(msgspec.Struct, kw_only=True):
     @property
     def text(self) -> str:
         if self.rules.form == "json":
-            single = any(isinstance(rule, Json) and rule.root == "object" for rule in self.rules.rules)
+            single = any(isinstance(rule, JsonForm) and rule.root == "object" for rule in self.rules.rules)
             return json.dumps(self.items[0] if single else self.items, ensure_ascii=False, indent=1)
         parts = [f"# {self.title}"] if self.title else []
         return "\n\n".join([*parts, *(f"{heading}\n\n{body}" for heading, body in self.sections)]) + "\n"
@@ -84,18 +84,18 @@ def drafts(draw: DrawFn, kind: str) -> Draft:
 @st.composite
 def markdown_drafts(draw: DrawFn, rules: RuleSet) -> Draft:
     sections = []
-    for rule in (rule for rule in rules.rules if isinstance(rule, Section)):
+    for rule in (rule for rule in rules.rules if isinstance(rule, SectionRule)):
         alias = draw(recase)(draw(st.sampled_from(rule.aliases)))
         number = draw(st.sampled_from(["", "1. ", "2.1 ", "3) "]))
         heading = (
             f"{draw(st.sampled_from(['##', '###']))} {number}{alias}{draw(st.sampled_from(['', ':', ' in short']))}"
         )
         sections.append((heading, draw(sentence)))
-    title = draw(sentence) if any(isinstance(rule, Title) for rule in rules.rules) or draw(st.booleans()) else ""
+    title = draw(sentence) if any(isinstance(rule, TitleRule) for rule in rules.rules) or draw(st.booleans()) else ""
     draft = Draft(rules=rules, title=title, sections=sections)
-    if any(isinstance(rule, Files) for rule in rules.rules):
+    if any(isinstance(rule, FileList) for rule in rules.rules):
         set_files(draft, draw(st.lists(path, min_size=1, max_size=8, unique=True)), draw(st.booleans()))
-    for cover in (rule for rule in rules.rules if isinstance(rule, Covers)):
+    for cover in (rule for rule in rules.rules if isinstance(rule, CoversIds)):
         ids = draw(st.lists(name, min_size=1, max_size=4, unique=True))
         draft.others = {cover.artifact: json.dumps([{"id": one} for one in ids])}
         add_text(draft, " ".join(f"`{one}`" for one in ids))
@@ -111,7 +111,7 @@ def json_drafts(draw: DrawFn, rules: RuleSet) -> Draft:
         one |= {key: ids[number] for key in ("id", "task_id") if key in one}
         if rules.name == "tasks":
             one["depends_on"] = draw(st.lists(st.sampled_from(ids[:number]), unique=True)) if number else []
-    for worst in (rule for rule in rules.rules if isinstance(rule, Worst)):
+    for worst in (rule for rule in rules.rules if isinstance(rule, MaximumField)):
         items[0][worst.field] = worst_of(rules, items[0][worst.within])
     others = {"tasks": json.dumps([{"id": one} for one in ids])} if rules.name == "commit_summary" else {}
     if rules.name == "tasks":
@@ -122,14 +122,14 @@ def json_drafts(draw: DrawFn, rules: RuleSet) -> Draft:
 
 
 def worst_of(rules: RuleSet, findings: list[dict[str, Any]]) -> str:
-    [choice] = [rule for rule in rules.rules if isinstance(rule, Field) and rule.type == "choice" and not rule.within]
+    [choice] = [rule for rule in rules.rules if isinstance(rule, FieldRule) and rule.type == "choice" and not rule.within]
     return max((finding["severity"] for finding in findings), key=choice.values.index, default=choice.values[0])
 
 
 @st.composite
 def item(draw: DrawFn, rules: RuleSet, within: str | None) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    for rule in (rule for rule in rules.rules if isinstance(rule, Field) and rule.within == within):
+    for rule in (rule for rule in rules.rules if isinstance(rule, FieldRule) and rule.within == within):
         if rule.optional and rule.type != "number":
             continue
         values: dict[str, st.SearchStrategy[Any]] = {
@@ -148,8 +148,8 @@ def item(draw: DrawFn, rules: RuleSet, within: str | None) -> dict[str, Any]:
 
 def set_files(draft: Draft, files: list[str], as_table: bool = False) -> None:
     """Put this list into the section that the files rule reads."""
-    [rule] = [rule for rule in draft.rules.rules if isinstance(rule, Files)]
-    sections = [other.id for other in draft.rules.rules if isinstance(other, Section)]
+    [rule] = [rule for rule in draft.rules.rules if isinstance(rule, FileList)]
+    sections = [other.id for other in draft.rules.rules if isinstance(other, SectionRule)]
     rows = [f"| `{one}` | x |" for one in files] if as_table else [f"- `{one}`: x" for one in files]
     body = "\n".join(["| File | What |", "| --- | --- |", *rows] if as_table else rows)
     at = sections.index(rule.section)
@@ -170,33 +170,33 @@ def mutations(kind: str) -> Iterator[Mutation]:
 
 def broken(rule: Rule, rules: RuleSet) -> Iterator[Mutation]:
     match rule:
-        case File():
+        case FileRule():
             yield Mutation(rule.id, "no file", lambda draft: None)
-        case Bytes():
+        case ByteSize():
             yield Mutation(rule.id, "too short", lambda draft: draft.text[:20])
             yield Mutation(rule.id, "too long", lambda draft: draft.text + "\n" * int(rule.max))
-        case Words():
+        case WordCount():
             yield Mutation(rule.id, "too many words", lambda draft: with_text(draft, "w " * int(rule.max)))
-        case Placeholders():
+        case NoPlaceholders():
             for text in PLACEHOLDERS:
                 yield Mutation(rule.id, text, lambda draft, text=text: with_text(draft, text))  # type: ignore[misc]
-        case Title():
+        case TitleRule():
             yield Mutation(rule.id, "no title", lambda draft: draft.text.split("\n", 1)[1])
             yield Mutation(rule.id, "level 2", lambda draft: "#" + draft.text)
             yield Mutation(rule.id, "too long", lambda draft: "# " + "w" * (int(rule.max) + 1) + draft.text.lstrip("#"))
-        case Section():
-            at = [one.id for one in rules.rules if isinstance(one, Section)].index(rule.id)
+        case SectionRule():
+            at = [one.id for one in rules.rules if isinstance(one, SectionRule)].index(rule.id)
             yield Mutation(rule.id, "no section", lambda draft: with_section(draft, at, None))
             yield Mutation(rule.id, "empty section", lambda draft: with_section(draft, at, ""))
-        case Files():
+        case FileList():
             yield Mutation(rule.id, "no file", lambda draft: with_files(draft, []))
             yield Mutation(rule.id, "nine files", lambda draft: with_files(draft, [f"a{n}.py" for n in range(9)]))
-        case Paths():
+        case FilePaths():
             for text in ("../a.py", "/etc/passwd", "src/", "*.py", "~/a.py"):
                 yield Mutation(rule.id, text, lambda draft, text=text: with_files(draft, [text, "a.py"]))  # type: ignore[misc]
-        case Unique(field=None):
+        case UniqueIds(field=None):
             yield Mutation(rule.id, "twice", lambda draft: draft.text + "\n### FR-001: a\n\nx\n\n### FR-001: b\n\nx\n")
-        case Covers():
+        case CoversIds():
             yield Mutation(rule.id, "one more", lambda draft: with_other(draft, rule))
         case _:
             yield from broken_json(rule)
@@ -204,18 +204,18 @@ def broken(rule: Rule, rules: RuleSet) -> Iterator[Mutation]:
 
 def broken_json(rule: Rule) -> Iterator[Mutation]:
     match rule:
-        case Json():
+        case JsonForm():
             yield Mutation(rule.id, "cut off", lambda draft: draft.text[:-2])
             yield Mutation(rule.id, "a text", lambda draft: json.dumps("x" * 60))
-        case Unique():
+        case UniqueIds():
             yield Mutation(rule.id, "twice", lambda draft: with_items(draft, lambda items: [*items, items[0]]))
-        case References():
+        case ReferencesIds():
             yield Mutation(rule.id, "unknown", lambda draft: with_value(draft, rule.field, unknown(rule)))
-        case Acyclic():
+        case AcyclicItems():
             yield Mutation(rule.id, "itself", lambda draft: with_value(draft, rule.field, [draft.items[0][rule.to]]))
-        case Worst():
+        case MaximumField():
             yield Mutation(rule.id, "too mild", lambda draft: with_items(draft, lambda items: [{**items[0], **MILD}]))
-        case Field():
+        case FieldRule():
             for value in bad_values(rule):
                 yield Mutation(rule.id, repr(value), lambda draft, value=value: with_field(draft, rule, value))  # type: ignore[misc]
 
@@ -223,7 +223,7 @@ def broken_json(rule: Rule) -> Iterator[Mutation]:
 MILD = {"severity": "NIT", "findings": [{"severity": "MAJOR", "path": "a.py", "message": "long enough a text"}]}
 
 
-def bad_values(rule: Field) -> Iterator[Any]:
+def bad_values(rule: FieldRule) -> Iterator[Any]:
     """Values that the field may not have; None stands for its absence."""
     if not rule.optional:
         yield None
@@ -238,7 +238,7 @@ def bad_values(rule: Field) -> Iterator[Any]:
         yield int(rule.max) + 1 if rule.type == "number" else "w" * (int(rule.max) + 1)
 
 
-def unknown(rule: References) -> Any:
+def unknown(rule: ReferencesIds) -> Any:
     return "no-such-id" if rule.artifact else ["no-such-id"]
 
 
@@ -263,7 +263,7 @@ def with_files(draft: Draft, files: list[str]) -> str:
     return changed.text
 
 
-def with_other(draft: Draft, rule: Covers) -> str:
+def with_other(draft: Draft, rule: CoversIds) -> str:
     """The same text, with one more id in the other artifact."""
     if rule.field:
         ids = json.loads(draft.others[rule.artifact])
@@ -281,7 +281,7 @@ def with_value(draft: Draft, field: str, value: Any) -> str:
     return with_items(draft, lambda items: [{**items[0], field: value}, *items[1:]])
 
 
-def with_field(draft: Draft, rule: Field, value: Any) -> str:
+def with_field(draft: Draft, rule: FieldRule, value: Any) -> str:
     """The first item with this value, under the field's own name; None: without the field."""
 
     def change(target: dict[str, Any]) -> dict[str, Any]:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import msgspec
 from mz_engine.pins import Pins
-from mz_engine.ports import CallSpec, Check
+from mz_engine.ports import CallSpec, CiCheck
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.names import Commit
 from mz_events.store import Append
-from mz_qa.simulation.driver import drive
-from mz_qa.simulation.world import Answer, Files, Tree, World
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Files, ScriptedReply, Tree, World
 
 from tests.support import trial
 
-Script = Callable[[World, CallSpec, Files], Answer | None]
+Script = Callable[[World, CallSpec, Files], ScriptedReply | None]
 """None: as the trial's own script says."""
 
 
@@ -29,7 +29,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     feature: str = "b"
     script: Script = lambda world, spec, files: None
     pins: Pins
-    checks: tuple[Check, ...] = (Check(name="ci", state="green", run="1"),)
+    checks: tuple[CiCheck, ...] = (CiCheck(name="ci", state="green", run="1"),)
     commands: Callable[[str, Files], tuple[int, str]] = trial.commands
     base: dict[str, str] = {}
     """What somebody else commits to the base branch after the run began."""
@@ -37,7 +37,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     def world(self) -> World:
         """Driven until the feature asks."""
 
-        def script(spec: CallSpec, files: Files) -> Answer:
+        def script(spec: CallSpec, files: Files) -> ScriptedReply:
             return self.script(world, spec, files) or trial.script(spec, files)
 
         world = World({"README.md": "a project"}, script, self.commands)
@@ -47,14 +47,14 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
         if self.base:
             moved = world.write(Tree(content, world.base, b"by somebody else"))
             world.refs["refs/heads/main"] = world.remote["main"] = moved
-        drive(world, trial.RUN, self.pins, seed=1)
+        drive_run(world, trial.RUN, self.pins, seed=1)
         return world
 
 
-def at(phase: str, role: str, answer: Callable[[World, CallSpec], Answer]) -> Script:
+def at(phase: str, role: str, answer: Callable[[World, CallSpec], ScriptedReply]) -> Script:
     """Something else in the calls of one role in one phase, as long as no person has said anything."""
 
-    def script(world: World, spec: CallSpec, files: Files) -> Answer | None:
+    def script(world: World, spec: CallSpec, files: Files) -> ScriptedReply | None:
         meant = spec.key.split("/")[2] == phase and spec.key.endswith(f"agent.{role}")
         return answer(world, spec) if meant and "NOTE" not in spec.prompt else None
 
@@ -62,17 +62,17 @@ def at(phase: str, role: str, answer: Callable[[World, CallSpec], Answer]) -> Sc
 
 
 def fails(kind: ProblemClass, code: str, retry_after_seconds: int | None = None) -> Script:
-    def answer(world: World, spec: CallSpec) -> Answer:
+    def answer(world: World, spec: CallSpec) -> ScriptedReply:
         detail = world.blobs.put(b"Which database shall I use?")
-        return Answer(problem=Problem(kind=kind, code=code, detail=detail, retry_after_seconds=retry_after_seconds))
+        return ScriptedReply(problem=Problem(kind=kind, code=code, detail=detail, retry_after_seconds=retry_after_seconds))
 
     return at("plan", "builder", answer)
 
 
-def moves_a_branch(world: World, spec: CallSpec) -> Answer:
+def moves_a_branch(world: World, spec: CallSpec) -> ScriptedReply:
     world.refs["refs/heads/other"] = Commit("9" * 40)
-    return Answer(
-        files={f"plans/{spec.place.feature}.json": msgspec.json.encode(trial.units(spec.place.feature)).decode()}
+    return ScriptedReply(
+        files={f"plans/{spec.worktree.feature}.json": msgspec.json.encode(trial.units(spec.worktree.feature)).decode()}
     )
 
 
@@ -86,13 +86,13 @@ def pins_with(**changes: object) -> Pins:
 
 
 def must_pass() -> Pins:
-    (preparation,) = trial.pins().pipeline.find("build").prepare
+    (preparation,) = trial.pins().pipeline.find_phase("build").prepare
     return pins_with(prepare=(msgspec.structs.replace(preparation, must_pass=True),))
 
 
 def no_way_back() -> Pins:
     """Nobody says where the work goes that a person rejects."""
-    routes = trial.pins().pipeline.find("build").on_block
+    routes = trial.pins().pipeline.find_phase("build").on_block
     return pins_with(on_block=tuple(route for route in routes if route.cause != "person"))
 
 
@@ -100,38 +100,38 @@ def refuses(command: str, files: Files) -> tuple[int, str]:
     return 1, "nothing works\n2 failed, 1 passed"
 
 
-def weird(world: World, spec: CallSpec) -> Answer:
+def weird(world: World, spec: CallSpec) -> ScriptedReply:
     finding = {"severity": "MAJOR", "path": "b1.txt", "message": "This is odd."}
-    return Answer(text=msgspec.json.encode({"severity": "MAJOR", "cause": "weird", "findings": [finding]}).decode())
+    return ScriptedReply(text=msgspec.json.encode({"severity": "MAJOR", "cause": "weird", "findings": [finding]}).decode())
 
 
-def broken(world: World, spec: CallSpec) -> Answer:
-    feature, unit = spec.place.feature, spec.key.split("/")[3]
-    return Answer(files={f"{feature}{unit[1]}.txt": "broken", f"notes/{feature}.{unit}.md": "first version"})
+def broken(world: World, spec: CallSpec) -> ScriptedReply:
+    feature, unit = spec.worktree.feature, spec.key.split("/")[3]
+    return ScriptedReply(files={f"{feature}{unit[1]}.txt": "broken", f"notes/{feature}.{unit}.md": "first version"})
 
 
 def writes(text: str) -> Script:
     """The plan, and nothing else."""
-    return at("plan", "builder", lambda world, spec: Answer(files={"plans/b.json": text}))
+    return at("plan", "builder", lambda world, spec: ScriptedReply(files={"plans/b.json": text}))
 
 
-def always(phase: str, answer: Callable[[World, CallSpec], Answer]) -> Script:
-    def script(world: World, spec: CallSpec, files: Files) -> Answer | None:
+def always(phase: str, answer: Callable[[World, CallSpec], ScriptedReply]) -> Script:
+    def script(world: World, spec: CallSpec, files: Files) -> ScriptedReply | None:
         return answer(world, spec) if spec.key.split("/")[2] == phase and spec.key.endswith("builder") else None
 
     return script
 
 
-def leaves_it(world: World, spec: CallSpec, files: Files) -> Answer | None:
+def leaves_it(world: World, spec: CallSpec, files: Files) -> ScriptedReply | None:
     """The agent does nothing about a conflict."""
     meant = spec.key.split("/")[2:4] == ["build", "u1"] and "conflict markers" in spec.prompt
-    return Answer(files={"notes/b.u1.md": "Nothing to do here."}) if meant else None
+    return ScriptedReply(files={"notes/b.u1.md": "Nothing to do here."}) if meant else None
 
 
 ASKING: dict[str, Asking] = {
     "exhausted": Asking(pins=trial.pins(), script=writes("no plan")),
     "retries": Asking(pins=trial.pins(), script=fails(ProblemClass.PHASE, "timeout")),
-    "blocker": Asking(pins=trial.pins(), script=fails(ProblemClass.HUMAN, "agent-blocker")),
+    "blocker": Asking(pins=trial.pins(), script=fails(ProblemClass.NEEDS_PERSON, "agent-blocker")),
     "limit": Asking(pins=trial.pins(), script=fails(ProblemClass.TRANSIENT, "rate-limit", 1_000_000)),
     "approval": Asking(pins=no_way_back(), feature="a"),
     "unrouted": Asking(pins=trial.pins(), script=at("build", "reviewer", weird)),
@@ -140,7 +140,7 @@ ASKING: dict[str, Asking] = {
     "repository": Asking(pins=trial.pins(), script=at("plan", "builder", moves_a_branch)),
     "secret": Asking(pins=trial.pins(), script=writes("a SECRET")),
     "conflict": Asking(pins=trial.pins(), base={"b1.txt": "theirs"}, script=leaves_it),
-    "checks": Asking(pins=trial.pins(), checks=(Check(name="ci", state="red", run="1"),)),
+    "checks": Asking(pins=trial.pins(), checks=(CiCheck(name="ci", state="red", run="1"),)),
 }  # fmt: skip
 """By the kind of question; `baseline` is an unrouted one before any agent was called."""
 
@@ -149,7 +149,7 @@ def keep(world: World, home: Path) -> None:
     """The world's log and blobs, where commands look for them."""
     (home / ".mz").mkdir(exist_ok=True)
     blobs = FileBlobs(home / ".mz" / "blobs")
-    for data in world.blobs.kept.values():
+    for data in world.blobs.data_by_digest.values():
         blobs.put(data)
     appends = [Append(recorded.stream, None, (recorded.event,)) for recorded in world.store.read_all()]
     with SqliteStore(home / ".mz" / "mz.db") as store:

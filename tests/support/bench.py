@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from mz_recordings.playing.sample import make_sample
+from mz_recordings.playing.sample import create_sample
 
 from tests.support import fake_claude
 
@@ -25,7 +25,7 @@ class Bench:
         self.root = root or directory / "tally"
         self.home = directory / "home"
         self.home.mkdir(parents=True, exist_ok=True)
-        make_sample(self.root, os.environ)
+        create_sample(self.root, os.environ)
         self.bin = fake_claude.install(directory / "bin")
         self.env = {
             "PATH": f"{self.bin}:{MZ.parent}:{os.environ['PATH']}",

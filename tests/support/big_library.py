@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from mz_recordings.cassette import MANIFEST
-from mz_recordings.files.library import digest, sums_of
+from mz_recordings.files.library import digest, read_sums
 from mz_recordings.files.plainfiles import walk
 from mz_recordings.files.sums import SUMS, write_sums
 
@@ -16,7 +16,7 @@ def big_library(library: Path, cassette: Path, number: int) -> tuple[Path, ...]:
     links to the cassette's own, so that some thousand recordings take seconds and no disk: change none of them in
     place."""
     names = [name for name, _ in walk(cassette)]
-    manifest, sums = (cassette / MANIFEST).read_text(), sums_of(cassette)
+    manifest, sums = (cassette / MANIFEST).read_text(), read_sums(cassette)
     head = next(line for line in manifest.splitlines() if line.startswith("name: "))
     return tuple(_copy(library / f"c{at:04}", cassette, names, manifest.replace(head, f"name: c{at:04}", 1), sums)
                  for at in range(number))  # fmt: skip

@@ -7,21 +7,21 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from mz_recordings.cassette import Cassette, Kind, Taken
+from mz_recordings.cassette import Cassette, Kind, RecordedCall
 from mz_recordings.files.library import digest
 
 Line = dict[str, Any]
 
 
-def call(cassette: Cassette, path: str) -> Taken:
-    return next(one for one in cassette.taken if one.recording.identity.path == path)
+def call(cassette: Cassette, path: str) -> RecordedCall:
+    return next(one for one in cassette.calls if one.recording.identity.path == path)
 
 
-def with_call(cassette: Cassette, path: str, change: Callable[[Taken], Taken]) -> Cassette:
+def with_call(cassette: Cassette, path: str, change: Callable[[RecordedCall], RecordedCall]) -> Cassette:
     """With one recording changed; `path` is its identity's."""
-    taken = tuple(change(one) if one.recording.identity.path == path else one for one in cassette.taken)
-    assert taken != cassette.taken, path
-    return cassette._replace(taken=taken)
+    taken = tuple(change(one) if one.recording.identity.path == path else one for one in cassette.calls)
+    assert taken != cassette.calls, path
+    return cassette._replace(calls=taken)
 
 
 def with_fields(cassette: Cassette, path: str, **fields: object) -> Cassette:
@@ -36,14 +36,14 @@ def with_file(cassette: Cassette, path: str, kind: Kind, change: Callable[[str],
     return with_call(cassette, path, lambda one: _with_file(one, kind, change))
 
 
-def _with_file(one: Taken, kind: Kind, change: Callable[[str], str]) -> Taken:
+def _with_file(one: RecordedCall, kind: Kind, change: Callable[[str], str]) -> RecordedCall:
     file = one.recording.find(kind)
     assert file is not None
     data = change(one.contents[file.name].decode()).encode()
     assert data != one.contents[file.name]
     new = msgspec.structs.replace(file, sha256=digest(data))
     files = tuple(new if each is file else each for each in one.recording.files)
-    return Taken(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+    return RecordedCall(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
 
 
 def with_line(cassette: Cassette, path: str, wanted: str, change: Callable[[Line], Line | None]) -> Cassette:
@@ -62,22 +62,22 @@ def with_event(
     cassette: Cassette, feature: str, wanted: str, change: Callable[[Line], Line | None], which: int = 0
 ) -> Cassette:
     """With one event of a story changed, or left out (None); `which` of its type, from 0."""
-    lines = cassette.stories[feature].decode().splitlines()
+    lines = cassette.traces[feature].decode().splitlines()
     at = [at for at, line in enumerate(lines) if json.loads(line)["type"] == wanted][which]
     made = change(json.loads(lines[at]))
     made_lines = [*lines[:at], *([json.dumps(made)] if made else []), *lines[at + 1 :]]
     told = "".join(f"{line}\n" for line in made_lines).encode()
-    assert told != cassette.stories[feature]
-    stories = {**cassette.stories, feature: told}
+    assert told != cassette.traces[feature]
+    stories = {**cassette.traces, feature: told}
     digests = {name: digest(text) for name, text in stories.items()}
-    manifest = msgspec.structs.replace(cassette.manifest, stories=digests)
-    return cassette._replace(stories=stories, manifest=manifest)
+    manifest = msgspec.structs.replace(cassette.manifest, traces=digests)
+    return cassette._replace(traces=stories, manifest=manifest)
 
 
 def with_world(cassette: Cassette, **fields: object) -> Cassette:
-    world = msgspec.structs.replace(cassette.manifest.world, **fields)
-    return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, world=world))
+    world = msgspec.structs.replace(cassette.manifest.fixture, **fields)
+    return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, fixture=world))
 
 
 def without_call(cassette: Cassette, path: str) -> Cassette:
-    return cassette._replace(taken=tuple(one for one in cassette.taken if one.recording.identity.path != path))
+    return cassette._replace(calls=tuple(one for one in cassette.calls if one.recording.identity.path != path))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mz_engine.agents.contract import Invocation, Spawn
-from mz_engine.ports import CallResult, CallSpec, Place
+from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
 
 CLIS = Path(__file__).resolve().parents[2] / ".clis" / "node_modules" / ".bin"
 """Where `make clis` puts it."""
@@ -36,7 +36,7 @@ def spec(prompt: str, session: str | None, **more: object) -> CallSpec:
     """A call of the adapter with everything filled in."""
     fields: dict[str, object] = {
         "key": "r/f/prd/-/1/1/agent.builder",
-        "place": Place(run="r", feature="f", branch="feat/f"),
+        "place": FeatureWorktree(run="r", feature="f", branch="feat/f"),
         "agent": "claude-code",
         "model": "claude-sonnet-4-6",
         "prompt": prompt,

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from mz_engine.adapters.git import GitWorkspace
 from mz_engine.config import WorkspaceSettings
-from mz_engine.ports import Opened, Place
+from mz_engine.ports import FeatureWorktree, WorkspaceCreated
 from mz_events.names import Commit
 
 from tests.support.gitrepo import GitRepo
 
-PLACE = Place(run="r1", feature="f1", branch="feat/f1")
+PLACE = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
 
 FILES: Mapping[str, str | bytes] = {
     "README.md": "# Engine\n",
@@ -43,9 +43,9 @@ class Desk:
         """The port as the next process would have it: with an empty memory."""
         return GitWorkspace(self.repo.root, self.settings, environment)
 
-    def open(self) -> Opened:
+    def open(self) -> WorkspaceCreated:
         opened = self.port.open(self.place, (self.base,))
-        assert isinstance(opened, Opened)
+        assert isinstance(opened, WorkspaceCreated)
         return opened
 
     def git(self, *args: str) -> str:

@@ -7,28 +7,28 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mz_qa.gate import project_at
-from mz_qa.layers.facts import Checked, Project, Remark, Said
+from mz_qa.gate import load_project
+from mz_qa.layers.facts import CheckedItem, LayerOutput, Project, Remark
 from mz_recordings.findings import Finding
 
 
 def project_of(root: Path, *cassettes: Path) -> Project:
     """The project there, with its library or these cassettes."""
-    return project_at(root, os.environ, cassettes, 1, datetime.now(UTC), lambda words: None)
+    return load_project(root, os.environ, cassettes, 1, datetime.now(UTC), lambda words: None)
 
 
-def findings(said: Iterable[Said]) -> list[Finding]:
+def findings(said: Iterable[LayerOutput]) -> list[Finding]:
     return [one for one in said if isinstance(one, Finding)]
 
 
-def remarks(said: Iterable[Said]) -> list[str]:
-    return [one.words for one in said if isinstance(one, Remark)]
+def remarks(said: Iterable[LayerOutput]) -> list[str]:
+    return [one.text for one in said if isinstance(one, Remark)]
 
 
-def checked(said: Iterable[Said]) -> dict[str, int]:
+def checked(said: Iterable[LayerOutput]) -> dict[str, int]:
     """How many of each kind were looked at."""
     counts: dict[str, int] = {}
     for one in said:
-        if isinstance(one, Checked):
+        if isinstance(one, CheckedItem):
             counts[one.kind] = counts.get(one.kind, 0) + one.count
     return counts

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from mz_engine.decide.actions import Action
-from mz_engine.decide.phase import decide
+from mz_engine.decide.phase import decide_feature
 from mz_engine.decide.run import RunAction, decide_run
 from mz_engine.pins import Pins
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentReplied, AgentRequested, CallRef, Problem, ReplyRead
+from mz_events.catalog.call import AgentReplied, AgentRequested, CallRef, Problem, ReplyParsed
 from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, GateChecked, Unit, Violation
 from mz_events.catalog.delivery import (
     BaseMerged,
+    ChecksPolled,
     ChecksRerun,
-    ChecksSeen,
     CommitRequested,
     Committed,
     PullRequestOpened,
@@ -35,7 +35,7 @@ from mz_events.catalog.feature import (
 from mz_events.catalog.run import Hold
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, StreamId
-from mz_projections.feature import fold, follow
+from mz_projections.feature import apply_strict, fold
 from mz_projections.run import RunState, fold_run
 from mz_projections.state import State
 
@@ -66,7 +66,7 @@ def given(*events: Event) -> State:
     """The state of a feature; every event must be legal where it comes."""
     state = fold(())
     for one in recorded(*events):
-        following = follow(state, one)
+        following = apply_strict(state, one)
         assert following is not None, f"{type(one.event).__name__} may not come in {type(state).__name__}"
         state = following
     assert state == fold(recorded(*events))
@@ -74,7 +74,7 @@ def given(*events: Event) -> State:
 
 
 def when_decided(state: State, pins: Pins) -> Action | None:
-    return decide(state, pins)
+    return decide_feature(state, pins)
 
 
 def given_run(*events: Event) -> RunState:
@@ -87,7 +87,7 @@ def when_run_decided(state: RunState, pins: Pins) -> RunAction:
 
 # stories --------------------------------------------------------------------------------------------------------------
 STARTED = FeatureStarted(
-    feature=FeatureId("a"), heard=3, branch="feat/a", target="main", starts_from=(BASE,), title=DIGEST, body=DIGEST
+    feature=FeatureId("a"), run_version=3, branch="feat/a", target="main", starts_from=(BASE,), title=DIGEST, body=DIGEST
 )
 OPENED = (STARTED, WorkspaceReady(head=BASE, tree=BASE))
 UNITS = (
@@ -109,7 +109,7 @@ def requested(call: CallRef) -> AgentRequested:
         model="m",
         prompt=DIGEST,
         template="t",
-        whole=True,
+        full_prompt=True,
         session=None,
         resumes=False,
         tree=BASE,
@@ -124,7 +124,7 @@ def replied(call: CallRef, problem: Problem | None = None) -> tuple[Event, ...]:
     return (
         requested(call),
         AgentReplied(ref=call, stdout=DIGEST, stderr=DIGEST, exit=0, duration_ms=1, tree=BASE),
-        ReplyRead(ref=call, parser="p/1", terminal="success", session=None, text=DIGEST, problem=problem),
+        ReplyParsed(ref=call, parser="p/1", ending="success", session=None, text=DIGEST, problem=problem),
     )
 
 
@@ -200,10 +200,10 @@ def base_merged(changed: bool = False, *conflicts: str) -> BaseMerged:
     return BaseMerged(key="k", base=OTHER, head=OTHER, tree=OTHER, changed=changed, conflicts=paths)
 
 
-def checks_seen(green: int = 0, red: int = 0, pending: int = 0, flaky: bool = False, known: bool = True) -> ChecksSeen:
+def checks_seen(green: int = 0, red: int = 0, pending: int = 0, flaky: bool = False, known: bool = True) -> ChecksPolled:
     report = DIGEST if red else None
-    return ChecksSeen(
-        key="k", commit=BASE, known=known, green=green, red=red, pending=pending, flaky=flaky, report=report
+    return ChecksPolled(
+        key="k", commit=BASE, commit_known=known, passed=green, failed=red, pending=pending, flaky=flaky, report=report
     )
 
 
@@ -217,11 +217,11 @@ def merging() -> tuple[Event, ...]:
         *opened(),
         checks_seen(pending=1),
         FeatureHeld(hold=Hold.CHECKS, until_us=1),
-        HoldReleased(heard=7, hold=Hold.CHECKS),
+        HoldReleased(run_version=7, hold=Hold.CHECKS),
         checks_seen(red=1, flaky=True),
         ChecksRerun(key="k", runs=1),
         FeatureHeld(hold=Hold.CHECKS, until_us=1),
-        HoldReleased(heard=8, hold=Hold.CHECKS),
+        HoldReleased(run_version=8, hold=Hold.CHECKS),
         checks_seen(red=1),
         Blocked(phase="ship", unit="", cause="checks", check="await_checks", note=DIGEST),
         RolledBack(source="ship", to="build", keeps_tree=True),

@@ -17,20 +17,20 @@ import time
 from pathlib import Path
 
 import msgspec
-from mz_engine.session import Session
+from mz_engine.session import RunProcess
 from mz_events.catalog.base import Event
-from mz_events.catalog.inbox import AnswerLeft
-from mz_events.catalog.run import Rest, Verdict
+from mz_events.catalog.inbox import AnswerPosted
+from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_projections.run import RunState
-from mz_recordings.cassette import Cassette, Taken
+from mz_recordings.cassette import Cassette, RecordedCall
 from mz_recordings.files.library import save
-from mz_recordings.playing.fleet import bundled
+from mz_recordings.playing.fleet import bundled_library
 from mz_recordings.recording.record import record_run
-from mz_recordings.recording.sources import sources_of
-from mz_recordings.whatif.faults import FAULTS, Fault, ends, failure, init, says, stream
+from mz_recordings.recording.sources import record_sources
+from mz_recordings.whatif.faults import FAULTS, Fault, fault_failure, fault_stdout, init_line, message_line, result_line
 
 from tests.cli.drive import MZ
 from tests.support.gitrepo import GitRepo
@@ -71,20 +71,20 @@ sys.exit({code} if first else 0)
 def make(fault: Fault, place: Path) -> Cassette:
     """Runs and records the fault in `place`, which is empty."""
     root, home, bin_ = place / "project", place / "home", place / "bin"
-    shutil.copytree(bundled() / "faults" / "project", root)
+    shutil.copytree(bundled_library() / "faults" / "project", root)
     repository = GitRepo(root)
     repository.commit()
     home.mkdir()
     bin_.mkdir()
-    (place / "fault").write_bytes(stream(fault))
-    (place / "good").write_bytes(stream(fault._replace(lines=(init(), says("I write the note."), ends("Done.")))))
+    (place / "fault").write_bytes(fault_stdout(fault))
+    (place / "good").write_bytes(fault_stdout(fault._replace(lines=(init_line(), message_line("I write the note."), result_line("Done.")))))
     (place / "good.md").write_text(GOOD)
     if fault.name == "malformed-artifact":
         (place / "bad.md").write_text(BAD)
     program = bin_ / "claude"
     text = AGENT.format(
-        python=sys.executable, place=str(place), feature=FEATURE, hangs=bool(fault.hangs or fault.lost),
-        at_work=fault.hangs == "timeout",
+        python=sys.executable, place=str(place), feature=FEATURE, hangs=bool(fault.hangs_until or fault.is_lost),
+        at_work=fault.hangs_until == "timeout",
         code=fault.exit or 0,
     )  # fmt: skip
     program.write_text(text)
@@ -92,13 +92,13 @@ def make(fault: Fault, place: Path) -> Cassette:
     environment = {
         "PATH": f"{bin_}:{os.environ['PATH']}", "HOME": str(home), "ANTHROPIC_API_KEY": "none", "LANG": "C.UTF-8",
     }  # fmt: skip
-    if fault.lost:
+    if fault.is_lost:
         _die(root, environment, place / "hangs")
     run = _run(root, environment)
-    with Session(root, environment, unseen) as session:
-        sources = sources_of(root, environment, session.store, session.blobs)
+    with RunProcess(root, environment, unseen) as session:
+        sources = record_sources(root, environment, session.store, session.blobs)
         made = record_run(sources, run, name=fault.name, provenance="documented")
-    assert made.left_out == ()
+    assert made.unrecordable == ()
     return _hanging(made.cassette, fault)
 
 
@@ -114,14 +114,14 @@ def _die(root: Path, environment: dict[str, str], mark: Path) -> None:
 
 def _run(root: Path, environment: dict[str, str]) -> str:
     """To the end, with a person who decides once; returns the run's id."""
-    with Session(root, environment, unseen) as session:
-        session.begin({}, ())
+    with RunProcess(root, environment, unseen) as session:
+        session.start({}, ())
         state = session.drive()
         assert state.started is not None
         run = state.started.run
         if _waits(state):
             note, who = session.blobs.put(DECISION.encode()), session.blobs.put(b"Ada")
-            left = AnswerLeft(feature=FeatureId(FEATURE), verdict=Verdict.APPROVE, note=note, who=who)
+            left = AnswerPosted(feature=FeatureId(FEATURE), verdict=Verdict.APPROVE, note=note, actor=who)
             session.store.append([Append(inbox_stream(run), None, (left,))], session.clock.now_us())
             session.resume(run)
             session.drive()
@@ -130,7 +130,7 @@ def _run(root: Path, environment: dict[str, str]) -> str:
 
 def _waits(state: RunState) -> bool:
     track = state.tracks[FEATURE]
-    return track.rested is not None and track.rested.status is Rest.WAITING
+    return track.last_stop is not None and track.last_stop.status is FeatureOutcome.WAITING
 
 
 def unseen(recorded: Recorded[Event]) -> None:
@@ -139,26 +139,26 @@ def unseen(recorded: Recorded[Event]) -> None:
 
 def _hanging(cassette: Cassette, fault: Fault) -> Cassette:
     """What was ended by a limit hangs again in a replay, and is ended by it again."""
-    if not fault.hangs:
+    if not fault.hangs_until:
         return cassette
-    first, *others = cassette.taken
-    assert first.recording.failure == failure(fault)
+    first, *others = cassette.calls
+    assert first.recording.failure == fault_failure(fault)
     changed = msgspec.structs.replace(first.recording, outcome="replied")
-    return cassette._replace(taken=(Taken(changed, first.contents), *others))
+    return cassette._replace(calls=(RecordedCall(changed, first.contents), *others))
 
 
 def main(names: list[str]) -> None:
     for name in names or FAULTS:
         with tempfile.TemporaryDirectory(prefix="mz-fault-") as directory:
             made = make(FAULTS[name], Path(directory))
-        save(made, bundled() / "faults" / name, replace=True)
-        sys.stderr.write(f"{name}: {len(made.taken)} calls\n")
-    (bundled() / "faults" / "README.md").write_text(page())
+        save(made, bundled_library() / "faults" / name, replace=True)
+        sys.stderr.write(f"{name}: {len(made.calls)} calls\n")
+    (bundled_library() / "faults" / "README.md").write_text(page())
 
 
 def page() -> str:
     """What lies there, and after which document each is made."""
-    rows = [f"| `{fault.name}` | {fault.what} | {fault.becomes} | {fault.follows} |" for fault in FAULTS.values()]
+    rows = [f"| `{fault.name}` | {fault.description} | {fault.outcome} | {fault.source} |" for fault in FAULTS.values()]
     return "\n".join(
         (
             "# Faults, as recordings",

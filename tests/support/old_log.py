@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from mz_engine.home import BLOBS, HOME, LOG
+from mz_engine.home import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
 from mz_events.codec import CODEC
 from mz_events.envelope import Recorded
-from mz_qa.layers.projections import Line, projected, read_log
+from mz_qa.layers.projections import StoredEvent, project_events, read_log
 
 from tests.support.tree import ROOT
 from tests.support.workshop import Workshop
@@ -33,9 +33,9 @@ def write_log(events: Iterable[Recorded[Event]]) -> bytes:
     return b"".join(msgspec.json.encode(_line(recorded)) + b"\n" for recorded in events)
 
 
-def _line(recorded: Recorded[Event]) -> Line:
+def _line(recorded: Recorded[Event]) -> StoredEvent:
     name, schema, payload = CODEC.encode(recorded.event)
-    return Line(
+    return StoredEvent(
         stream=recorded.stream, version=recorded.version, position=recorded.position, type=name, schema=schema,
         recorded_at_us=recorded.recorded_at_us, observed_at_us=recorded.observed_at_us, causation=recorded.causation,
         payload=msgspec.Raw(payload),
@@ -47,17 +47,17 @@ def make(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         workshop = Workshop(Path(scratch))
         workshop.run()
-        with SqliteStore(workshop.root / HOME / LOG, read_only=True) as store:
+        with SqliteStore(workshop.root / MZ_FOLDER / LOG_FILE, read_only=True) as store:
             events = tuple(store.read_all())
         (started,) = (one.event for one in events if isinstance(one.event, RunStarted))
         folder.mkdir(parents=True)
         (folder / "log.jsonl").write_bytes(write_log(events))
-        (folder / "pins.json").write_bytes(FileBlobs(workshop.root / HOME / BLOBS).get(started.pins) + b"\n")
+        (folder / "pins.json").write_bytes(FileBlobs(workshop.root / MZ_FOLDER / BLOBS_FOLDER).get(started.pins) + b"\n")
 
 
 def keep_meaning(folder: Path) -> None:
     """Writes down what the log means to this version."""
-    meaning = msgspec.json.encode(projected(read_log((folder / "log.jsonl").read_bytes())))
+    meaning = msgspec.json.encode(project_events(read_log((folder / "log.jsonl").read_bytes())))
     (folder / "projections.json").write_bytes(msgspec.json.format(meaning, indent=1) + b"\n")
 
 

@@ -9,16 +9,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from mz_engine.agents.contract import Capabilities
 from mz_engine.pins import Pins
-from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
-from mz_qa.simulation.world import Answer, Crash, Files, SimulatedAgents, SimulatedPorts, World
-from mz_recordings.history.answers import Means
-from mz_recordings.history.changes import Change
-from mz_recordings.history.divergence import Replayed
-from mz_recordings.history.feature import replay_stream
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAgents, SimulatedPorts, World
+from mz_recordings.history.answers import ReplayInputs
+from mz_recordings.history.changes import IntendedChange
+from mz_recordings.history.divergence import StreamReplay
+from mz_recordings.history.feature import replay_feature_stream
 from mz_recordings.history.run import replay_run_stream
 
 from tests.support import trial
@@ -34,7 +34,7 @@ class Parser:
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            agent="simulated", sessions=True, streaming=False, token_counting="estimate", reports_money=False, tells=(),
+            agent="simulated", sessions=True, streaming=False, token_counting="estimate", reports_money=False, reported_fields=(),
             tools=(), models=dict.fromkeys(("cheap", "mid", "premium"), "simulated"), auth=(),
         )  # fmt: skip
 
@@ -44,8 +44,8 @@ class Parser:
     def format_prompt(self, prompt: str) -> str:
         return self._agents.format_prompt("", prompt)
 
-    def parse_output(self, result: CallResult) -> Reading:
-        return self._agents.read("", result)
+    def parse_output(self, result: CallResult) -> ParsedReply:
+        return self._agents.parse_reply("", result)
 
 
 class Past(NamedTuple):
@@ -53,7 +53,7 @@ class Past(NamedTuple):
 
     world: World
     pins: Pins
-    means: Means
+    means: ReplayInputs
 
     def stream(self, feature: str = "a") -> Stream:
         return list(self.world.store.read(feature_stream(trial.RUN, feature)))
@@ -61,10 +61,10 @@ class Past(NamedTuple):
     def run(self) -> Stream:
         return list(self.world.store.read(run_stream(trial.RUN)))
 
-    def replay(self, events: Stream, answered: bool = False, changes: tuple[Change, ...] = ()) -> Replayed:
-        return replay_stream(events, self.pins, answered, self.means, "main", changes)
+    def replay(self, events: Stream, answered: bool = False, changes: tuple[IntendedChange, ...] = ()) -> StreamReplay:
+        return replay_feature_stream(events, self.pins, answered, self.means, "main", changes)
 
-    def replay_run(self, events: Stream) -> Replayed:
+    def replay_run(self, events: Stream) -> StreamReplay:
         return replay_run_stream(events, self.pins, {feature: self.stream(feature) for feature in "abc"})
 
 
@@ -75,7 +75,7 @@ def trial_past() -> Past:
     trial.deliver(world, pins, seed=3)
     ports = SimulatedPorts(world)
     readers = {"simulated": Parser(world)}
-    return Past(world, pins, Means(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
+    return Past(world, pins, ReplayInputs(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
 
 
 def talking_past() -> Past:
@@ -84,14 +84,14 @@ def talking_past() -> Past:
     config = trial.trial_config("continue", failover=("other",))
     pins = replace(trial.pins(config), templates=trial.material().templates)
     world = Forgets({"README.md": "a project"}, _without_login, trial.commands)
-    world.counts = _counted
+    world.count_tokens = _counted
     trial.begin(world, pins, {"a": (), "b": ("a",), "c": ()})
     with suppress(Crash):
         trial.deliver(world, pins, seed=3)
     trial.deliver(world, pins, seed=3)
     ports = SimulatedPorts(world)
     readers = {"simulated": Parser(world), "other": Parser(world)}
-    return Past(world, pins, Means(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
+    return Past(world, pins, ReplayInputs(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
 
 
 class Forgets(World):
@@ -100,18 +100,18 @@ class Forgets(World):
     died = False
 
     def tick(self, name: str) -> None:
-        if name == "call.before" and len(self.calls) == 3 and not self.died:
+        if name == "call.before" and len(self.call_keys) == 3 and not self.died:
             self.died = True
             raise Crash(name)
-        if name == "call.before" and len(self.calls) == 5:
-            self.talks.clear()
+        if name == "call.before" and len(self.call_keys) == 5:
+            self.session_prompts.clear()
         super().tick(name)
 
 
-def _without_login(spec: CallSpec, files: Files) -> Answer:
+def _without_login(spec: CallSpec, files: Files) -> ScriptedReply:
     """The first agent loses its login while it works on `c`; a rework may be a continuation."""
     if spec.agent == "simulated" and spec.key.split("/")[1:3] == ["c", "build"]:
-        return Answer(problem=Problem(kind=ProblemClass.FATAL, code="auth-failure"))
+        return ScriptedReply(problem=Problem(kind=ProblemClass.FATAL, code="auth-failure"))
     return trial.script(replace(spec, prompt=spec.prompt.replace("## Rework", "MEND")), files)
 
 

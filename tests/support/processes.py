@@ -11,9 +11,9 @@ from pathlib import Path
 from mz_engine.agents import guard
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.supervise import best_level
-from mz_engine.ports import CallSpec, Place
+from mz_engine.ports import CallSpec, FeatureWorktree
 
-PLACE = Place(run="r1", feature="login", branch="feat/login")
+PLACE = FeatureWorktree(run="r1", feature="login", branch="feat/login")
 
 DAEMON = """
 import os, sys, time
@@ -64,7 +64,7 @@ def shell(script: str, stdin: bytes = b"", **env: str) -> Invocation:
 def call(key: str, total_seconds: int = 20, idle_seconds: int = 20) -> CallSpec:
     return CallSpec(
         key=key,
-        place=PLACE,
+        worktree=PLACE,
         agent="claude-code",
         model="m",
         prompt="",
@@ -87,7 +87,7 @@ def repository(root: Path) -> Path:
 def left(key: str, within_seconds: float = 2.0) -> list[int]:
     """Processes under the key that are still there after so long; the wait ends when there are none."""
     until = time.monotonic() + within_seconds
-    while (pids := guard.marked(key)) and time.monotonic() < until:
+    while (pids := guard.pids_with_key(key)) and time.monotonic() < until:
         time.sleep(0.02)
     return pids
 
@@ -95,7 +95,7 @@ def left(key: str, within_seconds: float = 2.0) -> list[int]:
 def wait_until_marked(key: str, count: int, within_seconds: float = 10.0) -> list[int]:
     """Processes under the key, once there are so many."""
     until = time.monotonic() + within_seconds
-    while len(pids := guard.marked(key)) < count:
+    while len(pids := guard.pids_with_key(key)) < count:
         assert time.monotonic() < until, f"{len(pids)} of {count} processes"
         time.sleep(0.02)
     return pids

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from mz_recordings.playing.sample import WHO
+from mz_recordings.playing.sample import COMMIT_ENVIRONMENT
 
 from tests.support.script_trial import CASES
 from tests.support.tree import ROOT
@@ -17,7 +17,7 @@ def make_project(place: Path) -> None:
     """A repository at `place`, which must not exist, with everything in one commit that is the same every time."""
     shutil.copytree(CASES / "project", place)
     shutil.copytree(ROOT / "pipelines", place / "pipelines")
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | WHO
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | COMMIT_ENVIRONMENT
     for words in (
         ("init", "--quiet", "--initial-branch=main"),
         ("add", "--all"),

@@ -12,8 +12,8 @@ FACTS = (("provenance", "live"), ("recordings", "3"), ("network", "cut off"))
 
 def prompt(feature: str, call: str) -> Finding:
     return Finding(
-        kind="PROMPT", what="the prompt differs from the recording", feature=feature, call=call, cause="write.md.j2",
-        file="pipelines/templates/write.md.j2", line=14, mend=ACCEPT % "PROMPT",
+        kind="PROMPT", message="the prompt differs from the recording", feature=feature, call=call, cause="write.md.j2",
+        file="pipelines/templates/write.md.j2", line=14, fix=ACCEPT % "PROMPT",
         detail=("@@ -12,2 +12,2 @@", " Write a note.", "-Keep it short.", "+Be brief: 100%, `at` most."),
     )  # fmt: skip
 
@@ -22,21 +22,21 @@ FOUND = (
     prompt("alpha", "write"),
     prompt("alpha", "write.a2"),
     Finding(
-        kind="EVENT", what="the trace of beta has another event at event 7", feature="beta",
+        kind="TRACE", message="the trace of beta has another event at event 7", feature="beta",
         detail=("- gate.checked", "+ phase.blocked"), file="recordings/notes/beta/events.jsonl", line=7,
-        mend=ACCEPT % "EVENT",
+        fix=ACCEPT % "TRACE",
     ),
     Finding(
-        kind="UNUSED", what="1 of 2 recordings of beta are unused", feature="beta", detail=("  sign.a2",),
-        file="recordings/notes/cassette.yaml", mend="mz replay {cassette} --update-unused",
+        kind="UNUSED", message="1 of 2 recordings of beta are unused", feature="beta", detail=("  sign.a2",),
+        file="recordings/notes/cassette.yaml", fix="mz replay {cassette} --update-unused",
     ),
 )  # fmt: skip
-DAMAGED = Finding(kind="UNUSABLE", what="write.patch was changed since it was recorded", mend="git restore {cassette}")
+DAMAGED = Finding(kind="UNREADABLE", message="write.patch was changed since it was recorded", fix="git restore {cassette}")
 NOTES = Suite(
-    name="notes", path="recordings/notes", seconds=4.2, findings=FOUND, facts=FACTS,
+    name="notes", path="recordings/notes", seconds=4.2, findings=FOUND, properties=FACTS,
     cases=("alpha/write", "alpha/write.a2", "alpha/sign", "beta/write", "alpha", "beta"),
 )  # fmt: skip
-WHOLE = Suite(name="whole", path="recordings/whole", seconds=1.0, facts=FACTS, cases=("gamma/write", "gamma"))
+WHOLE = Suite(name="whole", path="recordings/whole", seconds=1.0, properties=FACTS, cases=("gamma/write", "gamma"))
 FAILED = Report(
     title="mz replay", exit=3, version="1.2.3",
     suites=(NOTES, WHOLE, Suite(name="x", path=f"recordings/{HOSTILE}", findings=(DAMAGED,))),

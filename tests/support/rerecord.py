@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import mz_recordings
-from mz_engine.session import Session
+from mz_engine.session import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import PhaseCompleted
-from mz_events.catalog.inbox import AnswerLeft, CancelLeft
-from mz_events.catalog.run import Rest, Verdict
+from mz_events.catalog.inbox import AnswerPosted, CancelPosted
+from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_projections.run import RunState
 from mz_recordings.cassette import Cassette
 from mz_recordings.files.library import save
-from mz_recordings.playing.sample import TEMPLATE, make_sample
+from mz_recordings.playing.sample import SAMPLE, create_sample
 from mz_recordings.recording.record import record_run
-from mz_recordings.recording.sources import sources_of
+from mz_recordings.recording.sources import record_sources
 
 from tests.support import aider_cli, anthropic_cli, claude_cli, codex_cli, gemini_cli
 from tests.support.endpoint import Endpoint, Script
@@ -80,7 +80,7 @@ class Scene(NamedTuple):
     place: Path
     script: Callable[[], Script]
     make: Callable[[Path], None]
-    ends: Mapping[str, Rest]
+    ends: Mapping[str, FeatureOutcome]
     """By feature of the backlog."""
     agent: str = "claude-code"
     template: str = ""
@@ -90,13 +90,13 @@ class Scene(NamedTuple):
 
 
 def _sample(place: Path) -> None:
-    make_sample(place, os.environ)
+    create_sample(place, os.environ)
 
 
 def _demo(agent: str, folder: Path = BUNDLED.parent) -> Scene:
     """The whole backlog of the sample project, delivered."""
-    delivered = dict.fromkeys(("month-filter", "month-compare", "group-thousands"), Rest.DELIVERED)
-    return Scene(folder / f"monozukuri-{agent}", lambda: demo, _sample, delivered, agent, TEMPLATE)
+    delivered = dict.fromkeys(("month-filter", "month-compare", "group-thousands"), FeatureOutcome.DELIVERED)
+    return Scene(folder / f"monozukuri-{agent}", lambda: demo, _sample, delivered, agent, SAMPLE)
 
 
 SCENES = {
@@ -110,31 +110,31 @@ SCENES = {
             LIBRARY / "monozukuri-aider",
             lambda: aider_cli.AtOnce(demo),
             _sample,
-            {"group-thousands": Rest.DELIVERED},
+            {"group-thousands": FeatureOutcome.DELIVERED},
             "aider",
-            TEMPLATE,
+            SAMPLE,
         ),
         Scene(
             LIBRARY / f"{NAME}-sessions",
             lambda: demo,
             _sample,
-            {"group-thousands": Rest.DELIVERED},
-            template=TEMPLATE,
+            {"group-thousands": FeatureOutcome.DELIVERED},
+            template=SAMPLE,
             flags={"sessions": "continue"},
         ),
         Scene(
             LIBRARY / "trial-claude-code",
             lambda: trial,
             make_project,
-            dict.fromkeys(("bread", "soup", "menu"), Rest.DELIVERED),
+            dict.fromkeys(("bread", "soup", "menu"), FeatureOutcome.DELIVERED),
             said={"bread": (Said(Verdict.REJECT, "Say how hot the oven is."), Said(Verdict.APPROVE))},
         ),
         Scene(
             LIBRARY / f"{NAME}-questions",
             lambda: questions,
             _sample,
-            {FEATURE_NAME: Rest.FAILED},
-            template=TEMPLATE,
+            {FEATURE_NAME: FeatureOutcome.FAILED},
+            template=SAMPLE,
             flags={"autonomy": "supervised"},
             said={
                 FEATURE_NAME: (
@@ -150,8 +150,8 @@ SCENES = {
             LIBRARY / f"{NAME}-troubles",
             Troubles,
             _sample,
-            {FEATURE_NAME: Rest.CANCELLED},
-            template=TEMPLATE,
+            {FEATURE_NAME: FeatureOutcome.CANCELLED},
+            template=SAMPLE,
             said={FEATURE_NAME: (Said(None),)},
         ),
     )
@@ -166,23 +166,23 @@ def record_scene(scene: Scene, directory: Path) -> Cassette:
     with ExitStack() as stack:
         endpoint = stack.enter_context(Endpoint(scene.script(), apart=True))
         outside = PLAYERS[scene.agent].environment(home, endpoint.url)
-        session = stack.enter_context(Session(root, outside, _tell))
-        session.begin({**scene.flags, "agent": scene.agent}, tuple(scene.ends) if scene.template else ())
+        session = stack.enter_context(RunProcess(root, outside, _tell))
+        session.start({**scene.flags, "agent": scene.agent}, tuple(scene.ends) if scene.template else ())
         state = _drive(session, scene)
         _check(state, scene, endpoint)
-        sources = sources_of(root, outside, session.store, session.blobs)
+        sources = record_sources(root, outside, session.store, session.blobs)
         assert state.started is not None
         run, name = state.started.run, scene.place.name
         return record_run(sources, run, name=name, provenance="scripted-model", template=scene.template).cassette
 
 
-def _drive(session: Session, scene: Scene) -> RunState:
+def _drive(session: RunProcess, scene: Scene) -> RunState:
     """To the end, with people who say what they are to say, and come back after the run was halted."""
     left = {feature: list(said) for feature, said in scene.said.items()}
     while True:
         state = session.drive()
         waiting = [feature for feature in left if _waits(state, feature) and left[feature]]
-        if not waiting and not state.halted:
+        if not waiting and not state.halt:
             return state
         assert state.started is not None
         for feature in waiting:
@@ -193,25 +193,25 @@ def _drive(session: Session, scene: Scene) -> RunState:
 
 def _waits(state: RunState, feature: str) -> bool:
     track = state.tracks[FeatureId(feature)]
-    return not track.active and track.rested is not None and track.rested.status is Rest.WAITING
+    return not track.active and track.last_stop is not None and track.last_stop.status is FeatureOutcome.WAITING
 
 
-def _message(session: Session, feature: str, said: Said) -> Event:
+def _message(session: RunProcess, feature: str, said: Said) -> Event:
     def put(text: str) -> Digest:
         return session.blobs.put(text.encode())
 
     name, who, note = FeatureId(feature), put("Ada"), put(said.note) if said.note else None
     if said.verdict is None:
-        return CancelLeft(feature=name, note=note, who=who)
-    return AnswerLeft(feature=name, verdict=said.verdict, note=note, who=who)
+        return CancelPosted(feature=name, note=note, actor=who)
+    return AnswerPosted(feature=name, verdict=said.verdict, note=note, actor=who)
 
 
 def _check(state: RunState, scene: Scene, endpoint: Endpoint) -> None:
     if endpoint.complaints:
         raise NotRecorded("\n".join(endpoint.complaints))
     for feature, track in state.tracks.items():
-        if track.rested is None or track.rested.status is not scene.ends[feature]:
-            raise NotRecorded(f"{feature} did not end as it was to: {track.rested}")
+        if track.last_stop is None or track.last_stop.status is not scene.ends[feature]:
+            raise NotRecorded(f"{feature} did not end as it was to: {track.last_stop}")
 
 
 def _tell(recorded: Recorded[Event]) -> None:
@@ -231,7 +231,7 @@ def main(names: list[str]) -> None:
         with tempfile.TemporaryDirectory(prefix="mz-") as directory:
             made = record_scene(scene, Path(directory))
         save(made, scene.place, replace=True)
-        sys.stderr.write(f"{len(made.taken)} calls recorded in {scene.place}\n")
+        sys.stderr.write(f"{len(made.calls)} calls recorded in {scene.place}\n")
 
 
 if __name__ == "__main__":

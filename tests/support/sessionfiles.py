@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 from mz_engine.adapters.prices import GenaiPrices
 from mz_events.adapters.sqlite import SqliteStore
-from mz_projections.imported import Sum
-from mz_projections.importedviews import ImportedViews
-from mz_recordings.importing.importer import LOG, VIEWS, Importer, Outcome
+from mz_projections.imported import QuarterSum
+from mz_projections.importedviews import ImportedStore
+from mz_recordings.importing.importer import LOG, VIEWS, Importer, ImportOutcome
 
 MODEL = "claude-sonnet-4-5-20250929"
 NOW = 1_780_000_000.0
@@ -51,24 +51,24 @@ def write(path: Path, lines: Sequence[bytes]) -> Path:
     return path
 
 
-def take(home: Path, *paths: Path, now: float = NOW) -> Outcome:
+def take(home: Path, *paths: Path, now: float = NOW) -> ImportOutcome:
     """One import into the log in `home`."""
     return Importer(home, PRICES.entry, PRICES.table, now=lambda: now).run(paths)
 
 
 @contextmanager
-def views(home: Path) -> Iterator[ImportedViews]:
+def views(home: Path) -> Iterator[ImportedStore]:
     """The rows, made from the log alone."""
-    with SqliteStore(home / LOG, read_only=True) as store, ImportedViews(None, store) as made:
+    with SqliteStore(home / LOG, read_only=True) as store, ImportedStore(None, store) as made:
         made.refresh()
-        with ImportedViews(home / VIEWS, store) as kept:
+        with ImportedStore(home / VIEWS, store) as kept:
             kept.refresh()
             assert list(made.sums()) == list(kept.sums())
             assert list(made.files()) == list(kept.files())
             yield kept
 
 
-def sums(home: Path) -> tuple[Sum, ...]:
+def sums(home: Path) -> tuple[QuarterSum, ...]:
     with views(home) as found:
         return tuple(found.sums())
 

@@ -7,13 +7,23 @@ import os
 import subprocess
 from pathlib import Path
 
-from mz_engine.adapters.environment import INHERITED
+from mz_engine.adapters.environment import INHERITED_VARIABLES
 from mz_engine.agents.claude_code import invocation
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor
+from mz_engine.agents.registry import AgentRegistry
 from mz_engine.ports import CallResult, CallSpec
 from mz_events.redact import Secrets
-from mz_recordings.cassette import FORMAT, Cassette, Identity, Kind, Manifest, Recording, StoredFile, Taken, World
+from mz_recordings.cassette import (
+    FORMAT,
+    Cassette,
+    Fixture,
+    Identity,
+    Kind,
+    Manifest,
+    RecordedCall,
+    Recording,
+    StoredFile,
+)
 from mz_recordings.files.library import save
 from mz_recordings.playing.standin import install
 
@@ -66,7 +76,7 @@ def repository(root: Path) -> Path:
     return worktree
 
 
-def recording(tree: str, **more: object) -> Taken:
+def recording(tree: str, **more: object) -> RecordedCall:
     """One call that wrote `note.md`."""
     files: list[tuple[Kind, str, str]] = [
         ("prompt", "prd.prompt.md", PROMPT),
@@ -92,18 +102,18 @@ def recording(tree: str, **more: object) -> Taken:
         "files": tuple(StoredFile(kind=kind, name=name, sha256=_digest(text)) for kind, name, text in files),
     }
     contents = {name: text.encode() for _, name, text in files}
-    return Taken(Recording(**{**fields, **more}), contents)  # type: ignore[arg-type]
+    return RecordedCall(Recording(**{**fields, **more}), contents)  # type: ignore[arg-type]
 
 
-def cassette(*taken: Taken) -> Cassette:
-    world = World(
+def cassette(*taken: RecordedCall) -> Cassette:
+    world = Fixture(
         run="r", template="", base="main", base_commit="0" * 40, base_tree="0" * 40, clock_start="2026-06-01T10:00:00Z",
         items=(), config={},
     )  # fmt: skip
     manifest = Manifest(
         format=FORMAT,
         name="small", pipeline="monozukuri", agent="claude-code", provenance="scripted-model", mz="0.1.0",
-        stories={}, world=world,
+        traces={}, fixture=world,
         evidence={"templates": {"prd.md.j2": "Write the note.\nIn good English.\n"}},
     )  # fmt: skip
     return Cassette(manifest, taken)
@@ -123,7 +133,7 @@ class Stage:
         self.library.parent.mkdir()
         self.tree = git(self.root, "rev-parse", "HEAD^{tree}")
         save(cassette(recording(self.tree, **more)), self.library)
-        install(directory / "bin", self.library, ("claude",), INHERITED.pattern)
+        install(directory / "bin", self.library, ("claude",), INHERITED_VARIABLES.pattern)
         self.outside = {
             "ANTHROPIC_API_KEY": "recorded",
             "HOME": str(directory),
@@ -131,9 +141,9 @@ class Stage:
             "PATH": f"{directory / 'bin'}:{os.environ['PATH']}",
         }
 
-    def door(self, *passed: str) -> AgentDoor:
+    def door(self, *passed: str) -> AgentRegistry:
         processes = AgentProcesses(self.root, self.outside, Secrets({}), passed=passed)
-        return AgentDoor(processes, self.outside)
+        return AgentRegistry(processes, self.outside)
 
     def call(self, *passed: str, **more: object) -> CallResult:
         return self.door(*passed).call(self.spec(**more))

@@ -13,15 +13,15 @@ from mz_engine.config import Command, Config, PullRequests
 from mz_engine.coordinator import Coordinator
 from mz_engine.pins import Pins, encode_pins
 from mz_engine.pipelines.definition import Pipeline
-from mz_engine.pipelines.load import find_pipeline
-from mz_engine.pipelines.own import Material, sound_material
+from mz_engine.pipelines.load import read_pipeline
+from mz_engine.pipelines.own import PipelineFiles, load_valid_pipeline_files
 from mz_engine.ports import CallSpec
-from mz_events.catalog.inbox import AnswerLeft
-from mz_events.catalog.run import ItemAdded, Rest, RunStarted, Verdict
+from mz_events.catalog.inbox import AnswerPosted
+from mz_events.catalog.run import FeatureOutcome, ItemAdded, RunStarted, Verdict
 from mz_events.names import FeatureId, RunId, inbox_stream, run_stream
 from mz_events.store import Append
-from mz_qa.simulation.driver import drive
-from mz_qa.simulation.world import Answer, Files, World
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.support.tree import ROOT
 
@@ -29,13 +29,13 @@ RUN = RunId("r1")
 
 
 @cache
-def material() -> Material:
-    return sound_material(ROOT)
+def material() -> PipelineFiles:
+    return load_valid_pipeline_files(ROOT)
 
 
 @cache
 def pipeline() -> Pipeline:
-    return find_pipeline("trial", ROOT).pipeline
+    return read_pipeline("trial", ROOT).pipeline
 
 
 def pins(config: Config | None = None) -> Pins:
@@ -64,19 +64,19 @@ def units(feature: str) -> list[dict[str, object]]:
     ]
 
 
-def script(spec: CallSpec, files: Files) -> Answer:
+def script(spec: CallSpec, files: Files) -> ScriptedReply:
     """The model: its first plan of `a` is no JSON; the first code of u1 fails its check; the review of u2 sends the
     unit back once, and finds the second version critical; everything else is right at once."""
-    feature, phase, unit, prompt = spec.place.feature, *spec.key.split("/")[2:4], spec.prompt
+    feature, phase, unit, prompt = spec.worktree.feature, *spec.key.split("/")[2:4], spec.prompt
     if phase == "plan":
         good = json.dumps(units(feature))
         bad = feature == "a" and "MEND" not in prompt
-        return Answer(files={f"plans/{feature}.json": "no plan" if bad else good, "stray.txt": "outside"})
+        return ScriptedReply(files={f"plans/{feature}.json": "no plan" if bad else good, "stray.txt": "outside"})
     if spec.key.endswith("agent.reviewer"):
-        return Answer(text=json.dumps(verdict(feature, unit, prompt)))
+        return ScriptedReply(text=json.dumps(verdict(feature, unit, prompt)))
     if phase == "build":
-        return Answer(files=built(feature, unit, prompt))
-    return Answer(files={f"letters/{feature}.md": f"A letter about {feature}"})
+        return ScriptedReply(files=built(feature, unit, prompt))
+    return ScriptedReply(files={f"letters/{feature}.md": f"A letter about {feature}"})
 
 
 def verdict(feature: str, unit: str, prompt: str) -> dict[str, object]:
@@ -109,7 +109,7 @@ def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]]) -> None
     """The run's first append: what it was started with, and its items with their dependencies."""
     put = world.blobs.put
     started = RunStarted(
-        run=RUN, pipeline="trial", base="main", base_commit=world.base, pins=put(encode_pins(pinned)), core="test"
+        run=RUN, pipeline="trial", base="main", base_commit=world.base, pins=put(encode_pins(pinned)), mz_version="test"
     )
     added = [
         ItemAdded(
@@ -129,11 +129,11 @@ def begin(world: World, pinned: Pins, items: dict[str, tuple[str, ...]]) -> None
 def answer(world: World, feature: str, verdict_: Verdict = Verdict.APPROVE, note: str | None = None) -> None:
     """What `mz resume --ack` leaves in the inbox."""
     put = world.blobs.put
-    left = AnswerLeft(
+    left = AnswerPosted(
         feature=FeatureId(feature),
         verdict=verdict_,
         note=put(note.encode()) if note else None,
-        who=put(b"tester"),
+        actor=put(b"tester"),
     )
     world.store.append([Append(inbox_stream(RUN), None, (left,))], world.now_us)
 
@@ -141,11 +141,11 @@ def answer(world: World, feature: str, verdict_: Verdict = Verdict.APPROVE, note
 def deliver(world: World, pinned: Pins, seed: int) -> Coordinator:
     """Drive to the end, approving whatever a person is asked."""
     for _ in range(20):
-        coordinator = drive(world, RUN, pinned, seed)
+        coordinator = drive_run(world, RUN, pinned, seed)
         waiting = [
             feature
             for feature, track in coordinator.state.tracks.items()
-            if track.rested is not None and track.rested.status is Rest.WAITING
+            if track.last_stop is not None and track.last_stop.status is FeatureOutcome.WAITING
         ]
         if not waiting:
             return coordinator

@@ -15,21 +15,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from mz_engine.session import Session
+from mz_engine.session import RunProcess
 from mz_events.catalog.base import Event
-from mz_events.catalog.inbox import AnswerLeft
-from mz_events.catalog.run import Rest, Verdict
+from mz_events.catalog.inbox import AnswerPosted
+from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
 from mz_projections.run import RunState
 from mz_recordings.cassette import Cassette
 from mz_recordings.files.library import load, save
-from mz_recordings.findings import Played
-from mz_recordings.playing.fleet import environment_of, settle
-from mz_recordings.playing.replay import Job
+from mz_recordings.findings import ReplayResult
+from mz_recordings.playing.fleet import replay_and_update, without_git_variables
+from mz_recordings.playing.replay import ReplayJob
 from mz_recordings.recording.record import RecordedRun, record_run
-from mz_recordings.recording.sources import sources_of
+from mz_recordings.recording.sources import record_sources
 
 from tests.support.gitrepo import GitRepo
 
@@ -188,19 +188,19 @@ class Workshop:
         """Delivers the backlog, with a person who answers; returns the run's id."""
         said = {feature: list(answers) for feature, answers in SAID.items()}
         seen: list[Recorded[Event]] = []
-        with Session(self.root, self.environment, seen.append) as session:
-            session.begin({}, ())
+        with RunProcess(self.root, self.environment, seen.append) as session:
+            session.start({}, ())
             state = session.drive()
             assert state.started is not None
             run = state.started.run
-            while (waiting := [f for f in state.tracks if _waits(state, f) and said[f]]) or state.halted:
+            while (waiting := [f for f in state.tracks if _waits(state, f) and said[f]]) or state.halt:
                 for feature in waiting:
                     verdict, note = said[feature].pop(0)
-                    left = AnswerLeft(
+                    left = AnswerPosted(
                         feature=FeatureId(feature),
                         verdict=verdict,
                         note=session.blobs.put(note.encode()) if note else None,
-                        who=session.blobs.put(b"Ada"),
+                        actor=session.blobs.put(b"Ada"),
                     )
                     session.store.append([Append(inbox_stream(run), None, (left,))], session.clock.now_us())
                 session.resume(run)
@@ -208,8 +208,8 @@ class Workshop:
         return run
 
     def record(self, run: str, **more: object) -> RecordedRun:
-        with Session(self.root, self.environment, lambda recorded: None) as session:
-            sources = sources_of(self.root, self.environment, session.store, session.blobs)
+        with RunProcess(self.root, self.environment, lambda recorded: None) as session:
+            sources = record_sources(self.root, self.environment, session.store, session.blobs)
             fields = {"name": "notes", "provenance": "live", **more}
             return record_run(sources, run, **fields)  # type: ignore[arg-type]
 
@@ -223,7 +223,7 @@ class Workshop:
 
 def _waits(state: RunState, feature: str) -> bool:
     track = state.tracks[feature]
-    return not track.active and track.rested is not None and track.rested.status is Rest.WAITING
+    return not track.active and track.last_stop is not None and track.last_stop.status is FeatureOutcome.WAITING
 
 
 class Copy:
@@ -238,15 +238,15 @@ class Copy:
         assert old in text
         file.write_text(text.replace(old, new))
 
-    def job(self, **more: object) -> Job:
+    def job(self, **more: object) -> ReplayJob:
         fields = {
-            "path": str(self.place), "project": str(self.root), "environment": environment_of(os.environ),
+            "path": str(self.place), "project": str(self.root), "environment": without_git_variables(os.environ),
             "today": TODAY, **more,
         }  # fmt: skip
-        return msgspec.convert(fields, Job)
+        return msgspec.convert(fields, ReplayJob)
 
-    def settle(self, **more: object) -> Played:
-        return settle(self.job(**more))
+    def settle(self, **more: object) -> ReplayResult:
+        return replay_and_update(self.job(**more))
 
     def cassette(self) -> Cassette:
         return load(self.place)
@@ -256,7 +256,7 @@ def recorded_in(place: Path) -> Path:
     """The project in `place`, which is empty, run and recorded; returns its root."""
     workshop = Workshop(place)
     made = workshop.record(workshop.run())
-    assert made.left_out == ()
+    assert made.unrecordable == ()
     workshop.keep(made.cassette)
     return workshop.root
 

@@ -17,17 +17,17 @@ from mz_projections.pinned import PinnedRun, decode_pinned
 from mz_projections.timeline import timeline
 
 from mz_cli.auditing import audit_report
-from mz_cli.auditpage import page, table
-from mz_cli.context import Reading, reading
+from mz_cli.auditpage import render_text, table
+from mz_cli.context import ProjectLog, open_log
 from mz_cli.help import command
-from mz_cli.importedaudit import audit_lines, audit_table, audited, remarks
-from mz_cli.render.console import answer, is_terminal, note, terminal_width
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
-from mz_cli.render.milestone import milestone
-from mz_cli.render.text import clock
+from mz_cli.importedaudit import audit_lines, audit_table, imported_audit, remarks
+from mz_cli.render.console import is_terminal, print_line, print_note, terminal_width
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
+from mz_cli.render.milestone import milestone_text
+from mz_cli.render.text import local_time
 from mz_cli.shapes.audit import AuditReport
-from mz_cli.userlog import reading_imported
+from mz_cli.userlog import open_imported_log
 from mz_cli.verification import verify_log
 
 
@@ -39,7 +39,7 @@ from mz_cli.verification import verify_log
         ("mz audit --imported 3f2a", "the evidence for an imported session; without an id, for all"),
         ("mz audit --json | jq '.gaps[] | select(.fault)'", "why the verdict is no"),
     ),
-    following="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz verify` checks the complete log.",
+    next_command="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz verify` checks the complete log.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", metavar="ID", help="Only this feature.")
@@ -58,68 +58,68 @@ def audit(context: click.Context, run: str | None, feature: str | None, imported
     if imported is not None:
         if run is not None or feature is not None:
             raise click.UsageError("--imported cannot be combined with RUN or --feature", context)
-        return of_imported(imported, as_json)
-    with reading() as log:
-        chosen = log.find_run(run)
+        return print_imported_audit(imported, as_json)
+    with open_log() as log:
+        run_id = log.find_run(run)
         if feature is not None:
-            log.check_feature(chosen, feature)
-        events = tuple(log.events(chosen))
-        found = audit_of(chosen, events, pinned(log, events), feature)
-        record = verify_log(log, chosen, note)
-        told = tuple(concerning(events, chosen, feature))
-        report = audit_report(found, record, timeline(told), str(log.home), feature, log.words)
+            log.check_feature(run_id, feature)
+        events = tuple(log.events(run_id))
+        statements = audit_of(run_id, events, load_pins(log, events), feature)
+        verification = verify_log(log, run_id, print_note)
+        selected_events = tuple(filter_events(events, run_id, feature))
+        report = audit_report(statements, verification, timeline(selected_events), str(log.home), feature, log.load_text)
     if as_json:
-        show_document("audit", report)
+        print_document("audit", report)
     elif is_terminal(sys.stdout):
-        answer("\n".join(page(report, tuple(milestones(told)), terminal_width(sys.stdout))))
+        print_line("\n".join(render_text(report, tuple(milestones(selected_events)), terminal_width(sys.stdout))))
     else:
-        show(table(report))
-    return int(exit_of(report))
+        print_table(table(report))
+    return int(audit_exit(report))
 
 
-def of_imported(session: str, as_json: bool) -> int:
+def print_imported_audit(session: str, as_json: bool) -> int:
     """Report the sessions of the user log and the log's integrity. Raises MzError (MZ5010, MZ5011)."""
-    with reading_imported() as log:
+    with open_imported_log() as log:
         stream = log.find(session) if session else None
-        report = audited(log, verify_log(log, None, note), stream)
+        report = imported_audit(log, verify_log(log, None, print_note), stream)
         names = log.short_names() if is_terminal(sys.stdout) else None
     if as_json:
-        show_document("audit-imported", report)
+        print_document("audit-imported", report)
     elif session and is_terminal(sys.stdout):
         for line in audit_lines(report):
-            answer(line)
+            print_line(line)
     else:
-        show(audit_table(report, names))
-        for remark in remarks(report):
-            note(remark)
+        print_table(audit_table(report, names))
+        for text in remarks(report):
+            print_note(text)
     for finding in report.findings:
-        note(f"{finding.place}: {finding.what}; {finding.hint}")
-    return int(Exit.OK if report.whole else Exit.VERDICT)
+        print_note(f"{finding.event_ref}: {finding.message}; {finding.hint}")
+    return int(Exit.OK if report.intact else Exit.VERDICT)
 
 
-def exit_of(report: AuditReport) -> Exit:
+def audit_exit(report: AuditReport) -> Exit:
     return Exit.OK if report.verdict == "yes" else Exit.VERDICT
 
 
-def pinned(log: Reading, events: Iterable[Recorded[Event]]) -> PinnedRun | None:
+def load_pins(log: ProjectLog, events: Iterable[Recorded[Event]]) -> PinnedRun | None:
     """Return the run's pins, or None if the blob is missing or invalid."""
-    started = next((each.event for each in events if isinstance(each.event, RunStarted)), None)
+    started = next((recorded.event for recorded in events if isinstance(recorded.event, RunStarted)), None)
     try:
         return decode_pinned(log.blobs.get(started.pins)) if started else None
     except BlobMissing:
         return None
 
 
-def concerning(events: Iterable[Recorded[Event]], run: str, feature: str | None) -> Iterator[Recorded[Event]]:
+def filter_events(events: Iterable[Recorded[Event]], run: str, feature: str | None) -> Iterator[Recorded[Event]]:
     """Yield all events, or those about one feature."""
     for recorded in events:
-        about = getattr(recorded.event, "feature", None)
-        if feature is None or recorded.stream == feature_stream(run, feature) or about == feature:
+        subject = getattr(recorded.event, "feature", None)
+        if feature is None or recorded.stream == feature_stream(run, feature) or subject == feature:
             yield recorded
 
 
 def milestones(events: Iterable[Recorded[Event]]) -> Iterator[tuple[str, str]]:
     """Yield text and address of the events that matter to people."""
     for recorded in events:
-        if words := milestone(recorded):
-            yield f"{clock(recorded.recorded_at_us)} {words}", recorded.place
+        if text := milestone_text(recorded):
+            yield f"{local_time(recorded.recorded_at_us)} {text}", recorded.event_ref

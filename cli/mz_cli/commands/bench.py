@@ -13,8 +13,8 @@ from mz_engine.errors import MzError
 from mz_qa.bench.figure import Figure, document, number
 
 from mz_cli.help import command
-from mz_cli.render.console import note
-from mz_cli.render.draw import show
+from mz_cli.render.console import print_note
+from mz_cli.render.draw import print_table
 from mz_cli.render.table import Table, columns
 
 HISTORY = "history"
@@ -33,7 +33,7 @@ QUICK_MEGABYTES, QUICK_SESSIONS = 10, 40
         ("mz bench all --out figures.json", "all benchmarks, also as JSON; takes some minutes"),
         ("mz bench overhead --profile", "the CPU time of a run by process and function"),
     ),
-    following="docs/figures.md explains what is measured, and shows figures.",
+    next_command="docs/figures.md explains what is measured, and shows figures.",
 )
 @click.argument("name", type=click.Choice([*NAMES, ALL]))
 @click.option(
@@ -64,75 +64,75 @@ def bench(name: str, out: Path | None, place: Path | None, quick: bool, profile:
         raise click.UsageError("--profile goes with `overhead`, and without --out")
     if out is not None:
         write(out, ())
-    mz = program()
+    mz = installed_mz()
     if name in (HISTORY, ALL):
         check_reference()
     with tempfile.TemporaryDirectory(prefix="mz-bench-", dir=place) as scratch:
-        here = Path(scratch).resolve()
+        scratch_folder = Path(scratch).resolve()
         if profile:
-            show_profile(here, mz, quick)
+            print_profile(scratch_folder, mz, quick)
             return
         figures: list[Figure] = []
-        for each in NAMES if name == ALL else (name,):
-            note(f"measuring: {each}")
-            (here / each).mkdir()
-            figures += MEASURES[each](here / each, mz, quick)
+        for benchmark in NAMES if name == ALL else (name,):
+            print_note(f"measuring: {benchmark}")
+            (scratch_folder / benchmark).mkdir()
+            figures += MEASURES[benchmark](scratch_folder / benchmark, mz, quick)
     if out is not None:
         write(out, tuple(figures))
-    show(table(tuple(figures)))
+    print_table(table(tuple(figures)))
 
 
-def measure_overhead(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+def measure_overhead(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from mz_qa.bench.overhead import FEATURES, ROUNDS, overhead
 
-    return overhead(place, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
+    return overhead(folder, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
 
 
-def measure_store(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+def measure_store(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from mz_qa.bench.store import EVENTS, ROUNDS, store
 
-    return store(place, events=QUICK_EVENTS if quick else EVENTS, rounds=1 if quick else ROUNDS)
+    return store(folder, events=QUICK_EVENTS if quick else EVENTS, rounds=1 if quick else ROUNDS)
 
 
-def measure_startup(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+def measure_startup(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from mz_qa.bench.startup import EVENTS, ROUNDS, startup
 
-    return startup(place, mz, events=QUICK_EVENTS if quick else EVENTS, rounds=1 if quick else ROUNDS)
+    return startup(folder, mz, events=QUICK_EVENTS if quick else EVENTS, rounds=1 if quick else ROUNDS)
 
 
-def measure_transport(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+def measure_transport(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from mz_qa.bench.replays import FEATURES, ROUNDS, transport
 
-    return transport(place, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
+    return transport(folder, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
 
 
-def measure_library(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+def measure_library(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from mz_qa.bench.replays import RECORDINGS, library
 
-    return library(place, mz, recordings=QUICK_RECORDINGS if quick else RECORDINGS)
+    return library(folder, mz, recordings=QUICK_RECORDINGS if quick else RECORDINGS)
 
 
-def measure_history(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+def measure_history(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from mz_qa.bench.historic import FEATURES, ROUNDS, history
 
-    return history(place, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
+    return history(folder, mz, features=QUICK_FEATURES if quick else FEATURES, rounds=1 if quick else ROUNDS)
 
 
-def measure_transcripts(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+def measure_transcripts(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from mz_qa.bench.transcripts import LINES, ROUNDS, transcripts
 
     return transcripts(lines=QUICK_LINES if quick else LINES, rounds=1 if quick else ROUNDS)
 
 
-def measure_import(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+def measure_import(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from mz_qa.bench.importing import MEGABYTES, ROUNDS, YEAR, importing
 
     if quick:
-        return importing(place, mz, megabytes=QUICK_MEGABYTES, rounds=1, year=QUICK_SESSIONS)
-    return importing(place, mz, megabytes=MEGABYTES, rounds=ROUNDS, year=YEAR)
+        return importing(folder, mz, megabytes=QUICK_MEGABYTES, rounds=1, year=QUICK_SESSIONS)
+    return importing(folder, mz, megabytes=MEGABYTES, rounds=ROUNDS, year=YEAR)
 
 
-def measure_pricing(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
+def measure_pricing(folder: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
     from mz_qa.bench.pricing import REFERENCES, REQUESTS, ROUNDS, pricing
 
     if quick:
@@ -153,11 +153,11 @@ MEASURES: dict[str, Callable[[Path, Path, bool], tuple[Figure, ...]]] = {
 }
 
 
-def program() -> Path:
+def installed_mz() -> Path:
     """Return the installed `mz`: the running one, or the one beside this Python. Raises MzError (MZ1004)."""
-    for place in (Path(sys.argv[0]).absolute(), Path(sys.executable).with_name("mz")):
-        if place.name == "mz" and place.is_file():
-            return place
+    for candidate in (Path(sys.argv[0]).absolute(), Path(sys.executable).with_name("mz")):
+        if candidate.name == "mz" and candidate.is_file():
+            return candidate
     raise MzError("MZ1004", "no `mz` beside this Python", hint="install mz-engine, then use its `mz`")
 
 
@@ -183,31 +183,31 @@ def write(out: Path, figures: tuple[Figure, ...]) -> None:
 def table(figures: tuple[Figure, ...]) -> Table:
     rows = tuple(
         (
-            each.name, number(each.value), each.unit, each.reference, number(each.reference_value),
-            f"{each.ratio:.2f}", f"{'>=' if each.better == 'higher' else '<='} {each.goal:.2f}",
-            "met" if each.met else "missed",
+            figure.name, number(figure.value), figure.unit, figure.reference, number(figure.reference_value),
+            f"{figure.ratio:.2f}", f"{'>=' if figure.better == 'higher' else '<='} {figure.goal:.2f}",
+            "met" if figure.met else "missed",
         )
-        for each in figures
+        for figure in figures
     )  # fmt: skip
     heads = columns("figure", ">value", "unit", "reference", ">reference value", ">ratio", ">goal", "result")
     return Table(columns=heads, rows=rows, empty=NOTHING)
 
 
-def show_profile(place: Path, mz: Path, quick: bool) -> None:
+def print_profile(folder: Path, mz: Path, quick: bool) -> None:
     """Print two tables: processes, and functions of `mz` itself."""
     from mz_qa.bench.breakdown import FUNCTIONS_MAX, breakdown
     from mz_qa.bench.overhead import FEATURES
 
-    found = breakdown(place, mz, features=QUICK_FEATURES if quick else FEATURES)
+    profile = breakdown(folder, mz, features=QUICK_FEATURES if quick else FEATURES)
     shares = tuple(
         (share.what, "-" if share.calls is None else f"{share.calls:.1f}", f"{share.seconds:.3f}", f"{share.part:.0%}")
-        for share in found.shares
+        for share in profile.shares
     )
-    show(Table(columns=columns("process", ">calls/feature", ">CPU s/feature", ">share"), rows=shares, empty=NOTHING))
+    print_table(Table(columns=columns("process", ">calls/feature", ">CPU s/feature", ">share"), rows=shares, empty=NOTHING))
     functions = tuple(
-        (f"{each.file.rpartition('/mz_')[2].removesuffix('.py')}.{each.name}", f"{each.calls:,}", f"{each.own:.3f}",
-         f"{each.whole:.3f}") for each in found.functions
+        (f"{function.file.rpartition('/mz_')[2].removesuffix('.py')}.{function.name}", f"{function.calls:,}", f"{function.own:.3f}",
+         f"{function.whole:.3f}") for function in profile.functions
     )  # fmt: skip
-    note(f"\nThe {FUNCTIONS_MAX} most expensive functions of mz, including callees; the profiler doubles their time:")
+    print_note(f"\nThe {FUNCTIONS_MAX} most expensive functions of mz, including callees; the profiler doubles their time:")
     heads = columns("function", ">calls", ">own CPU s", ">total CPU s")
-    show(Table(columns=heads, rows=functions, empty=NOTHING))
+    print_table(Table(columns=heads, rows=functions, empty=NOTHING))

@@ -8,24 +8,31 @@ from collections.abc import Iterable
 
 import click
 from mz_engine.adapters.calibrationfile import FILE_NAME, write_calibration
-from mz_engine.calibration import CALLS_MIN, Fitted, Sample, advice, too_few, worth_writing
+from mz_engine.calibration import (
+    GROUP_CALLS_MIN,
+    CallSample,
+    GroupCalibration,
+    classify_ratio,
+    groups_with_too_few_calls,
+    useful_coefficients,
+)
 from mz_engine.calibration import calibrate as fit_all
 from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.exits import Exit
-from mz_engine.home import HOME, VIEWS
+from mz_engine.home import MZ_FOLDER, READ_MODELS_FILE
 from mz_projections.cost import COSTS, CallCost
-from mz_projections.runner import Views
-from mz_projections.spending import tells
+from mz_projections.runner import ReadModelStore
+from mz_projections.spending import has_calibration_data
 
-from mz_cli.context import Reading, reading
+from mz_cli.context import ProjectLog, open_log
 from mz_cli.help import command
-from mz_cli.period import Period, period_of
-from mz_cli.render.console import is_terminal, remark
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
+from mz_cli.period import Period, parse_period
+from mz_cli.render.console import is_terminal, print_wrapped
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import compact, counted
-from mz_cli.shapes.calibrate import CalibrateResult, FittedShape, TooFew
+from mz_cli.render.text import compact_number, count_noun
+from mz_cli.shapes.calibrate import CalibrateResult, CalibrationShape, UncalibratedPhase
 
 ANY = "any"
 LEGEND = (
@@ -42,7 +49,7 @@ LEGEND = (
         ("mz calibrate --write && git add calibration.yaml", "use the calibration in future runs"),
         ("mz calibrate --since 30d --json | jq .fitted", "from the calls of the last 30 days, for programs"),
     ),
-    following="`mz cost` shows the error of cost estimates; `mz run --dry-run` uses the calibration.",
+    next_command="`mz cost` shows the error of cost estimates; `mz run --dry-run` uses the calibration.",
 )
 @click.option("--since", metavar="TIME", help="Calls since then: a day, a time, or an age (7d, 36h).")
 @click.option("--until", metavar="TIME", help="Calls until then; a day is included.")
@@ -58,44 +65,44 @@ def calibrate(context: click.Context, since: str | None, until: str | None, writ
     error is shown but not written. Nothing is written without --write; a run keeps the calibration it started with.
     """
     try:
-        period = period_of(since, until, time.time_ns() // 1000, None)
+        period = parse_period(since, until, time.time_ns() // 1000, None)
     except ValueError as error:
         raise click.UsageError(str(error), context) from None
-    with reading() as log:
-        samples = tuple(samples_of(calls_of(log, period)))
+    with open_log() as log:
+        samples = tuple(calibration_samples(calls_in(log, period)))
         fitted = fit_all(samples)
-        found = worth_writing(fitted)
-        written = write_calibration(log.home, found) if write and found else None
+        coefficients = useful_coefficients(fitted)
+        written = write_calibration(log.home, coefficients) if write and coefficients else None
     result = CalibrateResult(
         calls=len(samples),
-        calls_min=CALLS_MIN,
-        fitted=tuple(map(_shape, fitted)),
+        calls_min=GROUP_CALLS_MIN,
+        fitted=tuple(map(_calibration_shape, fitted)),
         too_few=tuple(
-            TooFew(agent=agent, model=model, phase=phase, calls=calls)
-            for (agent, model, phase), calls in too_few(samples)
+            UncalibratedPhase(agent=agent, model=model, phase=phase, calls=calls)
+            for (agent, model, phase), calls in groups_with_too_few_calls(samples)
         ),
         written=str(written) if written else None,
     )
-    show_document("calibrate", result) if as_json else _tell(result, write)
-    return Exit.NOT_COMPARABLE if write and not found else Exit.OK
+    print_document("calibrate", result) if as_json else _print_result(result, write)
+    return Exit.NOT_COMPARABLE if write and not coefficients else Exit.OK
 
 
-def calls_of(log: Reading, period: Period) -> tuple[CallCost, ...]:
-    with Views(log.home / HOME / VIEWS, log.store, (COSTS,)) as views:
+def calls_in(log: ProjectLog, period: Period) -> tuple[CallCost, ...]:
+    with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (COSTS,)) as views:
         views.refresh()
-        return tuple(call for call in views.rows(COSTS) if period.holds(call.requested_at_us))
+        return tuple(call for call in views.rows(COSTS) if period.contains(call.requested_at_us))
 
 
-def samples_of(calls: Iterable[CallCost]) -> Iterable[Sample]:
+def calibration_samples(calls: Iterable[CallCost]) -> Iterable[CallSample]:
     """Yield the successful calls with known tokens; others do not show what the work needs."""
     for call in calls:
-        if tells(call) and call.input and call.output is not None:
-            yield Sample(
+        if has_calibration_data(call) and call.input and call.output is not None:
+            yield CallSample(
                 agent=call.agent,
                 model=call.model,
                 phase=call.phase,
-                asked_tokens=call.estimated_tokens - REPLY_TOKENS,
-                reply_tokens=REPLY_TOKENS,
+                estimated_input_tokens=call.estimated_tokens - REPLY_TOKENS,
+                estimated_output_tokens=REPLY_TOKENS,
                 input=call.input,
                 output=call.output,
                 cache_read=call.cache_read or 0,
@@ -103,60 +110,60 @@ def samples_of(calls: Iterable[CallCost]) -> Iterable[Sample]:
             )
 
 
-def _shape(fitted: Fitted) -> FittedShape:
-    by = fitted.coefficients
-    return FittedShape(
-        agent=by.agent,
-        model=by.model or None,
-        phase=by.phase or None,
-        calls=by.calls,
-        input=by.input,
-        output=by.output,
-        cache_read=by.cache_read,
-        cache_write=by.cache_write,
-        input_tokens=by.input_tokens,
-        output_tokens=by.output_tokens,
+def _calibration_shape(fitted: GroupCalibration) -> CalibrationShape:
+    coefficients = fitted.coefficients
+    return CalibrationShape(
+        agent=coefficients.agent,
+        model=coefficients.model or None,
+        phase=coefficients.phase or None,
+        calls=coefficients.calls,
+        input=coefficients.input,
+        output=coefficients.output,
+        cache_read=coefficients.cache_read,
+        cache_write=coefficients.cache_write,
+        input_tokens=coefficients.input_tokens,
+        output_tokens=coefficients.output_tokens,
         error_before=round(fitted.error_before, 4),
         error_after=round(fitted.error_after, 4),
         ratio=round(fitted.ratio, 4),
-        estimates=advice(fitted.ratio),
+        estimates=classify_ratio(fitted.ratio),
         helps=fitted.helps,
     )
 
 
 # for people -----------------------------------------------------------------------------------------------------------
-def _tell(result: CalibrateResult, write: bool) -> None:
+def _print_result(result: CalibrateResult, write: bool) -> None:
     terminal = is_terminal(sys.stdout)
-    show(_table(result, whole=not terminal))
+    print_table(_table(result, exact=not terminal))
     if terminal and result.fitted:
-        remark(LEGEND)
-    for few in result.too_few:
-        remark(f"{few.agent} {few.model} {few.phase}: {counted(few.calls, 'call')}, too few for its own figures")
+        print_wrapped(LEGEND)
+    for phase_group in result.too_few:
+        print_wrapped(f"{phase_group.agent} {phase_group.model} {phase_group.phase}: {count_noun(phase_group.calls, 'call')}, too few for its own figures")
     if result.written:
-        remark(f"wrote {result.written}; commit it to use it in the next run")
+        print_wrapped(f"wrote {result.written}; commit it to use it in the next run")
     elif write and result.fitted:
-        calls = counted(result.calls, "successful call")
-        remark(f"nothing written: {calls} would not improve the estimates")
+        calls = count_noun(result.calls, "successful call")
+        print_wrapped(f"nothing written: {calls} would not improve the estimates")
     elif write:
-        needed = f"{CALLS_MIN} successful calls of one agent are needed"
-        remark(f"nothing written: {needed}, there are {result.calls} of all agents")
+        needed = f"{GROUP_CALLS_MIN} successful calls of one agent are needed"
+        print_wrapped(f"nothing written: {needed}, there are {result.calls} of all agents")
 
 
-def _table(result: CalibrateResult, whole: bool) -> Table:
+def _table(result: CalibrateResult, exact: bool) -> Table:
     """Return the table; with `exact`, exact numbers for a pipe."""
     rows = tuple(
         (
-            each.agent, each.model or ANY, each.phase or ANY, str(each.calls), f"{each.input:g}", f"{each.output:g}",
-            f"{each.cache_read:g}" if whole else f"{each.cache_read:.0%}",
-            *((str(each.input_tokens), str(each.output_tokens)) if whole
-              else (f"{compact(each.input_tokens)}+{compact(each.output_tokens)}",)),
-            *((f"{each.error_before:g}", f"{each.error_after:g}") if whole
-              else (f"{each.error_before:.0%}", f"{each.error_after:.0%}")),
-            each.estimates if each.helps else f"{each.estimates}, not improved",
+            calibration.agent, calibration.model or ANY, calibration.phase or ANY, str(calibration.calls), f"{calibration.input:g}", f"{calibration.output:g}",
+            f"{calibration.cache_read:g}" if exact else f"{calibration.cache_read:.0%}",
+            *((str(calibration.input_tokens), str(calibration.output_tokens)) if exact
+              else (f"{compact_number(calibration.input_tokens)}+{compact_number(calibration.output_tokens)}",)),
+            *((f"{calibration.error_before:g}", f"{calibration.error_after:g}") if exact
+              else (f"{calibration.error_before:.0%}", f"{calibration.error_after:.0%}")),
+            calibration.estimates if calibration.helps else f"{calibration.estimates}, not improved",
         )
-        for each in result.fitted
+        for calibration in result.fitted
     )  # fmt: skip
-    typical = (">typical input", ">typical output") if whole else (">typical",)
+    typical = (">typical input", ">typical output") if exact else (">typical",)
     heads = columns(
         "*agent",
         "*model",
@@ -170,5 +177,5 @@ def _table(result: CalibrateResult, whole: bool) -> Table:
         ">error after",
         "estimates",
     )
-    empty = f"Too few calls: {CALLS_MIN} successful calls of an agent are needed, there are {result.calls}."
+    empty = f"Too few calls: {GROUP_CALLS_MIN} successful calls of an agent are needed, there are {result.calls}."
     return Table(columns=heads, rows=rows, empty=empty)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import click
 from mz_events.catalog.base import Event
-from mz_events.catalog.inbox import CancelLeft
+from mz_events.catalog.inbox import CancelPosted
 from mz_events.names import FeatureId
-from mz_projections.run import ENDED
+from mz_projections.run import ENDED_OUTCOMES
 from mz_projections.views import RunView
 
-from mz_cli.cases import unfinished
-from mz_cli.context import Reading, reading
+from mz_cli.cases import unfinished_runs
+from mz_cli.context import ProjectLog, open_log
 from mz_cli.help import command
-from mz_cli.inbox import Left, keep, leave, who
-from mz_cli.render.console import answer
-from mz_cli.render.document import show_document
-from mz_cli.sent import became
+from mz_cli.inbox import PostedMessage, post_message, store_text, store_user_name
+from mz_cli.render.console import print_line
+from mz_cli.render.document import print_document
+from mz_cli.sent import delivery_text
 from mz_cli.shapes.run import CancelResult
-from mz_cli.wording import given
+from mz_cli.wording import read_text_option
 
-OVER = frozenset({"skipped", *(rest.value for rest in ENDED)})
+ENDED_STATUSES = frozenset({"skipped", *(rest.value for rest in ENDED_OUTCOMES)})
 """Statuses of ended features; skipped ones were never part of the run."""
 
 
@@ -29,7 +29,7 @@ OVER = frozenset({"skipped", *(rest.value for rest in ENDED)})
         ("mz cancel --feature login", "cancel one feature of the newest run"),
         ("mz cancel r4f1a2b3c --why 'wrong base'", "cancel the rest of a run"),
     ),
-    following="`mz status` shows whether the run has read the message.",
+    next_command="`mz status` shows whether the run has read the message.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
@@ -45,43 +45,43 @@ def cancel(context: click.Context, run: str | None, features: tuple[str, ...], w
     """
     if run is None and not features:
         raise click.UsageError("name a run or a feature to cancel", context)
-    reason = given(why, "the reason")
-    with reading() as log:
-        chosen = log.find_run(run) if run is not None else the_run_of(log, features)
+    reason = read_text_option(why, "the reason")
+    with open_log() as log:
+        run_id = log.find_run(run) if run is not None else find_run_to_cancel(log, features)
         for feature in features:
-            log.check_feature(chosen, feature)
+            log.check_feature(run_id, feature)
 
         def write() -> tuple[Event, ...]:
-            check_open(log.view(chosen), features, context)
-            return messages(log, features, reason)
+            check_open(log.view(run_id), features, context)
+            return cancel_messages(log, features, reason)
 
-        left = leave(log, chosen, write)
+        posted = post_message(log, run_id, write)
     result = CancelResult(
-        run=chosen, features=features, places=left.places, held=left.held, taken=left.taken, resume=left.resume
+        run=run_id, features=features, event_refs=posted.event_refs, process_running=posted.process_running, messages_read=posted.is_read, resume=posted.resume
     )
-    show_document("cancel", result) if as_json else tell(left, features)
+    print_document("cancel", result) if as_json else print_result(posted, features)
 
 
-def the_run_of(log: Reading, features: tuple[str, ...]) -> str:
+def find_run_to_cancel(log: ProjectLog, features: tuple[str, ...]) -> str:
     """Return the newest unfinished run with the first feature, else the newest run. Raises MzError (MZ5001)."""
-    return next((each for each in unfinished(log) if features[0] in log.features(each)), None) or log.find_run(None)
+    return next((run_id for run_id in unfinished_runs(log) if features[0] in log.features(run_id)), None) or log.find_run(None)
 
 
-def messages(log: Reading, features: tuple[str, ...], why: str | None) -> tuple[CancelLeft, ...]:
-    chosen: list[FeatureId | None] = [FeatureId(feature) for feature in features] or [None]
-    return tuple(CancelLeft(feature=feature, note=keep(log, why), who=who(log)) for feature in chosen)
+def cancel_messages(log: ProjectLog, features: tuple[str, ...], reason: str | None) -> tuple[CancelPosted, ...]:
+    targets: list[FeatureId | None] = [FeatureId(feature) for feature in features] or [None]
+    return tuple(CancelPosted(feature=feature, note=store_text(log, reason), actor=store_user_name(log)) for feature in targets)
 
 
 def check_open(view: RunView, features: tuple[str, ...], context: click.Context) -> None:
     """Raise UsageError if there is nothing left to cancel."""
-    chosen = [feature for feature in view.features if not features or feature.feature in features]
-    over = [feature for feature in chosen if feature.status in OVER]
-    if features and over:
-        raise click.UsageError(f"{over[0].feature} is already {over[0].status}", context)
-    if len(over) == len(chosen):
+    selected = [feature for feature in view.features if not features or feature.feature in features]
+    ended_features = [feature for feature in selected if feature.status in ENDED_STATUSES]
+    if features and ended_features:
+        raise click.UsageError(f"{ended_features[0].feature} is already {ended_features[0].status}", context)
+    if len(ended_features) == len(selected):
         raise click.UsageError(f"all features of run {view.run} have ended", context)
 
 
-def tell(left: Left, features: tuple[str, ...]) -> None:
-    what = ", ".join(features) or f"the rest of run {left.run}"
-    answer(f"cancellation of {what} requested; {became(left)}")
+def print_result(posted: PostedMessage, features: tuple[str, ...]) -> None:
+    subject = ", ".join(features) or f"the rest of run {posted.run}"
+    print_line(f"cancellation of {subject} requested; {delivery_text(posted)}")

@@ -11,22 +11,22 @@ from pathlib import Path
 import click
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
-from mz_engine.adapters.leftovers import Leftovers, standings
-from mz_engine.cleaning import STUCK, Asked, Leftover, judge
-from mz_engine.home import HOME, LOCK
+from mz_engine.adapters.leftovers import LeftoverFinder, run_states
+from mz_engine.cleaning import NOT_REMOVABLE, CleanOptions, Leftover, with_keep_reasons
+from mz_engine.home import LOCK_FILE, MZ_FOLDER
 
 from mz_cli.asking import may_ask
-from mz_cli.context import Reading, is_held, reading
+from mz_cli.context import ProjectLog, is_process_running, open_log
 from mz_cli.help import command
-from mz_cli.render.console import is_terminal, note
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
+from mz_cli.render.console import is_terminal, print_note
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import size
+from mz_cli.render.text import format_size
 from mz_cli.shapes.housekeeping import CleanResult, LeftoverShape
 
-GOES = "removed"
-NEW = "appeared after the confirmation"
+REMOVED = "removed"
+APPEARED_LATER = "appeared after the confirmation"
 
 
 @command(
@@ -37,7 +37,7 @@ NEW = "appeared after the confirmation"
         ("mz clean --yes --all", "without asking, including texts of pull requests"),
         ("mz clean r4f1a2b3c --force", "one run, even if it did not end"),
     ),
-    following="`mz gc` removes unused blobs.",
+    next_command="`mz gc` removes unused blobs.",
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option("--all", "bodies", is_flag=True, help="Also remove texts of pull requests to be opened by hand.")
@@ -60,55 +60,55 @@ def clean(
     """
     if force and not runs:
         raise click.UsageError("--force requires RUN", context)
-    asks = not (yes or dry_run)
-    with reading() as log:
-        source = Leftovers(log.home, log.store)
-        asked = Asked(runs=find_runs(log, source, runs), bodies=bodies, force=force)
-        if asks and (as_json or not may_ask(os.environ)):
+    confirms = not (yes or dry_run)
+    with open_log() as log:
+        source = LeftoverFinder(log.home, log.store)
+        options = CleanOptions(runs=find_runs(log, source, runs), descriptions=bodies, force=force)
+        if confirms and (as_json or not may_ask(os.environ)):
             raise click.UsageError("no terminal to ask on: use --yes or --dry-run", context)
-        found = look(log, source, asked, is_held(log.home))
-        result = result_of(found, dry_run)
+        leftovers = find_leftovers(log, source, options, is_process_running(log.home))
+        result = clean_result(leftovers, dry_run)
         if not as_json:
-            tell(result)
+            print_result(result)
         if result.removed and not dry_run:
-            if asks and not click.confirm(f"Remove {len(result.removed)} of these?", err=True):
+            if confirms and not click.confirm(f"Remove {len(result.removed)} of these?", err=True):
                 raise click.Abort
-            result = result_of(removed(log, source, asked, found), dry_run)
+            result = clean_result(remove_leftovers(log, source, options, leftovers), dry_run)
     if as_json:
-        show_document("clean", result)
+        print_document("clean", result)
     else:
-        for each in result.stays:
-            if each.stays == STUCK:
-                note(f"{each.name}: {STUCK}")
-        note(f"{'would free' if dry_run else 'freed'} {size(result.freed_bytes)}")
+        for leftover in result.stays:
+            if leftover.stays == NOT_REMOVABLE:
+                print_note(f"{leftover.name}: {NOT_REMOVABLE}")
+        print_note(f"{'would free' if dry_run else 'freed'} {format_size(result.freed_bytes)}")
 
 
-def find_runs(log: Reading, source: Leftovers, named: tuple[str, ...]) -> frozenset[str]:
+def find_runs(log: ProjectLog, source: LeftoverFinder, names: tuple[str, ...]) -> frozenset[str]:
     """Return the named runs, including runs with leftovers that are not in the log. Raises MzError (MZ5001)."""
-    strangers = {each.run for each in source.find(())} if named else set()
-    return frozenset(run if run in strangers else log.find_run(run) for run in named)
+    unlogged_runs = {leftover.run for leftover in source.find(())} if names else set()
+    return frozenset(run if run in unlogged_runs else log.find_run(run) for run in names)
 
 
-def look(log: Reading, source: Leftovers, asked: Asked, held: bool) -> tuple[Leftover, ...]:
-    known = standings(log.store, held)
-    return judge(source.find(asked.runs or known), known, asked)
+def find_leftovers(log: ProjectLog, source: LeftoverFinder, options: CleanOptions, process_running: bool) -> tuple[Leftover, ...]:
+    states_by_run = run_states(log.store, process_running)
+    return with_keep_reasons(source.find(options.runs or states_by_run), states_by_run, options)
 
 
-def removed(log: Reading, source: Leftovers, asked: Asked, shown: tuple[Leftover, ...]) -> tuple[Leftover, ...]:
+def remove_leftovers(log: ProjectLog, source: LeftoverFinder, options: CleanOptions, shown: tuple[Leftover, ...]) -> tuple[Leftover, ...]:
     """Remove the leftovers that were shown and are still removable; return all leftovers, with what is kept."""
-    names = {each.name for each in shown if each.stays is None}
-    with quiet(log.home) as held:
-        found = tuple(
-            each if each.stays or each.name in names else replace(each, stays=NEW)
-            for each in look(log, source, asked, held)
+    names = {leftover.name for leftover in shown if leftover.keep_reason is None}
+    with run_lock(log.home) as process_running:
+        leftovers = tuple(
+            leftover if leftover.keep_reason or leftover.name in names else replace(leftover, keep_reason=APPEARED_LATER)
+            for leftover in find_leftovers(log, source, options, process_running)
         )
-        return source.remove(found)
+        return source.remove(leftovers)
 
 
 @contextmanager
-def quiet(home: Path) -> Iterator[bool]:
+def run_lock(home: Path) -> Iterator[bool]:
     """Hold the lock that runs need; yield True if a running process holds it already, which only allows ended runs."""
-    lock = FileLock(home / HOME / LOCK, timeout=0)
+    lock = FileLock(home / MZ_FOLDER / LOCK_FILE, timeout=0)
     try:
         lock.acquire()
     except Timeout:
@@ -120,56 +120,56 @@ def quiet(home: Path) -> Iterator[bool]:
         lock.release()
 
 
-def result_of(found: tuple[Leftover, ...], dry_run: bool) -> CleanResult:
-    going = tuple(shape(each) for each in found if each.stays is None)
+def clean_result(leftovers: tuple[Leftover, ...], dry_run: bool) -> CleanResult:
+    removable = tuple(leftover_shape(leftover) for leftover in leftovers if leftover.keep_reason is None)
     return CleanResult(
         dry_run=dry_run,
-        removed=going,
-        stays=tuple(shape(each) for each in found if each.stays is not None),
-        freed_bytes=sum(each.bytes or 0 for each in going),
+        removed=removable,
+        stays=tuple(leftover_shape(leftover) for leftover in leftovers if leftover.keep_reason is not None),
+        freed_bytes=sum(leftover.bytes or 0 for leftover in removable),
     )
 
 
-def shape(each: Leftover) -> LeftoverShape:
+def leftover_shape(leftover: Leftover) -> LeftoverShape:
     return LeftoverShape(
-        kind=each.kind, run=each.run, feature=each.feature, name=each.name, bytes=each.size_bytes, stays=each.stays
+        kind=leftover.kind, run=leftover.run, feature=leftover.feature, name=leftover.name, bytes=leftover.size_bytes, stays=leftover.keep_reason
     )
 
 
-def tell(result: CleanResult) -> None:
+def print_result(result: CleanResult) -> None:
     """Print a row per run and kind on a terminal, or per leftover with exact bytes for a pipe."""
     leftovers = (*result.removed, *result.stays)
     if is_terminal(sys.stdout):
-        heads, rows = columns("*run", "*kind", ">count", ">size", "features", "result"), grouped(leftovers)
+        heads, rows = columns("*run", "*kind", ">count", ">size", "features", "result"), grouped_rows(leftovers)
     else:
-        heads, rows = columns("run", "feature", "kind", ">bytes", "name", "result"), every(leftovers)
-    show(Table(columns=heads, rows=rows, empty="Nothing to clean."))
+        heads, rows = columns("run", "feature", "kind", ">bytes", "name", "result"), leftover_rows(leftovers)
+    print_table(Table(columns=heads, rows=rows, empty="Nothing to clean."))
 
 
-def every(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
+def leftover_rows(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
     return tuple(
-        (each.run, each.feature or "-", each.kind, "-" if each.bytes is None else str(each.bytes), each.name,
-         each.stays or GOES)
-        for each in leftovers
+        (leftover.run, leftover.feature or "-", leftover.kind, "-" if leftover.bytes is None else str(leftover.bytes), leftover.name,
+         leftover.stays or REMOVED)
+        for leftover in leftovers
     )  # fmt: skip
 
 
-def grouped(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
+def grouped_rows(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
     """Return one row per run, kind and result."""
     groups: dict[tuple[str, str, str], list[LeftoverShape]] = {}
-    for each in leftovers:
-        groups.setdefault((each.run, each.kind, each.stays or GOES), []).append(each)
+    for leftover in leftovers:
+        groups.setdefault((leftover.run, leftover.kind, leftover.stays or REMOVED), []).append(leftover)
     return tuple(
-        (run, kind, str(len(group)), total(group), " ".join(names_of(group)), fate)
-        for (run, kind, fate), group in groups.items()
+        (run, kind, str(len(group)), total_size(group), " ".join(feature_names(group)), result)
+        for (run, kind, result), group in groups.items()
     )
 
 
-def total(group: Sequence[LeftoverShape]) -> str:
-    known = [each.bytes for each in group if each.bytes is not None]
-    return size(sum(known)) if known else "-"
+def total_size(group: Sequence[LeftoverShape]) -> str:
+    sizes = [leftover.bytes for leftover in group if leftover.bytes is not None]
+    return format_size(sum(sizes)) if sizes else "-"
 
 
-def names_of(group: Sequence[LeftoverShape]) -> Iterator[str]:
+def feature_names(group: Sequence[LeftoverShape]) -> Iterator[str]:
     """Yield distinct features; for a leftover without one, its name."""
-    yield from dict.fromkeys(each.feature or each.name for each in group)
+    yield from dict.fromkeys(leftover.feature or leftover.name for leftover in group)

@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from mz_cli.completing import SHELLS, script
+from mz_cli.completing import SHELLS, completion_script
 from mz_cli.help import command
-from mz_cli.render.console import put
+from mz_cli.render.console import write_text
 
 
 @command(
@@ -18,7 +18,7 @@ from mz_cli.render.console import put
         ('eval "$(mz completion zsh)"', "for this zsh, or as a line of ~/.zshrc after compinit"),
         ("mz completion fish > ~/.config/fish/completions/mz.fish", "for every new fish"),
     ),
-    following="`mz show <TAB>` suggests the features of the newest run.",
+    next_command="`mz show <TAB>` suggests the features of the newest run.",
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
@@ -27,4 +27,4 @@ def completion(shell: str) -> None:
     Completes commands, options, runs, features, pipelines and error codes. Completion never writes anything, and
     suggests nothing after an error. bash needs version 4.4 or newer.
     """
-    put(sys.stdout, script(shell))
+    write_text(sys.stdout, completion_script(shell))

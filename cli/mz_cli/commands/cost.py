@@ -10,33 +10,33 @@ from typing import Any, cast, get_args
 
 import click
 import msgspec
-from mz_projections.continued import continued
-from mz_projections.spending import By, spending
+from mz_projections.continued import continued_sessions
+from mz_projections.spending import GroupBy, spending
 from mz_projections.views import FeatureView
 
-from mz_cli.context import Reading, reading
-from mz_cli.costgate import Bill, delivered, gate, gate_table, gate_words, parse_allowed
+from mz_cli.context import ProjectLog, open_log
+from mz_cli.costgate import RunCost, cost_gate, delivered_count, gate_table, gate_text, parse_allowed_increase
 from mz_cli.costing import (
-    Spent,
-    choice,
-    crossing,
-    explained,
-    names,
-    of_all,
-    of_run,
-    priced_at,
-    prices_here,
-    under,
-    unmatched,
+    CostData,
+    all_costs,
+    call_models,
+    current_prices,
+    model_choice,
+    price_step_warning,
+    repriced_at,
+    run_costs,
+    unmatched_names_error,
+    with_alternative_costs,
+    with_causes,
 )
-from mz_cli.costs import Asked, cost_csv, cost_report, cost_table, details, in_order, remarks
+from mz_cli.costs import CostReportOptions, cause_details, cost_csv, cost_report, cost_table, in_backlog_order, remarks
 from mz_cli.help import command
-from mz_cli.importedcosts import ImportedBy, show_imported_costs
-from mz_cli.period import SECOND_US, Period, days_in, period_of, zone_of
-from mz_cli.render.console import is_terminal, put, remark
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
-from mz_cli.savings import Side, measured_table, sessions_report, sessions_table
+from mz_cli.importedcosts import ImportedBy, print_imported_costs
+from mz_cli.period import SECOND_US, Period, day_function, parse_period, parse_zone
+from mz_cli.render.console import is_terminal, print_wrapped, write_text
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
+from mz_cli.savings import SessionCost, measured_table, sessions_report, sessions_table
 
 WHAT_IF = (
     "what if: the same tokens at the other model's prices. The other model would use another number of tokens, and its "
@@ -44,17 +44,17 @@ WHAT_IF = (
 )
 
 
-CHOICES = tuple(dict.fromkeys((*get_args(By), *get_args(ImportedBy))))
-OF_RUNS = {
+GROUPINGS = tuple(dict.fromkeys((*get_args(GroupBy), *get_args(ImportedBy))))
+RUN_OPTIONS = {
     "run": "RUN", "everything": "--all", "what_if": "--what-if", "prices": "--prices", "allowed": "--gate",
     "sessions": "--sessions", "baseline": "--baseline",
 }  # fmt: skip
 """Options that cannot be combined with imported sessions."""
-OF_CALLS = ("by", "since", "until", "what_if", "prices")
+CALL_OPTIONS = ("by", "since", "until", "what_if", "prices")
 """Options that cannot be combined with comparisons of runs."""
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """The command line as given."""
 
     run: str | None
@@ -74,7 +74,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     as_csv: bool
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The parsed command line."""
 
     run: str | None
@@ -101,15 +101,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         ("mz cost r4f1 --gate +15% --baseline r1a2", "fail if features cost over 15 % more"),
         ("mz cost --day --since 7d", "imported sessions, day by day"),
     ),
-    following="`mz show FEATURE` shows why an attempt was rejected; `mz audit` what the money bought; `mz calibrate` "
+    next_command="`mz show FEATURE` shows why an attempt was rejected; `mz audit` what the money bought; `mz calibrate` "
     "improves estimates.",
 )
 @click.argument("run", required=False)
 @click.option(
     "--by",
-    type=click.Choice(CHOICES),
+    type=click.Choice(GROUPINGS),
     metavar="WHAT",
-    help=f"Group by: {', '.join(get_args(By))}; for imported sessions: {', '.join(get_args(ImportedBy))}.",
+    help=f"Group by: {', '.join(get_args(GroupBy))}; for imported sessions: {', '.join(get_args(ImportedBy))}.",
 )
 @click.option("--all", "everything", is_flag=True, help="All runs of this repository.")
 @click.option("--since", metavar="TIME", help="Calls since then: a day, a time, or an age (7d, 36h).")
@@ -142,78 +142,78 @@ def cost(context: click.Context, /, **values: Any) -> int:
     superseded calls. Unknown amounts are not counted as zero. RUN is a run's id or its beginning (default: the newest
     run; with --since or --until, all runs).
     """
-    given = Given(**values)
-    _check(given, context)
+    arguments = Arguments(**values)
+    _check_combinations(arguments, context)
     try:
-        options = _parsed(given)
+        options = _parse(arguments)
     except ValueError as error:
         raise click.UsageError(str(error), context) from None
-    if given.imported or given.day:
+    if arguments.imported or arguments.day:
         by = cast("ImportedBy", options.by or "day")
-        show_imported_costs(by, options.period, options.zone, as_json=options.as_json, as_csv=options.as_csv)
+        print_imported_costs(by, options.period, options.zone, as_json=options.as_json, as_csv=options.as_csv)
         return 0
-    with reading() as log:
-        if given.sessions:
-            return _sessions(log, options, given.baseline)
-        if options.allowed is not None and given.baseline is not None:
-            return _gate(log, options, given.baseline, options.allowed)
-        _report(log, options, context)
+    with open_log() as log:
+        if arguments.sessions:
+            return _print_sessions(log, options, arguments.baseline)
+        if options.allowed is not None and arguments.baseline is not None:
+            return _print_gate(log, options, arguments.baseline, options.allowed)
+        _print_report(log, options, context)
     return 0
 
 
-def _check(given: Given, context: click.Context) -> None:
+def _check_combinations(arguments: Arguments, context: click.Context) -> None:
     """Raise UsageError for options that cannot be combined."""
-    of_imports, compares = given.imported or given.day, given.sessions or given.allowed is not None
-    of_runs = [word for name, word in OF_RUNS.items() if getattr(given, name)]
-    wrong = {
-        "give either RUN or --all": given.run is not None and given.everything,
+    is_import, is_comparison = arguments.imported or arguments.day, arguments.sessions or arguments.allowed is not None
+    run_options = [option for name, option in RUN_OPTIONS.items() if getattr(arguments, name)]
+    conflicts = {
+        "give either RUN or --all": arguments.run is not None and arguments.everything,
         "--sessions cannot be combined with --all or --gate":
-            given.sessions and (given.everything or given.allowed is not None),
-        "--gate cannot be combined with --all": given.allowed is not None and given.everything,
+            arguments.sessions and (arguments.everything or arguments.allowed is not None),
+        "--gate cannot be combined with --all": arguments.allowed is not None and arguments.everything,
         "--gate and --sessions cannot be combined with --by, --since, --until, --what-if or --prices":
-            compares and any(getattr(given, name) for name in OF_CALLS),
+            is_comparison and any(getattr(arguments, name) for name in CALL_OPTIONS),
         "--gate and --baseline require each other":
-            (given.allowed is None) != (given.baseline is None) and not given.sessions,
-        "--json cannot be combined with --csv": given.as_json and given.as_csv,
-        "--csv cannot be combined with --gate or --sessions": given.as_csv and compares,
-        f"{', '.join(of_runs)}: not available with --imported and --day":
-            of_imports and bool(of_runs),
-        f"--day cannot be combined with --by {given.by}": given.day and given.by not in (None, "day"),
+            (arguments.allowed is None) != (arguments.baseline is None) and not arguments.sessions,
+        "--json cannot be combined with --csv": arguments.as_json and arguments.as_csv,
+        "--csv cannot be combined with --gate or --sessions": arguments.as_csv and is_comparison,
+        f"{', '.join(run_options)}: not available with --imported and --day":
+            is_import and bool(run_options),
+        f"--day cannot be combined with --by {arguments.by}": arguments.day and arguments.by not in (None, "day"),
     }  # fmt: skip
-    for problem, applies in wrong.items():
+    for problem, applies in conflicts.items():
         if applies:
             raise click.UsageError(problem, context)
-    known = get_args(ImportedBy if of_imports else By)
-    if given.by is not None and given.by not in known:
-        subject = "imported sessions" if of_imports else "runs"
-        raise click.UsageError(f"{subject} cannot be grouped by {given.by}: use {', '.join(known)}", context)
+    groupings = get_args(ImportedBy if is_import else GroupBy)
+    if arguments.by is not None and arguments.by not in groupings:
+        subject = "imported sessions" if is_import else "runs"
+        raise click.UsageError(f"{subject} cannot be grouped by {arguments.by}: use {', '.join(groupings)}", context)
 
 
-def _parsed(given: Given) -> Options:
+def _parse(arguments: Arguments) -> CostOptions:
     """Parse the command line. Raises ValueError with a message for people."""
-    zone = zone_of(given.timezone)
-    return Options(
-        run=given.run,
-        by="day" if given.day else given.by,
-        everything=given.everything,
-        period=period_of(given.since, given.until, time.time_ns() // 1000, zone),
+    zone = parse_zone(arguments.timezone)
+    return CostOptions(
+        run=arguments.run,
+        by="day" if arguments.day else arguments.by,
+        everything=arguments.everything,
+        period=parse_period(arguments.since, arguments.until, time.time_ns() // 1000, zone),
         zone=zone,
-        prices_on=None if given.prices is None else _day(given.prices),
-        what_if=tuple(map(_pair, given.what_if)),
-        allowed=None if given.allowed is None else parse_allowed(given.allowed),
-        as_json=given.as_json,
-        as_csv=given.as_csv,
+        prices_on=None if arguments.prices is None else _parse_day(arguments.prices),
+        what_if=tuple(map(_parse_replacement, arguments.what_if)),
+        allowed=None if arguments.allowed is None else parse_allowed_increase(arguments.allowed),
+        as_json=arguments.as_json,
+        as_csv=arguments.as_csv,
     )
 
 
-def _day(text: str) -> date:
+def _parse_day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text[:40]!r} is not a day; write it as 2026-06-01") from None
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_replacement(text: str) -> tuple[str, str]:
     name, equals, model = text.partition("=")
     if not (name.strip() and equals and model.strip()):
         raise ValueError(f"{text[:60]!r} has no model; write it as model=claude-opus-5, or mid=claude-haiku-4-5")
@@ -221,53 +221,53 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 # the report -----------------------------------------------------------------------------------------------------------
-def _report(log: Reading, options: Options, context: click.Context) -> None:
+def _print_report(log: ProjectLog, options: CostOptions, context: click.Context) -> None:
     all_runs = options.everything or (options.run is None and options.period != Period())
-    chosen = None if all_runs else log.find_run(options.run)
-    spent, asked = _spent(log, options, chosen, context)
-    day_of = days_in(options.zone)
-    sums = spending(spent.calls, cast("By", options.by or ("feature" if chosen else "run")), day_of)
-    if chosen is not None:
-        sums = in_order(sums, log.features(chosen))
+    run_id = None if all_runs else log.find_run(options.run)
+    cost_data, report_options = _cost_data(log, options, run_id, context)
+    day_of = day_function(options.zone)
+    sums = spending(cost_data.calls, cast("By", options.by or ("feature" if run_id else "run")), day_of)
+    if run_id is not None:
+        sums = in_backlog_order(sums, log.features(run_id))
     if options.as_json:
-        show_document("cost", cost_report(sums, asked))
+        print_document("cost", cost_report(sums, report_options))
     elif options.as_csv:
-        put(sys.stdout, cost_csv(sums))
+        write_text(sys.stdout, cost_csv(sums))
     else:
-        show(cost_table(sums, whole=not is_terminal(sys.stdout), compared=bool(options.what_if)))
-        for each in (*remarks(sums), *details(spent.calls), *asked.notes):
-            remark(each)
+        print_table(cost_table(sums, exact=not is_terminal(sys.stdout), compared=bool(options.what_if)))
+        for text in (*remarks(sums), *cause_details(cost_data.calls), *report_options.notes):
+            print_wrapped(text)
 
 
-def _spent(log: Reading, options: Options, run: str | None, context: click.Context) -> tuple[Spent, Asked]:
+def _cost_data(log: ProjectLog, options: CostOptions, run: str | None, context: click.Context) -> tuple[CostData, CostReportOptions]:
     """Return the calls, priced as requested and with mismatch causes, and the report's options."""
-    anew = options.prices_on is not None or bool(options.what_if)
-    found = of_run(log, run, options.period) if run else of_all(log, options.period, needs_tokens=anew)
-    prices, notes = prices_here(log)
+    reprices = options.prices_on is not None or bool(options.what_if)
+    cost_data = run_costs(log, run, options.period) if run else all_costs(log, options.period, needs_tokens=reprices)
+    prices, notes = current_prices(log)
     at_us = None if options.prices_on is None else _midnight_us(options.prices_on)
     report_notes = list(notes)
     if at_us is not None:
-        found = priced_at(found, prices, at_us)
+        cost_data = repriced_at(cost_data, prices, at_us)
         report_notes.append(
             f"computed with the prices of {options.prices_on} ({prices.table.partition(' sha256:')[0]})"
         )
-    found = explained(found, prices)
+    cost_data = with_causes(cost_data, prices)
     if options.what_if:
         for _, model in options.what_if:
             if prices.estimate(model, 1, 1, time.time_ns() // 1000 if at_us is None else at_us) is None:
                 raise click.UsageError("; ".join((f"no price for {model!r}", *notes)), context)
-        named = names(log, found)
-        if wrong := unmatched(options.what_if, named):
-            raise click.UsageError(wrong, context)
-        found = under(found, prices, choice(named, options.what_if), at_us)
+        model_names = call_models(log, cost_data)
+        if problem := unmatched_names_error(options.what_if, model_names):
+            raise click.UsageError(problem, context)
+        cost_data = with_alternative_costs(cost_data, prices, model_choice(model_names, options.what_if), at_us)
         report_notes.append(WHAT_IF)
-    crossed = crossing(found, prices) if found.usage else None
-    asked = Asked(
+    crossing_note = price_step_warning(cost_data, prices) if cost_data.usage else None
+    report_options = CostReportOptions(
         repository=str(log.home), run=run, since_us=options.period.since_us, until_us=options.period.until_us,
         prices_on=None if options.prices_on is None else options.prices_on.isoformat(), what_if=options.what_if,
-        notes=(*report_notes, *([crossed] if crossed else [])),
+        notes=(*report_notes, *([crossing_note] if crossing_note else [])),
     )  # fmt: skip
-    return found, asked
+    return cost_data, report_options
 
 
 def _midnight_us(day: date) -> int:
@@ -275,52 +275,52 @@ def _midnight_us(day: date) -> int:
 
 
 # the gate -------------------------------------------------------------------------------------------------------------
-def _gate(log: Reading, options: Options, baseline: str, allowed: Fraction) -> int:
-    run, against = log.find_run(options.run), log.find_run(baseline)
-    if run == against:
+def _print_gate(log: ProjectLog, options: CostOptions, baseline: str, allowed: Fraction) -> int:
+    run, baseline_run = log.find_run(options.run), log.find_run(baseline)
+    if run == baseline_run:
         raise click.UsageError(f"run {run} cannot be its own baseline")
-    found = gate(_bill(log, against), _bill(log, run), allowed)
+    gate_report = cost_gate(_run_cost(log, baseline_run), _run_cost(log, run), allowed)
     if options.as_json:
-        show_document("cost-gate", found)
+        print_document("cost-gate", gate_report)
     else:
-        show(gate_table(found, whole=not is_terminal(sys.stdout)))
-        remark(gate_words(found))
-    return found.exit
+        print_table(gate_table(gate_report, exact=not is_terminal(sys.stdout)))
+        print_wrapped(gate_text(gate_report))
+    return gate_report.exit
 
 
-def _bill(log: Reading, run: str) -> Bill:
+def _run_cost(log: ProjectLog, run: str) -> RunCost:
     features = log.view(run).features
-    return Bill(
+    return RunCost(
         run=run,
-        calls=tuple(each.call for each in of_run(log, run, Period()).calls),
-        delivered=delivered(feature.status for feature in features),
-        borrowed=sum(map(_borrowed, features)),
+        calls=tuple(priced_call.call for priced_call in run_costs(log, run, Period()).calls),
+        delivered=delivered_count(feature.status for feature in features),
+        shared_features=sum(map(_has_copied_calls, features)),
     )
 
 
-def _borrowed(feature: FeatureView) -> bool:
+def _has_copied_calls(feature: FeatureView) -> bool:
     """Return True if some of the feature's calls were made and paid for by another run."""
-    return any(call.copied for call in feature.calls)
+    return any(call.is_forked_copy for call in feature.calls)
 
 
 # sessions -------------------------------------------------------------------------------------------------------------
-def _sessions(log: Reading, options: Options, baseline: str | None) -> int:
-    run, against = log.find_run(options.run), None if baseline is None else log.find_run(baseline)
-    if run == against:
+def _print_sessions(log: ProjectLog, options: CostOptions, baseline: str | None) -> int:
+    run, baseline_run = log.find_run(options.run), None if baseline is None else log.find_run(baseline)
+    if run == baseline_run:
         raise click.UsageError(f"run {run} cannot be its own baseline")
-    found = sessions_report(_side(log, run), None if against is None else _side(log, against))
+    sessions = sessions_report(_session_cost(log, run), None if baseline_run is None else _session_cost(log, baseline_run))
     if options.as_json:
-        show_document("cost-sessions", found)
+        print_document("cost-sessions", sessions)
         return 0
-    show(sessions_table(found))
-    if found.measured:
-        remark(f"measured over {', '.join(found.compared)}:")
-        show(measured_table(found))
-    for each in found.notes:
-        remark(each)
+    print_table(sessions_table(sessions))
+    if sessions.measured:
+        print_wrapped(f"measured over {', '.join(sessions.compared)}:")
+        print_table(measured_table(sessions))
+    for text in sessions.notes:
+        print_wrapped(text)
     return 0
 
 
-def _side(log: Reading, run: str) -> Side:
-    features = (view for view in log.view(run).features if view.status == "delivered" and not _borrowed(view))
-    return Side(run, continued(log.events(run)), tuple(view.feature for view in features))
+def _session_cost(log: ProjectLog, run: str) -> SessionCost:
+    features = (view for view in log.view(run).features if view.status == "delivered" and not _has_copied_calls(view))
+    return SessionCost(run, continued_sessions(log.events(run)), tuple(view.feature for view in features))

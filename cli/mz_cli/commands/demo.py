@@ -14,24 +14,24 @@ from pathlib import Path
 from shlex import quote
 
 import click
-from mz_engine.adapters.environment import INHERITED
-from mz_engine.agents.registry import built_in
+from mz_engine.adapters.environment import INHERITED_VARIABLES
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.errors import MzError
-from mz_engine.home import HOME
+from mz_engine.home import MZ_FOLDER
 from mz_projections.views import RunView
 from mz_recordings.cassette import Cassette
 from mz_recordings.files.library import load
-from mz_recordings.playing.sample import make_sample
-from mz_recordings.playing.stage import programs_of
+from mz_recordings.playing.sample import create_sample
+from mz_recordings.playing.stage import recorded_programs
 from mz_recordings.playing.standin import install
 
-from mz_cli.driving import carry_out
+from mz_cli.driving import execute
 from mz_cli.help import command
-from mz_cli.render.console import answer, is_terminal, note
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
+from mz_cli.render.console import is_terminal, print_line, print_note
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
 from mz_cli.shapes.run import DemoResult
-from mz_cli.summary import closing_table, exit_of, feature_summary, heading
+from mz_cli.summary import closing_table, feature_summary, heading, run_exit
 from mz_cli.viewing import view_options
 
 AGENTS = ("claude-code", "codex")
@@ -47,7 +47,7 @@ VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
         ("mz demo --keep ./tally", "the same, in a folder of your choice"),
         ("mz demo --json | jq '.features[].attempts'", "for programs"),
     ),
-    following="run `mz init` in your own repository.",
+    next_command="run `mz init` in your own repository.",
 )
 @click.option("--agent", type=click.Choice(AGENTS), default=AGENTS[0], help="Agent whose recorded replies are played.")
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the demo repository.")
@@ -63,16 +63,16 @@ def demo(agent: str, keep: Path | None, as_json: bool) -> int:
     make_repository(home)
     with as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder:
         cassette = load(folder)
-        environment = stand_in(home, agent, cassette, folder, os.environ)
-        note(f"a scratch repository: {home}")
-        view = carry_out(home, environment, lambda session, _: session.begin({"agent": agent}, ()))
+        environment = recorded_agent_environment(home, agent, cassette, folder, os.environ)
+        print_note(f"a scratch repository: {home}")
+        view = execute(home, environment, lambda session, _: session.start({"agent": agent}, ()))
         provenance = cassette.manifest.provenance
     if as_json:
         features = tuple(feature_summary(feature) for feature in view.features)
-        show_document("demo", DemoResult(repository=str(home), run=view.run, features=features))
+        print_document("demo", DemoResult(repository=str(home), run=view.run, features=features))
     else:
-        show_ending(view, home, provenance)
-    return int(exit_of(view))
+        print_ending(view, home, provenance)
+    return int(run_exit(view))
 
 
 def make_repository(home: Path) -> None:
@@ -81,7 +81,7 @@ def make_repository(home: Path) -> None:
         raise MzError("MZ1003", f"{home} already exists", hint="name a directory that does not exist yet")
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
-        make_sample(home, os.environ)
+        create_sample(home, os.environ)
     except FileNotFoundError as error:
         raise MzError("MZ1004", "`git` is not on PATH", hint="install git") from error
     except OSError as error:
@@ -92,38 +92,38 @@ def make_repository(home: Path) -> None:
         raise MzError("MZ1003", f"git could not create {home}: {error}", hint=hint) from error
 
 
-def stand_in(home: Path, agent: str, cassette: Cassette, folder: Path, outside: Mapping[str, str]) -> dict[str, str]:
+def recorded_agent_environment(home: Path, agent: str, cassette: Cassette, folder: Path, outside: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the recorded agent: a separate home, a stand-in first on PATH, and a value for each of
     its login variables."""
-    demo_home = home / HOME / "demo"
-    install(demo_home / "bin", folder, programs_of(cassette, {}), INHERITED.pattern)
+    demo_home = home / MZ_FOLDER / "demo"
+    install(demo_home / "bin", folder, recorded_programs(cassette, {}), INHERITED_VARIABLES.pattern)
     (demo_home / "home").mkdir()
-    inherited = {name: value for name, value in outside.items() if INHERITED.fullmatch(name)}
+    inherited = {name: value for name, value in outside.items() if INHERITED_VARIABLES.fullmatch(name)}
     path = os.pathsep.join([str(demo_home / "bin"), outside.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     keys = {
-        name: "a-recording-needs-no-key" for name in built_in()[agent].capabilities().auth if VARIABLE.fullmatch(name)
+        name: "a-recording-needs-no-key" for name in built_in_adapters()[agent].capabilities().auth if VARIABLE.fullmatch(name)
     }
     return {**inherited, **keys, "PATH": path, "HOME": str(demo_home / "home")}
 
 
-def program() -> str:
+def mz_command() -> str:
     """Return the command for `mz`: its name if it is on PATH, otherwise its path."""
     running = Path(sys.argv[0]).absolute()
     installed = shutil.which("mz")
     return "mz" if installed and Path(installed).resolve() == running.resolve() else str(running)
 
 
-def show_ending(view: RunView, home: Path, provenance: str) -> None:
+def print_ending(view: RunView, home: Path, provenance: str) -> None:
     terminal = is_terminal(sys.stdout)
     if terminal:
-        answer(heading(view, held=False) + "\n")
-    show(closing_table(view.features, whole=not terminal))
-    note(f"\nThe agents' replies are recordings ({provenance}): the cost shown is the recorded one; nothing was spent.")
+        print_line(heading(view, process_running=False) + "\n")
+    print_table(closing_table(view.features, exact=not terminal))
+    print_note(f"\nThe agents' replies are recordings ({provenance}): the cost shown is the recorded one; nothing was spent.")
     branch = next((feature.branch for feature in view.features if feature.branch), "main")
     if view.status != "finished":
-        note("\nThe demo did not finish; start another with `mz demo`. `mz resume` would call your own agent.")
-    mz = program()
-    note(
+        print_note("\nThe demo did not finish; start another with `mz demo`. `mz resume` would call your own agent.")
+    mz = mz_command()
+    print_note(
         f"\nTry next:\n"
         f"  cd {quote(str(home))}\n"
         f"  {mz} show {view.features[0].feature if view.features else ''}\n"

@@ -12,17 +12,17 @@ from msgspec.structs import replace
 from mz_engine.exits import Exit
 from mz_events.names import Digest
 from mz_events.store import BlobMissing
-from mz_projections.difference import Differing, RunDifference, difference
+from mz_projections.difference import FieldDifference, RunDifference, run_difference
 from mz_projections.views import RunView
 
-from mz_cli.context import Reading, reading
+from mz_cli.context import ProjectLog, open_log
 from mz_cli.help import command
-from mz_cli.render.console import is_terminal, note
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
+from mz_cli.render.console import is_terminal, print_note
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import usd
-from mz_cli.shapes.diff import DifferingShape, DiffReport, FeatureDiff
+from mz_cli.render.text import exact_usd
+from mz_cli.shapes.diff import DifferenceShape, DiffReport, FeatureDiff
 
 NANOUSD, USD = "_nanousd", "_usd"
 NONE = "-"
@@ -35,7 +35,7 @@ NONE = "-"
         ("mz diff r4f1 r77a --exit-code", "for scripts: exit code 1 if they differ"),
         ("mz diff r4f1 r77a --json | jq '.start'", "which settings, rules and templates differ"),
     ),
-    following="`mz show FEATURE --run RUN` shows one side in detail.",
+    next_command="`mz show FEATURE --run RUN` shows one side in detail.",
 )
 @click.argument("left")
 @click.argument("right")
@@ -49,31 +49,31 @@ def diff(left: str, right: str, verdict_exit: bool, as_json: bool) -> int:
     only the forked feature is compared, including the events that both share. LEFT and RIGHT are run ids or their
     beginnings.
     """
-    with reading() as log:
-        views = beside(log.view(log.find_run(left)), log.view(log.find_run(right)))
-        found = difference(*views, pins(log, views[0].pins), pins(log, views[1].pins))
-        report = diff_report(found, str(log.home))
+    with open_log() as log:
+        views = comparable_views(log.view(log.find_run(left)), log.view(log.find_run(right)))
+        comparison = run_difference(*views, load_pins(log, views[0].pins), load_pins(log, views[1].pins))
+        report = diff_report(comparison, str(log.home))
     if as_json:
-        show_document("diff", report)
+        print_document("diff", report)
     else:
-        show_differences(report)
+        print_differences(report)
     return int(Exit.VERDICT if verdict_exit and report.differs else Exit.OK)
 
 
-def beside(left: RunView, right: RunView) -> tuple[RunView, RunView]:
+def comparable_views(left: RunView, right: RunView) -> tuple[RunView, RunView]:
     """Return both views; if one run is a fork of the other, only with the forked feature."""
-    forked = next((one.forked for one, other in ((left, right), (right, left)) if forked_from(one, other)), None)
+    forked = next((view.fork for view, other_view in ((left, right), (right, left)) if is_fork_of(view, other_view)), None)
     if forked is None:
         return left, right
-    narrow = [replace(one, features=tuple(filter(None, (one.find(forked.feature),)))) for one in (left, right)]
-    return narrow[0], narrow[1]
+    narrowed = [replace(view, features=tuple(filter(None, (view.find_feature(forked.feature),)))) for view in (left, right)]
+    return narrowed[0], narrowed[1]
 
 
-def forked_from(one: RunView, other: RunView) -> bool:
-    return one.forked is not None and one.forked.source == other.run
+def is_fork_of(view: RunView, source: RunView) -> bool:
+    return view.fork is not None and view.fork.source == source.run
 
 
-def pins(log: Reading, digest: Digest | None) -> Any:
+def load_pins(log: ProjectLog, digest: Digest | None) -> Any:
     """Return the run's pinned inputs as JSON, or None if the blob is missing."""
     try:
         return msgspec.json.decode(log.blobs.get(digest)) if digest else None
@@ -81,43 +81,43 @@ def pins(log: Reading, digest: Digest | None) -> Any:
         return None
 
 
-def diff_report(found: RunDifference, repository: str) -> DiffReport:
+def diff_report(comparison: RunDifference, repository: str) -> DiffReport:
     return DiffReport(
-        repository=repository, left=found.left, right=found.right, differs=found.differs,
-        start=differing(found.start),
+        repository=repository, left=comparison.left, right=comparison.right, differs=comparison.differs,
+        start=difference_shapes(comparison.start_differences),
         features=tuple(
-            FeatureDiff(id=each.feature, left=each.left, right=each.right, differences=differing(each.differing))
-            for each in found.features
+            FeatureDiff(id=feature_difference.feature, left=feature_difference.in_left, right=feature_difference.in_right, differences=difference_shapes(feature_difference.differences))
+            for feature_difference in comparison.features
         ),
     )  # fmt: skip
 
 
-def differing(found: Iterable[Differing]) -> tuple[DifferingShape, ...]:
+def difference_shapes(differences: Iterable[FieldDifference]) -> tuple[DifferenceShape, ...]:
     return tuple(
-        DifferingShape(
-            path=each.path.removesuffix(NANOUSD) + USD if each.path.endswith(NANOUSD) else each.path,
-            left=value(each.path, each.left), right=value(each.path, each.right), measured=each.measured,
+        DifferenceShape(
+            path=field_difference.path.removesuffix(NANOUSD) + USD if field_difference.path.endswith(NANOUSD) else field_difference.path,
+            left=display_value(field_difference.path, field_difference.left), right=display_value(field_difference.path, field_difference.right), measured=field_difference.non_deterministic,
         )
-        for each in found
+        for field_difference in differences
     )  # fmt: skip
 
 
-def value(path: str, text: str | None) -> str | None:
+def display_value(path: str, text: str | None) -> str | None:
     """Return the value; money as a decimal string of USD."""
-    return usd(int(text)) if text is not None and path.endswith(NANOUSD) else text
+    return exact_usd(int(text)) if text is not None and path.endswith(NANOUSD) else text
 
 
-def show_differences(report: DiffReport) -> None:
-    rows = [("run", each.path, each.left or NONE, each.right or NONE) for each in report.start]
+def print_differences(report: DiffReport) -> None:
+    rows = [("run", field_difference.path, field_difference.left or NONE, field_difference.right or NONE) for field_difference in report.start]
     for feature in report.features:
         if feature.left != feature.right:
-            rows.append((feature.id, "feature", here(feature.left), here(feature.right)))
-        rows += [(feature.id, each.path, each.left or NONE, each.right or NONE) for each in feature.differences]
+            rows.append((feature.id, "feature", presence(feature.left), presence(feature.right)))
+        rows += [(feature.id, field_difference.path, field_difference.left or NONE, field_difference.right or NONE) for field_difference in feature.differences]
     heads = columns("feature", "field", report.left, report.right)
-    show(Table(columns=heads, rows=tuple(rows), empty="No differences."))
+    print_table(Table(columns=heads, rows=tuple(rows), empty="No differences."))
     if is_terminal(sys.stdout) and rows and not report.differs:
-        note("only measured values such as durations differ")
+        print_note("only measured values such as durations differ")
 
 
-def here(there: bool) -> str:
-    return "present" if there else "missing"
+def presence(present: bool) -> str:
+    return "present" if present else "missing"

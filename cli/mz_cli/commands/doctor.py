@@ -9,29 +9,29 @@ import time
 from pathlib import Path
 
 import click
-from mz_engine.check import Check, Status
-from mz_engine.doctor import Asked, examine, worst
+from mz_engine.check import CheckStatus, DoctorCheck
+from mz_engine.doctor import DoctorOptions, overall_status, run_checks
 from mz_engine.errors import MzError
 from mz_engine.exits import Exit
 
 from mz_cli.context import find_home
 from mz_cli.help import command
 from mz_cli.recorded import recordings_check
-from mz_cli.render.cells import width
-from mz_cli.render.console import answer, is_terminal, may_escape, put, terminal_width
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
-from mz_cli.render.styled import Line, Span, escaped, harmless, plain
+from mz_cli.render.cells import display_width
+from mz_cli.render.console import is_terminal, may_escape, print_line, terminal_width, write_text
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
+from mz_cli.render.styled import Line, Span, ansi_text, plain_text, sanitised
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import clean
+from mz_cli.render.text import strip_escapes
 from mz_cli.shapes.project import CheckShape, DoctorShape
 
-LOOKS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
-ROOM_MIN = 30
+STATUS_STYLES = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.FAIL: "bold red"}
+WRAP_WIDTH_MIN = 30
 VERDICTS = {
-    Status.OK: "Everything is installed.",
-    Status.WARN: "Runs will work; see the warnings.",
-    Status.FAIL: "Fix the failed checks before you start a run.",
+    CheckStatus.OK: "Everything is installed.",
+    CheckStatus.WARN: "Runs will work; see the warnings.",
+    CheckStatus.FAIL: "Fix the failed checks before you start a run.",
 }
 
 
@@ -42,7 +42,7 @@ VERDICTS = {
         ("mz doctor --online", "also query the remote and the forge"),
         ("mz doctor --json | jq '.checks[] | select(.status != \"ok\")'", "warnings and failures, for programs"),
     ),
-    following="`mz init` creates the first files; `mz run --dry-run` shows the plan.",
+    next_command="`mz init` creates the first files; `mz run --dry-run` shows the plan.",
 )
 @click.option("--online", is_flag=True, help="Use the network: check the remote and the login of gh.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.doctor/1.")
@@ -53,24 +53,24 @@ def doctor(online: bool, as_json: bool) -> int:
     model, prints no keys, and uses no network without --online. Exits with 11 if something required is missing.
     """
     now = time.time()
-    examined = examine(Asked(place=Path.cwd(), home=home(), environment=os.environ, online=online, now=now))
+    examined = run_checks(DoctorOptions(directory=Path.cwd(), root=home(), environment=os.environ, online=online, now_seconds=now))
     checks = examined.checks
     if examined.root is not None:
         checks = (*checks, recordings_check(examined.root, now))
-    status = worst(checks)
-    code = Exit.PREREQUISITE if status is Status.FAIL else Exit.OK
+    status = overall_status(checks)
+    code = Exit.PREREQUISITE if status is CheckStatus.FAIL else Exit.OK
     if as_json:
         root = str(examined.root) if examined.root else None
-        shapes = tuple(check_shape(each) for each in checks)
-        show_document(
+        shapes = tuple(check_shape(check) for check in checks)
+        print_document(
             "doctor", DoctorShape(repository=root, online=online, status=status.value, exit=code, checks=shapes)
         )
     elif is_terminal(sys.stdout):
-        page(checks)
-        answer(f"\n{VERDICTS[status]}")
+        print_checks(checks)
+        print_line(f"\n{VERDICTS[status]}")
     else:
-        rows = tuple((each.name, each.status.value, each.summary, each.hint or "-") for each in checks)
-        show(Table(columns=columns("check", "status", "result", "hint"), rows=rows, empty=""))
+        rows = tuple((check.name, check.status.value, check.summary, check.hint or "-") for check in checks)
+        print_table(Table(columns=columns("check", "status", "result", "hint"), rows=rows, empty=""))
     return int(code)
 
 
@@ -81,27 +81,27 @@ def home() -> Path | None:
         return None
 
 
-def check_shape(check: Check) -> CheckShape:
+def check_shape(check: DoctorCheck) -> CheckShape:
     return CheckShape(name=check.name, status=check.status.value, summary=check.summary, hint=check.hint or None)
 
 
-def page(checks: tuple[Check, ...]) -> None:
+def print_checks(checks: tuple[DoctorCheck, ...]) -> None:
     """Print each check with its result, and hints below warnings and failures."""
-    indent = max(width(check.name) for check in checks) + len("fail    ")
-    written = escaped if may_escape(sys.stdout, os.environ) else plain
+    indent = max(display_width(check.name) for check in checks) + len("fail    ")
+    render = ansi_text if may_escape(sys.stdout, os.environ) else plain_text
     for check in checks:
-        first, *more = beside(check.summary, indent)
+        first, *continuation = wrap_right_of(check.summary, indent)
         name = Span(f"  {check.name}".ljust(indent - len("fail")))
-        lines: list[Line] = [(Span(f"{check.status.value:<4}", LOOKS[check.status]), name, Span(first))]
-        lines += [(Span(f"{'':{indent}}{line}"),) for line in more]
-        if check.status is not Status.OK and check.hint:
-            lines += [(Span(f"{'':{indent}}{line}", "dim"),) for line in beside(f"hint: {check.hint}", indent)]
-        put(sys.stdout, "".join(f"{written(harmless(line))}\n" for line in lines))
+        lines: list[Line] = [(Span(f"{check.status.value:<4}", STATUS_STYLES[check.status]), name, Span(first))]
+        lines += [(Span(f"{'':{indent}}{line}"),) for line in continuation]
+        if check.status is not CheckStatus.OK and check.hint:
+            lines += [(Span(f"{'':{indent}}{line}", "dim"),) for line in wrap_right_of(f"hint: {check.hint}", indent)]
+        write_text(sys.stdout, "".join(f"{render(sanitised(line))}\n" for line in lines))
 
 
-def beside(text: str, indent: int) -> list[str]:
+def wrap_right_of(text: str, indent: int) -> list[str]:
     """Wrap the text to the columns right of `indent`; on a very narrow terminal, return it unwrapped."""
-    room = terminal_width(sys.stdout) - indent
+    wrap_width = terminal_width(sys.stdout) - indent
     return (
-        textwrap.wrap(clean(text), room, break_long_words=False, break_on_hyphens=False) if room >= ROOM_MIN else [text]
+        textwrap.wrap(strip_escapes(text), wrap_width, break_long_words=False, break_on_hyphens=False) if wrap_width >= WRAP_WIDTH_MIN else [text]
     )

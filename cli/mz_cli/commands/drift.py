@@ -6,28 +6,28 @@ from pathlib import Path
 
 import click
 from click.core import ParameterSource
-from mz_recordings.drift.run import Drifted, compare_two
+from mz_recordings.drift.run import LibraryDrift, compare_two
 from mz_recordings.files.library import is_cassette
 from mz_recordings.findings import RISKS, Risk
 from mz_recordings.wire.files import FOLDER
 
-from mz_cli.commands.replay import cassettes_at
+from mz_cli.commands.replay import require_cassettes
 from mz_cli.context import find_home
-from mz_cli.driftdocument import document
-from mz_cli.drifting import check_library, known_of, write_wires
-from mz_cli.driftpage import exit_of, judged, page, summary, table
+from mz_cli.driftdocument import drift_result
+from mz_cli.drifting import check_library, load_drift_library, write_baselines
+from mz_cli.driftpage import exit_of, render_text, summary, table, with_failures
 from mz_cli.help import command
-from mz_cli.recording import shown
-from mz_cli.render.console import answer, put_lines
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
-from mz_cli.render.styled import line_of
+from mz_cli.recording import display_path
+from mz_cli.render.console import print_line, write_lines
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
+from mz_cli.render.styled import styled_line
 from mz_cli.reports.facts import ReportOptions
-from mz_cli.reports.options import answering, check_reports, relative_to, report_options, write_reports
-from mz_cli.reports.replayed import suites_of
+from mz_cli.reports.options import check_reports, project_relative, report_options, text_stream, write_reports
+from mz_cli.reports.replayed import replay_suites
 from mz_cli.shapes.drift import BaselineShape
 
-UNHEEDED = {
+NO_EFFECT_WITH_BASELINES = {
     "static": "--static", "workers": "-n", "fail_on": "--fail-on", "junit": "--junit", "sarif": "--sarif",
     "html": "--html", "github": "--github",
 }  # fmt: skip
@@ -45,7 +45,7 @@ UNHEEDED = {
             "accept changed amounts and texts as noise",
         ),
     ),
-    following="`mz replay --accept CLASS` accepts intended differences and keeps the replies.",
+    next_command="`mz replay --accept CLASS` accepts intended differences and keeps the replies.",
 )
 @click.argument("paths", metavar="[PATH]... | OLD NEW", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--static", is_flag=True, help="Do not replay; check only parsers, prices, rules, ages and streams.")
@@ -87,58 +87,58 @@ def drift(
     class, a risk, and the command that fixes it. Exits with 3 for drift of a failing risk, 4 for missing, unused or
     expired recordings.
     """
-    _refuse_odd(context, learn, update_wire, reason)
-    _refuse_unheeded(context, update_wire)
+    _check_reason(context, learn, update_wire, reason)
+    _check_baseline_options(context, update_wire)
     check_reports(reports, as_json)
     home = find_home(Path.cwd())
-    pair = len(paths) == 2 and all(is_cassette(path) for path in paths) and not update_wire
-    if pair and (static or workers):
+    compares_two = len(paths) == 2 and all(is_cassette(path) for path in paths) and not update_wire
+    if compares_two and (static or workers):
         raise click.UsageError("--static and -n cannot be used when two cassettes are compared", context)
-    known = known_of(home, wire)
+    drift_library = load_drift_library(home, wire)
     if update_wire:
-        folder = wire or known.library / FOLDER
-        _tell_written(write_wires(cassettes_at(home, paths), known, folder, reason or ""), fail_on, as_json)
+        folder = wire or drift_library.library / FOLDER
+        _print_baselines(write_baselines(require_cassettes(home, paths), drift_library, folder, reason or ""), fail_on, as_json)
         return 0
-    against = shown(paths[1]) if pair else "today"
-    with answering(reports, as_json) as stream:
-        if pair:
-            drifted = compare_two(Path(shown(paths[0])), Path(shown(paths[1])), known, (reason or "") if learn else "")
+    against = display_path(paths[1]) if compares_two else "today"
+    with text_stream(reports, as_json) as stream:
+        if compares_two:
+            result = compare_two(Path(display_path(paths[0])), Path(display_path(paths[1])), drift_library, (reason or "") if learn else "")
         else:
-            drifted = check_library(home, paths, known, static, workers, (reason or "") if learn else "")
-        drifted = judged(drifted, fail_on)
-        ended = exit_of((finding for one in drifted.played for finding in one.findings), fail_on)
+            result = check_library(home, paths, drift_library, static, workers, (reason or "") if learn else "")
+        result = with_failures(result, fail_on)
+        exit_code = exit_of((finding for cassette_result in result.results for finding in cassette_result.findings), fail_on)
         if as_json:
-            show_document("drift", document(drifted, int(ended), fail_on, against))
+            print_document("drift", drift_result(result, int(exit_code), fail_on, against))
         else:
-            put_lines(stream, page(drifted, fail_on))
-            if any(one.findings for one in drifted.played):
-                show(table(drifted, fail_on), stream)
-            put_lines(stream, (line_of(summary(drifted, fail_on, static, against)),))
-    write_reports(reports, "mz drift", suites_of(drifted.played, relative_to(home)), ended, as_json)
-    return int(ended)
+            write_lines(stream, render_text(result, fail_on))
+            if any(cassette_result.findings for cassette_result in result.results):
+                print_table(table(result, fail_on), stream)
+            write_lines(stream, (styled_line(summary(result, fail_on, static, against)),))
+    write_reports(reports, "mz drift", replay_suites(result.results, project_relative(home)), exit_code, as_json)
+    return int(exit_code)
 
 
-def _refuse_odd(context: click.Context, learn: bool, update_wire: bool, reason: str | None) -> None:
+def _check_reason(context: click.Context, learn: bool, update_wire: bool, reason: str | None) -> None:
     if learn and update_wire:
         raise click.UsageError("--learn and --update-wire cannot be combined", context)
     if (learn or update_wire) != bool(reason and reason.strip()):
         raise click.UsageError("--learn and --update-wire require --reason, and --reason requires one of them", context)
 
 
-def _refuse_unheeded(context: click.Context, update_wire: bool) -> None:
+def _check_baseline_options(context: click.Context, update_wire: bool) -> None:
     """Reject options without effect: writing baselines replays nothing and reports nothing."""
-    given = [name for name in UNHEEDED if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    if update_wire and given:
-        flags = ", ".join(UNHEEDED[name] for name in given)
+    given_options = [name for name in NO_EFFECT_WITH_BASELINES if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if update_wire and given_options:
+        flags = ", ".join(NO_EFFECT_WITH_BASELINES[name] for name in given_options)
         raise click.UsageError(f"{flags}: no effect with --update-wire, which checks nothing", context)
 
 
-def _tell_written(written: tuple[BaselineShape, ...], fail_on: Risk, as_json: bool) -> None:
+def _print_baselines(baselines: tuple[BaselineShape, ...], fail_on: Risk, as_json: bool) -> None:
     if as_json:
-        show_document("drift", document(Drifted(played=()), 0, fail_on, "today", written))
+        print_document("drift", drift_result(LibraryDrift(results=()), 0, fail_on, "today", baselines))
         return
-    for one in written:
-        answer(
-            f"{one.path}: of {one.agent} {one.version} {one.read} fields are read, {one.kept} kept, "
-            f"{one.ignored} ignored, {one.absent} read but never seen"
+    for baseline in baselines:
+        print_line(
+            f"{baseline.path}: of {baseline.agent} {baseline.version} {baseline.read} fields are read, {baseline.kept} kept, "
+            f"{baseline.ignored} ignored, {baseline.absent} read but never seen"
         )

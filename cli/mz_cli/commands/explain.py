@@ -8,12 +8,12 @@ import textwrap
 
 import click
 from mz_engine.errorcodes import CODES, ErrorCode
-from mz_engine.exits import MEANINGS, NEXT, Exit
+from mz_engine.exits import MEANINGS, NEXT_STEPS, Exit
 
 from mz_cli.help import HELP_WIDTH, command, did_you_mean
-from mz_cli.render.console import answer, is_terminal, terminal_width
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
+from mz_cli.render.console import is_terminal, print_line, terminal_width
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
 from mz_cli.render.table import Table, columns
 from mz_cli.shapes.project import ExplainAllShape, ExplainShape
 
@@ -25,7 +25,7 @@ from mz_cli.shapes.project import ExplainAllShape, ExplainShape
         ("mz explain 21", "the meaning of an exit code"),
         ("mz explain", "all codes"),
     ),
-    following="`mz doctor` checks what is missing.",
+    next_command="`mz doctor` checks what is missing.",
 )
 @click.argument("code", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one object: mz.explain/1, or mz.explain-all/1.")
@@ -35,72 +35,72 @@ def explain(code: str | None, as_json: bool) -> None:
     CODE is MZ and four digits, or the number of an exit code. Without CODE, lists all codes.
     """
     if code is None:
-        show_all(as_json)
+        print_all(as_json)
         return
-    shape = shape_of(code)
+    shape = find_explanation(code)
     if as_json:
-        show_document("explain", shape)
+        print_document("explain", shape)
         return
-    answer(f"{shape.code}: {shape.title}" if shape.kind == "error" else f"exit code {shape.code}: {shape.title}")
-    answer(f"\n{wrapped(shape.explanation)}")
+    print_line(f"{shape.code}: {shape.title}" if shape.kind == "error" else f"exit code {shape.code}: {shape.title}")
+    print_line(f"\n{wrap(shape.explanation)}")
     if shape.kind == "error":
-        answer("\n" + wrapped(ends_with(shape)))
+        print_line("\n" + wrap(exit_text(shape)))
     elif shape.codes:
-        answer("\n" + wrapped(f"Errors that lead to it: {', '.join(shape.codes)}"))
+        print_line("\n" + wrap(f"Errors that lead to it: {', '.join(shape.codes)}"))
 
 
-def ends_with(shape: ExplainShape) -> str:
+def exit_text(shape: ExplainShape) -> str:
     """Return the exit code of commands that fail with the error."""
     return "No exit code." if shape.exit is None else f"Exit code {shape.exit}: {MEANINGS[Exit(shape.exit)]}"
 
 
-def wrapped(text: str) -> str:
+def wrap(text: str) -> str:
     """Wrap the text for a terminal."""
     return textwrap.fill(text, min(terminal_width(sys.stdout), HELP_WIDTH)) if is_terminal(sys.stdout) else text
 
 
-def show_all(as_json: bool) -> None:
-    errors = tuple(map(of_error, CODES.values()))
-    exits = tuple(map(of_exit, Exit))
+def print_all(as_json: bool) -> None:
+    errors = tuple(map(error_shape, CODES.values()))
+    exits = tuple(map(exit_shape, Exit))
     if as_json:
-        show_document("explain-all", ExplainAllShape(errors=errors, exits=exits))
+        print_document("explain-all", ExplainAllShape(errors=errors, exits=exits))
         return
     rows = [(shape.code, "-" if shape.exit is None else str(shape.exit), shape.title) for shape in errors]
     rows += [(f"exit {shape.code}", shape.code, shape.title) for shape in exits]
-    show(Table(columns=columns("code", ">exit", "meaning"), rows=tuple(rows), empty=""))
+    print_table(Table(columns=columns("code", ">exit", "meaning"), rows=tuple(rows), empty=""))
 
 
-def shape_of(word: str) -> ExplainShape:
+def find_explanation(word: str) -> ExplainShape:
     """Return the explanation of `MZ2005` (any case, with or without brackets), `2005` or an exit code.
 
     Raises UsageError for an unknown code.
     """
-    plain = re.sub(r"[^A-Z0-9]", "", word.upper()).removeprefix("ERROR").removeprefix("EXIT")
-    if plain.isascii() and plain.isdigit() and len(plain) < 4:
-        if int(plain) in {each.value for each in Exit}:
-            return of_exit(Exit(int(plain)))
-        known = ", ".join(str(each.value) for each in Exit)
-        raise click.UsageError(f"no exit code {int(plain)}; known: {known}", click.get_current_context())
-    code = f"MZ{plain.removeprefix('MZ')}"
+    normalised = re.sub(r"[^A-Z0-9]", "", word.upper()).removeprefix("ERROR").removeprefix("EXIT")
+    if normalised.isascii() and normalised.isdigit() and len(normalised) < 4:
+        if int(normalised) in {exit_code.value for exit_code in Exit}:
+            return exit_shape(Exit(int(normalised)))
+        exit_codes = ", ".join(str(exit_code.value) for exit_code in Exit)
+        raise click.UsageError(f"no exit code {int(normalised)}; known: {exit_codes}", click.get_current_context())
+    code = f"MZ{normalised.removeprefix('MZ')}"
     if code not in CODES:
         problem = f"no error code {word[:40]!r}{did_you_mean(code, CODES)}"
         raise click.UsageError(problem, click.get_current_context())
-    return of_error(CODES[code])
+    return error_shape(CODES[code])
 
 
-def of_error(code: ErrorCode) -> ExplainShape:
+def error_shape(code: ErrorCode) -> ExplainShape:
     return ExplainShape(
         kind="error", code=code.code, title=code.title, explanation=code.explanation,
-        exit=None if code.warns else code.exit.value, codes=(),
+        exit=None if code.is_warning else code.exit.value, codes=(),
     )  # fmt: skip
 
 
-def of_exit(exit_code: Exit) -> ExplainShape:
+def exit_shape(exit_code: Exit) -> ExplainShape:
     return ExplainShape(
         kind="exit",
         code=str(exit_code.value),
         title=MEANINGS[exit_code],
-        explanation=NEXT.get(exit_code, MEANINGS[exit_code]),
+        explanation=NEXT_STEPS.get(exit_code, MEANINGS[exit_code]),
         exit=exit_code.value,
-        codes=tuple(each.code for each in CODES.values() if each.exit is exit_code and not each.warns),
+        codes=tuple(error_code.code for error_code in CODES.values() if error_code.exit is exit_code and not error_code.is_warning),
     )

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 from mz_engine.errors import MzError
-from mz_engine.fork import CannotFork, Change, phase_start
+from mz_engine.fork import CannotFork, ForkChange, phase_start
 from mz_engine.pipelines.material import check_template
-from mz_engine.session import Session
+from mz_engine.session import RunProcess
 from mz_engine.textfile import read_text
 from mz_events.names import feature_stream
 
-from mz_cli.context import Reading, find_home, reading
-from mz_cli.driving import drive
+from mz_cli.context import ProjectLog, find_home, open_log
+from mz_cli.driving import drive_run
 from mz_cli.help import command
-from mz_cli.render.console import note
+from mz_cli.render.console import print_note
 from mz_cli.viewing import view_options
 
 
@@ -26,7 +26,7 @@ from mz_cli.viewing import view_options
         ("mz fork r4f1/login --at 57 --model claude-opus-4-6", "continue from event 57 with another model"),
         ("mz fork r4f1/login --at techspec --prompt try.md.j2", "repeat a phase with another prompt"),
     ),
-    following="`mz diff RUN FORK` compares results, tokens and cost; `mz log RUN` shows the versions.",
+    next_command="`mz diff RUN FORK` compares results, tokens and cost; `mz log RUN` shows the versions.",
 )
 @click.argument("source", metavar="RUN/FEATURE")
 @click.option(
@@ -51,13 +51,13 @@ def fork(
     serves for comparison. `mz resume ID` continues it.
     """
     home = find_home(Path.cwd())
-    with reading(home) as log:
-        run, feature = place_of(log, source, context)
-        version = version_of(log, run, feature, at)
-    change = Change(agent=agent, model=model, prompt=template(prompt) if prompt else None)
+    with open_log(home) as log:
+        run, feature = parse_feature(log, source, context)
+        version = parse_version(log, run, feature, at)
+    change = ForkChange(agent=agent, model=model, prompt=read_template(prompt) if prompt else None)
     started_runs: list[str] = []
 
-    def begin(session: Session, _: Callable[[str], None]) -> None:
+    def begin(session: RunProcess, _: Callable[[str], None]) -> None:
         try:
             session.fork(run, feature, version, change)
         except CannotFork as error:
@@ -66,12 +66,12 @@ def fork(
         assert session.coordinator is not None
         started_runs.append(session.coordinator.run)
 
-    code = drive(home, begin, "fork", as_json)
-    note(f"compare: mz diff {run} {started_runs[0]}")
+    code = drive_run(home, begin, "fork", as_json)
+    print_note(f"compare: mz diff {run} {started_runs[0]}")
     return code
 
 
-def place_of(log: Reading, source: str, context: click.Context) -> tuple[str, str]:
+def parse_feature(log: ProjectLog, source: str, context: click.Context) -> tuple[str, str]:
     """Return run and feature. Raises UsageError and MzError (MZ5001, MZ4010)."""
     run_prefix, slash, feature = source.removeprefix("run/").partition("/")
     if not slash or not feature:
@@ -81,7 +81,7 @@ def place_of(log: Reading, source: str, context: click.Context) -> tuple[str, st
     return run, feature
 
 
-def version_of(log: Reading, run: str, feature: str, at: str) -> int:
+def parse_version(log: ProjectLog, run: str, feature: str, at: str) -> int:
     """Return the version for a number, `@number`, or a phase's last start. Raises MzError (MZ5007)."""
     events = tuple(log.store.read(feature_stream(run, feature)))
     number = at.removeprefix("@")
@@ -92,10 +92,10 @@ def version_of(log: Reading, run: str, feature: str, at: str) -> int:
     return version
 
 
-def template(file: Path) -> str:
+def read_template(file: Path) -> str:
     """Return the text of a prompt template. Raises MzError (MZ3017) if it cannot be rendered."""
     text = read_text(file, str(file))
     errors = tuple(check_template(str(file), file.name, text, {file.name}))
     if errors:
-        raise MzError.of(errors)
+        raise MzError.from_diagnostics(errors)
     return text

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import click
 from mz_engine.version import VERSION
-from mz_qa.gate import project_at, run_gate
+from mz_qa.gate import load_project, run_gate
 from mz_qa.layers.facts import GateResult, LayerResult
 from mz_qa.layers.table import NUMBERS
 
-from mz_cli.commands.replay import cassettes_at
+from mz_cli.commands.replay import require_cassettes
 from mz_cli.context import find_home
 from mz_cli.findingshape import finding_shape
-from mz_cli.gatepage import layer_line, rest_of_page
+from mz_cli.gatepage import layer_line, remaining_lines
 from mz_cli.help import command
-from mz_cli.render.console import note, put_lines
-from mz_cli.render.document import show_document
-from mz_cli.render.styled import plain
-from mz_cli.render.text import instant, usd
+from mz_cli.render.console import print_note, write_lines
+from mz_cli.render.document import print_document
+from mz_cli.render.styled import plain_text
+from mz_cli.render.text import exact_usd, iso_time
 from mz_cli.reports.facts import ReportOptions, Suite
-from mz_cli.reports.options import answering, check_reports, report_options, write_reports
+from mz_cli.reports.options import check_reports, report_options, text_stream, write_reports
 from mz_cli.shapes.gate import GateFailure, GateLayer, GateReport
 
 LAYER = click.Choice([str(number) for number in NUMBERS])
@@ -36,7 +36,7 @@ LAYER = click.Choice([str(number) for number in NUMBERS])
         ("mz gate --allow-empty 7", "if nothing is recorded yet"),
         ("mz gate --json | jq .first_failure", "for scripts"),
     ),
-    following="`mz replay` replays recordings only and can accept changes; `mz drift` compares two.",
+    next_command="`mz replay` replays recordings only and can accept changes; `mz drift` compares two.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--layer", "layers", metavar="N", type=LAYER, multiple=True, help="Only this layer; repeatable.")
@@ -67,42 +67,42 @@ def gate(
     """
     check_reports(reports, as_json)
     home = find_home(Path.cwd())
-    found = cassettes_at(home, paths) if paths else ()
-    project = project_at(home, os.environ, found, workers or os.cpu_count() or 1, datetime.now(UTC), note, Path.cwd())
-    chosen, may_be_empty = [int(one) for one in layers] or NUMBERS, [int(one) for one in allow_empty]
-    with answering(reports, as_json) as stream:
+    cassettes = require_cassettes(home, paths) if paths else ()
+    project = load_project(home, os.environ, cassettes, workers or os.cpu_count() or 1, datetime.now(UTC), print_note, Path.cwd())
+    layer_numbers, may_be_empty = [int(number) for number in layers] or NUMBERS, [int(number) for number in allow_empty]
+    with text_stream(reports, as_json) as stream:
         if as_json:
-            result = run_gate(project, chosen, may_be_empty, lambda layer: note(plain(layer_line(layer))))
-            show_document("gate", document(result))
+            result = run_gate(project, layer_numbers, may_be_empty, lambda layer: print_note(plain_text(layer_line(layer))))
+            print_document("gate", gate_document(result))
         else:
-            result = run_gate(project, chosen, may_be_empty, lambda layer: put_lines(stream, (layer_line(layer),)))
-            put_lines(stream, rest_of_page(result))
-    write_reports(reports, "mz gate", suites_of(result), result.exit, as_json)
+            result = run_gate(project, layer_numbers, may_be_empty, lambda layer: write_lines(stream, (layer_line(layer),)))
+            write_lines(stream, remaining_lines(result))
+    write_reports(reports, "mz gate", gate_suites(result), result.exit, as_json)
     return int(result.exit)
 
 
-def document(result: GateResult) -> GateReport:
-    failed = result.first_failure
+def gate_document(result: GateResult) -> GateReport:
+    failed_layer = result.first_failure
     return GateReport(
         version=VERSION,
-        verdict="failed" if failed else "passed",
+        verdict="failed" if failed_layer else "passed",
         exit=int(result.exit),
-        started=_moment(result.started),
-        finished=_moment(result.finished),
+        started=_timestamp(result.started),
+        finished=_timestamp(result.finished),
         seconds=result.duration_ms / 1000,
-        cost_usd=usd(0) or "",
-        layers=tuple(_layer(layer) for layer in result.layers),
-        first_failure=GateFailure(layer=failed.number, name=failed.name, what=failed.findings[0].what)
-        if failed
+        cost_usd=exact_usd(0) or "",
+        layers=tuple(_layer_shape(layer) for layer in result.layers),
+        first_failure=GateFailure(layer=failed_layer.number, name=failed_layer.name, message=failed_layer.findings[0].message)
+        if failed_layer
         else None,
     )
 
 
-def _moment(at: datetime) -> str:
-    return instant(int(at.timestamp() * 1_000_000)) or ""
+def _timestamp(at: datetime) -> str:
+    return iso_time(int(at.timestamp() * 1_000_000)) or ""
 
 
-def _layer(layer: LayerResult) -> GateLayer:
+def _layer_shape(layer: LayerResult) -> GateLayer:
     return GateLayer(
         id=layer.number,
         name=layer.name,
@@ -117,14 +117,14 @@ def _layer(layer: LayerResult) -> GateLayer:
     )
 
 
-def suites_of(result: GateResult) -> tuple[Suite, ...]:
+def gate_suites(result: GateResult) -> tuple[Suite, ...]:
     """Return a suite per executed layer, with a case per kind of checked item."""
     return tuple(
         Suite(
             name=f"{layer.number} {layer.name}",
             seconds=layer.duration_ms / 1000,
             findings=layer.findings,
-            facts=(*((name, str(count)) for name, count in layer.checked.items()), ("status", layer.status)),
+            properties=(*((name, str(count)) for name, count in layer.checked.items()), ("status", layer.status)),
             cases=tuple(layer.checked),
         )
         for layer in result.layers

@@ -6,18 +6,18 @@ import sys
 from pathlib import Path
 
 import click
-from mz_engine.adapters.collect import Collected, Heap, collect
-from mz_engine.home import HOME, LOG
+from mz_engine.adapters.collect import BlobGroup, CollectedGarbage, collect_garbage
+from mz_engine.home import LOG_FILE, MZ_FOLDER
 from mz_events.adapters.sqlite import SqliteStore
 
-from mz_cli.context import find_home, nothing_ran
+from mz_cli.context import find_home, no_runs_error
 from mz_cli.help import command
-from mz_cli.render.console import is_terminal, note
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
+from mz_cli.render.console import is_terminal, print_note
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import counted, size
-from mz_cli.shapes.housekeeping import GcResult, HeapShape
+from mz_cli.render.text import count_noun, format_size
+from mz_cli.shapes.housekeeping import CountAndSize, GcResult
 
 
 @command(
@@ -27,7 +27,7 @@ from mz_cli.shapes.housekeeping import GcResult, HeapShape
         ("mz gc", "remove it"),
         ("mz gc --json | jq .freed_bytes", "for programs"),
     ),
-    following="`mz clean` removes leftovers of ended runs: worktrees, captures.",
+    next_command="`mz clean` removes leftovers of ended runs: worktrees, captures.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.gc/1.")
@@ -37,45 +37,45 @@ def gc(dry_run: bool, as_json: bool) -> None:
     Removes blobs that no event cites, output of recorded agent calls, and files whose writer was killed, all older
     than 24 hours. The log is not changed. Runs can continue meanwhile.
     """
-    home = find_home(Path.cwd()) / HOME
-    if not (home / LOG).exists():
-        raise nothing_ran()
-    with SqliteStore(home / LOG, read_only=dry_run) as store:
-        done = collect(home, store, dry_run)
-    result = result_of(done, dry_run)
-    show_document("gc", result) if as_json else tell(result)
+    home = find_home(Path.cwd()) / MZ_FOLDER
+    if not (home / LOG_FILE).exists():
+        raise no_runs_error()
+    with SqliteStore(home / LOG_FILE, read_only=dry_run) as store:
+        collected = collect_garbage(home, store, dry_run)
+    result = gc_result(collected, dry_run)
+    print_document("gc", result) if as_json else print_result(result)
 
 
-def result_of(done: Collected, dry_run: bool) -> GcResult:
+def gc_result(collected: CollectedGarbage, dry_run: bool) -> GcResult:
     return GcResult(
         dry_run=dry_run,
-        blobs=shape(done.blobs),
-        spools=shape(done.spools),
-        files=shape(done.files),
-        freed_bytes=done.blobs.size_bytes + done.spools.size_bytes + done.files.size_bytes,
-        kept_blobs=shape(done.kept),
-        young_blobs=shape(done.young),
+        blobs=count_and_size(collected.blobs),
+        spools=count_and_size(collected.spools),
+        files=count_and_size(collected.unfinished_files),
+        freed_bytes=collected.blobs.size_bytes + collected.spools.size_bytes + collected.unfinished_files.size_bytes,
+        kept_blobs=count_and_size(collected.kept_blobs),
+        young_blobs=count_and_size(collected.recent_blobs),
     )
 
 
-def shape(heap: Heap) -> HeapShape:
-    return HeapShape(count=heap.count, bytes=heap.size_bytes)
+def count_and_size(group: BlobGroup) -> CountAndSize:
+    return CountAndSize(count=group.count, bytes=group.size_bytes)
 
 
-def tell(result: GcResult) -> None:
+def print_result(result: GcResult) -> None:
     """Print the result; for a pipe with exact numbers of bytes."""
-    whole = not is_terminal(sys.stdout)
-    heaps = (
+    exact = not is_terminal(sys.stdout)
+    groups = (
         ("blobs", result.blobs, "cited by no event"),
         ("spools", result.spools, "call is recorded"),
         ("files", result.files, "unfinished"),
     )
     rows = tuple(
-        (kind, str(heap.count), str(heap.bytes) if whole else size(heap.bytes), why) for kind, heap, why in heaps
+        (kind, str(group.count), str(group.bytes) if exact else format_size(group.bytes), reason) for kind, group, reason in groups
     )
-    show(Table(columns=columns("kind", ">count", ">bytes" if whole else ">size", "reason"), rows=rows, empty=""))
+    print_table(Table(columns=columns("kind", ">count", ">bytes" if exact else ">size", "reason"), rows=rows, empty=""))
     young = result.young_blobs.count
     young_note = f", {young} of them younger than a day" if young else ""
-    freed = f"{'would free' if result.dry_run else 'freed'} {size(result.freed_bytes)}"
+    freed = f"{'would free' if result.dry_run else 'freed'} {format_size(result.freed_bytes)}"
     kept = result.kept_blobs.count
-    note(f"{freed}; {counted(kept, 'blob')} kept{young_note}")
+    print_note(f"{freed}; {count_noun(kept, 'blob')} kept{young_note}")

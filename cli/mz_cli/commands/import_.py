@@ -11,23 +11,23 @@ from pathlib import Path
 import click
 from mz_engine.errors import MzError
 from mz_engine.exits import Exit
-from mz_recordings.importing.importer import Busy, Importer, Outcome, Progress
-from mz_recordings.importing.scan import Unreadable, known_places
+from mz_recordings.importing.importer import Busy, Importer, ImportOutcome, ImportProgress
+from mz_recordings.importing.scan import UnreadableFile, session_directories
 
 from mz_cli.help import command
-from mz_cli.render.console import answer, is_terminal, note
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
+from mz_cli.render.console import is_terminal, print_line, print_note
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import counted, money, size, usd
+from mz_cli.render.text import count_noun, exact_usd, format_size, rounded_usd
 from mz_cli.shapes.imported import ImportResult, UnpricedModel, UnreadFile
-from mz_cli.summary import FEWER
-from mz_cli.userlog import data_home
+from mz_cli.summary import INCOMPLETE_TOKENS
+from mz_cli.userlog import user_data_directory
 
-NOT_TOLD = "unknown"
+UNKNOWN_MODEL = "unknown"
 AGENTS = "Claude Code, Codex, Gemini and Qwen Code"
 """Agents whose sessions are found without a PATH."""
-PATIENCE_SECONDS = 2.0
+PROGRESS_SECONDS = 2.0
 """Interval of progress messages: quick imports are silent."""
 
 
@@ -38,7 +38,7 @@ PATIENCE_SECONDS = 2.0
         ("mz import ~/backup/projects run.jsonl", "other directories and files"),
         ("mz import --json | jq .requests_new", "for programs; repeated imports count nothing twice"),
     ),
-    following="`mz cost --imported --by day` shows their cost; `mz audit --imported` the evidence.",
+    next_command="`mz cost --imported --by day` shows their cost; `mz audit --imported` the evidence.",
 )
 @click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.import/1.")
@@ -52,26 +52,26 @@ def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> in
     request counts once, even if several files contain it. Reading continues where the last import stopped, and
     unchanged files are not opened. Exits with 1 if a file could not be read.
     """
-    home = data_home(os.environ)
+    home = user_data_directory(os.environ)
     if "" in paths:
         raise click.UsageError("a PATH is empty; is a variable not set?", context)
-    chosen = tuple(Path(each).absolute() for each in paths) or existing(known_places(Path.home(), os.environ))
-    if chosen and not any(map(is_there, chosen)):
-        raise click.UsageError(f"{chosen[0]} does not exist", context)
-    outcome = run(home, chosen)
-    result = result_of(outcome, home)
+    sources = tuple(Path(path).absolute() for path in paths) or existing_paths(session_directories(Path.home(), os.environ))
+    if sources and not any(map(may_exist, sources)):
+        raise click.UsageError(f"{sources[0]} does not exist", context)
+    outcome = import_files(home, sources)
+    result = import_result(outcome, home)
     if as_json:
-        show_document("import", result)
+        print_document("import", result)
     else:
-        tell(result, nothing=not chosen)
-    return int(Exit.VERDICT if outcome.unreadable or outcome.unknown else Exit.OK)
+        print_result(result, nothing_to_import=not sources)
+    return int(Exit.VERDICT if outcome.unreadable or outcome.unknown_format else Exit.OK)
 
 
-def existing(places: Sequence[Path]) -> tuple[Path, ...]:
-    return tuple(each for each in places if is_there(each))
+def existing_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(path for path in paths if may_exist(path))
 
 
-def is_there(path: Path) -> bool:
+def may_exist(path: Path) -> bool:
     """Return False only for a path that certainly does not exist; reading an inaccessible one reports the reason."""
     try:
         path.lstat()
@@ -82,106 +82,106 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def run(home: Path, paths: Sequence[Path]) -> Outcome:
+def import_files(home: Path, paths: Sequence[Path]) -> ImportOutcome:
     """Import the files. Raises MzError (MZ5012) while another process imports."""
     from mz_engine.adapters.pricefile import user_prices
     from mz_engine.adapters.prices import GenaiPrices
 
     prices = GenaiPrices(user_prices(os.environ))
     try:
-        return Importer(home, prices.entry, prices.table).run(paths, patient())
+        return Importer(home, prices.entry, prices.table).run(paths, progress_printer())
     except Busy:
         raise MzError(
             "MZ5012", f"another process is importing into {home}", hint="wait until it ends, then import again"
         ) from None
 
 
-def patient() -> Callable[[Progress], None]:
+def progress_printer() -> Callable[[ImportProgress], None]:
     """Return a callback that prints the progress at intervals."""
     last_s = time.monotonic()
 
-    def print_progress(progress: Progress) -> None:
+    def print_progress(progress: ImportProgress) -> None:
         nonlocal last_s
-        if time.monotonic() - last_s >= PATIENCE_SECONDS:
+        if time.monotonic() - last_s >= PROGRESS_SECONDS:
             last_s = time.monotonic()
-            files = f"{progress.files:,} of {counted(progress.of_files, 'file')}"
-            note(f"{files}, {size(progress.bytes)} of {size(progress.of_bytes)}")
+            files = f"{progress.files_done:,} of {count_noun(progress.files_total, 'file')}"
+            print_note(f"{files}, {format_size(progress.bytes_done)} of {format_size(progress.bytes_total)}")
 
     return print_progress
 
 
-def result_of(outcome: Outcome, home: Path) -> ImportResult:
-    tally = outcome.tally
-    unpriced = sorted(tally.unpriced.items(), key=lambda each: -each[1])
+def import_result(outcome: ImportOutcome, home: Path) -> ImportResult:
+    totals = outcome.totals
+    unpriced = sorted(totals.unpriced.items(), key=lambda item: -item[1])
     return ImportResult(
-        log=str(home), files=outcome.files, files_read=outcome.read, files_unchanged=outcome.untouched,
-        files_passed_over=outcome.passed_over, unknown=unread(outcome.unknown), unreadable=unread(outcome.unreadable),
-        sessions=outcome.sessions, sessions_short=outcome.short, bytes_read=outcome.bytes, lines=outcome.lines,
-        bad_lines=outcome.bad,
-        requests_new=tally.new, requests_known=tally.known, requests_corrected=tally.corrected,
-        requests_settled=tally.settled, passed_over=outcome.passed_names,
-        requests_undated=tally.undated, requests_ahead=tally.ahead, computed_usd=usd(tally.nanousd) or "0.00",
+        log=str(home), files=outcome.files, files_read=outcome.files_read, files_unchanged=outcome.unchanged,
+        files_passed_over=outcome.skipped, unknown=unread_files(outcome.unknown_format), unreadable=unread_files(outcome.unreadable),
+        sessions=outcome.sessions, sessions_short=outcome.incomplete_sessions, bytes_read=outcome.bytes_read, lines=outcome.lines,
+        bad_lines=outcome.undecodable_lines,
+        requests_new=totals.new, requests_already_counted=totals.already_counted, requests_corrected=totals.corrected,
+        requests_settled=totals.reconciled, passed_over=outcome.skipped_names,
+        requests_undated=totals.undated, requests_ahead=totals.future_dated, computed_usd=exact_usd(totals.nanousd) or "0.00",
         unpriced=tuple(
-            UnpricedModel(model=model or NOT_TOLD, requests=number) for model, number in unpriced if number > 0
+            UnpricedModel(model=model or UNKNOWN_MODEL, requests=number) for model, number in unpriced if number > 0
         ),
     )  # fmt: skip
 
 
-def unread(files: Sequence[Unreadable]) -> tuple[UnreadFile, ...]:
-    return tuple(UnreadFile(path=each.path, why=each.why) for each in files)
+def unread_files(files: Sequence[UnreadableFile]) -> tuple[UnreadFile, ...]:
+    return tuple(UnreadFile(path=file.path, why=file.reason) for file in files)
 
 
-def tell(result: ImportResult, *, nothing: bool) -> None:
+def print_result(result: ImportResult, *, nothing_to_import: bool) -> None:
     """Print sentences on a terminal, counts for a pipe, and problems on stderr."""
     if is_terminal(sys.stdout):
         for line in sentences(result):
-            answer(line)
+            print_line(line)
     else:
         names = ("files", "files_read", "files_unchanged", "files_passed_over", "sessions", "sessions_short",
                  "bytes_read", "lines", "bad_lines", "requests_new", "requests_known", "requests_corrected",
                  "requests_settled", "computed_usd")  # fmt: skip
         rows = tuple((name, str(getattr(result, name))) for name in names)
-        show(Table(columns=columns("count", ">number"), rows=rows, empty=""))
-    if nothing:
-        note(f"nothing to import: no sessions of {AGENTS} here; name files or directories")
-    for each in result.unreadable:
-        note(f"not read: {each.path}: {each.why}")
-    for each in result.unknown:
-        note(f"not read: {each.path} {each.why}")
+        print_table(Table(columns=columns("count", ">number"), rows=rows, empty=""))
+    if nothing_to_import:
+        print_note(f"nothing to import: no sessions of {AGENTS} here; name files or directories")
+    for file in result.unreadable:
+        print_note(f"not read: {file.path}: {file.why}")
+    for file in result.unknown:
+        print_note(f"not read: {file.path} {file.why}")
     for model in result.unpriced:
-        excluded = f"{counted(model.requests, 'request')} not in the total"
-        reason = "unknown model" if model.model == NOT_TOLD else f"no price for {model.model}"
-        note(f"{reason}: {excluded}")
+        excluded = f"{count_noun(model.requests, 'request')} not in the total"
+        reason = "unknown model" if model.model == UNKNOWN_MODEL else f"no price for {model.model}"
+        print_note(f"{reason}: {excluded}")
     if result.passed_over:
-        more = result.files_passed_over - len(result.passed_over)
-        first = ", ".join(result.passed_over) + (f" and {more:,} more" if more else "")
-        note(f"skipped, unsupported format: {first}")
+        omitted = result.files_passed_over - len(result.passed_over)
+        first_paths = ", ".join(result.passed_over) + (f" and {omitted:,} more" if omitted else "")
+        print_note(f"skipped, unsupported format: {first_paths}")
     if result.sessions_short:
-        note(f"{counted(result.sessions_short, 'session')} {FEWER}; list them with: mz audit --imported")
+        print_note(f"{count_noun(result.sessions_short, 'session')} {INCOMPLETE_TOKENS}; list them with: mz audit --imported")
     if result.requests_undated:
-        note(f"{counted(result.requests_undated, 'request')} without a timestamp, dated by the file's time")
+        print_note(f"{count_noun(result.requests_undated, 'request')} without a timestamp, dated by the file's time")
     if result.requests_ahead:
-        note(f"{counted(result.requests_ahead, 'request')} dated in the future (wrong clock), counted unchanged")
+        print_note(f"{count_noun(result.requests_ahead, 'request')} dated in the future (wrong clock), counted unchanged")
 
 
 def sentences(result: ImportResult) -> tuple[str, ...]:
-    read = f"{counted(result.files_read, 'file')} read, {result.files_unchanged:,} unchanged"
+    read = f"{count_noun(result.files_read, 'file')} read, {result.files_unchanged:,} unchanged"
     if result.files_passed_over:
         read += f", {result.files_passed_over:,} skipped (unsupported format)"
-    bad = f", {counted(result.bad_lines, 'bad line')}" if result.bad_lines else ""
-    new = counted(result.requests_new, "new request")
+    undecodable = f", {count_noun(result.bad_lines, 'bad line')}" if result.bad_lines else ""
+    new_requests = count_noun(result.requests_new, "new request")
     settled = f", {result.requests_settled:+,} from totals at the ends of files" if result.requests_settled else ""
     return (
-        f"{read}: {counted(result.sessions, 'session')}, {size(result.bytes_read)}, "
-        f"{counted(result.lines, 'line')}{bad}",
-        f"{new}, {result.requests_known:,} already counted, {result.requests_corrected:,} corrected{settled}: "
+        f"{read}: {count_noun(result.sessions, 'session')}, {format_size(result.bytes_read)}, "
+        f"{count_noun(result.lines, 'line')}{undecodable}",
+        f"{new_requests}, {result.requests_already_counted:,} already counted, {result.requests_corrected:,} corrected{settled}: "
         f"{signed(result.computed_usd)} at the prices of their days",
     )
 
 
 def signed(amount: str) -> str:
     """Return the amount as text; corrections can make it negative."""
-    from mz_cli.render.text import nanousd_of
+    from mz_cli.render.text import parse_usd
 
     negative = amount.startswith("-")
-    return f"{'-' if negative else ''}{money(nanousd_of(amount.removeprefix('-')))}"
+    return f"{'-' if negative else ''}{rounded_usd(parse_usd(amount.removeprefix('-')))}"

@@ -12,40 +12,40 @@ from typing import Literal
 import click
 import msgspec
 from mz_engine.agents.contract import AuthCheck
-from mz_engine.ciworkflow import WORKFLOW, workflow
+from mz_engine.ciworkflow import WORKFLOW_PATH, workflow_text
 from mz_engine.configform import FILE_NAME, SCHEMA_PATH
 from mz_engine.configure import schema_text
 from mz_engine.detect import detect, installed_agents
 from mz_engine.errors import MzError
-from mz_engine.home import HOME
-from mz_engine.starter import Choices, Detected, starter_backlog, starter_config
+from mz_engine.home import MZ_FOLDER
+from mz_engine.starter import DetectedProject, InitChoices, starter_backlog, starter_config
 from mz_engine.version import VERSION
 from mz_recordings.cassette import MANIFEST
 
 from mz_cli.asking import ask_choices, may_ask
 from mz_cli.context import find_home
 from mz_cli.help import command
-from mz_cli.recording import library_of
-from mz_cli.render.console import answer, note
-from mz_cli.render.document import show_document
-from mz_cli.shapes.project import FirstFile, InitShape
+from mz_cli.recording import library_path
+from mz_cli.render.console import print_line, print_note
+from mz_cli.render.document import print_document
+from mz_cli.shapes.project import InitFile, InitShape
 
 BACKLOG = "features.md"
 IGNORE = ".gitignore"
-IGNORED = tuple(line.encode() for line in (HOME, f"{HOME}/", f"/{HOME}", f"/{HOME}/"))
+IGNORED = tuple(line.encode() for line in (MZ_FOLDER, f"{MZ_FOLDER}/", f"/{MZ_FOLDER}", f"/{MZ_FOLDER}/"))
 
 
-class Step(msgspec.Struct, frozen=True):
+class FileAction(msgspec.Struct, frozen=True):
     """An action on one file."""
 
-    does: Literal["keep", "make", "add to", "renew"]
+    action: Literal["keep", "make", "add to", "renew"]
     path: str
-    about: str
+    description: str
     data: bytes = b""
 
 
-DONE = {"keep": "kept", "make": "created", "add to": "added to", "renew": "updated"}
-PLANNED = {"make": "create", "add to": "add to", "renew": "update"}
+ACTIONS_DONE = {"keep": "kept", "make": "created", "add to": "added to", "renew": "updated"}
+ACTIONS_PLANNED = {"make": "create", "add to": "add to", "renew": "update"}
 MODES = {"make": "xb", "add to": "ab", "renew": "wb"}
 
 
@@ -57,7 +57,7 @@ MODES = {"make": "xb", "add to": "ab", "renew": "wb"}
         ("mz init --yes", "write what was detected, without questions"),
         ("mz init --ci --dry-run", "also a CI workflow that replays recordings on every push"),
     ),
-    following="`mz doctor` checks what is missing; `mz run --dry-run` shows the plan.",
+    next_command="`mz doctor` checks what is missing; `mz run --dry-run` shows the plan.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the files; write nothing.")
 @click.option("--yes", "-y", "--no-input", "silent", is_flag=True, help="Ask nothing; use what was detected.")
@@ -72,34 +72,34 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
     """
     root = find_home(Path.cwd())
     detected, agents = detect(root), installed_agents(os.environ)
-    choices = propose(detected, agents)
+    choices = default_choices(detected, agents)
     if not (dry_run or silent or as_json or os.path.lexists(root / FILE_NAME)) and may_ask(os.environ):
         choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
-    planned = (*steps(root, detected, choices), *([_workflow(root, detected)] if ci else []))
-    for step in planned:
-        if not dry_run and step.does != "keep":
-            write(root, step)
-    missing = hints(detected, choices if planned[0].does == "make" else None, agents)
-    if ci and not any(library_of(root).glob(f"*/{MANIFEST}")):
-        missing += ("CI has no recording to replay yet: record a run with `mz run --record`, then commit the cassette",)
+    actions = (*file_actions(root, detected, choices), *([_workflow_action(root, detected)] if ci else []))
+    for file_action in actions:
+        if not dry_run and file_action.action != "keep":
+            write_file(root, file_action)
+    remaining_steps = hints(detected, choices if actions[0].action == "make" else None, agents)
+    if ci and not any(library_path(root).glob(f"*/{MANIFEST}")):
+        remaining_steps += ("CI has no recording to replay yet: record a run with `mz run --record`, then commit the cassette",)
     if as_json:
-        show_document("init", init_shape(root, detected, choices, tuple(agents), planned, dry_run, missing))
+        print_document("init", init_shape(root, detected, choices, tuple(agents), actions, dry_run, remaining_steps))
         return
-    for step in planned:
-        tell(step, dry_run)
-    for each in missing:
-        note(f"hint: {each}")
+    for file_action in actions:
+        print_action(file_action, dry_run)
+    for hint in remaining_steps:
+        print_note(f"hint: {hint}")
 
 
-def propose(detected: Detected, agents: Mapping[str, AuthCheck]) -> Choices:
+def default_choices(detected: DetectedProject, agents: Mapping[str, AuthCheck]) -> InitChoices:
     """Return the default choices. The agent is the standard one if it is usable, else the first usable one; usable
     agents are those with a login, or all installed ones if none has a login."""
-    default = Choices(test=detected.commands.get("test", ""))
+    default = InitChoices(test=detected.commands.get("test", ""))
     ready = [name for name, check in agents.items() if not check.code] or list(agents)
     return default if default.agent in ready or not ready else msgspec.structs.replace(default, agent=ready[0])
 
 
-def hints(detected: Detected, choices: Choices | None, agents: Mapping[str, AuthCheck]) -> tuple[str, ...]:
+def hints(detected: DetectedProject, choices: InitChoices | None, agents: Mapping[str, AuthCheck]) -> tuple[str, ...]:
     """Return the steps left to do by hand; `choices` is None if mz.yaml existed already."""
     steps = []
     if choices and not choices.test:
@@ -113,19 +113,19 @@ def hints(detected: Detected, choices: Choices | None, agents: Mapping[str, Auth
     return tuple(steps)
 
 
-def tell(step: Step, dry_run: bool) -> None:
+def print_action(file_action: FileAction, dry_run: bool) -> None:
     """Print the action; in a dry run also the text, except for the schema, which `mz schema config` prints."""
-    if step.does == "keep" or not dry_run:
-        answer(f"{DONE[step.does]} {step.path}: {step.about}")
+    if file_action.action == "keep" or not dry_run:
+        print_line(f"{ACTIONS_DONE[file_action.action]} {file_action.path}: {file_action.description}")
         return
-    answer(f"would {PLANNED[step.does]} {step.path}: {step.about}")
-    if step.path != SCHEMA_PATH:
-        answer(textwrap.indent(step.data.decode().rstrip(), "    ", lambda line: True))
+    print_line(f"would {ACTIONS_PLANNED[file_action.action]} {file_action.path}: {file_action.description}")
+    if file_action.path != SCHEMA_PATH:
+        print_line(textwrap.indent(file_action.data.decode().rstrip(), "    ", lambda line: True))
 
 
 def init_shape(
-    root: Path, detected: Detected, choices: Choices, agents: tuple[str, ...], planned: Sequence[Step], dry_run: bool,
-    missing: tuple[str, ...],
+    root: Path, detected: DetectedProject, choices: InitChoices, agents: tuple[str, ...], actions: Sequence[FileAction], dry_run: bool,
+    remaining_steps: tuple[str, ...],
 ) -> InitShape:  # fmt: skip
     return InitShape(
         repository=str(root),
@@ -137,32 +137,32 @@ def init_shape(
         agent=choices.agent,
         agents=agents,
         files=tuple(
-            FirstFile(path=each.path, does=each.does, about=each.about, content=each.data.decode() or None)
-            for each in planned
+            InitFile(path=file_action.path, does=file_action.action, about=file_action.description, content=file_action.data.decode() or None)
+            for file_action in actions
         ),
-        hints=missing,
+        hints=remaining_steps,
     )
 
 
-def steps(root: Path, detected: Detected, choices: Choices) -> Iterator[Step]:
+def file_actions(root: Path, detected: DetectedProject, choices: InitChoices) -> Iterator[FileAction]:
     """Yield an action per file. Raises MzError (MZ1003)."""
-    yield _new(root, FILE_NAME, starter_config(detected, choices), _recognised(detected, choices))
-    yield _new(root, BACKLOG, starter_backlog(), "one example feature")
-    yield _ignore(root)
-    yield _schema(root)
+    yield _create_action(root, FILE_NAME, starter_config(detected, choices), _detected_text(detected, choices))
+    yield _create_action(root, BACKLOG, starter_backlog(), "one example feature")
+    yield _gitignore_action(root)
+    yield _schema_action(root)
 
 
-def _workflow(root: Path, detected: Detected) -> Step:
-    return _new(root, WORKFLOW, workflow(detected, VERSION), "replays all recordings, on every push and pull request")
+def _workflow_action(root: Path, detected: DetectedProject) -> FileAction:
+    return _create_action(root, WORKFLOW_PATH, workflow_text(detected, VERSION), "replays all recordings, on every push and pull request")
 
 
-def _new(root: Path, name: str, text: str, about: str) -> Step:
+def _create_action(root: Path, name: str, text: str, description: str) -> FileAction:
     if os.path.lexists(root / name):
-        return Step("keep", name, "already exists")
-    return Step("make", name, about, text.encode())
+        return FileAction("keep", name, "already exists")
+    return FileAction("make", name, description, text.encode())
 
 
-def _recognised(detected: Detected, choices: Choices) -> str:
+def _detected_text(detected: DetectedProject, choices: InitChoices) -> str:
     commands = {**detected.commands, "test": choices.test} if choices.test else detected.commands
     parts = [f"{name} is `{line}`" for name, line in commands.items()]
     parts += [f"set-up is `{line}`" for line in detected.setup]
@@ -170,41 +170,41 @@ def _recognised(detected: Detected, choices: Choices) -> str:
     return ", ".join([*parts, f"agent is {choices.agent}"])
 
 
-def _ignore(root: Path) -> Step:
+def _gitignore_action(root: Path) -> FileAction:
     """Return the action on .gitignore. Git ignores `.mz/` anyway; the entry is for tools that read only the root's
     .gitignore and would take the worktrees in `.mz/` for project files."""
     path = root / IGNORE
     try:
         before = path.read_bytes() if path.exists() else b""
     except OSError as error:
-        raise refused(path, error) from error
+        raise unusable_file_error(path, error) from error
     if any(line.strip() in IGNORED for line in before.splitlines()):
-        return Step("keep", IGNORE, f"contains {HOME}/")
+        return FileAction("keep", IGNORE, f"contains {MZ_FOLDER}/")
     end = b"\r\n" if b"\r\n" in before else b"\n"
     gap = end if before and not before.endswith(b"\n") else b""
-    return Step("add to", IGNORE, f"{HOME}/, the folder of runs", gap + f"{HOME}/".encode() + end)
+    return FileAction("add to", IGNORE, f"{MZ_FOLDER}/, the folder of runs", gap + f"{MZ_FOLDER}/".encode() + end)
 
 
-def _schema(root: Path) -> Step:
+def _schema_action(root: Path) -> FileAction:
     """Return the action on the schema for editors; mz owns the file and updates it."""
     data = schema_text()
     path = root / SCHEMA_PATH
     if path.is_file() and path.read_bytes() == data:
-        return Step("keep", SCHEMA_PATH, "up to date")
-    return Step("renew" if path.exists() else "make", SCHEMA_PATH, f"editors check {FILE_NAME} with it", data)
+        return FileAction("keep", SCHEMA_PATH, "up to date")
+    return FileAction("renew" if path.exists() else "make", SCHEMA_PATH, f"editors check {FILE_NAME} with it", data)
 
 
-def write(root: Path, step: Step) -> None:
+def write_file(root: Path, file_action: FileAction) -> None:
     """Write the file. Raises MzError (MZ1003), also if a file to be created exists meanwhile."""
-    path = root / step.path
+    path = root / file_action.path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, MODES[step.does]) as file:
-            file.write(step.data)
+        with open(path, MODES[file_action.action]) as file:
+            file.write(file_action.data)
     except OSError as error:
-        raise refused(path, error) from error
+        raise unusable_file_error(path, error) from error
 
 
-def refused(path: Path, error: OSError) -> MzError:
+def unusable_file_error(path: Path, error: OSError) -> MzError:
     message = f"{path} cannot be used: {error.strerror or error}"
     return MzError("MZ1003", message, hint="make it writable, then run `mz init` again")

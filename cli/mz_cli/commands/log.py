@@ -11,18 +11,18 @@ import click
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId, feature_stream, run_stream
-from mz_projections.overview import Overview
+from mz_projections.overview import RunProjection
 
-from mz_cli.asof import rows, state_at
-from mz_cli.context import Reading, reading
+from mz_cli.asof import state_at, state_rows
+from mz_cli.context import ProjectLog, open_log
 from mz_cli.help import command
-from mz_cli.places import find_place
-from mz_cli.render.console import answer, is_terminal, put
-from mz_cli.render.document import json_line, show_document
-from mz_cli.render.draw import show
-from mz_cli.render.entry import entry_json, entry_line, header
+from mz_cli.places import find_event_ref
+from mz_cli.render.console import is_terminal, print_line, write_text
+from mz_cli.render.document import json_line, print_document
+from mz_cli.render.draw import print_table
+from mz_cli.render.entry import entry_json, entry_line, log_header
 from mz_cli.render.table import Table, columns
-from mz_cli.userlog import reading_imported
+from mz_cli.userlog import open_imported_log
 
 POLL_SECONDS = 0.1
 
@@ -36,7 +36,7 @@ POLL_SECONDS = 0.1
         ("mz log --imported 3f2a", "the events of an imported session; without an id, of all"),
         ("mz log --json | jq -r 'select(.type == \"gate.checked\") | .event_ref'", "JSON Lines, for programs"),
     ),
-    following="`mz show FEATURE` shows the same, phase by phase.",
+    next_command="`mz show FEATURE` shows the same, phase by phase.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature's events; repeatable.")
@@ -65,68 +65,68 @@ def log(
     if imported is not None:
         if run is not None or features or follow or at is not None:
             raise click.UsageError("--imported can be combined only with --json", context)
-        of_imported(imported, as_json)
+        print_imported_events(imported, as_json)
         return
-    with reading() as source:
+    with open_log() as source:
         if at is not None:
-            show_state(source, at, run, as_json)
+            print_state(source, at, run, as_json)
             return
-        chosen = source.find_run(run)
+        run_id = source.find_run(run)
         for feature in features:
-            source.check_feature(chosen, feature)
-        events = following(source, chosen) if follow else source.events(chosen)
+            source.check_feature(run_id, feature)
+        events = follow_events(source, run_id) if follow else source.events(run_id)
         if as_json:
-            put(sys.stdout, json_line(header()) + "\n")
-        write(selected(events, chosen, features), as_json, whole=not is_terminal(sys.stdout))
+            write_text(sys.stdout, json_line(log_header()) + "\n")
+        print_events(filter_events(events, run_id, features), as_json, full=not is_terminal(sys.stdout))
 
 
-def of_imported(session: str, as_json: bool) -> None:
+def print_imported_events(session: str, as_json: bool) -> None:
     """Print the events of the user log. Raises MzError (MZ5010, MZ5011)."""
-    with reading_imported() as source:
+    with open_imported_log() as source:
         events = source.store.read(StreamId(source.find(session))) if session else source.store.read_all()
         if as_json:
-            put(sys.stdout, json_line(header()) + "\n")
-        write(events, as_json, whole=not is_terminal(sys.stdout))
+            write_text(sys.stdout, json_line(log_header()) + "\n")
+        print_events(events, as_json, full=not is_terminal(sys.stdout))
 
 
-def show_state(source: Reading, at: str, run: str | None, as_json: bool) -> None:
+def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> None:
     """Print the state after an event. Raises MzError (MZ5001, MZ5007)."""
-    stream, version = find_place(source, at, run)
+    stream, version = find_event_ref(source, at, run)
     events = tuple(islice(source.store.read(stream), version))
-    newest = dict(source.store.streams(stream))[stream]
-    state = state_at(events, newest, str(source.home), source.words)
+    newest_version = dict(source.store.streams(stream))[stream]
+    state = state_at(events, newest_version, str(source.home), source.load_text)
     if as_json:
-        show_document("state", state)
+        print_document("state", state)
     elif is_terminal(sys.stdout):
-        answer("\n".join(f"{name}: {value}" for name, value in rows(state)))
+        print_line("\n".join(f"{name}: {value}" for name, value in state_rows(state)))
     else:
-        show(Table(columns=columns("field", "value"), rows=rows(state, whole=True), empty=""))
+        print_table(Table(columns=columns("field", "value"), rows=state_rows(state, exact=True), empty=""))
 
 
-def write(events: Iterable[Recorded[Event]], as_json: bool, whole: bool) -> None:
+def print_events(events: Iterable[Recorded[Event]], as_json: bool, full: bool) -> None:
     for recorded in events:
-        text = json_line(entry_json(recorded)) if as_json else entry_line(recorded, whole)
-        put(sys.stdout, f"{text}\n")
+        text = json_line(entry_json(recorded)) if as_json else entry_line(recorded, full)
+        write_text(sys.stdout, f"{text}\n")
 
 
-def selected(events: Iterable[Recorded[Event]], run: str, features: tuple[str, ...]) -> Iterator[Recorded[Event]]:
+def filter_events(events: Iterable[Recorded[Event]], run: str, features: tuple[str, ...]) -> Iterator[Recorded[Event]]:
     """Yield the features' events, from their own streams and the run's; all events if no feature is named."""
     streams = {feature_stream(run, feature) for feature in features}
     for recorded in events:
-        about = getattr(recorded.event, "feature", None)
-        if not features or recorded.stream in streams or about in features:
+        subject = getattr(recorded.event, "feature", None)
+        if not features or recorded.stream in streams or subject in features:
             yield recorded
 
 
-def following(source: Reading, run: str) -> Iterator[Recorded[Event]]:
+def follow_events(source: ProjectLog, run: str) -> Iterator[Recorded[Event]]:
     """Yield the run's events as they are recorded, until the run is idle."""
     stream, feature_prefix = run_stream(run), feature_stream(run, "")
-    fold, after, at_rest = Overview(run), next(source.store.read(stream)).position - 1, False
-    while not at_rest:
-        for recorded in source.store.read_all(after):
-            after = recorded.position
+    fold, position, idle = RunProjection(run), next(source.store.read(stream)).position - 1, False
+    while not idle:
+        for recorded in source.store.read_all(position):
+            position = recorded.position
             if recorded.stream == stream or recorded.stream.startswith(feature_prefix):
                 fold.apply(recorded)
                 yield recorded
-        at_rest = fold.run.at_rest
-        time.sleep(0 if at_rest else POLL_SECONDS)
+        idle = fold.run.has_stopped
+        time.sleep(0 if idle else POLL_SECONDS)

@@ -8,12 +8,12 @@ from typing import get_args
 import click
 from mz_recordings.cassette import Provenance
 
-from mz_cli.context import reading
+from mz_cli.context import open_log
 from mz_cli.help import command
-from mz_cli.recording import newest, tell
+from mz_cli.recording import newest_run, print_result
 from mz_cli.recording import record as make
-from mz_cli.render.console import answer, note
-from mz_cli.render.document import show_document
+from mz_cli.render.console import print_line, print_note
+from mz_cli.render.document import print_document
 
 
 @command(
@@ -23,7 +23,7 @@ from mz_cli.render.document import show_document
         ("mz record r4f1 --to recordings/rollback", "a run and a folder of your choice"),
         ("mz record --replace --max-age 90", "replace the old recordings; these expire after 90 days"),
     ),
-    following="`mz replay` replays it, offline and free; then commit it.",
+    next_command="`mz replay` replays it, offline and free; then commit it.",
 )
 @click.argument("run", required=False)
 @click.option("--to", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the cassette.")
@@ -48,9 +48,9 @@ def record(
     its file, and `mz recordings lint` rejects it. RUN is a run's id or its beginning (default: the newest run that is
     not a fork).
     """
-    with reading() as log:
-        result = make(log, log.find_run(run or newest(log)), to, replace, provenance, max_age)
+    with open_log() as log:
+        result = make(log, log.find_run(run or newest_run(log)), to, replace, provenance, max_age)
     if as_json:
-        show_document("record", result)
+        print_document("record", result)
     else:
-        tell(result, answer, note)
+        print_result(result, print_line, print_note)

@@ -9,34 +9,34 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from mz_engine.adapters.known_secrets import known_secrets
-from mz_engine.exits import Exit, worst
-from mz_recordings.files.lint import Linted, Notice, lint_all
-from mz_recordings.files.shelf import Shelved, look
-from mz_recordings.findings import KINDS, Finding
-from mz_recordings.playing.fleet import find
+from mz_engine.adapters.known_secrets import project_secrets
+from mz_engine.exits import Exit, most_severe
+from mz_recordings.files.lint import LintNotice, LintResult, lint_all
+from mz_recordings.files.shelf import CassetteSummary, summarize
+from mz_recordings.findings import KIND_PROPERTIES, Finding
+from mz_recordings.playing.fleet import find_cassettes
 
-from mz_cli.commands.replay import cassettes_at
+from mz_cli.commands.replay import require_cassettes
 from mz_cli.context import find_home
-from mz_cli.help import section
-from mz_cli.recorded import age_days
-from mz_cli.recording import library_of, shown
-from mz_cli.recordingspage import page, table
-from mz_cli.render.console import is_terminal, put_lines
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show as show_table
-from mz_cli.replaypage import mending
+from mz_cli.help import command_family
+from mz_cli.recorded import days_since
+from mz_cli.recording import display_path, library_path
+from mz_cli.recordingspage import render_text, table
+from mz_cli.render.console import is_terminal, write_lines
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table as show_table
+from mz_cli.replaypage import fix_command
 from mz_cli.shapes.recordings import CassetteLine, CassetteList, LintedCassette, NoticeShape, RecordingsLint
 from mz_cli.shapes.replay import ReplayFinding
 
 
-@section(
+@command_family(
     "recordings",
     examples=(
         ("mz recordings list", "the cassettes of the library"),
         ("mz recordings lint", "search it for secrets and damage"),
     ),
-    following="`mz replay` replays the recordings; `mz record` adds one.",
+    next_command="`mz replay` replays the recordings; `mz record` adds one.",
 )
 def recordings() -> None:
     """List and check the library of recordings.
@@ -52,7 +52,7 @@ def recordings() -> None:
         ("mz recordings list", "all cassettes, with age and size"),
         ("mz recordings list --json | jq -r '.cassettes[] | select(.age_days > 90) | .path'", "old cassettes"),
     ),
-    following="`mz recordings lint` checks every file of them.",
+    next_command="`mz recordings lint` checks every file of them.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.recordings-list/1.")
@@ -63,35 +63,35 @@ def list_(paths: tuple[Path, ...], as_json: bool) -> int:
     replayed.
     """
     home = find_home(Path.cwd())
-    folders = paths or (library_of(home),)
+    folders = paths or (library_path(home),)
     today = datetime.now(UTC)
-    lines = tuple(line_of(look(path), today) for path in find(folders))
+    lines = tuple(cassette_line(summarize(path), today) for path in find_cassettes(folders))
     code = Exit.NOT_COMPARABLE if any(line.problem for line in lines) else Exit.OK
     if as_json:
-        library = tuple(map(shown, folders))
-        show_document("recordings-list", CassetteList(exit=int(code), library=library, cassettes=lines))
+        library = tuple(map(display_path, folders))
+        print_document("recordings-list", CassetteList(exit=int(code), library=library, cassettes=lines))
     else:
-        show_table(table(lines, whole=not is_terminal(sys.stdout)))
+        show_table(table(lines, exact=not is_terminal(sys.stdout)))
     return int(code)
 
 
-def line_of(one: Shelved, today: datetime) -> CassetteLine:
-    manifest = one.manifest
-    recorded = manifest.world.clock_start if manifest else None
+def cassette_line(cassette: CassetteSummary, today: datetime) -> CassetteLine:
+    manifest = cassette.manifest
+    recorded = manifest.fixture.clock_start if manifest else None
     return CassetteLine(
-        path=shown(one.place),
+        path=display_path(cassette.folder),
         name=manifest.name if manifest else None,
         pipeline=manifest.pipeline if manifest else None,
         agent=manifest.agent if manifest else None,
         provenance=manifest.provenance if manifest else None,
-        recordings=one.recordings,
-        features=tuple(item.feature for item in manifest.world.items) if manifest else (),
+        recordings=cassette.recordings,
+        features=tuple(item.feature for item in manifest.fixture.items) if manifest else (),
         recorded=recorded,
-        age_days=age_days(recorded, today) if recorded else None,
+        age_days=days_since(recorded, today) if recorded else None,
         max_age_days=manifest.max_age_days if manifest else None,
-        format=one.format,
-        bytes=one.bytes,
-        problem=one.problem or None,
+        format=cassette.format,
+        bytes=cassette.size_bytes,
+        problem=cassette.problem or None,
     )
 
 
@@ -101,7 +101,7 @@ def line_of(one: Shelved, today: datetime) -> CassetteLine:
         ("mz recordings lint", "every file of every cassette"),
         ("mz recordings lint recordings/rollback --json", "one cassette, for programs"),
     ),
-    following="treat a secret as leaked: rotate it, then record a run again with `mz record`.",
+    next_command="treat a secret as leaked: rotate it, then record a run again with `mz record`.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.recordings-lint/1.")
@@ -114,48 +114,48 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
     unreferenced files, 125 for a cassette that cannot be replayed.
     """
     home = find_home(Path.cwd())
-    named = {place: shown(place) for place in cassettes_at(home, paths)}
-    results = tuple(lint_all(named, known_secrets(home, os.environ), os.environ, os.cpu_count() or 1))
-    code = exit_of(results)
+    display_paths = {cassette: display_path(cassette) for cassette in require_cassettes(home, paths)}
+    results = tuple(lint_all(display_paths, project_secrets(home, os.environ), os.environ, os.cpu_count() or 1))
+    code = lint_exit(results)
     if as_json:
-        shapes = tuple(map(_cassette, results))
-        show_document("recordings-lint", RecordingsLint(exit=int(code), cassettes=shapes))
+        shapes = tuple(map(_cassette_shape, results))
+        print_document("recordings-lint", RecordingsLint(exit=int(code), cassettes=shapes))
     else:
-        put_lines(sys.stdout, page(results))
+        write_lines(sys.stdout, render_text(results))
     return int(code)
 
 
-def exit_of(results: Sequence[Linted]) -> Exit:
-    return worst(KINDS[finding.kind].exit for one in results for finding in one.findings)
+def lint_exit(results: Sequence[LintResult]) -> Exit:
+    return most_severe(KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings)
 
 
-def _cassette(one: Linted) -> LintedCassette:
+def _cassette_shape(result: LintResult) -> LintedCassette:
     return LintedCassette(
-        path=one.path,
-        format=one.format,
-        recordings=one.recordings,
-        files=one.files,
-        bytes=one.bytes,
-        findings=tuple(_finding(finding, one.path) for finding in one.findings),
-        notices=tuple(_notice(notice) for notice in one.notices),
+        path=result.path,
+        format=result.format,
+        recordings=result.recordings,
+        files=result.files,
+        bytes=result.bytes,
+        findings=tuple(_finding_shape(finding, result.path) for finding in result.findings),
+        notices=tuple(_notice_shape(notice) for notice in result.notices),
     )
 
 
-def _finding(one: Finding, path: str) -> ReplayFinding:
+def _finding_shape(finding: Finding, path: str) -> ReplayFinding:
     return ReplayFinding(
-        kind=one.kind,
-        risk=KINDS[one.kind].risk,
-        exit=int(KINDS[one.kind].exit),
-        what=one.what,
+        kind=finding.kind,
+        risk=KIND_PROPERTIES[finding.kind].risk,
+        exit=int(KIND_PROPERTIES[finding.kind].exit),
+        message=finding.message,
         feature=None,
         call=None,
         cause=None,
-        detail=one.detail,
-        mend=mending(one.mend, (path,)),
-        file=one.file or None,
-        line=one.line,
+        detail=finding.detail,
+        fix=fix_command(finding.fix, (path,)),
+        file=finding.file or None,
+        line=finding.line,
     )
 
 
-def _notice(one: Notice) -> NoticeShape:
-    return NoticeShape(what=one.what, file=one.file, line=one.line, column=one.column)
+def _notice_shape(notice: LintNotice) -> NoticeShape:
+    return NoticeShape(message=notice.message, file=notice.file, line=notice.line, column=notice.column)

@@ -10,32 +10,32 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 from mz_engine.errors import MzError
-from mz_engine.exits import Exit, worst
-from mz_recordings.findings import ACCEPTABLE, KINDS, FindingKind, Played
-from mz_recordings.grouping import ended as words_of
-from mz_recordings.playing.fleet import environment_of, find, play_all, shuffled
-from mz_recordings.playing.replay import Job
+from mz_engine.exits import Exit, most_severe
+from mz_recordings.findings import ACCEPTABLE, KIND_PROPERTIES, FindingKind, ReplayResult
+from mz_recordings.grouping import verdict_line as words_of
+from mz_recordings.playing.fleet import find_cassettes, replay_all, shuffled, without_git_variables
+from mz_recordings.playing.replay import ReplayJob
 
 from mz_cli.context import find_home
 from mz_cli.findingshape import finding_shape
 from mz_cli.help import command
-from mz_cli.past import clamped, past_options
-from mz_cli.recording import library_of, shown
-from mz_cli.render.console import note, put_lines
-from mz_cli.render.document import show_document
-from mz_cli.replaypage import page
+from mz_cli.past import clamp_exit, past_options
+from mz_cli.recording import display_path, library_path
+from mz_cli.render.console import print_note, write_lines
+from mz_cli.render.document import print_document
+from mz_cli.replaypage import render_text
 from mz_cli.reports.facts import ReportOptions
-from mz_cli.reports.options import answering, check_reports, relative_to, report_options, write_reports
-from mz_cli.reports.replayed import suites_of
-from mz_cli.shapes.replay import ReplayedCassette, ReplayResult
-from mz_cli.whatif import bundled_cassettes, project_of, what_if_options
+from mz_cli.reports.options import check_reports, project_relative, report_options, text_stream, write_reports
+from mz_cli.reports.replayed import replay_suites
+from mz_cli.shapes.replay import ReplayedCassette, ReplayReport
+from mz_cli.whatif import bundled_cassettes, bundled_project, what_if_options
 
-OPEN = (
+NETWORK_WARNING = (
     "warning: network-not-denied: this system has no network namespaces, so agents and commands only get a proxy "
     "address that leads nowhere"
 )
 
-UNBLAMED: tuple[FindingKind, ...] = ("STALE", "SEEDED")
+NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
 """Findings that no commit causes: time has passed, or the replies never were the agent's."""
 
 
@@ -51,7 +51,7 @@ UNBLAMED: tuple[FindingKind, ...] = ("STALE", "SEEDED")
         ("mz replay --run r4f1", "a past run through the current code"),
         ("git bisect run mz replay --bisect", "which commit changed a prompt?"),
     ),
-    following="`mz record` records a run again when the old replies are no longer useful.",
+    next_command="`mz record` records a run again when the old replies are no longer useful.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
@@ -96,99 +96,99 @@ def replay(
         raise click.UsageError("--accept and --reason go together: say why the old replies are still valid", context)
     check_reports(reports, as_json)
     home = Path.cwd() if bundled else find_home(Path.cwd())
-    found = bundled_cassettes() if bundled else cassettes_at(home, paths)
-    jobs = jobs_of(
-        home, shuffled(found, shuffle), workers or os.cpu_count() or 1, shuffle, accept, reason or "", update_unused
+    cassettes = bundled_cassettes() if bundled else require_cassettes(home, paths)
+    jobs = replay_jobs(
+        home, shuffled(cassettes, shuffle), workers or os.cpu_count() or 1, shuffle, accept, reason or "", update_unused
     )
     if bundled:
-        jobs = tuple(replace(job, project=str(project_of(Path(os.path.realpath(job.path))))) for job in jobs)
-    position = {shown(path): at for at, path in enumerate(found)}
-    with answering(reports, as_json) as stream:
-        results = play_all(jobs, workers or os.cpu_count() or 1, lambda result: tell(result, len(jobs)))
+        jobs = tuple(replace(job, project=str(bundled_project(Path(os.path.realpath(job.path))))) for job in jobs)
+    position = {display_path(path): at for at, path in enumerate(cassettes)}
+    with text_stream(reports, as_json) as stream:
+        results = replay_all(jobs, workers or os.cpu_count() or 1, lambda result: print_progress(result, len(jobs)))
         results = tuple(sorted(results, key=lambda result: position[result.path]))
-        results = blaming(results) if bisect else results
+        results = failing_by_commit(results) if bisect else results
         if not all(result.offline for result in results):
-            note(OPEN)
-        ended = exit_of(results, bisect)
+            print_note(NETWORK_WARNING)
+        exit_code = replay_exit(results, bisect)
         if as_json:
-            show_document("replay", document(results, ended))
+            print_document("replay", replay_document(results, exit_code))
         else:
-            put_lines(stream, page(results))
-    write_reports(reports, "mz replay", suites_of(results, relative_to(home)), ended, as_json)
-    return int(ended)
+            write_lines(stream, render_text(results))
+    write_reports(reports, "mz replay", replay_suites(results, project_relative(home)), exit_code, as_json)
+    return int(exit_code)
 
 
-def cassettes_at(home: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+def require_cassettes(home: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return the cassettes at the paths, or of the library. Raises MzError (MZ6001) for a path without one."""
-    places = paths or (library_of(home),)
-    for place in places:
-        if not find((place,)):
-            message = f"no cassette in {shown(place)}"
+    folders = paths or (library_path(home),)
+    for folder in folders:
+        if not find_cassettes((folder,)):
+            message = f"no cassette in {display_path(folder)}"
             raise MzError("MZ6001", message, hint="record a run first: mz run && mz record")
-    return find(places)
+    return find_cassettes(folders)
 
 
-def jobs_of(
-    home: Path, found: tuple[Path, ...], workers: int, seed: int | None, accept: tuple[str, ...], reason: str,
+def replay_jobs(
+    home: Path, cassettes: tuple[Path, ...], workers: int, seed: int | None, accept: tuple[str, ...], reason: str,
     update_unused: bool,
-) -> tuple[Job, ...]:  # fmt: skip
-    today, environment = datetime.now(UTC), environment_of(os.environ)
+) -> tuple[ReplayJob, ...]:  # fmt: skip
+    today, environment = datetime.now(UTC), without_git_variables(os.environ)
     return tuple(
-        Job(
-            path=shown(path),
+        ReplayJob(
+            path=display_path(path),
             project=str(home),
             environment=environment,
-            parallel=max(1, workers // len(found)),
+            features_parallel=max(1, workers // len(cassettes)),
             seed=seed,
             today=today,
             accept=accept,
             reason=reason,
-            update_unused=update_unused,
+            prune=update_unused,
         )
-        for path in found
+        for path in cassettes
     )
 
 
-def tell(played: Played, number: int) -> None:
+def print_progress(result: ReplayResult, cassette_count: int) -> None:
     """Print the result of one of several cassettes when it ends."""
-    if number > 1:
-        note(words_of(played, played.path))
+    if cassette_count > 1:
+        print_note(words_of(result, result.path))
 
 
-def blaming(results: Sequence[Played]) -> tuple[Played, ...]:
+def failing_by_commit(results: Sequence[ReplayResult]) -> tuple[ReplayResult, ...]:
     """Return the results with only those findings failing that a commit can cause."""
     return tuple(
         replace(
             result,
-            findings=tuple(replace(finding, fails=finding.kind not in UNBLAMED) for finding in result.findings),
+            findings=tuple(replace(finding, fails=finding.kind not in NOT_CAUSED_BY_COMMITS) for finding in result.findings),
         )
         for result in results
     )
 
 
-def exit_of(results: Sequence[Played], bisect: bool = False) -> Exit:
+def replay_exit(results: Sequence[ReplayResult], bisect: bool = False) -> Exit:
     """Return the worst exit code of the failing findings; with `bisect`, limited to codes that git accepts."""
-    code = worst((KINDS[finding.kind].exit for one in results for finding in one.findings if finding.fails), bisect)
-    return clamped(code) if bisect else code
+    code = most_severe((KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings if finding.fails), bisect)
+    return clamp_exit(code) if bisect else code
 
 
-def document(results: Sequence[Played], ended: Exit) -> ReplayResult:
-    return ReplayResult(exit=int(ended), cassettes=tuple(_cassette(one) for one in results))
+def replay_document(results: Sequence[ReplayResult], exit_code: Exit) -> ReplayReport:
+    return ReplayReport(exit=int(exit_code), cassettes=tuple(_cassette_shape(result) for result in results))
 
 
-def _cassette(played: Played) -> ReplayedCassette:
+def _cassette_shape(result: ReplayResult) -> ReplayedCassette:
     return ReplayedCassette(
-        path=played.path,
-        name=played.name,
-        provenance=played.provenance or None,
-        recordings=played.recordings,
-        played=played.played,
-        predates=played.predates,
-        offline=played.offline,
-        stories=played.stories,
-        compared=played.compared,
-        duration_ms=played.duration_ms,
-        findings=tuple(finding_shape(one, played.path) for one in played.findings),
-        held=played.held,
-        renewed=played.renewed,
+        path=result.path,
+        name=result.name,
+        provenance=result.provenance or None,
+        recordings=result.recordings,
+        played=result.calls_replayed,
+        accepted_replies=result.accepted_replies,
+        offline=result.offline,
+        traces=result.trace_digests,
+        compared=result.traces_compared,
+        duration_ms=result.duration_ms,
+        findings=tuple(finding_shape(finding, result.path) for finding in result.findings),
+        held=result.overridden_settings,
+        renewed=result.changes,
     )

@@ -7,19 +7,19 @@ from typing import Literal
 
 import click
 from mz_engine.quantity import parse_usd
-from mz_recordings.rerecord.plan import Wish
+from mz_recordings.rerecord.plan import CallSelection
 
 from mz_cli.context import find_home
 from mz_cli.help import command
-from mz_cli.render.console import answer, note
-from mz_cli.render.document import show_document
-from mz_cli.render.text import usd
-from mz_cli.rerecording import ALL, Asked, cassettes_at, exit_of, record_again, take_waiting
-from mz_cli.rerecordpage import result
+from mz_cli.render.console import print_line, print_note
+from mz_cli.render.document import print_document
+from mz_cli.render.text import exact_usd
+from mz_cli.rerecording import ALL, RerecordOptions, accept_waiting, find_at_paths, rerecord_cassettes, rerecord_exit
+from mz_cli.rerecordpage import result_lines
 from mz_cli.shapes.rerecord import RerecordedCassette, RerecordResult
 
 CLASSES = (
-    "PROMPT", "CONFIG", "WIRE", "EVENT", "ARTIFACT", "EFFECT", "COST", "POLICY", "MISSING", "UNUSED", "STALE", "SEEDED",
+    "PROMPT", "CONFIG", "STREAM", "TRACE", "ARTIFACT", "FILES", "COST", "DECISION", "MISSING", "UNUSED", "EXPIRED", "COPIED",
     ALL,
 )  # fmt: skip
 
@@ -46,7 +46,7 @@ class Dollars(click.ParamType[int]):
         ("mz rerecord --expired --yes --accept ARTIFACT --accept COST", "without questions"),
         ("mz rerecord recordings/rollback --take --accept ALL", "accept a pending cassette"),
     ),
-    following="`mz replay` replays the recordings; then commit them.",
+    next_command="`mz replay` replays the recordings; then commit them.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--agent", metavar="NAME", help="Agent to call instead of the cassette's own.")
@@ -111,27 +111,27 @@ def rerecord(
     --all, the first three apply, or all calls of the named features and phases. PATH is a cassette or a folder of
     cassettes (default: the library).
     """
-    wish = Wish(features=features, phases=phases, changed=changed, expired=expired, new=new, everything=everything)
-    if take and (wish != Wish() or agent or prune or budget is not None):
+    selection = CallSelection(features=features, phases=phases, changed=changed, expired=expired, new=new, everything=everything)
+    if take and (selection != CallSelection() or agent or prune or budget is not None):
         raise click.UsageError("--take can be combined only with PATH, --accept and --json", context)
-    asked = Asked(wish, agent or "", provenance, prune, budget, frozenset(accept), yes, in_ci)
+    options = RerecordOptions(selection, agent or "", provenance, prune, budget, frozenset(accept), yes, in_ci)
     home = find_home(Path.cwd())
-    found = cassettes_at(home, paths)
-    done = (take_waiting if take else record_again)(home, found, asked)
+    cassettes = find_at_paths(home, paths)
+    results = (accept_waiting if take else rerecord_cassettes)(home, cassettes, options)
     if as_json:
-        document = RerecordResult(exit=int(exit_of(done)), budget_usd=usd(budget), cassettes=done)
-        show_document("rerecord", document)
+        document = RerecordResult(exit=int(rerecord_exit(results)), budget_usd=exact_usd(budget), cassettes=results)
+        print_document("rerecord", document)
     else:
-        tell(done)
-    return int(exit_of(done))
+        print_result(results)
+    return int(rerecord_exit(results))
 
 
-def tell(done: tuple[RerecordedCassette, ...]) -> None:
+def print_result(results: tuple[RerecordedCassette, ...]) -> None:
     """Print the results and the next commands."""
-    for one in done:
-        for text in result(one):
-            answer(text)
-        if one.backup:
-            note(f"backup of the old cassette: {one.backup}")
-        if one.helps:
-            note(f"next: {one.helps}")
+    for cassette in results:
+        for text in result_lines(cassette):
+            print_line(text)
+        if cassette.backup:
+            print_note(f"backup of the old cassette: {cassette.backup}")
+        if cassette.helps:
+            print_note(f"next: {cassette.helps}")

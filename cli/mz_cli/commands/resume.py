@@ -6,25 +6,25 @@ from pathlib import Path
 
 import click
 from mz_engine.errors import MzError
-from mz_engine.home import HOME, LOG
+from mz_engine.home import LOG_FILE, MZ_FOLDER
 from mz_events.catalog.base import Event
-from mz_events.catalog.inbox import AnswerLeft, ResumeLeft
+from mz_events.catalog.inbox import AnswerPosted, ResumePosted
 from mz_events.catalog.run import Verdict
 from mz_events.names import FeatureId, run_stream
 from mz_projections.run import fold_run
 from mz_projections.views import FeatureView, RunView
 
-from mz_cli.cases import desk, the_question, unfinished
-from mz_cli.context import Reading, find_home, reading
-from mz_cli.driving import drive
+from mz_cli.cases import answerable_question, review_queue, unfinished_runs
+from mz_cli.context import ProjectLog, find_home, open_log
+from mz_cli.driving import drive_run
 from mz_cli.help import command, did_you_mean
-from mz_cli.inbox import Left, holder, keep, leave, who
-from mz_cli.render.console import note
-from mz_cli.render.document import show_document
-from mz_cli.sent import became
+from mz_cli.inbox import PostedMessage, active_run, post_message, store_text, store_user_name
+from mz_cli.render.console import print_note
+from mz_cli.render.document import print_document
+from mz_cli.sent import delivery_text
 from mz_cli.summary import run_status
 from mz_cli.viewing import view_options
-from mz_cli.wording import given
+from mz_cli.wording import read_text_option
 
 ANSWERS = tuple(verdict.value for verdict in Verdict)
 
@@ -36,7 +36,7 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
         ("mz resume --feature login --answer approve", "answer the question of login, and continue"),
         ("mz resume --feature login --answer retry --ack 'use SQLite'", "try again, with a note for the agent"),
     ),
-    following="`mz review list` shows open questions.",
+    next_command="`mz review list` shows open questions.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Feature to answer; repeatable.")
@@ -55,72 +55,72 @@ def resume(
     applies to the named features, or to the only waiting one. If a process is already running the run, it gets the
     answer, and continues if it was paused. RUN is a run's id or its beginning.
     """
-    home, chosen, answers = find_home(Path.cwd()), run, bool(features or answer or ack)
-    if run is not None or answers or (home / HOME / LOG).is_file():
-        with reading(home) as log:
-            chosen = the_run(log, run)
-            told = []
+    home, run_id, answers = find_home(Path.cwd()), run, bool(features or answer or ack)
+    if run is not None or answers or (home / MZ_FOLDER / LOG_FILE).is_file():
+        with open_log(home) as log:
+            run_id = find_run_to_resume(log, run)
+            messages = []
             if answers:
-                asked = waiting(log.view(chosen), features, context)
-                left = leave_answers(log, chosen, asked, Verdict(answer or "approve"), given(ack, "the reason"))
-                told += [f"answered: {', '.join(asked)}; {became(left)}"] if left.held else []
-            if holder(log) == chosen and fold_run(log.store.read(run_stream(chosen))).paused:
-                left = leave(log, chosen, lambda: (ResumeLeft(who=who(log)),))
-                told += [f"run {chosen} continues; {became(left)}"] if left.held else []
-            if told:
-                return tell(log, chosen, told, as_json)
-    return drive(home, lambda session, _: session.resume(chosen), "resume", as_json)
+                waiting_features = features_to_answer(log.view(run_id), features, context)
+                posted = post_answers(log, run_id, waiting_features, Verdict(answer or "approve"), read_text_option(ack, "the reason"))
+                messages += [f"answered: {', '.join(waiting_features)}; {delivery_text(posted)}"] if posted.process_running else []
+            if active_run(log) == run_id and fold_run(log.store.read(run_stream(run_id))).paused:
+                posted = post_message(log, run_id, lambda: (ResumePosted(actor=store_user_name(log)),))
+                messages += [f"run {run_id} continues; {delivery_text(posted)}"] if posted.process_running else []
+            if messages:
+                return print_result(log, run_id, messages, as_json)
+    return drive_run(home, lambda session, _: session.resume(run_id), "resume", as_json)
 
 
-def the_run(log: Reading, run: str | None) -> str:
+def find_run_to_resume(log: ProjectLog, run: str | None) -> str:
     """Return the named run, else the running one, else the newest unfinished one, else the newest.
 
     Raises MzError (MZ5001).
     """
     if run is not None:
         return log.find_run(run)
-    return holder(log) or next(iter(unfinished(log)), None) or log.find_run(None)
+    return active_run(log) or next(iter(unfinished_runs(log)), None) or log.find_run(None)
 
 
-def tell(log: Reading, run: str, told: list[str], as_json: bool) -> int:
+def print_result(log: ProjectLog, run: str, messages: list[str], as_json: bool) -> int:
     """Print the result for a run that another process is running."""
-    for words in told:
-        note(words)
+    for message in messages:
+        print_note(message)
     if as_json:
-        show_document("resume", run_status(log.view(run), str(log.home), True, log.words))
+        print_document("resume", run_status(log.view(run), str(log.home), True, log.load_text))
     return 0
 
 
-def waiting(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
+def features_to_answer(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
     """Return the features to answer. Raises MzError (MZ4010) and UsageError."""
-    asking = [feature.feature for feature in view.features if feature.status == "waiting"]
+    waiting_features = [feature.feature for feature in view.features if feature.status == "waiting"]
     if not features:
-        if len(asking) != 1:
-            names = f": {', '.join(asking)}; name one" if asking else ""
-            raise click.UsageError(f"{len(asking)} features of run {view.run} wait for an answer{names}", context)
-        return (asking[0],)
+        if len(waiting_features) != 1:
+            names = f": {', '.join(waiting_features)}; name one" if waiting_features else ""
+            raise click.UsageError(f"{len(waiting_features)} features of run {view.run} wait for an answer{names}", context)
+        return (waiting_features[0],)
     for feature in features:
-        if view.find(feature) is None:
-            known = [each.feature for each in view.features]
-            problem = f"run {view.run} has no feature {feature!r}{did_you_mean(feature, known)}"
-            raise MzError("MZ4010", problem, hint=f"waiting for an answer: {', '.join(asking) or 'none'}")
+        if view.find_feature(feature) is None:
+            feature_names = [feature_view.feature for feature_view in view.features]
+            problem = f"run {view.run} has no feature {feature!r}{did_you_mean(feature, feature_names)}"
+            raise MzError("MZ4010", problem, hint=f"waiting for an answer: {', '.join(waiting_features) or 'none'}")
     return tuple(dict.fromkeys(features))
 
 
-def leave_answers(log: Reading, run: str, features: tuple[str, ...], verdict: Verdict, ack: str | None) -> Left:
+def post_answers(log: ProjectLog, run: str, features: tuple[str, ...], verdict: Verdict, ack: str | None) -> PostedMessage:
     """Post the same answer to all features, or to none. Raises MzError (MZ5004)."""
 
     def write() -> tuple[Event, ...]:
-        queue = desk(log, run)
+        queue = review_queue(log, run)
         questions = [
-            the_question(log, queue, queue.run.find(feature) or FeatureView(feature=feature)) for feature in features
+            answerable_question(log, queue, queue.run.find_feature(feature) or FeatureView(feature=feature)) for feature in features
         ]
-        text, person = keep(log, ack), who(log)
+        text, person = store_text(log, ack), store_user_name(log)
         return tuple(
-            AnswerLeft(
-                feature=FeatureId(question.feature), verdict=verdict, note=text, who=person, question=question.version
+            AnswerPosted(
+                feature=FeatureId(question.feature), verdict=verdict, note=text, actor=person, question=question.version
             )
             for question in questions
         )
 
-    return leave(log, run, write)
+    return post_message(log, run, write)

@@ -5,28 +5,28 @@ from __future__ import annotations
 import click
 from mz_engine.errors import MzError
 from mz_events.catalog.base import Event
-from mz_events.catalog.inbox import RetryLeft
+from mz_events.catalog.inbox import RetryPosted
 from mz_events.names import FeatureId
-from mz_projections.run import RETRIABLE
-from mz_projections.state import book_of
+from mz_projections.run import RETRIABLE_OUTCOMES
+from mz_projections.state import progress_of
 from mz_projections.views import FeatureView
 
-from mz_cli.cases import Desk, desk, pipeline_of, said, state_of
-from mz_cli.context import Reading, reading
+from mz_cli.cases import ReviewQueue, action_text, pipeline_of, review_queue, state_of
+from mz_cli.context import ProjectLog, open_log
 from mz_cli.help import command, did_you_mean
-from mz_cli.inbox import keep, leave, who
-from mz_cli.sent import show_sent
-from mz_cli.wording import given
+from mz_cli.inbox import post_message, store_text, store_user_name
+from mz_cli.sent import print_delivery
+from mz_cli.wording import read_text_option
 
-RESTS = frozenset(status.value for status in RETRIABLE)
+RETRIABLE_STATUSES = frozenset(status.value for status in RETRIABLE_OUTCOMES)
 """Statuses of features that can be retried."""
-NOT = {
+NOT_RETRIABLE = {
     "queued": ("has not started", "see the reason with `mz status`"),
     "working": ("is in progress", "cancel it with `mz cancel --feature {}`"),
-    "stopped": ("was interrupted and continues with its run", "mz resume {run}"),
+    "interrupted": ("was interrupted and continues with its run", "mz resume {run}"),
     "paused": ("is paused and continues with its run", "mz resume {run}"),
 }
-DONE = ("is already {}", "use `mz fork` to try again from an earlier event")
+DELIVERED = ("is already {}", "use `mz fork` to try again from an earlier event")
 
 
 @command(
@@ -35,7 +35,7 @@ DONE = ("is already {}", "use `mz fork` to try again from an earlier event")
         ("mz retry login", "retry from the current phase"),
         ("mz retry login --from techspec --note 'use SQLite'", "from an earlier phase, with a note for the agent"),
     ),
-    following="`mz resume` continues the run if no process is running it.",
+    next_command="`mz resume` continues the run if no process is running it.",
 )
 @click.argument("feature")
 @click.option("--from", "phase", metavar="PHASE", help="First phase to repeat. [default: the current one]")
@@ -49,44 +49,44 @@ def retry(feature: str, phase: str | None, note: str | None, run: str | None, as
     attempt counters. After the merge of a moved base, the tree is not restored, because that would undo the work of
     others.
     """
-    words = given(note, "the note")
-    with reading() as log:
-        chosen = log.find_feature(run, feature)[0].run
+    note_text = read_text_option(note, "the note")
+    with open_log() as log:
+        run_id = log.find_feature(run, feature)[0].run
 
         def write() -> tuple[Event, ...]:
-            check(log, desk(log, chosen), feature, phase)
-            return (RetryLeft(feature=FeatureId(feature), phase=phase, note=keep(log, words), who=who(log)),)
+            check_retriable(log, review_queue(log, run_id), feature, phase)
+            return (RetryPosted(feature=FeatureId(feature), phase=phase, note=store_text(log, note_text), actor=store_user_name(log)),)
 
-        left = leave(log, chosen, write)
-        what = f"retry of {feature} requested" + (f", from {phase}" if phase else "")
-        show_sent("retry", left, "retry", what, as_json, feature=feature, phase=phase)
+        posted = post_message(log, run_id, write)
+        summary = f"retry of {feature} requested" + (f", from {phase}" if phase else "")
+        print_delivery("retry", posted, "retry", summary, as_json, feature=feature, phase=phase)
 
 
-def check(log: Reading, found: Desk, feature: str, phase: str | None) -> None:
+def check_retriable(log: ProjectLog, queue: ReviewQueue, feature: str, phase: str | None) -> None:
     """Raise MzError (MZ5006) if the feature cannot be retried, or not from that phase."""
-    view = found.run.find(feature) or FeatureView(feature=feature)
-    if view.status not in RESTS:
-        state, hint = NOT.get(view.status, DONE)
-        hint = hint.format(feature, run=found.run.run)
+    view = queue.run.find_feature(feature) or FeatureView(feature=feature)
+    if view.status not in RETRIABLE_STATUSES:
+        state, hint = NOT_RETRIABLE.get(view.status, DELIVERED)
+        hint = hint.format(feature, run=queue.run.run)
         raise MzError("MZ5006", f"{feature} {state.format(view.status)}", hint=hint)
-    if view.status == "held" and view.because and view.started_us is None:
-        raise MzError("MZ5006", f"{feature} waits for {view.because}", hint=f"mz retry {view.because}")
-    letter = found.pending(feature)
-    if letter is not None:
-        hint = f"continue the run with: mz resume {found.run.run}"
-        raise MzError("MZ5006", f"{feature} has a pending message: {said(log, letter)}", hint=hint)
+    if view.status == "held" and view.blocked_by and view.started_us is None:
+        raise MzError("MZ5006", f"{feature} waits for {view.blocked_by}", hint=f"mz retry {view.blocked_by}")
+    message = queue.pending_message(feature)
+    if message is not None:
+        hint = f"continue the run with: mz resume {queue.run.run}"
+        raise MzError("MZ5006", f"{feature} has a pending message: {action_text(log, message)}", hint=hint)
     if phase is not None:
-        check_phase(log, found, feature, phase)
+        check_phase(log, queue, feature, phase)
 
 
-def check_phase(log: Reading, found: Desk, feature: str, phase: str) -> None:
-    book, pipeline = book_of(state_of(log, found.run.run, feature)), pipeline_of(log, found.run)
-    begun = list(book.starts) if book is not None else []
-    known = [each.phase for each in pipeline.phases] if pipeline is not None else begun
-    if phase in begun:
+def check_phase(log: ProjectLog, queue: ReviewQueue, feature: str, phase: str) -> None:
+    progress, pipeline = progress_of(state_of(log, queue.run.run, feature)), pipeline_of(log, queue.run)
+    started_phases = list(progress.start_trees) if progress is not None else []
+    phases = [phase_spec.phase for phase_spec in pipeline.phases] if pipeline is not None else started_phases
+    if phase in started_phases:
         return
-    names = f"phases started by {feature}: {', '.join(begun) or 'none'}"
-    if phase not in known:
-        problem = f"the pipeline of run {found.run.run} has no phase {phase!r}{did_you_mean(phase, known)}"
-        raise MzError("MZ5006", problem, hint=names)
-    raise MzError("MZ5006", f"{feature} has not started {phase}", hint=names)
+    hint = f"phases started by {feature}: {', '.join(started_phases) or 'none'}"
+    if phase not in phases:
+        problem = f"the pipeline of run {queue.run.run} has no phase {phase!r}{did_you_mean(phase, phases)}"
+        raise MzError("MZ5006", problem, hint=hint)
+    raise MzError("MZ5006", f"{feature} has not started {phase}", hint=hint)

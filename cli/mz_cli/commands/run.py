@@ -8,17 +8,17 @@ from pathlib import Path
 import click
 from mz_engine.errors import format_diagnostic
 from mz_engine.exits import Exit
-from mz_engine.session import Session
+from mz_engine.session import RunProcess
 
 from mz_cli import recording
 from mz_cli.context import find_home
-from mz_cli.driving import NothingToDo, drive
+from mz_cli.driving import NothingToDo, drive_run
 from mz_cli.help import command
-from mz_cli.plan import show_plan
-from mz_cli.render.text import counted
+from mz_cli.plan import print_plan
+from mz_cli.render.text import count_noun
 from mz_cli.viewing import view_options
 
-LEFT_OUT = "MZ3009"
+SKIPPED_STEP = "MZ3009"
 """Code for a pipeline step whose command is not configured: shown in the plan, not at every run."""
 
 
@@ -29,7 +29,7 @@ LEFT_OUT = "MZ3009"
         ("mz run", "deliver the backlog"),
         ("mz run --feature login --feature audit --autonomy full_auto", "two features, without asking"),
     ),
-    following="`mz status` shows the progress; `mz resume` continues after a stop or a question.",
+    next_command="`mz status` shows the progress; `mz resume` continues after a stop or a question.",
 )
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
 @click.option("--agent", metavar="NAME", help="Agent to use instead of the one in mz.yaml.")
@@ -60,29 +60,29 @@ def run(
     home = find_home(Path.cwd())
     flags = {"agent": agent, "parallel_max": max_parallel, "autonomy": autonomy}
     if dry_run:
-        something = show_plan(home, flags, features, as_json)
-        return int(Exit.VERDICT if exit_code and something else Exit.OK)
+        has_work = print_plan(home, flags, features, as_json)
+        return int(Exit.VERDICT if exit_code and has_work else Exit.OK)
 
     started_runs: list[str] = []
 
-    def begin(session: Session, say: Callable[[str], None]) -> None:
+    def begin(session: RunProcess, say: Callable[[str], None]) -> None:
         if record:
-            recording.refuse_before(home, flags)
-        plan = session.begin(flags, features)
+            recording.check_recordable(home, flags)
+        plan = session.start(flags, features)
         for warning in plan.warnings:
-            if warning.code != LEFT_OUT:
+            if warning.code != SKIPPED_STEP:
                 say(format_diagnostic(warning))
         if session.coordinator is None:
-            raise NothingToDo(nothing(len(plan.taken.skipped)))
+            raise NothingToDo(nothing_to_do_text(len(plan.intake.skipped)))
         started_runs.append(session.coordinator.run)
 
-    code = drive(home, begin, "run", as_json)
+    code = drive_run(home, begin, "run", as_json)
     if record and started_runs:
-        recording.record_after(started_runs[0])
+        recording.record_finished_run(started_runs[0])
     return code
 
 
-def nothing(delivered: int) -> str:
+def nothing_to_do_text(delivered: int) -> str:
     if not delivered:
         return "nothing to do: the backlog has no feature with the status FEAT"
-    return f"nothing to do: {counted(delivered, 'feature')} of the backlog already delivered; `mz runs` lists the runs"
+    return f"nothing to do: {count_noun(delivered, 'feature')} of the backlog already delivered; `mz runs` lists the runs"

@@ -13,7 +13,7 @@ from mz_engine.configure import config_schema
 from mz_engine.schemas import events_schema, pipeline_schema
 
 from mz_cli.help import command
-from mz_cli.render.console import put
+from mz_cli.render.console import write_text
 
 SCHEMAS = {"config": config_schema, "pipeline": pipeline_schema, "events": events_schema}
 ARTIFACTS = ("tasks", "commit_summary", "verdict")
@@ -28,7 +28,7 @@ ARTIFACTS = ("tasks", "commit_summary", "verdict")
         ("mz schema events", "of a line of `mz log --json`"),
         ("mz schema tasks", "of an artifact; agents find it in .mz/schemas of their worktree"),
     ),
-    following="`mz config validate` checks the files.",
+    next_command="`mz config validate` checks the files.",
 )
 @click.argument("name", type=click.Choice([*SCHEMAS, *ARTIFACTS]))
 def schema(name: str) -> None:
@@ -37,6 +37,6 @@ def schema(name: str) -> None:
     Draft 7. Put `# yaml-language-server: $schema=PATH` (for JetBrains `# $schema: PATH`) on the first lines of a YAML
     file, with the path from that file to the schema.
     """
-    found = SCHEMAS[name]() if name in SCHEMAS else artifact_schema(load_rules()[name], Limits())
-    text = msgspec.json.format(msgspec.json.encode(found), indent=2)
-    put(sys.stdout, text.decode() + "\n")
+    json_schema = SCHEMAS[name]() if name in SCHEMAS else artifact_schema(load_rules()[name], Limits())
+    text = msgspec.json.format(msgspec.json.encode(json_schema), indent=2)
+    write_text(sys.stdout, text.decode() + "\n")

@@ -8,17 +8,17 @@ from functools import partial
 import click
 from mz_projections.views import ArtifactView, FeatureView, RunView
 
-from mz_cli.context import Reading, reading
-from mz_cli.detail import Wanted, attempts_made, feature_detail
+from mz_cli.context import ProjectLog, open_log
+from mz_cli.detail import DetailOptions, attempts_by_phase, feature_detail
 from mz_cli.help import command, did_you_mean
-from mz_cli.inbox import left
-from mz_cli.page import Limits, page
-from mz_cli.render.console import is_terminal, put_lines, put_whole
-from mz_cli.render.document import show_document
+from mz_cli.inbox import messages_of_run
+from mz_cli.page import TextLimits, render_text
+from mz_cli.render.console import is_terminal, write_file_bytes, write_lines
+from mz_cli.render.document import print_document
 from mz_cli.shapes.run import ArtifactText
-from mz_cli.worktrees import around
+from mz_cli.worktrees import run_context
 
-LIMITS = Limits(message_characters=300, excerpt_lines=12)
+LIMITS = TextLimits(message_characters=300, excerpt_lines=12)
 """Limits on a terminal; a pipe gets everything."""
 
 
@@ -30,7 +30,7 @@ LIMITS = Limits(message_characters=300, excerpt_lines=12)
         ("mz show login --artifact techspec > techspec.md", "one artifact in full"),
         ("mz show login --json | jq '.calls[].refusals'", "the reasons for rejected replies"),
     ),
-    following="`mz log --feature FEATURE` lists its events; `mz status` shows the run.",
+    next_command="`mz log --feature FEATURE` lists its events; `mz status` shows the run.",
 )
 @click.argument("feature")
 @click.option("--run", metavar="RUN", help="The run. [default: the newest with the feature]")
@@ -50,71 +50,71 @@ def show(
     For each attempt: agent, cost, rejections with rule and location, results of commands and gates; then artifacts,
     commits and changed files. Changed files are those that differed at the end of the attempt.
     """
-    with reading() as log:
-        view, found = log.find_feature(run, feature)
-        check_phase(found, phase)
-        patch = differ(log) if diff else None
-        wanted = Wanted(phase=phase, attempt=attempt, prompts=prompt, outputs=output, patch=patch)
-        check_attempt(found, wanted)
+    with open_log() as log:
+        view, feature_view = log.find_feature(run, feature)
+        check_phase(feature_view, phase)
+        patch = patch_maker(log) if diff else None
+        wanted = DetailOptions(phase=phase, attempt=attempt, prompts=prompt, outputs=output, patch=patch)
+        check_attempt(feature_view, wanted)
         if artifact is not None:
-            show_artifact(log, view, found, chosen(found, wanted, artifact), as_json)
+            print_artifact(log, view, feature_view, find_artifact(feature_view, wanted, artifact), as_json)
             return
-        detail = feature_detail(view, found, wanted, log.words, around(log.home, left(log, view.run)))
+        detail = feature_detail(view, feature_view, wanted, log.load_text, run_context(log.home, messages_of_run(log, view.run)))
     if as_json:
-        show_document("show", detail)
+        print_document("show", detail)
     else:
-        put_lines(sys.stdout, page(detail, LIMITS if is_terminal(sys.stdout) else Limits()))
+        write_lines(sys.stdout, render_text(detail, LIMITS if is_terminal(sys.stdout) else TextLimits()))
 
 
-def differ(log: Reading) -> partial[str]:
+def patch_maker(log: ProjectLog) -> partial[str]:
     """Return a function that makes patches; git is called only when it is used."""
     from mz_cli.changes import patch
 
     return partial(patch, log.home, without=frozenset())
 
 
-def check_phase(found: FeatureView, phase: str | None) -> None:
+def check_phase(feature_view: FeatureView, phase: str | None) -> None:
     """Raise UsageError for a phase that the feature has not started."""
-    phases = list(dict.fromkeys(each.phase for each in found.phases))
+    phases = list(dict.fromkeys(phase_view.phase for phase_view in feature_view.phases))
     if phase is not None and phase not in phases:
-        known = f"; it has: {', '.join(phases)}" if phases else "; it has started none"
-        raise refused(f"{found.feature} has no phase {phase!r}{did_you_mean(phase, phases) or known}")
+        listed = f"; it has: {', '.join(phases)}" if phases else "; it has started none"
+        raise usage_error(f"{feature_view.feature} has no phase {phase!r}{did_you_mean(phase, phases) or listed}")
 
 
-def check_attempt(found: FeatureView, wanted: Wanted) -> None:
+def check_attempt(feature_view: FeatureView, wanted: DetailOptions) -> None:
     """Raise UsageError, with the number of attempts, for an attempt that was never made."""
-    if wanted.attempt is None or wanted.calls(found):
+    if wanted.attempt is None or wanted.calls(feature_view):
         return
-    made = attempts_made(found, wanted.phase)
-    counted = ", ".join(f"{number} in {phase}" for phase, number in made.items())
-    raise refused(f"{found.feature} has no attempt {wanted.attempt}: it made {counted or 'none'}")
+    attempt_counts = attempts_by_phase(feature_view, wanted.phase)
+    counts = ", ".join(f"{number} in {phase}" for phase, number in attempt_counts.items())
+    raise usage_error(f"{feature_view.feature} has no attempt {wanted.attempt}: it made {counts or 'none'}")
 
 
-def chosen(found: FeatureView, wanted: Wanted, name: str) -> ArtifactView:
+def find_artifact(feature_view: FeatureView, wanted: DetailOptions, name: str) -> ArtifactView:
     """Return the last artifact of a name or NAME/UNIT. Raises UsageError if there is none or one per unit."""
-    artifacts = wanted.artifacts(found)
-    known = {f"{each.artifact}/{each.unit}" if each.unit else each.artifact: each for each in artifacts}
-    named = [key for key, each in known.items() if name in (key, each.artifact)]
-    if not named:
-        listed = f"; it has: {', '.join(known)}" if known else "; it has none"
-        raise refused(f"{found.feature} has no artifact {name!r}{did_you_mean(name, known) or listed}")
-    if len(named) > 1:
-        raise refused(f"{name!r} exists per unit: name one of {', '.join(named)}")
-    return known[named[0]]
+    artifacts = wanted.artifacts(feature_view)
+    artifacts_by_key = {f"{artifact.artifact}/{artifact.unit}" if artifact.unit else artifact.artifact: artifact for artifact in artifacts}
+    matching_keys = [key for key, artifact in artifacts_by_key.items() if name in (key, artifact.artifact)]
+    if not matching_keys:
+        listed = f"; it has: {', '.join(artifacts_by_key)}" if artifacts_by_key else "; it has none"
+        raise usage_error(f"{feature_view.feature} has no artifact {name!r}{did_you_mean(name, artifacts_by_key) or listed}")
+    if len(matching_keys) > 1:
+        raise usage_error(f"{name!r} exists per unit: name one of {', '.join(matching_keys)}")
+    return artifacts_by_key[matching_keys[0]]
 
 
-def refused(message: str) -> click.UsageError:
+def usage_error(message: str) -> click.UsageError:
     return click.UsageError(message, click.get_current_context())
 
 
-def show_artifact(log: Reading, view: RunView, found: FeatureView, artifact: ArtifactView, as_json: bool) -> None:
+def print_artifact(log: ProjectLog, view: RunView, feature_view: FeatureView, artifact: ArtifactView, as_json: bool) -> None:
     """Print an artifact: unchanged to a pipe, without escapes to a terminal. Raises BlobMissing if it was erased."""
     data = log.blobs.get(artifact.digest)
     if not as_json:
-        put_whole(sys.stdout, data)
+        write_file_bytes(sys.stdout, data)
         return
     shape = ArtifactText(
-        run=view.run, feature=found.feature, artifact=artifact.artifact, phase=artifact.phase,
+        run=view.run, feature=feature_view.feature, artifact=artifact.artifact, phase=artifact.phase,
         unit=artifact.unit or None, path=artifact.path, digest=artifact.digest, text=data.decode("utf-8", "replace"),
     )  # fmt: skip
-    show_document("artifact", shape)
+    print_document("artifact", shape)

@@ -7,18 +7,26 @@ import sys
 import click
 from mz_projections.views import RunView
 
-from mz_cli.advice import Around, Words, few, listed, next_look, places, waits
-from mz_cli.context import is_held, reading
+from mz_cli.advice import (
+    RunContext,
+    TextLoader,
+    features_to_list,
+    limit_lines,
+    pending_actions,
+    review_hint,
+    work_locations,
+)
+from mz_cli.context import is_process_running, open_log
 from mz_cli.help import command
-from mz_cli.inbox import left
-from mz_cli.render.console import answer, is_terminal
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
-from mz_cli.render.text import line
+from mz_cli.inbox import messages_of_run
+from mz_cli.render.console import is_terminal, print_line
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
+from mz_cli.render.text import single_line
 from mz_cli.summary import heading, run_status, status_table
 from mz_cli.viewing import view_options
-from mz_cli.watching import watch
-from mz_cli.worktrees import around
+from mz_cli.watching import watch_run
+from mz_cli.worktrees import run_context
 
 
 @command(
@@ -29,7 +37,7 @@ from mz_cli.worktrees import around
         ("mz status --watch", "a live view from another terminal, until the run stops"),
         ("mz status --json | jq '.features[] | select(.waiting)'", "features that wait for a person"),
     ),
-    following="`mz show FEATURE` shows one feature; `mz resume` continues the run.",
+    next_command="`mz show FEATURE` shows one feature; `mz resume` continues the run.",
 )
 @click.argument("run", required=False)
 @click.option("--watch", "-w", "watched", is_flag=True, help="Watch the run until it stops, then print its status.")
@@ -41,30 +49,30 @@ def status(run: str | None, watched: bool, as_json: bool) -> None:
     RUN is a run's id or its beginning (default: the newest run). Watching does not affect the run; Ctrl-C only ends the
     watching.
     """
-    with reading() as log:
-        chosen = log.find_run(run)
+    with open_log() as log:
+        run_id = log.find_run(run)
         if watched:
-            watch(log, chosen)
-        held, beside = is_held(log.home), around(log.home, left(log, chosen))
-        view = log.view(chosen)
+            watch_run(log, run_id)
+        process_running, run_info = is_process_running(log.home), run_context(log.home, messages_of_run(log, run_id))
+        view = log.view(run_id)
         if as_json:
-            show_document("status", run_status(view, str(log.home), held, log.words, beside))
+            print_document("status", run_status(view, str(log.home), process_running, log.load_text, run_info))
         else:
-            show_status(view, held, log.words, beside)
+            print_status(view, process_running, log.load_text, run_info)
 
 
-def show_status(view: RunView, held: bool, words: Words, beside: Around) -> None:
+def print_status(view: RunView, process_running: bool, load_text: TextLoader, run_info: RunContext) -> None:
     """Print the table; on a terminal with the run above and open questions below."""
     terminal = is_terminal(sys.stdout)
     if terminal:
-        answer(heading(view, held) + "\n")
-    show(status_table(view, held, words, beside, whole=not terminal))
+        print_line(heading(view, process_running) + "\n")
+    print_table(status_table(view, process_running, load_text, run_info, exact=not terminal))
     if terminal:
-        if remaining := listed(view.features)[1]:
-            answer(remaining)
-        if paths := places(view, beside):
-            answer("\n" + "\n".join(map(line, few(paths))))
-        for why, helps in waits(view, held, words, beside):
-            answer(f"\n{why}\n  {helps}")
-        if look := next_look(view, beside):
-            answer(f"\n{look}")
+        if remaining := features_to_list(view.features)[1]:
+            print_line(remaining)
+        if paths := work_locations(view, run_info):
+            print_line("\n" + "\n".join(map(single_line, limit_lines(paths))))
+        for reason, fix in pending_actions(view, process_running, load_text, run_info):
+            print_line(f"\n{reason}\n  {fix}")
+        if next_command := review_hint(view, run_info):
+            print_line(f"\n{next_command}")

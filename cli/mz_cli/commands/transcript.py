@@ -16,15 +16,15 @@ import click
 from mz_engine.errors import MzError
 from mz_engine.ports import Prices
 from mz_recordings.transcripts.bytestream import buffered
-from mz_recordings.transcripts.detect import OtherAgents, Undetected
+from mz_recordings.transcripts.detect import OtherAgentsFormat, Undetected
 from mz_recordings.transcripts.formats import FORMATS
-from mz_recordings.transcripts.read import find
-from mz_recordings.transcripts.summary import Summary, Transcript
+from mz_recordings.transcripts.read import detect_transcript
+from mz_recordings.transcripts.summary import SummaryBuilder, TranscriptSummary
 
 from mz_cli.help import command
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
-from mz_cli.transcribing import computed, report, table
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
+from mz_cli.transcribing import computed_price, table, transcript_report
 
 STDIN = "-"
 PIPE_SECONDS = 5.0
@@ -39,7 +39,7 @@ AGENTS = tuple(sorted({each.agent for each in FORMATS}))
         ("claude -p --output-format json 'Say hello' | mz transcript -", "the same, from a pipe"),
         ("mz transcript session.jsonl --json | jq .computed_usd", "the cost of a session at known prices"),
     ),
-    following="`mz import` imports directories of session logs; `mz cost --imported` shows their cost.",
+    next_command="`mz import` imports directories of session logs; `mz cost --imported` shows their cost.",
 )
 @click.argument("file")
 @click.option("--agent", type=click.Choice(AGENTS), help="Agent that wrote the file. [default: detected]")
@@ -51,29 +51,29 @@ def transcript(file: str, agent: str | None, as_json: bool) -> None:
     the content, not the name. Repeated requests count once; missing values are unknown, not zero. Notes explain the
     numbers. The exit code tells whether the file could be read, not how the agent ended.
     """
-    with opened(file) as raw:
-        found = read(raw, file, agent)
-        price = computed(found, prices(), modified_us(raw))
+    with open_file(file) as raw:
+        parsed = read_transcript(raw, file, agent)
+        price = computed_price(parsed, prices(), modified_us(raw))
     if as_json:
-        show_document("transcript", report(found, price))
+        print_document("transcript", transcript_report(parsed, price))
     else:
-        show(table(found, price, file))
+        print_table(table(parsed, price, file))
 
 
 @contextmanager
-def opened(file: str) -> Iterator[io.BufferedReader]:
+def open_file(file: str) -> Iterator[io.BufferedReader]:
     """Open the file or standard input. Raises MzError (MZ2001)."""
     if file == STDIN:
         yield buffered(sys.stdin.buffer)
         return
     try:
-        with open(file, "rb", opener=patient) as raw:
+        with open(file, "rb", opener=open_with_limit) as raw:
             yield raw
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_error(file, error) from error
 
 
-def patient(file: str, flags: int) -> int:
+def open_with_limit(file: str, flags: int) -> int:
     """Open a file; a named pipe only if it is opened for writing in time, a device never, since it may not end.
 
     Raises OSError.
@@ -82,43 +82,43 @@ def patient(file: str, flags: int) -> int:
         raise OSError(errno.ENODEV, "is a device")
     if not Path(file).is_fifo():
         return os.open(file, flags)
-    before = signal.signal(signal.SIGALRM, _nobody)
+    previous_handler = signal.signal(signal.SIGALRM, _raise_timeout)
     signal.setitimer(signal.ITIMER_REAL, PIPE_SECONDS)
     try:
         return os.open(file, flags)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)
 
 
-def _nobody(_signal: int, _frame: object) -> None:
+def _raise_timeout(_signal: int, _frame: object) -> None:
     raise OSError(errno.EPIPE, "nothing writes to this pipe")
 
 
-def read(raw: io.BufferedReader, file: str, agent: str | None) -> Transcript:
+def read_transcript(raw: io.BufferedReader, file: str, agent: str | None) -> TranscriptSummary:
     """Read a transcript. Raises MzError (MZ2001, MZ6030)."""
     try:
-        found = find(raw, agent)
-        summary = Summary(found.format)
-        for sighting in found.sightings():
-            summary.see(sighting)
+        detected = detect_transcript(raw, agent)
+        summary = SummaryBuilder(detected.format)
+        for sighting in detected.records():
+            summary.add(sighting)
     except Undetected as error:
         hint = "mz reads agents' output of --output-format stream-json, --json and similar, and their session logs"
-        if isinstance(error, OtherAgents):
+        if isinstance(error, OtherAgentsFormat):
             hint = "leave --agent out, or name that agent"
-        raise MzError("MZ6030", f"{named(file)} {error}", hint=hint) from error
+        raise MzError("MZ6030", f"{file_label(file)} {error}", hint=hint) from error
     except OSError as error:
-        raise unreadable(file, error) from error
-    return summary.transcript()
+        raise unreadable_error(file, error) from error
+    return summary.build()
 
 
-def unreadable(file: str, error: OSError) -> MzError:
-    why = (error.strerror or type(error).__name__).lower()
+def unreadable_error(file: str, error: OSError) -> MzError:
+    reason = (error.strerror or type(error).__name__).lower()
     hint = "check that it exists, is a file and is readable"
-    return MzError("MZ2001", f"{named(file)} cannot be read: {why}", hint=hint)
+    return MzError("MZ2001", f"{file_label(file)} cannot be read: {reason}", hint=hint)
 
 
-def named(file: str) -> str:
+def file_label(file: str) -> str:
     return "standard input" if file == STDIN else f"{file}:"
 
 

@@ -7,15 +7,15 @@ import sys
 import click
 from mz_engine.exits import Exit
 
-from mz_cli.context import reading
+from mz_cli.context import open_log
 from mz_cli.help import command
-from mz_cli.render.console import answer, is_terminal, note
-from mz_cli.render.document import show_document
-from mz_cli.render.draw import show
+from mz_cli.render.console import is_terminal, print_line, print_note
+from mz_cli.render.document import print_document
+from mz_cli.render.draw import print_table
 from mz_cli.render.table import Table, columns
-from mz_cli.render.text import counted
-from mz_cli.shapes.audit import FindingShape, VerifyResult
-from mz_cli.userlog import reading_imported
+from mz_cli.render.text import count_noun
+from mz_cli.shapes.audit import IntegrityFinding, VerifyResult
+from mz_cli.userlog import open_imported_log
 from mz_cli.verification import Verification, verify_log
 
 
@@ -27,7 +27,7 @@ from mz_cli.verification import Verification, verify_log
         ("mz verify --imported", "your own log, with imported sessions"),
         ("mz verify --json | jq -r '.findings[].event_ref'", "the damaged events"),
     ),
-    following="`mz audit` reports what a run did, with verified evidence.",
+    next_command="`mz audit` reports what a run did, with verified evidence.",
 )
 @click.argument("run", required=False)
 @click.option("--imported", is_flag=True, help="Verify your user log instead, in any directory.")
@@ -42,51 +42,51 @@ def verify(context: click.Context, run: str | None, imported: bool, as_json: boo
     """
     if imported and run is not None:
         raise click.UsageError("--imported verifies your user log, which has no runs; leave RUN out", context)
-    with reading_imported() if imported else reading() as log:
-        chosen = None if run is None else log.find_run(run)
-        found = verify_log(log, chosen, note)
+    with open_imported_log() if imported else open_log() as log:
+        run_id = None if run is None else log.find_run(run)
+        verification = verify_log(log, run_id, print_note)
         if as_json:
-            show_document("verify", verify_result(found, str(log.home), chosen))
-            return int(exit_of(found))
-    show_findings(found)
-    return int(exit_of(found))
+            print_document("verify", verify_result(verification, str(log.home), run_id))
+            return int(verify_exit(verification))
+    print_result(verification)
+    return int(verify_exit(verification))
 
 
-def exit_of(found: Verification) -> Exit:
-    return Exit.OK if found.whole else Exit.VERDICT
+def verify_exit(verification: Verification) -> Exit:
+    return Exit.OK if verification.is_intact else Exit.VERDICT
 
 
-def verify_result(found: Verification, repository: str, run: str | None) -> VerifyResult:
+def verify_result(verification: Verification, repository: str, run: str | None) -> VerifyResult:
     return VerifyResult(
-        repository=repository, run=run, elsewhere=found.elsewhere, whole=found.whole, events=found.events,
-        streams=found.streams, blobs=found.blobs, findings=finding_shapes(found),
+        repository=repository, run=run, elsewhere=verification.findings_elsewhere, intact=verification.is_intact, events=verification.events,
+        streams=verification.streams, blobs=verification.blobs, findings=finding_shapes(verification),
     )  # fmt: skip
 
 
-def finding_shapes(found: Verification) -> tuple[FindingShape, ...]:
+def finding_shapes(verification: Verification) -> tuple[IntegrityFinding, ...]:
     return tuple(
-        FindingShape(place=finding.place, kind=finding.kind, what=finding.what, hint=finding.hint)
-        for finding in found.findings
+        IntegrityFinding(event_ref=finding.event_ref, kind=finding.kind, message=finding.message, hint=finding.hint)
+        for finding in verification.findings
     )
 
 
-def show_findings(found: Verification) -> None:
+def print_result(verification: Verification) -> None:
     """Print the findings; for a pipe as a table, with the summary on stderr."""
     if is_terminal(sys.stdout):
-        for each in found.findings:
-            answer(f"{each.place}: {each.what}\n  {each.hint}")
-        answer(summary(found))
+        for finding in verification.findings:
+            print_line(f"{finding.event_ref}: {finding.message}\n  {finding.hint}")
+        print_line(summary_line(verification))
     else:
-        rows = tuple((each.place, each.kind, each.what, each.hint) for each in found.findings)
-        show(Table(columns=columns("event", "kind", "message", "hint"), rows=rows, empty=""))
-        note(summary(found))
-    if found.elsewhere:
-        note(f"{counted(found.elsewhere, 'more finding')} in other runs: `mz verify` lists them")
+        rows = tuple((finding.event_ref, finding.kind, finding.message, finding.hint) for finding in verification.findings)
+        print_table(Table(columns=columns("event", "kind", "message", "hint"), rows=rows, empty=""))
+        print_note(summary_line(verification))
+    if verification.findings_elsewhere:
+        print_note(f"{count_noun(verification.findings_elsewhere, 'more finding')} in other runs: `mz verify` lists them")
 
 
-def summary(found: Verification) -> str:
+def summary_line(verification: Verification) -> str:
     """Return a one-line summary."""
-    checked = f"{counted(found.events, 'event')} in {counted(found.streams, 'stream')}, {counted(found.blobs, 'blob')}"
-    if found.whole:
+    checked = f"{count_noun(verification.events, 'event')} in {count_noun(verification.streams, 'stream')}, {count_noun(verification.blobs, 'blob')}"
+    if verification.is_intact:
         return f"log intact: {checked} verified"
-    return f"log damaged: {counted(len(found.findings), 'finding')} in {checked}"
+    return f"log damaged: {count_noun(len(verification.findings), 'finding')} in {checked}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mz_cli.render.styled import Line, Span, plain
+from mz_cli.render.styled import Line, Span, plain_text
 
 ELLIPSIS = "…"
 CHARACTERS_PER_CELL_MAX = 8
 """Combining characters have no width; more of them than this are cut off."""
 
 
-def width(text: str) -> int:
+def display_width(text: str) -> int:
     """Return the width in terminal cells."""
     if text.isascii():
         return len(text)
@@ -23,10 +23,10 @@ def width(text: str) -> int:
 def fit(text: str, cells: int) -> str:
     """Cut the text to at most that many cells, with an ellipsis at the end."""
     text = text[: (cells + 1) * CHARACTERS_PER_CELL_MAX]
-    if width(text) <= cells:
+    if display_width(text) <= cells:
         return text
     text = text[: max(cells - 1, 0)]
-    while width(text) > cells - 1 and text:
+    while display_width(text) > cells - 1 and text:
         text = text[:-1]
     return text + ELLIPSIS if cells > 0 else ""
 
@@ -39,19 +39,19 @@ def fit_line(line: Line, cells: int) -> Line:
         text = fit(span.text, left)
         if text:
             fitting.append(Span(text, span.style))
-        left -= width(text)
+        left -= display_width(text)
         if text != span.text:
             break
     return tuple(fitting)
 
 
-def both_sides(left: Line, right: Line, cells: int, left_min: int) -> Line:
+def align_both_sides(left: Line, right: Line, cells: int, left_min: int) -> Line:
     """Return one line with `right` at its right edge. `left` is cut to `left_min` cells before `right` is left out."""
-    room = cells - width(plain(right)) - 2
-    if not right or room < min(left_min, width(plain(left))):
+    room = cells - display_width(plain_text(right)) - 2
+    if not right or room < min(left_min, display_width(plain_text(left))):
         return fit_line(left, cells)
     left = fit_line(left, room)
-    return (*left, Span(" " * (cells - width(plain(left)) - width(plain(right)))), *right)
+    return (*left, Span(" " * (cells - display_width(plain_text(left)) - display_width(plain_text(right)))), *right)
 
 
 def keep_fitting(parts: Sequence[str], cells: int, gap: str = "  ") -> str:
@@ -59,7 +59,7 @@ def keep_fitting(parts: Sequence[str], cells: int, gap: str = "  ") -> str:
     shown = ""
     for part in parts:
         longer = f"{shown}{gap}{part}" if shown else part
-        if shown and width(longer) > cells:
+        if shown and display_width(longer) > cells:
             break
         shown = longer
     return fit(shown, cells)
@@ -68,28 +68,28 @@ def keep_fitting(parts: Sequence[str], cells: int, gap: str = "  ") -> str:
 def wrap(text: str, cells: int) -> list[str]:
     """Return the text in lines of at most that many cells (at least one), broken between words, and within words that
     are too long for a line; never empty."""
-    if width(text) <= cells:
+    if display_width(text) <= cells:
         return [text]
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if width(longer) <= cells:
+        if display_width(longer) <= cells:
             lines[-1] = longer
             continue
-        *full, rest = broken(word, cells)
-        lines[len(lines) - (not lines[-1]) :] = [*full, rest]
+        *full, remainder = split_word(word, cells)
+        lines[len(lines) - (not lines[-1]) :] = [*full, remainder]
     return lines
 
 
-def broken(word: str, cells: int) -> list[str]:
+def split_word(word: str, cells: int) -> list[str]:
     """Split a word into pieces of at most that many cells; a wider character is a piece of its own."""
     pieces = [""]
-    taken = 0
+    used = 0
     for character in word:
-        wide = width(character)
-        if pieces[-1] and taken + wide > cells:
+        character_width = display_width(character)
+        if pieces[-1] and used + character_width > cells:
             pieces.append("")
-            taken = 0
+            used = 0
         pieces[-1] += character
-        taken += wide
+        used += character_width
     return pieces

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import TextIO
 
 from mz_cli.render.cells import wrap
-from mz_cli.render.styled import Line, escaped, harmless, plain
-from mz_cli.render.text import clean
+from mz_cli.render.styled import Line, ansi_text, plain_text, sanitised
+from mz_cli.render.text import strip_escapes
 
-WIDTH = 80
+DEFAULT_WIDTH = 80
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -34,45 +34,45 @@ def may_escape(stream: TextIO, environment: Mapping[str, str]) -> bool:
 def terminal_width(stream: TextIO) -> int:
     """Return the columns of the stream's terminal; 80 if unknown."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns or WIDTH
+        return os.get_terminal_size(stream.fileno()).columns or DEFAULT_WIDTH
     except (OSError, ValueError):
-        return WIDTH
+        return DEFAULT_WIDTH
 
 
-def put(stream: TextIO, text: str) -> None:
+def write_text(stream: TextIO, text: str) -> None:
     """Write and flush the text, so that a full disk is noticed here and not when the process ends."""
     stream.write(text)
     stream.flush()
 
 
-def put_lines(stream: TextIO, lines: Iterable[Line]) -> None:
+def write_lines(stream: TextIO, lines: Iterable[Line]) -> None:
     """Write lines, styled if the stream allows it."""
-    look = escaped if may_escape(stream, os.environ) else plain
-    put(stream, "".join(f"{look(harmless(line))}\n" for line in lines))
+    render = ansi_text if may_escape(stream, os.environ) else plain_text
+    write_text(stream, "".join(f"{render(sanitised(line))}\n" for line in lines))
 
 
-def put_whole(stream: TextIO, data: bytes) -> None:
+def write_file_bytes(stream: TextIO, data: bytes) -> None:
     """Write the content of a file unchanged; a terminal gets it without escapes."""
     stream.flush()
     if is_terminal(stream) or not isinstance(stream, io.TextIOWrapper):
-        put(stream, clean(data.decode("utf-8", "replace")))
+        write_text(stream, strip_escapes(data.decode("utf-8", "replace")))
     else:
         stream.buffer.write(data)
         stream.flush()
 
 
-def answer(text: str) -> None:
+def print_line(text: str) -> None:
     """Write a line to stdout, without escapes."""
-    put(sys.stdout, clean(text) + "\n")
+    write_text(sys.stdout, strip_escapes(text) + "\n")
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Write a line to stderr, without escapes."""
-    print(clean(text), file=sys.stderr, flush=True)
+    print(strip_escapes(text), file=sys.stderr, flush=True)
 
 
-def remark(text: str) -> None:
+def print_wrapped(text: str) -> None:
     """Write a sentence to stderr, wrapped to the width of a terminal."""
-    lines = wrap(clean(text), terminal_width(sys.stderr)) if is_terminal(sys.stderr) else [text]
-    for each in lines:
-        note(each)
+    lines = wrap(strip_escapes(text), terminal_width(sys.stderr)) if is_terminal(sys.stderr) else [text]
+    for text_line in lines:
+        print_note(text_line)

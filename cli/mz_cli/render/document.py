@@ -6,26 +6,26 @@ import re
 import sys
 
 import msgspec
-from mz_engine.errors import readable
+from mz_engine.errors import replace_surrogates
 
-from mz_cli.render.console import put
+from mz_cli.render.console import write_text
 
-RAW = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+UNSAFE_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 """Characters that JSON strings may contain and that a terminal would act on."""
 
 
-def document(command: str, body: msgspec.Struct) -> str:
+def json_document(command: str, body: msgspec.Struct) -> str:
     """Return `{"schema": "mz.<command>/1", ...}`, indented, without a final line end."""
     plain = {"schema": f"mz.{command}/1", **msgspec.to_builtins(body)}
-    return harmless(msgspec.json.format(encoded(plain), indent=2).decode())
+    return escape_unsafe(msgspec.json.format(encode_json(plain), indent=2).decode())
 
 
 def json_line(plain: object) -> str:
     """Return a line of JSON Lines, without line end."""
-    return harmless(encoded(plain).decode())
+    return escape_unsafe(encode_json(plain).decode())
 
 
-def encoded(plain: object) -> bytes:
+def encode_json(plain: object) -> bytes:
     """Encode the value as JSON; bytes in file names that are not text are replaced."""
     try:
         return msgspec.json.encode(plain)
@@ -35,16 +35,16 @@ def encoded(plain: object) -> bytes:
 
 def _readable(value: object) -> object:
     if isinstance(value, str):
-        return readable(value)
+        return replace_surrogates(value)
     if isinstance(value, dict):
-        return {_readable(name): _readable(each) for name, each in value.items()}
-    return [_readable(each) for each in value] if isinstance(value, list | tuple) else value
+        return {_readable(name): _readable(element) for name, element in value.items()}
+    return [_readable(element) for element in value] if isinstance(value, list | tuple) else value
 
 
-def show_document(command: str, body: msgspec.Struct) -> None:
-    put(sys.stdout, document(command, body) + "\n")
+def print_document(command: str, body: msgspec.Struct) -> None:
+    write_text(sys.stdout, json_document(command, body) + "\n")
 
 
-def harmless(json: str) -> str:
+def escape_unsafe(json: str) -> str:
     """Return the same JSON value with characters that could act on a terminal as escapes."""
-    return RAW.sub(lambda found: f"\\u{ord(found.group()):04x}", json)
+    return UNSAFE_CHARACTERS.sub(lambda match: f"\\u{ord(match.group()):04x}", json)

@@ -8,36 +8,36 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
+from mz_cli.render.cells import display_width as cell_width
 from mz_cli.render.cells import fit, wrap
-from mz_cli.render.cells import width as cell_width
-from mz_cli.render.console import is_terminal, may_escape, put, put_lines, terminal_width
-from mz_cli.render.styled import line_of
+from mz_cli.render.console import is_terminal, may_escape, terminal_width, write_lines, write_text
+from mz_cli.render.styled import styled_line
 from mz_cli.render.table import Column, Table
-from mz_cli.render.text import line, shorten
+from mz_cli.render.text import shorten, single_line
 
 CELL_MAX = 400
 """Characters of a cell on a terminal; in a pipe there is no limit."""
 WORD_MAX = 18
 """Longer words may be broken; shorter ones determine the minimum width of a column."""
-COMFORTS = (22, 16)
+COMFORTABLE_WIDTHS = (22, 16)
 """Preferred minimum widths of wide columns, the best first: two tables are easier to read than a narrow one."""
 GAPS = (2, 1)
 """Blanks between columns; the first that fits is used."""
 
 
-def show(table: Table, stream: TextIO | None = None) -> None:
+def print_table(table: Table, stream: TextIO | None = None) -> None:
     """Write the table to the stream, by default stdout."""
     stream = stream or sys.stdout
-    rows = [[line(cell) for cell in row] for row in table.rows]
+    rows = [[single_line(cell) for cell in row] for row in table.rows]
     if not is_terminal(stream):
-        put(stream, separated(table.columns, rows))
+        write_text(stream, tab_separated(table.columns, rows))
     elif not rows:
-        put(stream, f"{table.empty}\n")
+        write_text(stream, f"{table.empty}\n")
     else:
         _draw(table.columns, [[shorten(cell, CELL_MAX) for cell in row] for row in rows], stream)
 
 
-def separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
+def tab_separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
     """Return column names and rows; cells contain neither tabs nor line ends."""
     lines = [[column.name for column in heads], *rows]
     return "".join("\t".join(cells) + "\n" for cells in lines)
@@ -45,18 +45,18 @@ def separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
 
 def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     room = terminal_width(stream)
-    wanted, words = _widths(heads, rows, cell_width), _widths(heads, rows, _longest_word)
-    least = [max(low, min(head.least, want)) for head, low, want in zip(heads, words, wanted, strict=True)]
+    full_widths, word_widths = _widths(heads, rows, cell_width), _widths(heads, rows, _longest_word)
+    least_widths = [max(low, min(head.least, want)) for head, low, want in zip(heads, word_widths, full_widths, strict=True)]
     keys = [index for index, head in enumerate(heads) if head.key] or [0]
-    parts = arrange(least, wanted, room, keys)
+    parts = arrange(least_widths, full_widths, room, keys)
     if not parts:
-        put(stream, _cards(heads, rows))
+        write_text(stream, _cards(heads, rows))
     for part in parts:
-        gap = next(gap for gap in GAPS if fits([least[index] for index in part], room, gap))
+        gap = next(gap for gap in GAPS if fits([least_widths[index] for index in part], room, gap))
         free = room - gap * (len(part) - 1)
-        widths = spread([least[index] for index in part], [wanted[index] for index in part], free)
+        widths = spread([least_widths[index] for index in part], [full_widths[index] for index in part], free)
         if part is not parts[0]:
-            put(stream, "\n")
+            write_text(stream, "\n")
         _draw_part([heads[i] for i in part], [[row[i] for i in part] for row in rows], widths, gap, stream)
 
 
@@ -64,9 +64,9 @@ def _draw_part(heads: Sequence[Column], rows: Sequence[Sequence[str]], widths: S
                stream: TextIO) -> None:  # fmt: skip
     """Write one table. Long cells continue on the next line, long words are broken."""
     bold = "bold" if may_escape(stream, os.environ) else ""
-    lines = [line_of(text, bold) for text in _row_lines([head.name for head in heads], heads, widths, gap)]
-    lines += [line_of(text) for row in rows for text in _row_lines(row, heads, widths, gap)]
-    put_lines(stream, lines)
+    lines = [styled_line(text, bold) for text in _row_lines([head.name for head in heads], heads, widths, gap)]
+    lines += [styled_line(text) for row in rows for text in _row_lines(row, heads, widths, gap)]
+    write_lines(stream, lines)
 
 
 def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int], gap: int) -> Iterator[str]:
@@ -74,8 +74,8 @@ def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[i
         [fit(cell, width)] if head.cut else wrap(cell, width)
         for cell, head, width in zip(cells, heads, widths, strict=True)
     ]
-    for place in range(max(map(len, wrapped))):
-        parts = [cell[place] if place < len(cell) else "" for cell in wrapped]
+    for row_line in range(max(map(len, wrapped))):
+        parts = [cell[row_line] if row_line < len(cell) else "" for cell in wrapped]
         yield (
             (" " * gap)
             .join(
@@ -95,7 +95,7 @@ def arrange(least: Sequence[int], wanted: Sequence[int], room: int, keys: Sequen
 
     One table, or two balanced ones, with columns of a preferred width; else as many as needed with minimum widths. Key
     columns are left out, the last first, if there is no room for all of them."""
-    for comfort in COMFORTS:
+    for comfort in COMFORTABLE_WIDTHS:
         widths = [max(low, min(want, comfort)) for low, want in zip(least, wanted, strict=True)]
         parts = pack(widths, room, keys)
         if len(parts) == 1:
@@ -105,8 +105,8 @@ def arrange(least: Sequence[int], wanted: Sequence[int], room: int, keys: Sequen
         fitting = [half for half in halves if all(fits([widths[i] for i in part], room, GAPS[-1]) for part in half)]
         if fitting:
             return min(fitting, key=lambda half: max(sum(wanted[i] for i in part) for part in half))
-    found = (pack(least, room, keys[:number]) for number in range(len(keys), 0, -1))
-    return next((parts for parts in found if parts), [])
+    packings = (pack(least, room, keys[:number]) for number in range(len(keys), 0, -1))
+    return next((parts for parts in packings if parts), [])
 
 
 def pack(least: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[list[int]]:
@@ -119,8 +119,8 @@ def pack(least: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[li
         if not fits([least[i] for i in (*parts[-1], index)], room, GAPS[-1]):
             parts.append(list(keys))
         parts[-1].append(index)
-    whole = all(fits([least[i] for i in part], room, GAPS[-1]) for part in parts)
-    return [sorted(part) for part in parts] if whole else []
+    all_fit = all(fits([least[i] for i in part], room, GAPS[-1]) for part in parts)
+    return [sorted(part) for part in parts] if all_fit else []
 
 
 def spread(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:

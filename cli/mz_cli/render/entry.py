@@ -8,14 +8,14 @@ import msgspec
 from mz_events.catalog.base import Event
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
-from mz_projections.timeline import words
+from mz_projections.timeline import describe
 
-from mz_cli.render.text import clock, instant, line, shorten
+from mz_cli.render.text import iso_time, local_time, shorten, single_line
 
-WORDS_MAX = 160
+TEXT_MAX = 160
 
 
-def header() -> dict[str, object]:
+def log_header() -> dict[str, object]:
     """Return the first of the JSON Lines, which names the schema."""
     return {"type": "version", "schema": "mz.log/1"}
 
@@ -26,21 +26,21 @@ def entry_json(recorded: Recorded[Event]) -> dict[str, Any]:
     del fields["type"]
     return {
         "type": type_of(recorded.event),
-        "role": recorded.event.ROLE.value,
-        "event_ref": recorded.place,
+        "role": recorded.event.KIND.value,
+        "event_ref": recorded.event_ref,
         "stream": recorded.stream,
         "version": recorded.version,
         "position": recorded.position,
-        "recorded_at": instant(recorded.recorded_at_us),
-        "observed_at": instant(recorded.observed_at_us),
+        "recorded_at": iso_time(recorded.recorded_at_us),
+        "observed_at": iso_time(recorded.observed_at_us),
         "causation": recorded.causation or None,
         "event": fields,
     }
 
 
-def entry_line(recorded: Recorded[Event], whole: bool) -> str:
+def entry_line(recorded: Recorded[Event], exact: bool) -> str:
     """Return time, event ref, type and text. `exact`: for a pipe, tab-separated, with full time and uncut text."""
-    kind, told = type_of(recorded.event), line(words(recorded.event))
-    if whole:
-        return "\t".join((instant(recorded.recorded_at_us) or "", recorded.place, kind, told))
-    return f"{clock(recorded.recorded_at_us)} {recorded.place}  {kind}  {shorten(told, WORDS_MAX)}"
+    event_type, text = type_of(recorded.event), single_line(describe(recorded.event))
+    if exact:
+        return "\t".join((iso_time(recorded.recorded_at_us) or "", recorded.event_ref, event_type, text))
+    return f"{local_time(recorded.recorded_at_us)} {recorded.event_ref}  {event_type}  {shorten(text, TEXT_MAX)}"

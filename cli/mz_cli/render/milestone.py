@@ -5,7 +5,7 @@ from __future__ import annotations
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentRequested, AgentSwitched, CallRef
 from mz_events.catalog.check import ArtifactValidated, GateChecked, RefMoved, Violation
-from mz_events.catalog.delivery import BaseMerged, ChecksRerun, ChecksSeen, DeliveryFailed, PullRequestOpened
+from mz_events.catalog.delivery import BaseMerged, ChecksPolled, ChecksRerun, DeliveryFailed, PullRequestOpened
 from mz_events.catalog.feature import (
     FeatureCancelled,
     FeatureDelivered,
@@ -27,29 +27,29 @@ from mz_events.catalog.run import (
     RunFinished,
     RunForked,
     RunHalted,
+    RunIdle,
     RunPaused,
-    RunRested,
     RunResumed,
     RunStarted,
-    RunStopped,
+    RunStopRequested,
 )
 from mz_events.envelope import Recorded
 
-from mz_cli.render.text import moment
+from mz_cli.render.text import format_time
 
 
-def milestone(recorded: Recorded[Event]) -> str:
+def milestone_text(recorded: Recorded[Event]) -> str:
     """Return the event as text; empty for a detail."""
     _, run, *feature = recorded.stream.split("/")
     if not feature:
-        return _of_run(run, recorded.event)
-    if recorded.copied:
+        return _run_text(run, recorded.event)
+    if recorded.is_forked_copy:
         return ""
-    words = _of_feature(recorded.event) or _of_call(recorded.event)
-    return f"{feature[0]}: {words}" if words else ""
+    text = _feature_text(recorded.event) or _call_text(recorded.event)
+    return f"{feature[0]}: {text}" if text else ""
 
 
-def _of_run(run: str, event: Event) -> str:
+def _run_text(run: str, event: Event) -> str:
     match event:
         case RunStarted():
             return f"run {run} started: {event.pipeline} on {event.base}"
@@ -61,9 +61,9 @@ def _of_run(run: str, event: Event) -> str:
             return f"run {run} halted: {event.code} in {event.feature}"
         case RunPaused():
             return f"run {run} paused"
-        case RunStopped():
+        case RunStopRequested():
             return f"run {run} stopping"
-        case RunRested():
+        case RunIdle():
             return f"run {run} idle"
         case RunFinished():
             return f"run {run} finished"
@@ -72,11 +72,11 @@ def _of_run(run: str, event: Event) -> str:
         case FeatureMerged():
             return f"{event.feature}: pull request merged"
         case ItemHeld():
-            return f"{event.feature}: held, {event.because} was not delivered"
+            return f"{event.feature}: held, {event.blocked_by} was not delivered"
     return ""
 
 
-def _of_feature(event: Event) -> str:
+def _feature_text(event: Event) -> str:
     match event:
         case FeatureStarted():
             return f"started on {event.branch}"
@@ -88,35 +88,35 @@ def _of_feature(event: Event) -> str:
         case RolledBack():
             return f"rolled back from {event.source} to {event.to}"
         case HumanRequested():
-            place = f" in {event.phase}" if event.phase else ""
-            return f"waiting for a person{place}: {event.ask.value}{f' ({event.code})' if event.code else ''}"
+            location = f" in {event.phase}" if event.phase else ""
+            return f"waiting for a person{location}: {event.question_kind.value}{f' ({event.code})' if event.code else ''}"
         case HumanAnswered():
             return f"answered: {event.verdict.value}"
         case FeatureHeld():
-            until = f" until {moment(event.until_us)}" if event.until_us is not None else ""
-            place = f" in {event.template}{f':{event.line}' if event.line else ''}" if event.template else ""
-            return f"held: {event.code or event.hold.value}{place}{until}"
+            until = f" until {format_time(event.until_us)}" if event.until_us is not None else ""
+            location = f" in {event.template}{f':{event.line}' if event.line else ''}" if event.template else ""
+            return f"held: {event.code or event.hold.value}{location}{until}"
         case HoldReleased():
             return "hold released"
         case FeatureRetried():
             return f"retried{f' from {event.to}' if event.to else ''}"
         case FeatureDelivered():
-            return event.terminal
+            return event.ending
         case FeatureFailed():
             return f"failed: {event.code}"
         case FeatureCancelled():
             return "cancelled"
-    return _of_delivery(event)
+    return _delivery_text(event)
 
 
-def _of_delivery(event: Event) -> str:
+def _delivery_text(event: Event) -> str:
     match event:
         case PullRequestOpened():
             return f"pull request {event.url}" if event.url else "pull request text written"
         case BaseMerged(changed=True):
             return "merged the moved base" + (" with conflicts" if event.conflicts else "")
-        case ChecksSeen() if event.known:
-            return f"checks: {event.green} passed, {event.red} failed, {event.pending} pending"
+        case ChecksPolled() if event.commit_known:
+            return f"checks: {event.passed} passed, {event.failed} failed, {event.pending} pending"
         case ChecksRerun():
             return "failed checks restarted"
         case DeliveryFailed():
@@ -124,18 +124,18 @@ def _of_delivery(event: Event) -> str:
     return ""
 
 
-def _of_call(event: Event) -> str:
+def _call_text(event: Event) -> str:
     match event:
         case AgentRequested(ref=ref):
-            return f"{_cell(ref)} attempt {ref.attempt}: {event.agent} ({event.model})"
+            return f"{_unit_name(ref)} attempt {ref.attempt}: {event.agent} ({event.model})"
         case AgentSwitched(ref=ref):
-            return f"{_cell(ref)}: {event.source} failed ({event.code}), switching to {event.to}"
+            return f"{_unit_name(ref)}: {event.source} failed ({event.code}), switching to {event.to}"
         case AgentFailed(ref=ref):
-            return f"{_cell(ref)} attempt {ref.attempt} failed: {event.problem.code}"
+            return f"{_unit_name(ref)} attempt {ref.attempt} failed: {event.problem.code}"
         case AgentLost(ref=ref):
-            return f"{_cell(ref)} attempt {ref.attempt} lost"
+            return f"{_unit_name(ref)} attempt {ref.attempt} lost"
         case ArtifactValidated(ref=ref, violations=violations) if violations:
-            return f"{_cell(ref)} attempt {ref.attempt} rejected: {_rules(violations)}"
+            return f"{_unit_name(ref)} attempt {ref.attempt} rejected: {_rules(violations)}"
         case GateChecked(passed=False):
             return f"{event.phase} rejected by {event.gate}"
         case RefMoved():
@@ -143,7 +143,7 @@ def _of_call(event: Event) -> str:
     return ""
 
 
-def _cell(ref: CallRef) -> str:
+def _unit_name(ref: CallRef) -> str:
     unit = f" {ref.unit}" if ref.unit else ""
     role = "" if ref.role == "builder" else f" ({ref.role})"
     return f"{ref.phase}{unit}{role}"

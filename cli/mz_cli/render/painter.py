@@ -10,8 +10,8 @@ import os
 from collections.abc import Sequence
 from typing import TextIO
 
-from mz_cli.render.cells import width
-from mz_cli.render.styled import Line, escaped, plain
+from mz_cli.render.cells import display_width
+from mz_cli.render.styled import Line, ansi_text, plain_text
 
 CSI = "\x1b["
 BEGIN, END = f"{CSI}?2026h{CSI}?25l{CSI}?7l", f"{CSI}?7h{CSI}?2026l"
@@ -42,44 +42,44 @@ class Painter:
     def paint(self, lines: Sequence[Line]) -> None:
         """Replace the frame by these lines, which must fit the size."""
         size = self.size()
-        text = self._erased() if size != self._size and self._painted else self._to_top()
-        drawn = [escaped(line) for line in lines]
-        for place, line in enumerate(drawn):
-            text += "\r\n" if place else ""
+        text = self._erase() if size != self._size and self._painted else self._move_to_top()
+        drawn = [ansi_text(line) for line in lines]
+        for index, line in enumerate(drawn):
+            text += "\r\n" if index else ""
             # The terminal echoes pressed keys behind the last line.
-            if self._painted[place : place + 1] != [line] or place == len(drawn) - 1:
+            if self._painted[index : index + 1] != [line] or index == len(drawn) - 1:
                 text += line + ERASE_LINE
         text += ERASE_BELOW if len(self._painted) > len(drawn) else ""
-        self._painted, self._widths, self._size = drawn, [width(plain(line)) for line in lines], size
+        self._painted, self._widths, self._size = drawn, [display_width(plain_text(line)) for line in lines], size
         self._write(BEGIN + text + END)
 
-    def say(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         """Print permanent lines; the next `paint` draws the frame below them."""
-        self._write(self._erased() + WRAP + text.replace("\n", "\r\n") + "\r\n")
+        self._write(self._erase() + WRAP + text.replace("\n", "\r\n") + "\r\n")
 
     def close(self) -> None:
         """Remove the frame, and show the cursor."""
-        self._write(self._erased() + WRAP + SHOW_CURSOR)
+        self._write(self._erase() + WRAP + SHOW_CURSOR)
 
-    def _to_top(self) -> str:
-        above = len(self._painted) - 1
-        return "\r" + (f"{CSI}{above}A" if above > 0 else "")
+    def _move_to_top(self) -> str:
+        lines_up = len(self._painted) - 1
+        return "\r" + (f"{CSI}{lines_up}A" if lines_up > 0 else "")
 
-    def _erased(self) -> str:
+    def _erase(self) -> str:
         """Move to the top of the frame, and erase everything below. After a resize the terminal may have wrapped long
         lines."""
         columns, lines = self.size()
-        rows = sum(max(-(-each // columns), 1) for each in self._widths)
-        above = min(rows, lines) - 1
+        rows = sum(max(-(-line_width // columns), 1) for line_width in self._widths)
+        lines_up = min(rows, lines) - 1
         self._painted, self._widths = [], []
-        return "\r" + (f"{CSI}{above}A" if above > 0 else "") + ERASE_BELOW
+        return "\r" + (f"{CSI}{lines_up}A" if lines_up > 0 else "") + ERASE_BELOW
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
 
 
-def restore(stream: TextIO) -> None:
+def restore_terminal(stream: TextIO) -> None:
     """Reset the terminal when the process is killed. Safe in signal handlers, since it takes no lock."""
     try:
         os.write(stream.fileno(), f"{WRAP}{SHOW_CURSOR}\r\n".encode())

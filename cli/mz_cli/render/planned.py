@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
+class PinnedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Pinned settings; empty and None if unknown."""
 
     phases: tuple[str, ...] = ()
@@ -43,15 +43,15 @@ class _Pins(msgspec.Struct, frozen=True):
 _PINS = msgspec.json.Decoder(_Pins)
 
 
-def planned_of(pins: str) -> Planned:
+def read_pinned_settings(pins: str) -> PinnedSettings:
     """Read the settings from the JSON of pins; empty settings if it is invalid."""
     try:
-        found = _PINS.decode(pins)
+        decoded = _PINS.decode(pins)
     except (msgspec.DecodeError, msgspec.ValidationError):
-        return Planned()
-    return Planned(
-        phases=tuple(each.phase for each in found.pipeline.phases),
-        agent=found.config.agent,
-        autonomy=found.config.autonomy,
-        budget_nanousd=found.config.budget.run_nanousd,
+        return PinnedSettings()
+    return PinnedSettings(
+        phases=tuple(phase.phase for phase in decoded.pipeline.phases),
+        agent=decoded.config.agent,
+        autonomy=decoded.config.autonomy,
+        budget_nanousd=decoded.config.budget.run_nanousd,
     )

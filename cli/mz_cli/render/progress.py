@@ -18,16 +18,16 @@ from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 
 from mz_cli.render.console import is_terminal, may_escape
-from mz_cli.render.live import History, Live, Said, Words
-from mz_cli.render.milestone import milestone
-from mz_cli.render.text import clean, clock, line
+from mz_cli.render.live import EventReader, LiveView, RecentOutput, TextLoader
+from mz_cli.render.milestone import milestone_text
+from mz_cli.render.text import local_time, single_line, strip_escapes
 
 TICK_SECONDS = 1 / 16
 PATIENCE_SECONDS = 5.0
 """Maximum wait at the end for a blocked terminal."""
 REASON_MAX = 200
 
-Wish = Literal["picture", "lines", "quiet"]
+DisplayMode = Literal["picture", "lines", "quiet"]
 """Most detailed display that the user wants."""
 
 
@@ -37,17 +37,17 @@ class Reporter(Protocol):
     def begin(self, run: str) -> None:
         """Show this run from its events in the log; events reported later are new."""
 
-    def tell(self, recorded: Recorded[Event]) -> None: ...
+    def show_event(self, recorded: Recorded[Event]) -> None: ...
 
-    def say(self, text: str) -> None: ...
+    def show_text(self, text: str) -> None: ...
 
-    def tick(self) -> None:
+    def refresh(self) -> None:
         """Called several times a second."""
 
     def close(self) -> None: ...
 
 
-class Quiet:
+class QuietReporter:
     """Reporter that prints only the command's own messages."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -56,29 +56,29 @@ class Quiet:
     def begin(self, run: str) -> None:
         return
 
-    def tell(self, recorded: Recorded[Event]) -> None:
+    def show_event(self, recorded: Recorded[Event]) -> None:
         return
 
-    def say(self, text: str) -> None:
-        print(clean(text), file=self._stream, flush=True)
+    def show_text(self, text: str) -> None:
+        print(strip_escapes(text), file=self._stream, flush=True)
 
-    def tick(self) -> None:
+    def refresh(self) -> None:
         return
 
     def close(self) -> None:
         return
 
 
-class Plain(Quiet):
+class LineReporter(QuietReporter):
     """Reporter that prints one line per important event."""
 
     def begin(self, run: str) -> None:
-        self.say(f"watching run {run}")
+        self.show_text(f"watching run {run}")
 
-    def tell(self, recorded: Recorded[Event]) -> None:
-        words = milestone(recorded)
-        if words:
-            self.say(f"{clock(recorded.observed_at_us)} {line(words)}")
+    def show_event(self, recorded: Recorded[Event]) -> None:
+        text = milestone_text(recorded)
+        if text:
+            self.show_text(f"{local_time(recorded.observed_at_us)} {single_line(text)}")
 
 
 class Progress:
@@ -86,7 +86,7 @@ class Progress:
 
     def __init__(self, *reporters: Callable[[], Reporter]) -> None:
         """`reporters`: factories, the preferred first, called when there is something to show."""
-        self._left = deque(reporters)
+        self._fallbacks = deque(reporters)
         self._actions: SimpleQueue[Callable[[Reporter], None] | None] = SimpleQueue()
         """Calls of the reporter; None ends the thread."""
         self._reporter: Reporter | None = None
@@ -104,19 +104,19 @@ class Progress:
     @property
     def painting(self) -> bool:
         """True while a live view is on the terminal."""
-        return isinstance(self._reporter, Live)
+        return isinstance(self._reporter, LiveView)
 
     def begin(self, run: str) -> None:
         """Show this run as it is now. Never raises."""
         self._actions.put(lambda reporter: reporter.begin(run))
 
-    def say(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         """Print a message of the command itself. Never raises."""
-        self._actions.put(lambda reporter: reporter.say(text))
+        self._actions.put(lambda reporter: reporter.show_text(text))
 
     def on_event(self, recorded: Recorded[Event]) -> None:
         """Show an event. Never raises, never waits; may be called from any thread."""
-        self._actions.put(lambda reporter: reporter.tell(recorded))
+        self._actions.put(lambda reporter: reporter.show_event(recorded))
 
     def _work(self) -> None:
         while True:
@@ -127,20 +127,20 @@ class Progress:
             else:
                 if action is None:
                     break
-                self._with(action)
+                self._run_action(action)
             if self._reporter is not None:
-                self._with(lambda reporter: reporter.tick())
+                self._run_action(lambda reporter: reporter.refresh())
         self._close()
 
-    def _with(self, use: Callable[[Reporter], None]) -> None:
+    def _run_action(self, action: Callable[[Reporter], None]) -> None:
         """Call the reporter; if it fails, the next one."""
         while True:
             try:
                 if self._reporter is None:
-                    if not self._left:
+                    if not self._fallbacks:
                         return
-                    self._reporter = self._left.popleft()()
-                use(self._reporter)
+                    self._reporter = self._fallbacks.popleft()()
+                action(self._reporter)
                 return
             except Exception as error:
                 self._replace(error)
@@ -148,10 +148,10 @@ class Progress:
     def _replace(self, error: Exception) -> None:
         """Close the failed reporter; the next one prints the reason."""
         self._close()
-        if self._left:
-            why = line(f"{type(error).__name__}: {error}"[:REASON_MAX])
+        if self._fallbacks:
+            why = single_line(f"{type(error).__name__}: {error}"[:REASON_MAX])
             text = f"the live view failed ({why}); the run continues, shown as lines"
-            self._with(lambda reporter: reporter.say(text))
+            self._run_action(lambda reporter: reporter.show_text(text))
 
     def _close(self) -> None:
         reporter, self._reporter = self._reporter, None
@@ -160,8 +160,8 @@ class Progress:
                 reporter.close()
 
 
-def progress(
-    words: Words, history: History, said: Said, *, footer: str, wish: Wish = "picture", stream: TextIO | None = None,
+def make_progress(
+    load_text: TextLoader, read_events: EventReader, recent_output: RecentOutput, *, footer: str, mode: DisplayMode = "picture", stream: TextIO | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Progress:  # fmt: skip
     """Return a live view if stderr is a terminal that supports it, else lines; at most what `mode` allows.
@@ -169,11 +169,11 @@ def progress(
     `read_events`: all events of a run in the log; `recent_output`: last output lines of an open call, by its key;
     `footer`: available keys."""
     stream, environment = stream or sys.stderr, os.environ if environment is None else environment
-    if wish == "quiet":
-        return Progress(lambda: Quiet(stream))
-    if wish == "picture" and may_paint(stream, environment):
-        return Progress(lambda: Live(stream, words, history, said, footer), lambda: Plain(stream))
-    return Progress(lambda: Plain(stream))
+    if mode == "quiet":
+        return Progress(lambda: QuietReporter(stream))
+    if mode == "picture" and may_paint(stream, environment):
+        return Progress(lambda: LiveView(stream, load_text, read_events, recent_output, footer), lambda: LineReporter(stream))
+    return Progress(lambda: LineReporter(stream))
 
 
 def may_paint(stream: TextIO, environment: Mapping[str, str]) -> bool:

@@ -13,31 +13,31 @@ from typing import Any
 
 import msgspec
 
-from mz_cli.render.text import line
+from mz_cli.render.text import single_line
 
-TELLING = ("command", "file_path", "path", "notebook_path", "pattern", "query", "url", "description", "prompt")
+TOOL_ARGUMENT_KEYS = ("command", "file_path", "path", "notebook_path", "pattern", "query", "url", "description", "prompt")
 """Arguments of a tool that describe its use, the best first."""
 WORKTREE = r"/\.mz/worktrees/[^/\s]+/[^/\s]+/"
 """Path of a worktree, removed from the output."""
-ANYWHERE = re.compile(rf"\S*{WORKTREE}")
+ANY_WORKTREE = re.compile(rf"\S*{WORKTREE}")
 CHARACTERS_MAX = 500
 """Maximum length of a line; no terminal shows more."""
 DEPTH_MAX = 6
 _JSON = msgspec.json.Decoder()
 
 
-def last_words(output: bytes, count: int, home: str = "") -> tuple[str, ...]:
+def recent_output(output: bytes, count: int, home: str = "") -> tuple[str, ...]:
     """Return at most `count` lines without escapes, the newest last. `output` may start and end within a line.
 
     `home`: the repository, whose worktrees are removed from paths even if its name contains blanks."""
-    place = _worktree(home) if home else ANYWHERE
-    found: list[str] = []
+    worktree = _worktree(home) if home else ANY_WORKTREE
+    lines: list[str] = []
     for raw in reversed(output.splitlines()):
-        told = [line(ANYWHERE.sub("", place.sub("", said[:CHARACTERS_MAX]))) for said in _words(raw)]
-        found += [words for words in reversed(told) if words]
-        if len(found) >= count:
+        texts = [single_line(ANY_WORKTREE.sub("", worktree.sub("", event_text[:CHARACTERS_MAX]))) for event_text in _line_texts(raw)]
+        lines += [text for text in reversed(texts) if text]
+        if len(lines) >= count:
             break
-    return tuple(reversed(found[:count]))
+    return tuple(reversed(lines[:count]))
 
 
 @cache
@@ -46,29 +46,29 @@ def _worktree(home: str) -> re.Pattern[str]:
     return re.compile(re.escape(home).replace(r"\ ", r"\\?\ ") + WORKTREE)
 
 
-def _words(raw: bytes) -> Iterator[str]:
+def _line_texts(raw: bytes) -> Iterator[str]:
     if not raw.lstrip().startswith((b"{", b"[")):
         # Skip the end of a long JSON line whose start was cut off.
         if b'"' not in raw:
             yield raw.decode("utf-8", "replace")
         return
     try:
-        yield from _said(_JSON.decode(raw), DEPTH_MAX)
+        yield from _event_texts(_JSON.decode(raw), DEPTH_MAX)
     except (msgspec.DecodeError, RecursionError):
         return
 
 
-def _said(value: Any, depth: int) -> Iterator[str]:
+def _event_texts(value: Any, depth: int) -> Iterator[str]:
     """Yield texts of the agent in an event, not those of the user or of a tool's result."""
     if isinstance(value, list):
-        for each in value:
-            yield from _said(each, depth - 1)
+        for element in value:
+            yield from _event_texts(element, depth - 1)
     if not isinstance(value, dict) or depth <= 0 or _is_foreign(value):
         return
     name = value.get("name") or value.get("tool_name")
-    used = value.get("input") or value.get("parameters")
-    if isinstance(name, str) and isinstance(used, dict):
-        yield f"{name} {_telling(used)}".rstrip()
+    tool_input = value.get("input") or value.get("parameters")
+    if isinstance(name, str) and isinstance(tool_input, dict):
+        yield f"{name} {_main_argument(tool_input)}".rstrip()
         return
     for key in ("text", "command"):
         if isinstance(value.get(key), str):
@@ -77,12 +77,12 @@ def _said(value: Any, depth: int) -> Iterator[str]:
     if isinstance(content, str) and value.get("role") == "assistant":
         yield from content.splitlines()
     for key in ("message", "content", "item", "delta"):
-        yield from _said(value.get(key), depth - 1)
+        yield from _event_texts(value.get(key), depth - 1)
 
 
 def _is_foreign(value: dict[Any, Any]) -> bool:
     return value.get("role") in ("user", "system") or value.get("type") in ("user", "system", "tool_result", "thinking")
 
 
-def _telling(used: dict[Any, Any]) -> str:
-    return next((str(used[key]) for key in TELLING if isinstance(used.get(key), str)), "")
+def _main_argument(tool_input: dict[Any, Any]) -> str:
+    return next((str(tool_input[key]) for key in TOOL_ARGUMENT_KEYS if isinstance(tool_input.get(key), str)), "")

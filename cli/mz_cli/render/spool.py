@@ -5,37 +5,37 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mz_engine.agents.spool import directory
+from mz_engine.agents.spool import spool_directory
 
-from mz_cli.render.said import last_words
+from mz_cli.render.said import recent_output
 
 TAIL_BYTES = 64 * 1024
-WORDS_KEPT = 3
+LINES_SHOWN = 3
 CALLS_KEPT = 100
 
 
-class Spools:
+class SpoolReader:
     """Reader of one repository's spools; each is read again only when it has grown."""
 
     def __init__(self, spools: Path) -> None:
         """`spools`: their directory, two levels below the repository."""
         self._spools, self._home = spools, str(spools.parent.parent)
-        self._seen: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._output_by_key: dict[str, tuple[int, tuple[str, ...]]] = {}
 
-    def last_words(self, key: str) -> tuple[str, ...]:
+    def recent_output(self, key: str) -> tuple[str, ...]:
         """Return the last lines of the call with that key, the newest last; empty without output."""
         try:
-            with open(directory(self._spools, key) / "stdout", "rb") as file:
+            with open(spool_directory(self._spools, key) / "stdout", "rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                known = self._seen.get(key)
-                if known is None or known[0] != size:
+                cached = self._output_by_key.get(key)
+                if cached is None or cached[0] != size:
                     file.seek(max(0, size - TAIL_BYTES))
-                    self._remember(key, size, last_words(file.read(TAIL_BYTES), WORDS_KEPT, self._home))
+                    self._remember(key, size, recent_output(file.read(TAIL_BYTES), LINES_SHOWN, self._home))
         except OSError:
             return ()
-        return self._seen[key][1]
+        return self._output_by_key[key][1]
 
-    def _remember(self, key: str, size: int, words: tuple[str, ...]) -> None:
-        if len(self._seen) >= CALLS_KEPT:
-            self._seen.clear()
-        self._seen[key] = size, words
+    def _remember(self, key: str, size: int, lines: tuple[str, ...]) -> None:
+        if len(self._output_by_key) >= CALLS_KEPT:
+            self._output_by_key.clear()
+        self._output_by_key[key] = size, lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mz_cli.render.text import clean
+from mz_cli.render.text import strip_escapes
 
 SGR = "\x1b[{}m"
 STYLES = {
@@ -24,21 +24,21 @@ class Span(NamedTuple):
 Line = tuple[Span, ...]
 
 
-def line_of(text: str, style: str = "") -> Line:
+def styled_line(text: str, style: str = "") -> Line:
     return (Span(text, style),)
 
 
-def plain(line: Line) -> str:
+def plain_text(line: Line) -> str:
     """Return the line's text without styles."""
     return "".join(span.text for span in line)
 
 
-def harmless(line: Line) -> Line:
+def sanitised(line: Line) -> Line:
     """Return the line without escapes, control characters and line ends."""
-    return tuple(Span(clean(span.text).replace("\n", " ").replace("\t", "    "), span.style) for span in line)
+    return tuple(Span(strip_escapes(span.text).replace("\n", " ").replace("\t", "    "), span.style) for span in line)
 
 
-def escaped(line: Line) -> str:
+def ansi_text(line: Line) -> str:
     """Return the line with escape sequences, reset at the end of each span."""
     return "".join(
         f"{SGR.format(STYLES[span.style])}{span.text}{SGR.format('')}" if STYLES[span.style] else span.text

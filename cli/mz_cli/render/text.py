@@ -24,15 +24,15 @@ CONTROLS = re.compile(
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def clean(text: str) -> str:
+def strip_escapes(text: str) -> str:
     """Return the text without terminal escapes, control characters and direction marks; line ends and tabs stay."""
     text = ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return SURROGATES.sub("\ufffd", CONTROLS.sub("", text))
 
 
-def line(text: str) -> str:
+def single_line(text: str) -> str:
     """Return the text without escapes on one line, with single spaces."""
-    return " ".join(clean(text).split())
+    return " ".join(strip_escapes(text).split())
 
 
 def shorten(text: str, characters_max: int) -> str:
@@ -40,15 +40,15 @@ def shorten(text: str, characters_max: int) -> str:
     return text if len(text) <= characters_max else text[: max(characters_max - 1, 0)] + "…"
 
 
-def usd(nanousd: int | None) -> str | None:
+def exact_usd(nanousd: int | None) -> str | None:
     """Return an exact decimal string of USD with at least two decimals; None stays None."""
     if nanousd is None:
         return None
-    whole, _, decimals = format(Decimal(nanousd).scaleb(-NANO), "f").partition(".")
-    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
+    dollars, _, decimals = format(Decimal(nanousd).scaleb(-NANO), "f").partition(".")
+    return f"{dollars}.{decimals.rstrip('0').ljust(2, '0')}"
 
 
-def money(nanousd: int | None) -> str | None:
+def rounded_usd(nanousd: int | None) -> str | None:
     """Return dollars rounded to four decimals, or `<$0.0001`; None stays None."""
     if nanousd is None:
         return None
@@ -57,30 +57,30 @@ def money(nanousd: int | None) -> str | None:
     return f"${Decimal(nanousd).scaleb(-NANO):.4f}"
 
 
-def nanousd_of(amount: str) -> int:
+def parse_usd(amount: str) -> int:
     """Return nano-dollars of an exact decimal string of USD, as `exact_usd` returns it."""
-    whole, _, decimals = amount.partition(".")
-    return int(whole + decimals.ljust(NANO, "0"))
+    dollars, _, decimals = amount.partition(".")
+    return int(dollars + decimals.ljust(NANO, "0"))
 
 
-def count(number: int | None) -> str:
+def format_count(number: int | None) -> str:
     """Return `12,345`, or `-` for None."""
     return "-" if number is None else f"{number:,}"
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return `1 file`, `2 files`, `12,345 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def compact(number: int | None) -> str:
+def compact_number(number: int | None) -> str:
     """Return `9,999`, `275.5k`, `1.2M`; `-` for None."""
     if number is None or number < 10_000:
-        return count(number)
+        return format_count(number)
     return f"{number / 1_000_000:.1f}M" if number >= 999_950 else f"{number / 1000:.1f}k"
 
 
-def size(size_bytes: int) -> str:
+def format_size(size_bytes: int) -> str:
     """Return `999 B`, `12.3 kB`, `4.0 MB`, `1.2 GB`, in powers of 1000."""
     value, unit = float(size_bytes), "B"
     for unit in ("B", "kB", "MB", "GB"):
@@ -90,29 +90,29 @@ def size(size_bytes: int) -> str:
     return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def duration(seconds: float) -> str:
+def format_elapsed(seconds: float) -> str:
     """Return `8s`, `3m 12s`, `2h 05m`, `4d 03h`."""
-    whole = max(int(seconds), 0)
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    total_seconds = max(int(seconds), 0)
+    minutes, hours, days = total_seconds // 60, total_seconds // 3600, total_seconds // 86400
     if days:
         return f"{days}d {hours % 24:02d}h"
     if hours:
         return f"{hours}h {minutes % 60:02d}m"
-    return f"{minutes}m {whole % 60:02d}s" if minutes else f"{whole}s"
+    return f"{minutes}m {total_seconds % 60:02d}s" if minutes else f"{total_seconds}s"
 
 
-def instant(us: int | None) -> str | None:
+def iso_time(us: int | None) -> str | None:
     """Return ISO 8601 in UTC with microseconds, `2026-03-01T12:00:00.000000Z`, of a time since the epoch."""
     if us is None:
         return None
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{us % 1_000_000:06d}Z"
 
 
-def moment(us: int) -> str:
+def format_time(us: int) -> str:
     """Return `2026-03-01 12:00:00Z`."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def clock(us: int | None) -> str:
+def local_time(us: int | None) -> str:
     """Return the time of day in the local zone, `12:00:00`."""
     return "-" if us is None else datetime.fromtimestamp(us / 1_000_000).strftime("%H:%M:%S")

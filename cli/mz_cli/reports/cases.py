@@ -9,14 +9,14 @@ from mz_recordings.findings import Finding
 from mz_cli.reports.facts import Suite
 
 
-def case_of(finding: Finding) -> str:
+def case_name(finding: Finding) -> str:
     """Return `alpha/write.a2`, `alpha`, or the kind of a finding that concerns the whole suite."""
     return "/".join(part for part in (finding.feature, finding.call) if part) or finding.kind
 
 
-def by_case(suite: Suite) -> Mapping[str, tuple[Finding, ...]]:
+def findings_by_case(suite: Suite) -> Mapping[str, tuple[Finding, ...]]:
     """Return the suite's cases in order, then those that findings add; at least one."""
-    found: dict[str, list[Finding]] = {case: [] for case in suite.cases}
+    findings_by_name: dict[str, list[Finding]] = {case: [] for case in suite.cases}
     for finding in suite.findings:
-        found.setdefault(case_of(finding), []).append(finding)
-    return {case: tuple(findings) for case, findings in (found or {suite.name: []}).items()}
+        findings_by_name.setdefault(case_name(finding), []).append(finding)
+    return {case: tuple(findings) for case, findings in (findings_by_name or {suite.name: []}).items()}

@@ -14,7 +14,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     """Path relative to the project; empty: not a file."""
     seconds: float = 0.0
     findings: tuple[Finding, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
     """Further properties: name and value."""
     cases: tuple[str, ...] = ()
     """Checked cases, such as `alpha/write.a2` and `alpha`. A finding belongs to the case of its call, otherwise to

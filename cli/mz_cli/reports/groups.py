@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 from mz_recordings.findings import RISKS, FindingKind, Risk
-from mz_recordings.grouping import Group, group_found
+from mz_recordings.grouping import FindingGroup, group_findings
 
-from mz_cli.replaypage import mending
+from mz_cli.replaypage import fix_command
 from mz_cli.reports.facts import Report
 
 
-def groups_of(report: Report) -> tuple[Group, ...]:
+def finding_groups(report: Report) -> tuple[FindingGroup, ...]:
     """Return the findings grouped by kind and cause."""
-    return group_found((suite.label, finding) for suite, finding in report.findings)
+    return group_findings((suite.label, finding) for suite, finding in report.findings)
 
 
-def risk_of_kind(groups: tuple[Group, ...], kind: FindingKind) -> Risk:
+def highest_risk(groups: tuple[FindingGroup, ...], kind: FindingKind) -> Risk:
     """Return the highest risk of the groups of a kind; at least one must exist."""
-    return max((each.risk for each in groups if each.kind == kind), key=RISKS.index)
+    return max((group.risk for group in groups if group.kind == kind), key=RISKS.index)
 
 
-def places_of(each: Group, most: int) -> str:
+def call_locations(group: FindingGroup, calls_max: int) -> str:
     """Return `recordings/a: alpha/write, alpha/sign; recordings/b: ...` with at most `most` calls."""
-    named = [
-        (label, "/".join(part for part in (finding.feature, finding.call) if part)) for label, finding in each.places
+    labelled_calls = [
+        (label, "/".join(part for part in (finding.feature, finding.call) if part)) for label, finding in group.occurrences
     ]
     by_label: dict[str, list[str]] = {}
-    for label, call in named[:most]:
+    for label, call in labelled_calls[:calls_max]:
         by_label.setdefault(label, []).extend([call] if call else [])
     parts = [f"{label}: {', '.join(calls)}" if calls else label for label, calls in by_label.items()]
-    more = [f"and {len(named) - most:,} more"] if len(named) > most else []
-    return "; ".join([*parts, *more])
+    omitted = [f"and {len(labelled_calls) - calls_max:,} more"] if len(labelled_calls) > calls_max else []
+    return "; ".join([*parts, *omitted])
 
 
-def mend_of(each: Group, most: int) -> str:
+def group_fix(group: FindingGroup, cassettes_max: int) -> str:
     """Return the fix command for at most `most` cassettes; empty if there is none."""
-    finding = each.places[0][1]
-    return mending(finding.mend, each.cassettes[:most]) + (" ..." if len(each.cassettes) > most else "")
+    finding = group.occurrences[0][1]
+    return fix_command(finding.fix, group.cassettes[:cassettes_max]) + (" ..." if len(group.cassettes) > cassettes_max else "")

@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
 from mz_cli.reports.facts import Report
-from mz_cli.reports.view import view
+from mz_cli.reports.view import page_view
 
 
 def html(report: Report) -> str:
@@ -26,15 +26,15 @@ def html(report: Report) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     return environment.from_string(template).render(
-        page=view(report), style=Markup(style), script=Markup(script), policy=policy(style, script)
+        page=page_view(report), style=Markup(style), script=Markup(script), policy=content_security_policy(style, script)
     )
 
 
-def policy(style: str, script: str) -> str:
+def content_security_policy(style: str, script: str) -> str:
     """Return the Content-Security-Policy of the page."""
     allowed = (("style-src", style), ("script-src", script))
-    own = "; ".join(f"{name} 'sha256-{_digest(text)}'" for name, text in allowed)
-    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
+    directives = "; ".join(f"{name} 'sha256-{_digest(text)}'" for name, text in allowed)
+    return f"default-src 'none'; {directives}; base-uri 'none'; form-action 'none'"
 
 
 def _digest(text: str) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as Xml
 
 from mz_engine.exits import Exit
-from mz_recordings.findings import KINDS, Finding, risk_of
+from mz_recordings.findings import KIND_PROPERTIES, Finding, risk_of
 
-from mz_cli.replaypage import mending
-from mz_cli.reports.cases import by_case
+from mz_cli.replaypage import fix_command
+from mz_cli.reports.cases import findings_by_case
 from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.plain import one_line
+from mz_cli.reports.plain import single_line
 
 ERRORS = (Exit.BUG, Exit.INVALID, Exit.NOT_COMPARABLE)
 """Exit codes reported as errors instead of failures, because nothing was compared."""
@@ -20,26 +20,26 @@ ERRORS = (Exit.BUG, Exit.INVALID, Exit.NOT_COMPARABLE)
 
 def junit(report: Report) -> str:
     """Return the XML file of a sanitised report."""
-    made = [_suite(suite) for suite in report.suites]
+    elements = [_suite(suite) for suite in report.suites]
     root = Xml.Element("testsuites", name=report.title, time=_seconds(sum(suite.seconds for suite in report.suites)))
     for name in ("tests", "failures", "errors"):
-        root.set(name, str(sum(int(suite.get(name, "0")) for suite in made)))
-    root.extend(made)
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in elements)))
+    root.extend(elements)
     Xml.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{Xml.tostring(root, encoding="unicode")}\n'
 
 
 def _suite(suite: Suite) -> Xml.Element:
-    cases = [_case(suite, name, findings) for name, findings in by_case(suite).items()]
+    cases = [_case(suite, name, findings) for name, findings in findings_by_case(suite).items()]
     element = Xml.Element("testsuite", name=suite.label, tests=str(len(cases)))
     for name, tag in (("failures", "failure"), ("errors", "error")):
         element.set(name, str(sum(case.find(tag) is not None for case in cases)))
     element.set("skipped", "0")
     element.set("time", _seconds(suite.seconds))
-    if suite.facts:
+    if suite.properties:
         properties = Xml.SubElement(element, "properties")
-        for fact, value in suite.facts:
-            Xml.SubElement(properties, "property", name=fact, value=value)
+        for property_name, value in suite.properties:
+            Xml.SubElement(properties, "property", name=property_name, value=value)
     element.extend(cases)
     return element
 
@@ -49,9 +49,9 @@ def _case(suite: Suite, name: str, findings: Sequence[Finding]) -> Xml.Element:
     text = "\n\n".join("\n".join(_lines(suite, finding)) for finding in findings)
     failing = [finding for finding in findings if finding.fails]
     if failing:
-        broken = any(KINDS[finding.kind].exit in ERRORS for finding in failing)
+        broken = any(KIND_PROPERTIES[finding.kind].exit in ERRORS for finding in failing)
         kinds = dict.fromkeys(finding.kind for finding in failing)
-        message = "; ".join(dict.fromkeys(one_line(finding.what) for finding in failing))
+        message = "; ".join(dict.fromkeys(single_line(finding.message) for finding in failing))
         tag = Xml.SubElement(element, "error" if broken else "failure", type=", ".join(kinds), message=message)
         tag.text = text
     elif findings:
@@ -61,14 +61,14 @@ def _case(suite: Suite, name: str, findings: Sequence[Finding]) -> Xml.Element:
 
 def _lines(suite: Suite, finding: Finding) -> Iterator[str]:
     """Yield a complete finding: kind and message, location, cause, diff and fix."""
-    yield f"{finding.kind} ({risk_of(finding)} risk): {finding.what}"
+    yield f"{finding.kind} ({risk_of(finding)} risk): {finding.message}"
     if finding.file:
         yield f"{finding.file}:{finding.line}" if finding.line else finding.file
     if finding.cause:
         yield f"cause: {finding.cause}"
     yield from finding.detail
-    if finding.mend:
-        yield f"fix: {mending(finding.mend, (suite.label,))}"
+    if finding.fix:
+        yield f"fix: {fix_command(finding.fix, (suite.label,))}"
 
 
 def _seconds(seconds: float) -> str:

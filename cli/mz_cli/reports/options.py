@@ -26,19 +26,19 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
-from mz_engine.adapters.known_secrets import known_secrets
+from mz_engine.adapters.known_secrets import project_secrets
 from mz_engine.errors import MzError
 from mz_engine.exits import Exit
 from mz_engine.version import VERSION
 from mz_events.redact import Secrets
 
 from mz_cli.context import find_home
-from mz_cli.render.console import put
+from mz_cli.render.console import write_text
 from mz_cli.reports.facts import Report, ReportOptions, Suite
-from mz_cli.reports.plain import cleaned, without_places
+from mz_cli.reports.plain import sanitise, strip_local_paths
 
 STDOUT = "-"
-SUMMARY = "GITHUB_STEP_SUMMARY"
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 """Environment variable with the path of a step's summary file."""
 
 
@@ -64,7 +64,7 @@ def report_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-def relative_to(home: Path) -> Callable[[str], str]:
+def project_relative(home: Path) -> Callable[[str], str]:
     """Return a function that maps a path to one relative to the project, or to its name if it is elsewhere."""
     root = home.resolve()
 
@@ -85,7 +85,7 @@ def check_reports(options: ReportOptions, as_json: bool = False) -> None:
     targets += [STDOUT] * (list(options.files.values()).count(STDOUT) + (as_json and options.takes_stdout))
     if len(set(targets)) < len(targets):
         raise click.UsageError("two reports have the same destination; give each its own file")
-    for path in [*files, *([os.environ[SUMMARY]] if options.github and os.environ.get(SUMMARY) else [])]:
+    for path in [*files, *([os.environ[SUMMARY_VARIABLE]] if options.github and os.environ.get(SUMMARY_VARIABLE) else [])]:
         _probe(Path(path))
 
 
@@ -122,7 +122,7 @@ def _unwritable(path: Path, error: OSError) -> MzError:
 
 
 @contextmanager
-def answering(options: ReportOptions, as_json: bool = False) -> Iterator[TextIO]:
+def text_stream(options: ReportOptions, as_json: bool = False) -> Iterator[TextIO]:
     """Yield the stream for people: stdout, or stderr if a report or JSON takes stdout.
 
     With `--github`, the runner obeys no commands in any output written meanwhile.
@@ -131,18 +131,18 @@ def answering(options: ReportOptions, as_json: bool = False) -> Iterator[TextIO]
     if not options.github:
         yield stream
         return
-    from mz_cli.reports.github import command, silence
+    from mz_cli.reports.github import stop_commands, workflow_command
 
     token = secrets.token_hex(16)
-    put(stream, f"{silence(token)}\n")
+    write_text(stream, f"{stop_commands(token)}\n")
     try:
         yield stream
     finally:
-        put(stream, f"{command(token, '')}\n")
+        write_text(stream, f"{workflow_command(token, '')}\n")
 
 
 def write_reports(
-    options: ReportOptions, title: str, suites: Sequence[Suite], ended: Exit, as_json: bool = False
+    options: ReportOptions, title: str, suites: Sequence[Suite], exit_code: Exit, as_json: bool = False
 ) -> None:
     """Write all requested reports; files are written atomically.
 
@@ -151,21 +151,21 @@ def write_reports(
     """
     if not (options.files or options.github):
         return
-    report = Report(title=title, suites=tuple(suites), exit=int(ended), version=VERSION)
+    report = Report(title=title, suites=tuple(suites), exit=int(exit_code), version=VERSION)
     home = str(find_home(Path.cwd()).resolve())
-    sanitised = cleaned(
+    sanitised = sanitise(
         report,
-        Secrets(known_secrets(Path(home), os.environ)).redact,
-        lambda text: without_places(text, home, str(Path.home()), tempfile.gettempdir()),
+        Secrets(project_secrets(Path(home), os.environ)).redact,
+        lambda text: strip_local_paths(text, home, str(Path.home()), tempfile.gettempdir()),
     )
-    with answering(options, as_json) if options.takes_stdout else nullcontext():
+    with text_stream(options, as_json) if options.takes_stdout else nullcontext():
         for form, path in options.files.items():
-            _write(path, made(form, sanitised))
+            _write(path, render_report(form, sanitised))
     if options.github:
-        _tell_github(sanitised, sys.stderr if options.takes_stdout or as_json else sys.stdout)
+        _write_github(sanitised, sys.stderr if options.takes_stdout or as_json else sys.stdout)
 
 
-def made(form: str, report: Report) -> str:
+def render_report(form: str, report: Report) -> str:
     """Return the text of a sanitised report in a format."""
     if form == "junit":
         from mz_cli.reports.junit import junit
@@ -182,7 +182,7 @@ def made(form: str, report: Report) -> str:
 
 def _write(path: str, text: str) -> None:
     if path == STDOUT:
-        put(sys.stdout, text)
+        write_text(sys.stdout, text)
         return
     target = _resolved(Path(path))
     try:
@@ -214,12 +214,12 @@ def _umask() -> int:
     return mask
 
 
-def _tell_github(report: Report, stream: TextIO) -> None:
-    from mz_cli.reports.github import annotated
+def _write_github(report: Report, stream: TextIO) -> None:
+    from mz_cli.reports.github import annotation_lines
     from mz_cli.reports.summary import BYTES_MAX, summary
 
-    put(stream, "".join(f"{line}\n" for line in annotated(report)))
-    if name := os.environ.get(SUMMARY):
+    write_text(stream, "".join(f"{line}\n" for line in annotation_lines(report)))
+    if name := os.environ.get(SUMMARY_VARIABLE):
         target = Path(name)
         try:
             present_bytes = target.stat().st_size if target.exists() else 0

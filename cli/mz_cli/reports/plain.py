@@ -21,56 +21,56 @@ _HIDDEN = re.compile(
     "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 """Control characters, direction marks, invisible letters, and characters that XML cannot contain."""
-_BETWEEN = "\0"
+_SEPARATOR = "\0"
 """Separator of texts that are sanitised together; `visible` has already replaced it in the texts."""
 
 
-def visible(text: str) -> str:
+def replace_invisible(text: str) -> str:
     """Return the text with invisible characters as `⟨U+0000⟩`; tabs and newlines stay."""
-    return _HIDDEN.sub(_number, text.replace("\r\n", "\n"))
+    return _HIDDEN.sub(_code_point, text.replace("\r\n", "\n"))
 
 
-def _number(found: re.Match[str]) -> str:
-    return f"\u27e8U+{ord(found[0]):04X}\u27e9"
+def _code_point(match: re.Match[str]) -> str:
+    return f"\u27e8U+{ord(match[0]):04X}\u27e9"
 
 
-def one_line(text: str) -> str:
+def single_line(text: str) -> str:
     """Return the text on one line, with single spaces."""
     return " ".join(text.split())
 
 
-def bounded(text: str) -> str:
+def limit_lines(text: str) -> str:
     """Return the text with long lines cut; each cut line tells how many characters are missing."""
-    return "\n".join(_bounded(line) for line in text.split("\n"))
+    return "\n".join(_limit_line(line) for line in text.split("\n"))
 
 
-def _bounded(line: str) -> str:
+def _limit_line(line: str) -> str:
     excess = len(line) - CHARACTERS_MAX
     return line if excess <= 0 else f"{line[:CHARACTERS_MAX]}\u2026 ({excess:,} characters more)"
 
 
-def without_places(text: str, root: str, home: str, temporary: str) -> str:
+def strip_local_paths(text: str, root: str, home: str, temporary: str) -> str:
     """Return the text with machine-independent paths: relative to the project's root, or to `~`, with the names of
     scratch directories replaced."""
     text = re.sub(rf"{re.escape(temporary)}/mz-[\w-]+", "<SCRATCH>", text) if len(temporary) > 1 else text
     replacements = {root: ".", home: "~"}
     for path in sorted((path for path in replacements if len(path) > 1), key=len, reverse=True):
-        begin = rf"(?:(?<![\w.\-/~])|(?<=://)){re.escape(path)}"
+        prefix = rf"(?:(?<![\w.\-/~])|(?<=://)){re.escape(path)}"
         if path == root:
-            text = re.sub(rf"{begin}/(?=\w)", "", text)
-        text = re.sub(rf"{begin}(?![\w-])", replacements[path], text)
+            text = re.sub(rf"{prefix}/(?=\w)", "", text)
+        text = re.sub(rf"{prefix}(?![\w-])", replacements[path], text)
     return text
 
 
-def cleaned(report: Report, redact: Callable[[str], str], relative: Callable[[str], str]) -> Report:
+def sanitise(report: Report, redact: Callable[[str], str], relative: Callable[[str], str]) -> Report:
     """Return the report with all texts sanitised. `redact` and `relative` get all texts at once, because scanning for
     secrets is expensive per call."""
-    texts = [bounded(visible(text)) for text in _texts(report)]
-    together = relative(redact(_BETWEEN.join(texts))).split(_BETWEEN)
-    if len(together) != len(texts):
-        together = [relative(redact(text)) for text in texts]
-    sanitised = iter(together)
-    return _mapped(report, lambda _: next(sanitised))
+    texts = [limit_lines(replace_invisible(text)) for text in _texts(report)]
+    sanitised_texts = relative(redact(_SEPARATOR.join(texts))).split(_SEPARATOR)
+    if len(sanitised_texts) != len(texts):
+        sanitised_texts = [relative(redact(text)) for text in texts]
+    sanitised = iter(sanitised_texts)
+    return _map_texts(report, lambda _: next(sanitised))
 
 
 def _texts(report: Report) -> Iterator[str]:
@@ -81,11 +81,11 @@ def _texts(report: Report) -> Iterator[str]:
         texts.append(text)
         return text
 
-    _mapped(report, collect)
+    _map_texts(report, collect)
     yield from texts
 
 
-def _mapped(report: Report, change: Callable[[str], str]) -> Report:
+def _map_texts(report: Report, change: Callable[[str], str]) -> Report:
     title = change(report.title)
     return replace(report, title=title, suites=tuple(_suite(suite, change) for suite in report.suites))
 
@@ -96,7 +96,7 @@ def _suite(suite: Suite, change: Callable[[str], str]) -> Suite:
         name=change(suite.name),
         path=change(suite.path),
         findings=tuple(_finding(finding, change) for finding in suite.findings),
-        facts=tuple((change(name), change(value)) for name, value in suite.facts),
+        properties=tuple((change(name), change(value)) for name, value in suite.properties),
         cases=tuple(change(case) for case in suite.cases),
     )
 
@@ -104,11 +104,11 @@ def _suite(suite: Suite, change: Callable[[str], str]) -> Suite:
 def _finding(finding: Finding, change: Callable[[str], str]) -> Finding:
     return replace(
         finding,
-        what=change(finding.what),
+        message=change(finding.message),
         feature=change(finding.feature),
         call=change(finding.call),
         cause=change(finding.cause),
         detail=tuple(change(line) for line in finding.detail),
-        mend=change(finding.mend),
+        fix=change(finding.fix),
         file=change(finding.file),
     )

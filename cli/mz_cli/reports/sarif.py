@@ -14,21 +14,21 @@ from urllib.parse import quote
 
 import msgspec
 from mz_engine.exits import MEANINGS, Exit
-from mz_recordings.findings import KINDS, Finding, FindingKind, Risk
-from mz_recordings.grouping import Group
+from mz_recordings.findings import KIND_PROPERTIES, Finding, FindingKind, Risk
+from mz_recordings.grouping import FindingGroup
 
 from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.groups import groups_of, mend_of, places_of
+from mz_cli.reports.groups import call_locations, finding_groups, group_fix
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS: Mapping[Risk, str] = {"high": "error", "medium": "warning", "low": "note"}
 ROOT = "%SRCROOT%"
 FINGERPRINT = "mzFinding/v1"
-ELSEWHERE = "mz.yaml"
+FALLBACK_FILE = "mz.yaml"
 """File shown for findings without one: GitHub rejects results without a location."""
-PLACES_MAX, PLACES_NAMED = 100, 6
+LOCATIONS_MAX, LOCATIONS_IN_MESSAGE = 100, 6
 """Maximum of locations of a result: as data, and in its message."""
-RULES: tuple[FindingKind, ...] = tuple(KINDS)
+RULES: tuple[FindingKind, ...] = tuple(KIND_PROPERTIES)
 
 
 def sarif(report: Report) -> str:
@@ -38,7 +38,7 @@ def sarif(report: Report) -> str:
 
 
 def _run(report: Report) -> dict[str, Any]:
-    seen: Counter[str] = Counter()
+    identity_counts: Counter[str] = Counter()
     suites = {suite.label: suite for suite in report.suites}
     return {
         "tool": {
@@ -58,64 +58,64 @@ def _run(report: Report) -> dict[str, Any]:
         ],
         "originalUriBaseIds": {ROOT: {"description": {"text": "The root of the repository."}}},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(each, suites, seen) for each in groups_of(report)],
+        "results": [_result(group, suites, identity_counts) for group in finding_groups(report)],
     }
 
 
 def _rule(kind: FindingKind) -> dict[str, Any]:
-    facts = KINDS[kind]
-    meaning = facts.meaning[:1].upper() + facts.meaning[1:] + "."
-    ends = f"Commands that report it end with exit code {int(facts.exit)}: {MEANINGS[facts.exit]}"
+    kind_info = KIND_PROPERTIES[kind]
+    meaning = kind_info.meaning[:1].upper() + kind_info.meaning[1:] + "."
+    exit_text = f"Commands that report it end with exit code {int(kind_info.exit)}: {MEANINGS[kind_info.exit]}"
     return {
         "id": kind,
         "name": kind.capitalize(),
         "shortDescription": {"text": meaning},
-        "fullDescription": {"text": f"{meaning} {ends}"},
+        "fullDescription": {"text": f"{meaning} {exit_text}"},
         "help": {
-            "text": f"{meaning} {ends} Each finding ends with the command that fixes it.",
-            "markdown": f"{meaning} {ends}\n\nEach finding ends with the command that fixes it; "
+            "text": f"{meaning} {exit_text} Each finding ends with the command that fixes it.",
+            "markdown": f"{meaning} {exit_text}\n\nEach finding ends with the command that fixes it; "
             "`mz help exit-codes` explains the exit codes.",
         },
-        "defaultConfiguration": {"level": LEVELS[facts.risk]},
-        "properties": {"tags": ["recordings"], "risk": facts.risk},
+        "defaultConfiguration": {"level": LEVELS[kind_info.risk]},
+        "properties": {"tags": ["recordings"], "risk": kind_info.risk},
     }
 
 
-def _result(each: Group, suites: Mapping[str, Suite], seen: Counter[str]) -> dict[str, Any]:
-    label, finding = each.places[0]
-    identity = fingerprint(each)
-    seen[identity] += 1
+def _result(group: FindingGroup, suites: Mapping[str, Suite], identity_counts: Counter[str]) -> dict[str, Any]:
+    label, finding = group.occurrences[0]
+    identity = fingerprint(group)
+    identity_counts[identity] += 1
     return {
-        "ruleId": each.kind,
-        "ruleIndex": RULES.index(each.kind),
-        "level": LEVELS[each.risk],
-        "message": {"text": _message(each)},
+        "ruleId": group.kind,
+        "ruleIndex": RULES.index(group.kind),
+        "level": LEVELS[group.risk],
+        "message": {"text": _message(group)},
         "locations": [_location(suites[label], finding)],
-        "occurrenceCount": len(each.places),
-        "partialFingerprints": {FINGERPRINT: f"{identity}:{seen[identity]}"},
+        "occurrenceCount": len(group.occurrences),
+        "partialFingerprints": {FINGERPRINT: f"{identity}:{identity_counts[identity]}"},
         "properties": {
             "places": ["/".join(part for part in (name, located.feature, located.call) if part)
-                       for name, located in each.places[:PLACES_MAX]],
-            "causes": list(each.causes),
+                       for name, located in group.occurrences[:LOCATIONS_MAX]],
+            "causes": list(group.causes),
         },
     }  # fmt: skip
 
 
-def fingerprint(each: Group) -> str:
+def fingerprint(group: FindingGroup) -> str:
     """Return a digest of the group's causes, or of its first location: stable while texts and line numbers change."""
-    label, first = each.places[0]
-    parts = each.causes or (label, first.feature, first.call)
-    return hashlib.sha256("\0".join((each.kind, *parts)).encode()).hexdigest()[:32]
+    label, first = group.occurrences[0]
+    parts = group.causes or (label, first.feature, first.call)
+    return hashlib.sha256("\0".join((group.kind, *parts)).encode()).hexdigest()[:32]
 
 
-def _message(each: Group) -> str:
-    mend = f"fix: {mend_of(each, PLACES_NAMED)}" if each.places[0][1].mend else ""
-    where = f"in {places_of(each, PLACES_NAMED)}"
-    return "\n".join(part for part in (f"{each.what}.", where, *each.detail, mend) if part)
+def _message(group: FindingGroup) -> str:
+    fix = f"fix: {group_fix(group, LOCATIONS_IN_MESSAGE)}" if group.occurrences[0][1].fix else ""
+    locations = f"in {call_locations(group, LOCATIONS_IN_MESSAGE)}"
+    return "\n".join(part for part in (f"{group.message}.", locations, *group.detail, fix) if part)
 
 
 def _location(suite: Suite, finding: Finding) -> dict[str, Any]:
-    path = finding.file or suite.path or ELSEWHERE
+    path = finding.file or suite.path or FALLBACK_FILE
     physical = {
         "artifactLocation": {"uri": quote(path), "uriBaseId": ROOT},
         "region": {"startLine": max(finding.line or 1, 1)},

@@ -11,86 +11,86 @@ from collections import Counter
 from collections.abc import Iterator
 
 from mz_engine.exits import MEANINGS, Exit
-from mz_recordings.findings import KINDS
-from mz_recordings.grouping import ORDER, Group
+from mz_recordings.findings import KIND_PROPERTIES
+from mz_recordings.grouping import ORDER, FindingGroup
 
-from mz_cli.render.text import counted
+from mz_cli.render.text import count_noun
 from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.groups import groups_of, mend_of, places_of, risk_of_kind
-from mz_cli.reports.plain import one_line
+from mz_cli.reports.groups import call_locations, finding_groups, group_fix, highest_risk
+from mz_cli.reports.plain import single_line
 
 BYTES_MAX = 1_000_000
 """GitHub drops a summary above 1 MiB completely."""
 SUITES_MAX = 100
 PASSED, FAILED = "\u2705", "\u274c"
-_MARKS = re.compile(r"[^\w \u0080-\U0010ffff]|_")
+_MARKUP = re.compile(r"[^\w \u0080-\U0010ffff]|_")
 
 
 def summary(report: Report, room: int = BYTES_MAX) -> str:
     """Return the summary of a sanitised report in at most `room` bytes; groups that do not fit are left out and
     counted."""
-    groups = groups_of(report)
+    groups = finding_groups(report)
     text = "\n".join([*_head(report, groups), *_kinds(groups)]) + "\n"
     tail = "\n".join(_suites(report)) + "\n"
-    left, shown = room - len(text.encode()) - len(tail.encode()) - 200, 0
-    for each in groups:
-        block = "\n".join(_group(each)) + "\n"
-        left -= len(block.encode())
-        if left < 0:
+    room_left, shown = room - len(text.encode()) - len(tail.encode()) - 200, 0
+    for group in groups:
+        block = "\n".join(_group(group)) + "\n"
+        room_left -= len(block.encode())
+        if room_left < 0:
             break
         text, shown = text + block, shown + 1
     if shown < len(groups):
-        text += f"\n_{counted(len(groups) - shown, 'more finding')}: the reports have all of them._\n\n"
+        text += f"\n_{count_noun(len(groups) - shown, 'more finding')}: the reports have all of them._\n\n"
     full_text = text + tail
     if len(full_text.encode()) <= room:
         return full_text
     return f"{text[: max(room // 8, 0)]}\n" if room > 1000 else ""
 
 
-def _head(report: Report, groups: tuple[Group, ...]) -> Iterator[str]:
+def _head(report: Report, groups: tuple[FindingGroup, ...]) -> Iterator[str]:
     passed = report.exit == Exit.OK
-    yield f"## {PASSED if passed else FAILED} {words(report.title)}: {'passed' if passed else 'failed'}"
+    yield f"## {PASSED if passed else FAILED} {escape_markdown(report.title)}: {'passed' if passed else 'failed'}"
     yield ""
     findings = (
-        f"{counted(len(report.findings), 'finding')} of {counted(len(groups), 'cause')}" if groups else "no finding"
+        f"{count_noun(len(report.findings), 'finding')} of {count_noun(len(groups), 'cause')}" if groups else "no finding"
     )
-    bad = sum(suite.fails for suite in report.suites)
-    yield f"{len(report.suites) - bad:,} of {len(report.suites):,} passed, {findings}. "
-    yield f"Exit code {report.exit}: {words(MEANINGS[Exit(report.exit)])}"
+    failed_count = sum(suite.fails for suite in report.suites)
+    yield f"{len(report.suites) - failed_count:,} of {len(report.suites):,} passed, {findings}. "
+    yield f"Exit code {report.exit}: {escape_markdown(MEANINGS[Exit(report.exit)])}"
     yield ""
 
 
-def _kinds(groups: tuple[Group, ...]) -> Iterator[str]:
+def _kinds(groups: tuple[FindingGroup, ...]) -> Iterator[str]:
     """Yield a table of the kinds: number of findings and highest risk."""
-    counts = Counter(each.kind for each in groups for _ in each.places)
+    counts = Counter(group.kind for group in groups for _ in group.occurrences)
     if not counts:
         return
     yield "| kind | findings | risk | meaning |"
     yield "|---|---:|---|---|"
     for kind in ORDER:
         if counts[kind]:
-            yield f"| {kind} | {counts[kind]:,} | {risk_of_kind(groups, kind)} | {KINDS[kind].meaning} |"
+            yield f"| {kind} | {counts[kind]:,} | {highest_risk(groups, kind)} | {KIND_PROPERTIES[kind].meaning} |"
     yield ""
 
 
-def _group(each: Group) -> Iterator[str]:
-    fails_note = "" if each.fails else ", does not fail"
+def _group(group: FindingGroup) -> Iterator[str]:
+    fails_note = "" if group.fails else ", does not fail"
     yield "<details>"
-    yield f"<summary><b>{each.kind}</b> {words(one_line(each.what))} ({each.risk} risk{fails_note})</summary>"
+    yield f"<summary><b>{group.kind}</b> {escape_markdown(single_line(group.message))} ({group.risk} risk{fails_note})</summary>"
     yield ""
-    finding = each.places[0][1]
+    finding = group.occurrences[0][1]
     if finding.file:
-        yield f"{code(finding.file + (f':{finding.line}' if finding.line else ''))}\n"
-    yield words(one_line(places_of(each, 20)))
+        yield f"{inline_code(finding.file + (f':{finding.line}' if finding.line else ''))}\n"
+    yield escape_markdown(single_line(call_locations(group, 20)))
     yield ""
-    if each.detail:
-        fence = "`" * (max((len(run) for line in each.detail for run in re.findall("`+", line)), default=0) + 4)
+    if group.detail:
+        fence = "`" * (max((len(run) for line in group.detail for run in re.findall("`+", line)), default=0) + 4)
         yield f"{fence}diff"
-        yield from each.detail
+        yield from group.detail
         yield fence
         yield ""
-    if finding.mend:
-        yield f"Fix: {code(mend_of(each, 6))}"
+    if finding.fix:
+        yield f"Fix: {inline_code(group_fix(group, 6))}"
         yield ""
     yield "</details>"
     yield ""
@@ -110,14 +110,14 @@ def _suites(report: Report) -> Iterator[str]:
 
 def _suite(suite: Suite) -> str:
     mark = FAILED if suite.fails else PASSED
-    return f"| {mark} | {code(suite.label)} | {len(suite.findings):,} | {suite.seconds:.1f} s |"
+    return f"| {mark} | {inline_code(suite.label)} | {len(suite.findings):,} | {suite.seconds:.1f} s |"
 
 
-def words(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return text with all markup characters escaped."""
-    return _MARKS.sub(lambda found: f"&#{ord(found[0])};", text)
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", text)
 
 
-def code(text: str) -> str:
+def inline_code(text: str) -> str:
     """Return a name or a command as inline code on one line."""
-    return f"<code>{words(one_line(text))}</code>"
+    return f"<code>{escape_markdown(single_line(text))}</code>"

@@ -7,14 +7,14 @@ from typing import Literal
 
 import msgspec
 from mz_engine.exits import MEANINGS, Exit
-from mz_recordings.findings import KINDS, Risk
-from mz_recordings.grouping import ORDER, Group
+from mz_recordings.findings import KIND_PROPERTIES, Risk
+from mz_recordings.grouping import ORDER, FindingGroup
 
-from mz_cli.render.text import counted, duration
-from mz_cli.reports.cases import by_case
+from mz_cli.render.text import count_noun, format_elapsed
+from mz_cli.reports.cases import findings_by_case
 from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.groups import groups_of, mend_of, risk_of_kind
-from mz_cli.reports.plain import one_line
+from mz_cli.reports.groups import finding_groups, group_fix, highest_risk
+from mz_cli.reports.plain import single_line
 
 FIX_CASSETTES_MAX = 12
 """Maximum of cassettes in one fix command."""
@@ -87,9 +87,9 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[SuiteView, ...]
 
 
-def view(report: Report) -> PageView:
+def page_view(report: Report) -> PageView:
     """Return the view model of a sanitised report."""
-    groups = groups_of(report)
+    groups = finding_groups(report)
     suites = tuple(_suite(suite, f"suite-{number}") for number, suite in enumerate(report.suites, 1))
     anchors = {suite.label: suite.anchor for suite in suites}
     return PageView(
@@ -100,13 +100,13 @@ def view(report: Report) -> PageView:
         meaning=MEANINGS[Exit(report.exit)],
         sums=_sums(report, groups, suites),
         kinds=_kinds(groups),
-        groups=tuple(_group(each, anchors) for each in groups),
+        groups=tuple(_group(group, anchors) for group in groups),
         open=OPEN_GROUPS if len(groups) <= FEW_GROUPS else 1,
         suites=tuple(sorted(suites, key=lambda suite: suite.passed)),
     )
 
 
-def _sums(report: Report, groups: tuple[Group, ...], suites: tuple[SuiteView, ...]) -> tuple[tuple[str, str], ...]:
+def _sums(report: Report, groups: tuple[FindingGroup, ...], suites: tuple[SuiteView, ...]) -> tuple[tuple[str, str], ...]:
     return (
         ("passed", f"{sum(suite.passed for suite in suites):,} of {len(suites):,}"),
         ("causes", f"{len(groups):,}"),
@@ -116,31 +116,31 @@ def _sums(report: Report, groups: tuple[Group, ...], suites: tuple[SuiteView, ..
     )
 
 
-def _kinds(groups: tuple[Group, ...]) -> tuple[KindView, ...]:
-    counts = Counter(each.kind for each in groups)
+def _kinds(groups: tuple[FindingGroup, ...]) -> tuple[KindView, ...]:
+    counts = Counter(group.kind for group in groups)
     return tuple(
-        KindView(kind=kind, count=counts[kind], risk=risk_of_kind(groups, kind)) for kind in ORDER if counts[kind]
+        KindView(kind=kind, count=counts[kind], risk=highest_risk(groups, kind)) for kind in ORDER if counts[kind]
     )
 
 
-def _group(each: Group, anchors: dict[str, str]) -> GroupView:
-    finding = each.places[0][1]
+def _group(group: FindingGroup, anchors: dict[str, str]) -> GroupView:
+    finding = group.occurrences[0][1]
     calls: dict[str, list[str]] = {}
-    for label, located in each.places:
+    for label, located in group.occurrences:
         calls.setdefault(label, []).append("/".join(filter(None, (located.feature, located.call))))
     locations = tuple(SuiteCalls(label, anchors[label], tuple(filter(None, names))) for label, names in calls.items())
     file = f"{finding.file}:{finding.line}" if finding.file and finding.line else finding.file
-    terms = (each.kind, each.what, file, *each.causes, *calls, *(name for names in calls.values() for name in names))
+    terms = (group.kind, group.message, file, *group.causes, *calls, *(name for names in calls.values() for name in names))
     return GroupView(
-        kind=each.kind,
-        risk=each.risk,
-        message=one_line(each.what),
-        meaning=KINDS[each.kind].meaning,
+        kind=group.kind,
+        risk=group.risk,
+        message=single_line(group.message),
+        meaning=KIND_PROPERTIES[group.kind].meaning,
         file=file,
-        count=counted(len(each.places), "place"),
-        fails=each.fails,
-        diff=tuple(_line(text) for line in each.detail for text in line.split("\n")),
-        fix=mend_of(each, FIX_CASSETTES_MAX) if finding.mend else "",
+        count=count_noun(len(group.occurrences), "place"),
+        fails=group.fails,
+        diff=tuple(_line(text) for line in group.detail for text in line.split("\n")),
+        fix=group_fix(group, FIX_CASSETTES_MAX) if finding.fix else "",
         locations=locations,
         search=" ".join(terms).lower(),
     )
@@ -155,7 +155,7 @@ def _line(text: str) -> DiffLine:
 
 
 def _suite(suite: Suite, anchor: str) -> SuiteView:
-    cases = by_case(suite)
+    cases = findings_by_case(suite)
     kinds = tuple(dict.fromkeys(finding.kind for finding in suite.findings))
     return SuiteView(
         anchor=anchor,
@@ -166,9 +166,9 @@ def _suite(suite: Suite, anchor: str) -> SuiteView:
         cases=len(cases),
         failed=sum(any(finding.fails for finding in findings) for findings in cases.values()),
         time=_time(suite.seconds),
-        properties=suite.facts,
+        properties=suite.properties,
     )
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 100 else duration(seconds)
+    return f"{seconds:.1f} s" if seconds < 100 else format_elapsed(seconds)

@@ -6,29 +6,29 @@ from mz_cli.shapes.base import Shape
 from mz_cli.shapes.cost import Amounts
 
 
-class FindingShape(Shape, frozen=True, kw_only=True):
+class IntegrityFinding(Shape, frozen=True, kw_only=True):
     """One damaged part of the log."""
 
-    place: str
+    event_ref: str
     """`stream@version`, or `log`."""
     kind: str
     """chain, event, blob or file."""
-    what: str
+    message: str
     hint: str
 
 
-class Checked(Shape, frozen=True, kw_only=True):
+class IntegrityResult(Shape, frozen=True, kw_only=True):
     """Result of checking the log's integrity."""
 
-    whole: bool
+    intact: bool
     """No damage was found."""
     events: int
     streams: int
     blobs: int
-    findings: tuple[FindingShape, ...]
+    findings: tuple[IntegrityFinding, ...]
 
 
-class VerifyResult(Checked, frozen=True, kw_only=True):
+class VerifyResult(IntegrityResult, frozen=True, kw_only=True):
     """`mz verify --json`."""
 
     repository: str
@@ -38,7 +38,7 @@ class VerifyResult(Checked, frozen=True, kw_only=True):
     """Number of findings in other runs."""
 
 
-class AskedShape(Shape, frozen=True, kw_only=True):
+class RequestedItemShape(Shape, frozen=True, kw_only=True):
     """An item of the backlog as the run read it."""
 
     title: str
@@ -46,7 +46,7 @@ class AskedShape(Shape, frozen=True, kw_only=True):
     body_digest: str | None
     skipped: str | None
     """The earlier run's delivery because of which the item was skipped."""
-    place: str
+    event_ref: str
 
 
 class CommitEvidence(Shape, frozen=True, kw_only=True):
@@ -58,16 +58,16 @@ class CommitEvidence(Shape, frozen=True, kw_only=True):
     files: int
     insertions: int
     deletions: int
-    place: str
+    event_ref: str
 
 
-class CountedTests(Shape, frozen=True, kw_only=True):
+class TestEvidence(Shape, frozen=True, kw_only=True):
     """Test counts of one command of mz.yaml."""
 
     name: str
     passed: int
     failed: int
-    place: str
+    event_ref: str
 
 
 class CommandEvidence(Shape, frozen=True, kw_only=True):
@@ -80,10 +80,10 @@ class CommandEvidence(Shape, frozen=True, kw_only=True):
     failed: int | None
     duration_ms: int
     output_digest: str
-    place: str
+    event_ref: str
 
 
-class GateShape(Shape, frozen=True, kw_only=True):
+class GateEvidence(Shape, frozen=True, kw_only=True):
     phase: str
     unit: str | None
     gate: str
@@ -93,10 +93,10 @@ class GateShape(Shape, frozen=True, kw_only=True):
     messages: tuple[str, ...]
     command: CommandEvidence | None
     """Null: a rule over artifacts and tree decided."""
-    place: str
+    event_ref: str
 
 
-class ReplyShape(Shape, frozen=True, kw_only=True):
+class ReplyEvidence(Shape, frozen=True, kw_only=True):
     """Verdict of the rules on the artifacts of one reply."""
 
     phase: str
@@ -107,10 +107,10 @@ class ReplyShape(Shape, frozen=True, kw_only=True):
     valid: bool
     rules: tuple[str, ...]
     messages: tuple[str, ...]
-    place: str
+    event_ref: str
 
 
-class MadeShape(Shape, frozen=True, kw_only=True):
+class ArtifactEvidence(Shape, frozen=True, kw_only=True):
     """A current artifact: the agent, prompt and cost that produced it."""
 
     artifact: str
@@ -128,28 +128,28 @@ class MadeShape(Shape, frozen=True, kw_only=True):
     reported_usd: str | None
     computed_usd: str | None
     """Cost of the call that produced it."""
-    place: str
+    event_ref: str
     """Event that recorded the artifact."""
-    asked: str | None
+    request_event_ref: str | None
     """Event of the agent's request."""
 
 
-class DecisionShape(Shape, frozen=True, kw_only=True):
+class DecisionEvidence(Shape, frozen=True, kw_only=True):
     """A person's decision."""
 
     kind: str
     """answer, cancel or retry."""
     verdict: str | None
     """For an answer: approve, retry or reject."""
-    who: str
+    actor: str
     at: str | None
     why: str | None
     phase: str | None
-    ask: str | None
+    question_kind: str | None
     """Kind of the question; null: none was open."""
     code: str | None
     question: str | None
-    place: str
+    event_ref: str
 
 
 class GapShape(Shape, frozen=True, kw_only=True):
@@ -164,35 +164,35 @@ class GapShape(Shape, frozen=True, kw_only=True):
     """The gap makes the verdict no."""
     allowed: str | None
     """Event of the person's decision that permits it."""
-    places: tuple[str, ...]
+    event_refs: tuple[str, ...]
 
 
 class AuditFeature(Shape, frozen=True, kw_only=True):
     id: str
     status: str
     code: str | None
-    asked: AskedShape | None
+    requested_item: RequestedItemShape | None
     branch: str | None
     target: str | None
     pull_request: str | None
     files: tuple[str, ...]
     """Files that differ from the feature's starting commit; set once it is delivered."""
     commits: tuple[CommitEvidence, ...]
-    tests_before: tuple[CountedTests, ...]
-    tests_after: tuple[CountedTests, ...]
-    artifacts: tuple[MadeShape, ...]
-    replies: tuple[ReplyShape, ...]
-    gates: tuple[GateShape, ...]
-    decisions: tuple[DecisionShape, ...]
+    tests_before: tuple[TestEvidence, ...]
+    tests_after: tuple[TestEvidence, ...]
+    artifacts: tuple[ArtifactEvidence, ...]
+    replies: tuple[ReplyEvidence, ...]
+    gates: tuple[GateEvidence, ...]
+    decisions: tuple[DecisionEvidence, ...]
     cost: Amounts
     thrown_away: Amounts
-    place: str | None
+    event_ref: str | None
     """The feature's last event."""
 
 
 class TimelineEntry(Shape, frozen=True, kw_only=True):
     at: str | None
-    place: str
+    event_ref: str
     type: str
     text: str
 
@@ -216,10 +216,10 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     """Event that started the run."""
     settled: str
     """Last event of the run's own stream."""
-    record: Checked
+    record: IntegrityResult
     """Integrity of the run's events and of the blobs that they cite."""
     gaps: tuple[GapShape, ...]
-    decisions: tuple[DecisionShape, ...]
+    decisions: tuple[DecisionEvidence, ...]
     """Decisions on the run as a whole."""
     features: tuple[AuditFeature, ...]
     cost: Amounts

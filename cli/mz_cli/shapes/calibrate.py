@@ -5,7 +5,7 @@ from __future__ import annotations
 from mz_cli.shapes.base import Shape
 
 
-class FittedShape(Shape, frozen=True, kw_only=True):
+class CalibrationShape(Shape, frozen=True, kw_only=True):
     """Calibration of one agent, of one of its models, or of one phase with that model."""
 
     agent: str
@@ -34,7 +34,7 @@ class FittedShape(Shape, frozen=True, kw_only=True):
     """The calibration improves estimates; otherwise it is not written."""
 
 
-class TooFew(Shape, frozen=True, kw_only=True):
+class UncalibratedPhase(Shape, frozen=True, kw_only=True):
     """A phase with too few calls for coefficients of its own."""
 
     agent: str
@@ -49,7 +49,7 @@ class CalibrateResult(Shape, frozen=True, kw_only=True):
     calls: int
     """Number of successful calls with known tokens."""
     calls_min: int
-    fitted: tuple[FittedShape, ...]
-    too_few: tuple[TooFew, ...]
+    fitted: tuple[CalibrationShape, ...]
+    too_few: tuple[UncalibratedPhase, ...]
     written: str | None
     """Path of the written file, with `--write`."""

@@ -32,7 +32,7 @@ class Amounts(Shape, frozen=True, kw_only=True):
     """Computed (else reported) minus estimated, over the calls with both."""
 
 
-class CallFate(Shape, frozen=True, kw_only=True):
+class CallOutcomeShape(Shape, frozen=True, kw_only=True):
     """Position and outcome of one call."""
 
     run: str
@@ -45,7 +45,7 @@ class CallFate(Shape, frozen=True, kw_only=True):
     agent: str
     model: str
     requested_at: str | None
-    fate: str
+    outcome: str
     """open, stands, refused, failed, lost or superseded."""
     why: str
     """agree, cache-lifetime, tier, promotion, sub-agent, killed, unexplained or unknown."""
@@ -55,7 +55,7 @@ class CallFate(Shape, frozen=True, kw_only=True):
     """Name, version and digest of the price table; empty: not priced."""
 
 
-class WhyCount(Shape, frozen=True, kw_only=True):
+class MismatchCount(Shape, frozen=True, kw_only=True):
     """Calls grouped by the cause of their difference between reported and computed cost."""
 
     why: str
@@ -67,15 +67,15 @@ class CostGroup(Amounts, frozen=True, kw_only=True):
     name: str
     thrown_away: Amounts
     """Wasted calls of the group."""
-    call: CallFate | None
+    call: CallOutcomeShape | None
     """With `--by attempt`."""
-    why: tuple[WhyCount, ...]
+    why: tuple[MismatchCount, ...]
     what_if_usd: str | None
     """With `--what-if`."""
 
 
-class FateAmounts(Amounts, frozen=True, kw_only=True):
-    fate: str
+class OutcomeAmounts(Amounts, frozen=True, kw_only=True):
+    outcome: str
 
 
 class WhatIf(Shape, frozen=True, kw_only=True):
@@ -104,10 +104,10 @@ class CostReport(Shape, frozen=True, kw_only=True):
     """With `--prices`: the day whose prices were used."""
     groups: tuple[CostGroup, ...]
     total: Amounts
-    why: tuple[WhyCount, ...]
+    why: tuple[MismatchCount, ...]
     thrown_away: Amounts
     """Wasted calls: failed, lost or rejected, or superseded by a rollback."""
-    thrown_away_by_fate: tuple[FateAmounts, ...]
+    thrown_away_by_outcome: tuple[OutcomeAmounts, ...]
     what_if: WhatIf | None
     estimate_error: float | None
     """Error of cost estimates: median over the calls of |estimated - paid| / paid."""
@@ -115,7 +115,7 @@ class CostReport(Shape, frozen=True, kw_only=True):
     """Known gaps in the sums."""
 
 
-class GateLine(Shape, frozen=True, kw_only=True):
+class CostGateLine(Shape, frozen=True, kw_only=True):
     """Average cost of one delivered feature, in total or in one phase."""
 
     phase: str | None
@@ -143,7 +143,7 @@ class CostGate(Shape, frozen=True, kw_only=True):
     """Minimum number of calls on each side for a verdict."""
     delivered: int
     baseline_delivered: int
-    lines: tuple[GateLine, ...]
+    lines: tuple[CostGateLine, ...]
     verdict: str
     """passed, failed or not-comparable."""
     why: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mz_cli.shapes.base import Shape
 
 
-class DifferingShape(Shape, frozen=True, kw_only=True):
+class DifferenceShape(Shape, frozen=True, kw_only=True):
     path: str
     """Path of the value, such as `attempts.code`, `files.src/app.py`, `config.budget.run_usd`."""
     left: str | None
@@ -20,7 +20,7 @@ class FeatureDiff(Shape, frozen=True, kw_only=True):
     left: bool
     """The left run has the feature."""
     right: bool
-    differences: tuple[DifferingShape, ...]
+    differences: tuple[DifferenceShape, ...]
 
 
 class DiffReport(Shape, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class DiffReport(Shape, frozen=True, kw_only=True):
     right: str
     differs: bool
     """At least one difference is not `measured`."""
-    start: tuple[DifferingShape, ...]
+    start: tuple[DifferenceShape, ...]
     """Differences in pipeline, base, version and every pinned setting, rule and template."""
     features: tuple[FeatureDiff, ...]
     """Features with differences."""

@@ -45,7 +45,7 @@ class NoiseShape(Shape, frozen=True, kw_only=True):
     """Number of differences that the entry helped to hide."""
 
 
-class RefusalShape(Shape, frozen=True, kw_only=True):
+class RejectedNoise(Shape, frozen=True, kw_only=True):
     """A difference that cannot be accepted as noise."""
 
     name: str
@@ -80,6 +80,6 @@ class DriftResult(Shape, frozen=True, kw_only=True):
     noise: tuple[NoiseShape, ...]
     """Noise entries that hid a difference."""
     learned: tuple[NoiseShape, ...]
-    refused: tuple[RefusalShape, ...]
+    refused: tuple[RejectedNoise, ...]
     baselines: tuple[BaselineShape, ...]
     """Baselines written by `--update-baseline`, which checks nothing."""

@@ -33,7 +33,7 @@ class GateFailure(Shape, frozen=True, kw_only=True):
 
     layer: int
     name: str
-    what: str
+    message: str
 
 
 class GateReport(Shape, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mz_cli.shapes.base import Shape
 
 
-class FieldShape(Shape, frozen=True, kw_only=True):
+class FieldDifferenceShape(Shape, frozen=True, kw_only=True):
     """One field that differs from the recording."""
 
     field: str
@@ -18,7 +18,7 @@ class FieldShape(Shape, frozen=True, kw_only=True):
 
 
 class DivergenceShape(Shape, frozen=True, kw_only=True):
-    place: str
+    event_ref: str
     """`stream@version`."""
     kind: str
     """order, missing, extra, decision, arguments, result, verdict or nondeterminism."""
@@ -29,7 +29,7 @@ class DivergenceShape(Shape, frozen=True, kw_only=True):
     """Type of the recorded event; null: none."""
     produced: str | None
     """Type of the event that the current code produces; null: none."""
-    differences: tuple[FieldShape, ...]
+    differences: tuple[FieldDifferenceShape, ...]
     note: str | None
     explained: str | None
     """Id of the intended change of mz that explains it."""
@@ -42,17 +42,17 @@ class CauseShape(Shape, frozen=True, kw_only=True):
     recorded: str | None
     produced: str | None
     fields: tuple[str, ...]
-    places: tuple[str, ...]
+    event_refs: tuple[str, ...]
 
 
-class LeftShape(Shape, frozen=True, kw_only=True):
+class UncheckedPart(Shape, frozen=True, kw_only=True):
     """Something that was read from the log instead of being recomputed, or could not be checked."""
 
     what: str
     times: int
 
 
-class StreamShape(Shape, frozen=True, kw_only=True):
+class ComparedStream(Shape, frozen=True, kw_only=True):
     stream: str
     events: int
     compared: int
@@ -67,28 +67,28 @@ class StreamShape(Shape, frozen=True, kw_only=True):
 class PastRun(Shape, frozen=True, kw_only=True):
     exit: int
     run: str
-    core: str
+    mz_version: str
     """Version of mz that started the run."""
-    streams: tuple[StreamShape, ...]
+    streams: tuple[ComparedStream, ...]
     divergences: tuple[DivergenceShape, ...]
     causes: tuple[CauseShape, ...]
     explained: tuple[DivergenceShape, ...]
-    left: tuple[LeftShape, ...]
+    left: tuple[UncheckedPart, ...]
 
 
-class BrokenShape(Shape, frozen=True, kw_only=True):
+class RuleViolationShape(Shape, frozen=True, kw_only=True):
     rule: str
     path: str
     line: int | None
     message: str | None
 
 
-class JudgementShape(Shape, frozen=True, kw_only=True):
+class RuleChangeShape(Shape, frozen=True, kw_only=True):
     """An artifact on which the current rules reach another verdict."""
 
     run: str
     feature: str
-    place: str
+    event_ref: str
     """`stream@version` of the recorded verdict."""
     phase: str
     artifact: str
@@ -99,14 +99,14 @@ class JudgementShape(Shape, frozen=True, kw_only=True):
     was: str
     """valid or invalid."""
     now: str
-    broken: tuple[BrokenShape, ...]
+    broken: tuple[RuleViolationShape, ...]
     """Rules broken now; for an artifact that is valid now, those broken then."""
 
 
-class JudgeResult(Shape, frozen=True, kw_only=True):
+class RecheckResult(Shape, frozen=True, kw_only=True):
     exit: int
     runs: tuple[str, ...]
     artifacts: int
     """Number of artifacts rechecked, including rejected attempts."""
-    differing: tuple[JudgementShape, ...]
-    left: tuple[LeftShape, ...]
+    differing: tuple[RuleChangeShape, ...]
+    left: tuple[UncheckedPart, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mz_cli.shapes.base import Shape
 
 
-class HeapShape(Shape, frozen=True, kw_only=True):
+class CountAndSize(Shape, frozen=True, kw_only=True):
     """Number and size of the files of one kind."""
 
     count: int
@@ -18,16 +18,16 @@ class GcResult(Shape, frozen=True, kw_only=True):
 
     dry_run: bool
     """Nothing was removed; the numbers say what would be."""
-    blobs: HeapShape
+    blobs: CountAndSize
     """Blobs that no event cites."""
-    spools: HeapShape
+    spools: CountAndSize
     """Output of agent calls whose outcome is recorded, or that no event cites."""
-    files: HeapShape
+    files: CountAndSize
     """Unfinished files whose writer was killed."""
     freed_bytes: int
-    kept_blobs: HeapShape
+    kept_blobs: CountAndSize
     """Remaining blobs, including those too young to judge."""
-    young_blobs: HeapShape
+    young_blobs: CountAndSize
     """Blobs that no event cites, younger than 24 hours."""
 
 

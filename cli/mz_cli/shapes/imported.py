@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mz_cli.shapes.audit import FindingShape
+from mz_cli.shapes.audit import IntegrityFinding
 from mz_cli.shapes.base import Shape
 
 
@@ -42,7 +42,7 @@ class ImportResult(Shape, frozen=True, kw_only=True):
     lines: int
     bad_lines: int
     requests_new: int
-    requests_known: int
+    requests_already_counted: int
     """Requests counted earlier, in this import or a previous one."""
     requests_corrected: int
     """Requests counted earlier with fewer tokens."""
@@ -122,7 +122,7 @@ class SessionFile(Shape, frozen=True, kw_only=True):
     path: str | None
     """Null: erased from the log."""
     format: str
-    part: str | None
+    subagent: str | None
     bytes: int
     bytes_read: int
     lines: int
@@ -140,7 +140,7 @@ class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
     parent: str | None
     by_mz: bool
     models: tuple[str, ...]
-    parts: tuple[str, ...]
+    subagents: tuple[str, ...]
     """Names of the subagents."""
     first: str | None
     last: str | None
@@ -154,10 +154,10 @@ class SessionAudit(ImportedAmounts, frozen=True, kw_only=True):
     unknown_lines: tuple[TypeCount, ...]
     undated_requests: int
     requests_ahead: int
-    lacks: tuple[str, ...]
+    incomplete_reasons: tuple[str, ...]
     """Codes, as in `mz transcript`, of the reasons why the files may report fewer tokens than were used."""
     files: tuple[SessionFile, ...]
-    place: str
+    event_ref: str
     """`stream@version` of the session's last event."""
 
 
@@ -165,7 +165,7 @@ class ImportedAudit(Shape, frozen=True, kw_only=True):
     """`mz audit --imported --json`."""
 
     log: str
-    whole: bool
+    intact: bool
     """The hash chain and all cited blobs are undamaged."""
-    findings: tuple[FindingShape, ...]
+    findings: tuple[IntegrityFinding, ...]
     sessions: tuple[SessionAudit, ...]

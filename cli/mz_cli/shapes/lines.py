@@ -23,7 +23,7 @@ class LogEntry(Shape, frozen=True, kw_only=True):
     """Such as `gate.checked`."""
     role: str
     """`intent`, `outcome`, `external` or `derived`."""
-    place: str
+    event_ref: str
     """`stream@version`, the event's address."""
     stream: str
     version: int
@@ -40,7 +40,7 @@ class LogEntry(Shape, frozen=True, kw_only=True):
     """Stored fields of the event; `mz schema events` describes them."""
 
 
-class ErrorPlace(Shape, frozen=True, kw_only=True):
+class ErrorLocation(Shape, frozen=True, kw_only=True):
     """Location in a file; line and column count from 1."""
 
     file: str
@@ -59,7 +59,7 @@ class ErrorPart(Shape, frozen=True, kw_only=True):
     message: str
     hint: str | None
     """Suggested fix."""
-    where: ErrorPlace | None
+    where: ErrorLocation | None
 
 
 class ErrorDocument(ErrorPart, frozen=True, kw_only=True):

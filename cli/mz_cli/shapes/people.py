@@ -5,7 +5,7 @@ from __future__ import annotations
 from mz_cli.shapes.base import Shape
 
 
-class LetterShape(Shape, frozen=True, kw_only=True):
+class MessageShape(Shape, frozen=True, kw_only=True):
     """A message from a person to a run."""
 
     kind: str
@@ -14,27 +14,27 @@ class LetterShape(Shape, frozen=True, kw_only=True):
     """For an answer: `approve`, `retry` or `reject`."""
     phase: str | None
     """For a retry: the first phase; null: the current phase."""
-    who: str
+    actor: str
     at: str | None
     note: str | None
-    place: str
-    fate: str
+    event_ref: str
+    outcome: str
     """`waits`, `taken` or `refused`."""
-    why: str | None
+    rejection_code: str | None
     """Code of the reason for rejecting the message."""
 
 
-class DecisionShape(Shape, frozen=True, kw_only=True):
+class AcceptedMessage(Shape, frozen=True, kw_only=True):
     """A person's message that the run accepted."""
 
     kind: str
     verdict: str | None
     phase: str | None
-    who: str
+    actor: str
     at: str | None
     note: str | None
-    place: str
-    ask: str | None
+    event_ref: str
+    question_kind: str | None
     """Kind of the answered question."""
     code: str | None
 
@@ -47,16 +47,16 @@ class QuestionShape(Shape, frozen=True, kw_only=True):
     title: str
     phase: str | None
     unit: str | None
-    ask: str
+    question_kind: str
     """Kind of the question; `dependency`: a required feature was not delivered; `budget`: the budget is used up."""
     code: str | None
     """Subject of the question: a rule, gate, problem, check or feature."""
-    words: str
+    text: str
     """Text of the question."""
     detail: str | None
     since: str | None
-    place: str | None
-    answered: LetterShape | None
+    event_ref: str | None
+    answered: MessageShape | None
     """A posted answer, retry or cancellation that the run has not read yet."""
     commands: tuple[str, ...]
     """Commands that answer it, the most likely first."""
@@ -75,7 +75,7 @@ class EvidenceShape(Shape, frozen=True, kw_only=True):
     kind: str
     """`words`, `violations`, `output`, `references`, `paths`, `reply`, `artifact` or `diff`."""
     title: str
-    place: str | None
+    event_ref: str | None
     """Event that recorded it."""
     digest: str | None
     """Digest of the blob with the evidence."""
@@ -105,9 +105,9 @@ class ReviewDetail(Shape, frozen=True, kw_only=True):
     effects: tuple[EffectShape, ...]
     """Effect of each answer, the most likely first."""
     evidence: tuple[EvidenceShape, ...]
-    decisions: tuple[DecisionShape, ...]
+    decisions: tuple[AcceptedMessage, ...]
     """Decisions about the feature, the oldest first."""
-    letters: tuple[LetterShape, ...]
+    messages: tuple[MessageShape, ...]
     """Messages for the feature that are unread or were rejected."""
 
 
@@ -119,11 +119,11 @@ class MessageResult(Shape, frozen=True, kw_only=True):
     kind: str
     verdict: str | None
     phase: str | None
-    place: str | None
+    event_ref: str | None
     """Address of the message, `inbox/<run>@version`; null: no message was needed."""
-    held: bool
+    process_running: bool
     """A process is running the run; otherwise the message waits for `mz resume`."""
-    taken: bool
+    message_read: bool
     """That process has read the message."""
     resume: str
     """Command that continues the run if no process is running it."""

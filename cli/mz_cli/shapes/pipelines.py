@@ -37,7 +37,7 @@ class PipelineShown(Shape, frozen=True, kw_only=True):
     """All keys of docs/pipelines.md, including defaults; timeouts in seconds."""
 
 
-class Where(Shape, frozen=True, kw_only=True):
+class FileLocation(Shape, frozen=True, kw_only=True):
     """Location in a file; line and column count from 1."""
 
     file: str
@@ -46,7 +46,7 @@ class Where(Shape, frozen=True, kw_only=True):
     column: int | None
 
 
-class Found(Shape, frozen=True, kw_only=True):
+class DiagnosticShape(Shape, frozen=True, kw_only=True):
     """One error or warning."""
 
     severity: str
@@ -55,7 +55,7 @@ class Found(Shape, frozen=True, kw_only=True):
     """Error code; `mz explain CODE` describes it."""
     message: str
     hint: str | None
-    where: Where | None
+    where: FileLocation | None
 
 
 class LintResult(Shape, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class LintResult(Shape, frozen=True, kw_only=True):
     files: tuple[str, ...]
     errors: int
     warnings: int
-    diagnostics: tuple[Found, ...]
+    diagnostics: tuple[DiagnosticShape, ...]
 
 
 class NewPipeline(Shape, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ class HoldShape(Shape, frozen=True, kw_only=True):
     why: str
     """`dependency`: until another feature is delivered; `run-budget`: earlier features are estimated to use up the
     run's budget; `feature-budget`: the estimate exceeds the budget of one feature."""
-    because: str | None
+    blocked_by: str | None
     """Feature that must be delivered first."""
 
 
@@ -55,10 +55,10 @@ class PlannedPhase(Shape, frozen=True, kw_only=True):
     estimated_usd: str | None
 
 
-class LeftOutShape(Shape, frozen=True, kw_only=True):
+class ExcludedItem(Shape, frozen=True, kw_only=True):
     id: str
     why: str
-    because: str | None
+    blocked_by: str | None
 
 
 class PlanShape(Shape, frozen=True, kw_only=True):
@@ -75,13 +75,13 @@ class PlanShape(Shape, frozen=True, kw_only=True):
     budget_run_usd: str | None
     """Null: no limit."""
     budget_feature_usd: str | None
-    goes_on: str | None
+    continued_run: str | None
     """Unfinished run that these features join."""
     steps: tuple[PlannedPhase, ...]
     """Calls, gates and questions of each phase."""
     features: tuple[PlannedFeature, ...]
     """Features in the order of their start."""
-    left_out: tuple[LeftOutShape, ...]
+    left_out: tuple[ExcludedItem, ...]
     estimated_tokens: int | None
     """Estimate over all features."""
     estimated_usd: str | None

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from mz_cli.shapes.base import Shape
 
 
-class FirstFile(Shape, frozen=True, kw_only=True):
+class InitFile(Shape, frozen=True, kw_only=True):
     path: str
     """Relative to the repository."""
     does: Literal["keep", "make", "add to", "renew"]
@@ -29,7 +29,7 @@ class InitShape(Shape, frozen=True, kw_only=True):
     agent: str
     agents: tuple[str, ...]
     """Installed agents."""
-    files: tuple[FirstFile, ...]
+    files: tuple[InitFile, ...]
     hints: tuple[str, ...]
     """Steps left to do by hand."""
 
@@ -74,7 +74,7 @@ class ConfigShape(Shape, frozen=True, kw_only=True):
     settings: tuple[SettingShape, ...]
 
 
-class ValidShape(Shape, frozen=True, kw_only=True):
+class ConfigValidShape(Shape, frozen=True, kw_only=True):
     """`mz config validate --json` if everything is valid; errors go to stderr (`mz.error/1`)."""
 
     repository: str

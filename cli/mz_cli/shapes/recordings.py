@@ -38,7 +38,7 @@ class CassetteList(Shape, frozen=True, kw_only=True):
 class NoticeShape(Shape, frozen=True, kw_only=True):
     """A possible problem, to be judged by a person."""
 
-    what: str
+    message: str
     file: str
     """Path within the cassette; files of its repository follow `world.bundle:`."""
     line: int | None

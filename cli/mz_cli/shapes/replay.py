@@ -5,7 +5,7 @@ from __future__ import annotations
 from mz_cli.shapes.base import Shape
 
 
-class LeftOutShape(Shape, frozen=True, kw_only=True):
+class ExcludedFeature(Shape, frozen=True, kw_only=True):
     """A feature that is not in the cassette."""
 
     feature: str
@@ -31,7 +31,7 @@ class RecordResult(Shape, frozen=True, kw_only=True):
     """`live`, `scripted-model`, `documented` or `copied`."""
     features: tuple[str, ...]
     recordings: int
-    left_out: tuple[LeftOutShape, ...]
+    left_out: tuple[ExcludedFeature, ...]
     committed: tuple[CommittedSecret, ...]
     """Secrets that `mz recordings lint` will reject."""
 
@@ -46,7 +46,7 @@ class ReplayFinding(Shape, frozen=True, kw_only=True):
     """low, medium or high."""
     exit: int
     """Exit code for this finding; 0: it does not fail the command."""
-    what: str
+    message: str
     feature: str | None
     call: str | None
     """The recording, such as `code.a2`."""
@@ -54,7 +54,7 @@ class ReplayFinding(Shape, frozen=True, kw_only=True):
     """For a drift: the template or setting."""
     detail: tuple[str, ...]
     """Diff lines: `-` recorded, `+` current."""
-    mend: str
+    fix: str
     """Command that repairs it."""
     file: str | None
     """File concerned, relative to the repository: a template, a rule set, mz.yaml, a file of the cassette."""
@@ -69,11 +69,11 @@ class ReplayedCassette(Shape, frozen=True, kw_only=True):
     """Null where the cassette cannot be read."""
     recordings: int
     played: int
-    predates: int
+    accepted_replies: int
     """Number of replies that were kept when their prompt changed."""
     offline: bool
     """The network was cut off; otherwise only the proxy variables point nowhere."""
-    stories: dict[str, str]
+    traces: dict[str, str]
     """Digest of each feature's current trace."""
     compared: int
     """Number of features with a recorded trace to compare."""
@@ -85,6 +85,6 @@ class ReplayedCassette(Shape, frozen=True, kw_only=True):
     """Description of each change written into the cassette."""
 
 
-class ReplayResult(Shape, frozen=True, kw_only=True):
+class ReplayReport(Shape, frozen=True, kw_only=True):
     exit: int
     cassettes: tuple[ReplayedCassette, ...]

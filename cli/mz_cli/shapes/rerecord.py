@@ -5,7 +5,7 @@ from __future__ import annotations
 from mz_cli.shapes.base import Shape
 
 
-class PlannedCall(Shape, frozen=True, kw_only=True):
+class RerecordCall(Shape, frozen=True, kw_only=True):
     """A call to be re-recorded."""
 
     call: str
@@ -29,14 +29,14 @@ class DroppedFeature(Shape, frozen=True, kw_only=True):
     why: str
 
 
-class Difference(Shape, frozen=True, kw_only=True):
+class RecordingDifference(Shape, frozen=True, kw_only=True):
     """A difference between the new cassette and the old one."""
 
     kind: str
     """A class of drift, MISSING (only the new one makes the call) or UNUSED (only the old one)."""
     risk: str
     """low, medium or high."""
-    what: str
+    message: str
     feature: str | None
     call: str | None
     detail: tuple[str, ...]
@@ -45,7 +45,7 @@ class Difference(Shape, frozen=True, kw_only=True):
 
 class RerecordedCassette(Shape, frozen=True, kw_only=True):
     path: str
-    planned: tuple[PlannedCall, ...]
+    planned: tuple[RerecordCall, ...]
     called: tuple[str, ...]
     """Calls made to the real agent."""
     served: tuple[str, ...]
@@ -57,7 +57,7 @@ class RerecordedCassette(Shape, frozen=True, kw_only=True):
     kept: tuple[str, ...]
     """Features with accepted new recordings."""
     dropped: tuple[DroppedFeature, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[RecordingDifference, ...]
     refused: tuple[str, ...]
     """Classes of differences that were not accepted."""
     written: bool

@@ -27,12 +27,12 @@ class FeatureSummary(Shape, frozen=True, kw_only=True):
 class WaitingShape(Shape, frozen=True, kw_only=True):
     """A question to a person."""
 
-    ask: str
+    question_kind: str
     code: str | None
     phase: str
     unit: str | None
     since: str | None
-    place: str
+    event_ref: str
     detail: str | None
     answers: tuple[str, ...]
     """Possible verdicts, the most likely first."""
@@ -44,13 +44,13 @@ class WaitingShape(Shape, frozen=True, kw_only=True):
     """A message for the question was posted and not read yet."""
 
 
-class ChecksShape(Shape, frozen=True, kw_only=True):
-    green: int
-    red: int
+class CiChecksShape(Shape, frozen=True, kw_only=True):
+    passed: int
+    failed: int
     pending: int
 
 
-class BrokenShape(Shape, frozen=True, kw_only=True):
+class TemplateErrorShape(Shape, frozen=True, kw_only=True):
     """A template that could not be rendered."""
 
     template: str
@@ -72,7 +72,7 @@ class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     unpriced_calls: int
     """Calls that `computed_usd` does not include."""
     pull_request: str | None
-    checks: ChecksShape | None
+    checks: CiChecksShape | None
     """CI checks of the pull request when last polled."""
     pull_request_text: str | None
     """File with the text of a pull request to be opened by hand."""
@@ -82,9 +82,9 @@ class FeatureStatus(FeatureSummary, frozen=True, kw_only=True):
     """Path of the worktree, while it exists."""
     hold: str | None
     until: str | None
-    because: str | None
+    blocked_by: str | None
     code: str | None
-    broken: BrokenShape | None
+    template_error: TemplateErrorShape | None
     """Template error that halted the run."""
     waiting: WaitingShape | None
     next: str | None
@@ -97,7 +97,7 @@ class RunStatus(Shape, frozen=True, kw_only=True):
     repository: str
     run: str
     status: str
-    held: bool
+    process_running: bool
     """A process is running the run. Without one, a run with the status `running` was interrupted."""
     pipeline: str
     base: str
@@ -141,7 +141,7 @@ class ViolationShape(Shape, frozen=True, kw_only=True):
     """Null: the text was erased."""
 
 
-class RefusalShape(Shape, frozen=True, kw_only=True):
+class RejectionShape(Shape, frozen=True, kw_only=True):
     gate: str | None
     """Null: the rules of the artifacts."""
     rules: tuple[str, ...]
@@ -163,7 +163,7 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     """One agent call."""
 
     key: str
-    place: str
+    event_ref: str
     phase: str
     unit: str | None
     iteration: int
@@ -171,7 +171,7 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     role: str
     agent: str
     model: str
-    asked_at: str | None
+    requested_at: str | None
     outcome: str
     exit: int | None
     duration_ms: int | None
@@ -187,7 +187,7 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     """With `--output`, for a failed call."""
     changed: tuple[str, ...]
     reverted: tuple[str, ...]
-    refusals: tuple[RefusalShape, ...]
+    refusals: tuple[RejectionShape, ...]
     tokens: Tokens
     estimated_usd: str | None
     reported_usd: str | None
@@ -252,7 +252,7 @@ class FeatureDetail(FeatureStatus, frozen=True, kw_only=True):
     artifacts: tuple[ArtifactShape, ...]
     commands: tuple[CommandShape, ...]
     commits: tuple[CommitShape, ...]
-    touched: tuple[str, ...]
+    changed_paths: tuple[str, ...]
 
 
 class CancelResult(Shape, frozen=True, kw_only=True):
@@ -261,18 +261,18 @@ class CancelResult(Shape, frozen=True, kw_only=True):
     run: str
     features: tuple[str, ...]
     """Empty: all features of the run."""
-    places: tuple[str, ...]
+    event_refs: tuple[str, ...]
     """Addresses of the messages, `inbox/<run>@version`."""
-    held: bool
+    process_running: bool
     """A process is running the run; otherwise the message waits for `mz resume`."""
-    taken: bool
+    messages_read: bool
     """That process has read the messages."""
     resume: str
 
 
 class RunLine(Shape, frozen=True, kw_only=True):
     run: str
-    status: Literal["started", "interrupted", "paused", "halted", "stopped", "rested", "finished"]
+    status: Literal["started", "interrupted", "paused", "halted", "stopped", "idle", "finished"]
     """`interrupted`: the run was active, and its process is gone."""
     pipeline: str
     base: str

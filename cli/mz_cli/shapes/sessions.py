@@ -19,7 +19,7 @@ class SessionSums(Shape, frozen=True, kw_only=True):
     """Number of dropped sessions by reason."""
     sent_tokens: int
     """Estimated tokens of the continued calls' prompts as sent."""
-    whole_tokens: int
+    full_prompt_tokens: int
     """Estimated tokens of the same prompts in full."""
     saved: float | None
     """Saved share of `full_prompt_tokens`; null: no call continued a session."""

@@ -6,7 +6,7 @@ from mz_cli.shapes.base import Shape
 from mz_cli.shapes.cost import Amounts
 
 
-class TriesShape(Shape, frozen=True, kw_only=True):
+class AttemptCounts(Shape, frozen=True, kw_only=True):
     """Calls of one role in the current unit and iteration."""
 
     role: str
@@ -18,7 +18,7 @@ class TriesShape(Shape, frozen=True, kw_only=True):
     """Failed or lost calls since the last answer of a person."""
 
 
-class KnownArtifact(Shape, frozen=True, kw_only=True):
+class CurrentArtifact(Shape, frozen=True, kw_only=True):
     artifact: str
     phase: str
     unit: str | None
@@ -26,8 +26,8 @@ class KnownArtifact(Shape, frozen=True, kw_only=True):
     digest: str
 
 
-class QuestionShape(Shape, frozen=True, kw_only=True):
-    ask: str
+class OpenQuestion(Shape, frozen=True, kw_only=True):
+    question_kind: str
     code: str | None
     phase: str
     unit: str | None
@@ -49,21 +49,21 @@ class FeatureState(Shape, frozen=True, kw_only=True):
     done: tuple[str, ...]
     """Phases completed, in order."""
     rollbacks: int
-    tries: tuple[TriesShape, ...]
+    attempts: tuple[AttemptCounts, ...]
     checked: dict[str, bool]
     """Gates and rules run on the current reply; true: passed."""
-    owed: str | None
+    pending_outcome: str | None
     """Type of an intent without an outcome yet."""
     hold: str | None
     until: str | None
     code: str | None
     """Code of a hold or a failure."""
-    question: QuestionShape | None
+    question: OpenQuestion | None
     branch: str | None
     target: str | None
     base: str | None
     head: str | None
-    artifacts: tuple[KnownArtifact, ...]
+    artifacts: tuple[CurrentArtifact, ...]
     cost: Amounts
 
 
@@ -103,7 +103,7 @@ class StateAt(Shape, frozen=True, kw_only=True):
     """`mz log --at STREAM@VERSION --json`, with the schema mz.state/1: the state after that event."""
 
     repository: str
-    place: str
+    event_ref: str
     at: str | None
     event: str
     """Type of the event."""

@@ -10,10 +10,10 @@ import msgspec
 from mz_engine.config import Coefficients
 from mz_engine.errors import MzError
 from mz_engine.textfile import read_text
-from mz_engine.yamlfile import convert
+from mz_engine.yamlfile import decode_yaml
 
 FILE_NAME = "calibration.yaml"
-HEAD = """\
+FILE_HEADER = """\
 # Written by `mz calibrate --write`, from what past calls took. Commit it: runs estimate and reserve by it.
 """
 
@@ -27,18 +27,18 @@ def read_calibration(root: Path) -> tuple[Coefficients, ...]:
     path = root / FILE_NAME
     if not os.path.lexists(path):
         return ()
-    return convert(read_text(path, FILE_NAME), FILE_NAME, CalibrationFile).calibration
+    return decode_yaml(read_text(path, FILE_NAME), FILE_NAME, CalibrationFile).calibration
 
 
 def write_calibration(root: Path, coefficients: tuple[Coefficients, ...]) -> Path:
     """Write the file atomically. Raises MzError (MZ1007)."""
     path = root / FILE_NAME
-    beside = path.with_name(f".{FILE_NAME}.new")
+    temporary = path.with_name(f".{FILE_NAME}.new")
     try:
-        beside.write_text(HEAD + format_calibration(coefficients), encoding="utf-8")
-        beside.replace(path)
+        temporary.write_text(FILE_HEADER + format_calibration(coefficients), encoding="utf-8")
+        temporary.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise MzError("MZ1007", f"{path}: {error.strerror}", hint="make it writable, then calibrate again") from None
     return path
 
@@ -46,10 +46,10 @@ def write_calibration(root: Path, coefficients: tuple[Coefficients, ...]) -> Pat
 def format_calibration(coefficients: tuple[Coefficients, ...]) -> str:
     """Format as YAML, with strings in JSON quotes."""
     lines = ["calibration:" if coefficients else "calibration: []"]
-    for each in coefficients:
-        mark = "-"
-        for name, value in msgspec.structs.asdict(each).items():
+    for row in coefficients:
+        prefix = "-"
+        for name, value in msgspec.structs.asdict(row).items():
             if value != "":
-                lines.append(f"{mark} {name}: {msgspec.json.encode(value).decode()}")
-                mark = " "
+                lines.append(f"{prefix} {name}: {msgspec.json.encode(value).decode()}")
+                prefix = " "
     return "\n".join(lines) + "\n"

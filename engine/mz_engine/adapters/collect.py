@@ -13,20 +13,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from mz_events.adapters.blobs import FRESH, SHARDS, FileBlobs
+from mz_events.adapters.blobs import SHARDS, TEMPORARY_PREFIX, FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
 from mz_events.names import Digest
 
-from mz_engine.agents.spool import directory
-from mz_engine.home import SPOOL
+from mz_engine.agents.spool import spool_directory
+from mz_engine.home import SPOOL_FOLDER
 
-SPARED_SECONDS = 24 * 3600.0
+MIN_AGE_SECONDS = 24 * 3600.0
 """Younger files stay: an event that cites one may be about to be appended."""
-DIGEST = re.compile(rb'"([0-9a-f]{64})"')
-UNFINISHED = (
-    f"blobs/*/{FRESH}*",
+DIGEST_PATTERN = re.compile(rb'"([0-9a-f]{64})"')
+UNFINISHED_FILES = (
+    f"blobs/*/{TEMPORARY_PREFIX}*",
     "mz.db.new*",
     "mz.db.format*.bak.new*",
     "spool/*/exit.json.tmp",
@@ -35,10 +35,10 @@ UNFINISHED = (
     "pull-requests/*/*.partial",
 )
 """Partial files of killed writers, relative to `.mz`."""
-OUTCOMES = (AgentReplied, AgentFailed, AgentLost)
+CALL_OUTCOMES = (AgentReplied, AgentFailed, AgentLost)
 
 
-class Heap(msgspec.Struct):
+class BlobGroup(msgspec.Struct):
     """Number and total size of files of one kind."""
 
     count: int = 0
@@ -49,28 +49,28 @@ class Heap(msgspec.Struct):
         self.size_bytes += size_bytes
 
 
-class Collected(msgspec.Struct):
+class CollectedGarbage(msgspec.Struct):
     """Files removed (in a dry run: to be removed), and files kept."""
 
-    blobs: Heap = msgspec.field(default_factory=Heap)
-    spools: Heap = msgspec.field(default_factory=Heap)
-    files: Heap = msgspec.field(default_factory=Heap)
+    blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
+    spools: BlobGroup = msgspec.field(default_factory=BlobGroup)
+    unfinished_files: BlobGroup = msgspec.field(default_factory=BlobGroup)
     """Files that were never finished."""
-    kept: Heap = msgspec.field(default_factory=Heap)
+    kept_blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
     """Blobs that stay."""
-    young: Heap = msgspec.field(default_factory=Heap)
+    recent_blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
     """Those of `kept_blobs` that no event cites but that are younger than the limit."""
 
 
-class Cited:
+class LogCitations:
     """Digests and calls in the log; updated as the log grows."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store, self._after = store, 0
         self.digests: set[str] = set()
-        self.asked: set[str] = set()
+        self.requested_keys: set[str] = set()
         """Keys of all agent calls."""
-        self.recorded: set[str] = set()
+        self.finished_keys: set[str] = set()
         """Keys of calls with a recorded outcome."""
 
     def catch_up(self) -> None:
@@ -78,92 +78,92 @@ class Cited:
         StoreUnusable."""
         for recorded in self._store.read_all(self._after):
             self._after = recorded.position
-            self._take(recorded.event)
+            self._add(recorded.event)
 
-    def _take(self, event: Event) -> None:
-        self.digests.update(found.decode() for found in DIGEST.findall(msgspec.json.encode(event)))
+    def _add(self, event: Event) -> None:
+        self.digests.update(digest.decode() for digest in DIGEST_PATTERN.findall(msgspec.json.encode(event)))
         if isinstance(event, AgentRequested):
-            self.asked.add(event.ref.key)
-        elif isinstance(event, OUTCOMES):
-            self.recorded.add(event.ref.key)
+            self.requested_keys.add(event.ref.key)
+        elif isinstance(event, CALL_OUTCOMES):
+            self.finished_keys.add(event.ref.key)
 
 
-def collect(home: Path, store: SqliteStore, dry_run: bool, now: float | None = None) -> Collected:
+def collect_garbage(home: Path, store: SqliteStore, dry_run: bool, now: float | None = None) -> CollectedGarbage:
     """Remove garbage. `home` is `.mz`; `now` in seconds since the epoch. Raises UnknownEvent, StoreUnusable."""
-    before = (time.time() if now is None else now) - SPARED_SECONDS
-    done, cited = Collected(), Cited(store)
-    cited.catch_up()
-    _spools(home / SPOOL, cited, before, dry_run, done)
-    _files(home, before, dry_run, done)
+    cutoff = (time.time() if now is None else now) - MIN_AGE_SECONDS
+    garbage, citations = CollectedGarbage(), LogCitations(store)
+    citations.catch_up()
+    _collect_spools(home / SPOOL_FOLDER, citations, cutoff, dry_run, garbage)
+    _collect_unfinished_files(home, cutoff, dry_run, garbage)
     blobs = FileBlobs(home / "blobs")
     for shard in SHARDS:
         # One shard at a time, so that an appending process waits for one of them only.
-        with contextlib.nullcontext() if dry_run else store.alone():
-            cited.catch_up()
-            for digest in blobs.kept(shard):
-                _blob(blobs, digest, cited, before, dry_run, done)
-    return done
+        with contextlib.nullcontext() if dry_run else store.exclusive():
+            citations.catch_up()
+            for digest in blobs.list_shard(shard):
+                _collect_blob(blobs, digest, citations, cutoff, dry_run, garbage)
+    return garbage
 
 
-def _blob(blobs: FileBlobs, digest: Digest, cited: Cited, before: float, dry_run: bool, done: Collected) -> None:
+def _collect_blob(blobs: FileBlobs, digest: Digest, citations: LogCitations, cutoff: float, dry_run: bool, garbage: CollectedGarbage) -> None:
     try:
         status = blobs.path(digest).stat()
     except FileNotFoundError:
         return
-    if digest in cited.digests:
-        done.kept.add(status.st_size)
-    elif status.st_mtime > before or not (dry_run or blobs.drop(digest, before)):
-        done.kept.add(status.st_size)
-        done.young.add(status.st_size)
+    if digest in citations.digests:
+        garbage.kept_blobs.add(status.st_size)
+    elif status.st_mtime > cutoff or not (dry_run or blobs.delete(digest, cutoff)):
+        garbage.kept_blobs.add(status.st_size)
+        garbage.recent_blobs.add(status.st_size)
     else:
-        done.blobs.add(status.st_size)
+        garbage.blobs.add(status.st_size)
 
 
-def _spools(folder: Path, cited: Cited, before: float, dry_run: bool, done: Collected) -> None:
+def _collect_spools(folder: Path, citations: LogCitations, cutoff: float, dry_run: bool, garbage: CollectedGarbage) -> None:
     """Remove spools of calls whose outcome is recorded, or that no event mentions."""
-    owed = {directory(folder, key).name for key in cited.asked - cited.recorded}
+    pending_names = {spool_directory(folder, key).name for key in citations.requested_keys - citations.finished_keys}
     for spool in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if spool.name in owed or not spool.is_dir() or newest(spool) > before:
+        if spool.name in pending_names or not spool.is_dir() or newest_mtime(spool) > cutoff:
             continue
-        done.spools.add(size_of(spool))
+        garbage.spools.add(total_bytes(spool))
         if not dry_run:
             shutil.rmtree(spool, ignore_errors=True)
 
 
-def _files(home: Path, before: float, dry_run: bool, done: Collected) -> None:
-    for pattern in UNFINISHED:
+def _collect_unfinished_files(home: Path, cutoff: float, dry_run: bool, garbage: CollectedGarbage) -> None:
+    for pattern in UNFINISHED_FILES:
         for file in home.glob(pattern):
             with contextlib.suppress(FileNotFoundError):
                 status = file.lstat()
-                if stat.S_ISREG(status.st_mode) and status.st_mtime <= before:
-                    done.files.add(status.st_size)
+                if stat.S_ISREG(status.st_mode) and status.st_mtime <= cutoff:
+                    garbage.unfinished_files.add(status.st_size)
                     if not dry_run:
                         file.unlink()
 
 
-def newest(folder: Path) -> float:
+def newest_mtime(folder: Path) -> float:
     """Return the newest modification time of the directory and its direct entries, in seconds since the epoch."""
     with contextlib.suppress(FileNotFoundError):
-        return max(each.lstat().st_mtime for each in (folder, *folder.iterdir()))
+        return max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
     return float("inf")
 
 
-def size_of(path: Path) -> int:
+def total_bytes(path: Path) -> int:
     """Return the bytes of a file, or of all files below a directory; files that vanish meanwhile count 0."""
-    return sum(_sizes(os.fsencode(path)))
+    return sum(_file_sizes(os.fsencode(path)))
 
 
-def _sizes(path: bytes) -> Iterator[int]:
+def _file_sizes(path: bytes) -> Iterator[int]:
     with contextlib.suppress(OSError):
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             yield os.lstat(path).st_size
             return
-        waiting = [path]
-        while waiting:
-            with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+        pending = [path]
+        while pending:
+            with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+                        pending.append(entry.path)
                     else:
                         with contextlib.suppress(OSError):
                             yield entry.stat(follow_symlinks=False).st_size

@@ -16,13 +16,13 @@ from typing import Literal, TypeVar
 import msgspec
 from mz_events.names import Commit
 
-from mz_engine.adapters.forge_checks import FIELDS, Listed, check_of, decisive, ending, job_of
-from mz_engine.adapters.forge_process import TIMEOUT_SECONDS, ForgeUnavailable, Gh, forge_name, refusal
+from mz_engine.adapters.forge_checks import CHECK_FIELDS, ListedCheck, ci_check, failure_log, find_job, is_decisive
+from mz_engine.adapters.forge_process import TIMEOUT_SECONDS, ForgeUnavailable, Gh, forge_name, gh_error
 from mz_engine.adapters.git_notes import write_bytes
-from mz_engine.home import HOME, PULL_REQUESTS
-from mz_engine.ports import Check, Place, PullRequest, RemoteRefused
+from mz_engine.home import MZ_FOLDER, PULL_REQUESTS_FOLDER
+from mz_engine.ports import CiCheck, FeatureWorktree, PullRequest, RemoteError
 
-FOUND_MAX = 100
+LISTED_PULL_REQUESTS_MAX = 100
 """Pull requests of one branch that are listed."""
 LOG_BYTES_MAX = 4 << 20
 """Bytes read from the end of a log."""
@@ -32,14 +32,14 @@ NO_CHECKS = "no checks reported"
 """Error messages of `gh pr checks` when there is nothing to list."""
 NO_LOG = re.compile(r"still in progress|log not found|HTTP 404|HTTP 410|admin rights", re.IGNORECASE)
 """Error messages when there is no log: not yet, no longer, or no permission."""
-KEY = re.compile(r"^Mz-Key:[ \t]*(\S+)[ \t]*\r?$", re.MULTILINE)
+KEY_LINE = re.compile(r"^Mz-Key:[ \t]*(\S+)[ \t]*\r?$", re.MULTILINE)
 
 
-class Oid(msgspec.Struct, frozen=True):
+class MergeCommit(msgspec.Struct, frozen=True):
     oid: Commit
 
 
-class Pull(msgspec.Struct, frozen=True, rename="camel"):
+class ListedPullRequest(msgspec.Struct, frozen=True, rename="camel"):
     """One pull request as `gh pr list --json` prints it."""
 
     number: int
@@ -48,16 +48,16 @@ class Pull(msgspec.Struct, frozen=True, rename="camel"):
     head_ref_name: str
     is_cross_repository: bool
     body: str
-    merge_commit: Oid | None
+    merge_commit: MergeCommit | None
 
 
-class Head(msgspec.Struct, frozen=True, rename="camel"):
+class PullRequestHead(msgspec.Struct, frozen=True, rename="camel"):
     """Output of `gh pr view --json headRefOid`."""
 
     head_ref_oid: Commit
 
 
-class Run(msgspec.Struct, frozen=True):
+class WorkflowRun(msgspec.Struct, frozen=True):
     """Output of `gh run view --json status,conclusion`."""
 
     status: str
@@ -65,13 +65,13 @@ class Run(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
-State = Literal["open", "closed", "merged"]
-STATES: Mapping[str, State] = {"CLOSED": "closed", "MERGED": "merged"}
-PULLS = msgspec.json.Decoder(list[Pull])
-HEAD = msgspec.json.Decoder(Head)
-CHECKS = msgspec.json.Decoder(list[Listed])
-RUN = msgspec.json.Decoder(Run)
-PULL_FIELDS = "number,url,state,headRefName,isCrossRepository,body,mergeCommit"
+PullRequestState = Literal["open", "closed", "merged"]
+PULL_REQUEST_STATES: Mapping[str, PullRequestState] = {"CLOSED": "closed", "MERGED": "merged"}
+PULL_REQUESTS_DECODER = msgspec.json.Decoder(list[ListedPullRequest])
+HEAD_DECODER = msgspec.json.Decoder(PullRequestHead)
+CHECKS_DECODER = msgspec.json.Decoder(list[ListedCheck])
+WORKFLOW_RUN_DECODER = msgspec.json.Decoder(WorkflowRun)
+PULL_REQUEST_FIELDS = "number,url,state,headRefName,isCrossRepository,body,mergeCommit"
 
 
 class GhForge:
@@ -89,55 +89,55 @@ class GhForge:
 
     # pull requests ----------------------------------------------------------------------------------------------------
     def find(self, branch: str, key: str) -> PullRequest | None:
-        for pull in self._pulls(branch):
-            full_key = next((candidate for candidate in keys_of(pull.body) if candidate.startswith(key)), None)
+        for pull in self._pull_requests(branch):
+            full_key = next((candidate for candidate in find_keys(pull.body) if candidate.startswith(key)), None)
             if full_key is not None:
-                state: State = STATES.get(pull.state, "open")
+                state: PullRequestState = PULL_REQUEST_STATES.get(pull.state, "open")
                 return PullRequest(url=pull.url, number=pull.number, key=full_key, state=state)
         return None
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
         """Open a pull request. The caller calls `find` before, and again if this fails."""
         flags = ("--base", target, "--head", branch, "--title", title, "--body-file", "-")
-        output = self._gh.ask("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body)
+        output = self._gh.run_checked("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body)
         urls = re.findall(r"https?://\S+/pull/\d+", output)
         if not urls:
-            raise RemoteRefused(f"`gh pr create` printed no URL of a pull request: {output.strip()[:500]}")
-        keys = keys_of(body)
+            raise RemoteError(f"`gh pr create` printed no URL of a pull request: {output.strip()[:500]}")
+        keys = find_keys(body)
         return PullRequest(url=urls[-1], number=int(urls[-1].rpartition("/")[2]), key=keys[0] if keys else "")
 
     def update(self, number: int, target: str, title: str, body: str) -> None:
         # `gh pr edit` reads the projects too, which fails in versions before 2.82.1 (cli/cli issue 11983).
         payload = json.dumps({"base": target, "title": title, "body": body}, ensure_ascii=False)
-        answer = self._gh.api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=payload)
-        if answer.code:
-            raise refusal(answer)
+        result = self._gh.api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=payload)
+        if result.exit_code:
+            raise gh_error(result)
 
     def merged(self, branch: str) -> Commit | None:
-        newest = next(iter(self._pulls(branch)), None)
+        newest = next(iter(self._pull_requests(branch)), None)
         if newest is None or newest.state != "MERGED":
             return None
         if newest.merge_commit is None:
-            raise RemoteRefused(f"{newest.url} was merged, but the forge does not say in which commit")
+            raise RemoteError(f"{newest.url} was merged, but the forge does not say in which commit")
         return newest.merge_commit.oid
 
-    def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
+    def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
         """Write the pull request to `.mz/pull-requests/<run>/<feature>.md`, for a person to open it."""
-        name = pathlib.PurePosixPath(HOME, PULL_REQUESTS, place.run, f"{place.feature}.md")
-        command = f"gh pr create --base {target} --head {place.branch} --title TITLE --body-file FILE"
-        head = f"<!-- {place.branch} into {target}; to open it: git push, then {command} -->\n"
+        name = pathlib.PurePosixPath(MZ_FOLDER, PULL_REQUESTS_FOLDER, worktree.run, f"{worktree.feature}.md")
+        command = f"gh pr create --base {target} --head {worktree.branch} --title TITLE --body-file FILE"
+        head = f"<!-- {worktree.branch} into {target}; to open it: git push, then {command} -->\n"
         write_bytes(self._root / name, f"{head}# {title}\n\n{body.rstrip()}\n".encode("utf-8", "surrogateescape"))
         return str(name)
 
-    def _pulls(self, branch: str) -> list[Pull]:
+    def _pull_requests(self, branch: str) -> list[ListedPullRequest]:
         """List the pull requests of our own branch, newest first, without those of forks with the same branch name."""
-        flags = ("--head", branch, "--state", "all", "--limit", str(FOUND_MAX), "--json", PULL_FIELDS)
-        pulls = understood(PULLS, "gh pr list", self._gh.ask("pr", "list", *flags))
+        flags = ("--head", branch, "--state", "all", "--limit", str(LISTED_PULL_REQUESTS_MAX), "--json", PULL_REQUEST_FIELDS)
+        pulls = decode_reply(PULL_REQUESTS_DECODER, "gh pr list", self._gh.run_checked("pr", "list", *flags))
         own = (pull for pull in pulls if pull.head_ref_name == branch and not pull.is_cross_repository)
         return sorted(own, key=lambda pull: -pull.number)
 
     # checks -----------------------------------------------------------------------------------------------------------
-    def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
+    def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:
         """Return the checks of `head`. Gh does not report the commit of the checks, so the head is read before, and
         again after a decisive result."""
         if self._head(number) != head:
@@ -145,59 +145,59 @@ class GhForge:
         checks = self._checks(number, "--required")
         if checks is None:
             checks = self._checks(number) or ()
-        return None if decisive(checks) and self._head(number) != head else checks
+        return None if is_decisive(checks) and self._head(number) != head else checks
 
     def _head(self, number: int) -> Commit:
-        reply = self._gh.ask("pr", "view", str(number), "--json", "headRefOid")
-        return understood(HEAD, "gh pr view", reply).head_ref_oid
+        reply = self._gh.run_checked("pr", "view", str(number), "--json", "headRefOid")
+        return decode_reply(HEAD_DECODER, "gh pr view", reply).head_ref_oid
 
-    def _checks(self, number: int, *flags: str) -> tuple[Check, ...] | None:
+    def _checks(self, number: int, *flags: str) -> tuple[CiCheck, ...] | None:
         """List checks; None: there are some, but none of this kind. The exit code reports their state (1: red, 8:
         pending) or a failure; versions differ in whether they set it with `--json`."""
-        answer = self._gh.run("pr", "checks", str(number), *flags, "--json", FIELDS)
-        if answer.text.strip():
-            listed = understood(CHECKS, answer.verb, answer.text)
-            return tuple(map(check_of, listed)) or None
-        if NONE_REQUIRED in answer.words:
+        result = self._gh.run("pr", "checks", str(number), *flags, "--json", CHECK_FIELDS)
+        if result.stdout.strip():
+            listed = decode_reply(CHECKS_DECODER, result.command, result.stdout)
+            return tuple(map(ci_check, listed)) or None
+        if NONE_REQUIRED in result.stderr:
             return None
-        if NO_CHECKS in answer.words:
+        if NO_CHECKS in result.stderr:
             return ()
-        raise refusal(answer)
+        raise gh_error(result)
 
-    def failed_log(self, check: Check) -> str:
-        job = job_of(check)
+    def failed_log(self, check: CiCheck) -> str:
+        job = find_job(check)
         if job is None and check.run is None:
             return ""
-        which = ("--job", job) if job else (check.run or "",)
-        answer = self._gh.run("run", "view", *which, "--log-failed", bytes_max=LOG_BYTES_MAX)
-        if job and not answer.text.strip() and (answer.code == 0 or NO_LOG.search(answer.words)):
+        selector = ("--job", job) if job else (check.run or "",)
+        result = self._gh.run("run", "view", *selector, "--log-failed", bytes_max=LOG_BYTES_MAX)
+        if job and not result.stdout.strip() and (result.exit_code == 0 or NO_LOG.search(result.stderr)):
             # gh waits for the end of the run; the job's own log exists as soon as the job has ended.
-            answer = self._gh.api(f"actions/jobs/{job}/logs", bytes_max=LOG_BYTES_MAX)
-        if answer.code and not NO_LOG.search(answer.words):
-            raise refusal(answer)
-        return "" if answer.code else ending(answer.text)
+            result = self._gh.api(f"actions/jobs/{job}/logs", bytes_max=LOG_BYTES_MAX)
+        if result.exit_code and not NO_LOG.search(result.stderr):
+            raise gh_error(result)
+        return "" if result.exit_code else failure_log(result.stdout)
 
     def rerun(self, run: str) -> None:
         """Rerun failed jobs. Gh reports many causes with the same error, so the state of the run decides."""
-        refused = self._gh.run("run", "rerun", run, "--failed")
-        if refused.code == 0:
+        result = self._gh.run("run", "rerun", run, "--failed")
+        if result.exit_code == 0:
             return
-        state = understood(RUN, "gh run view", self._gh.ask("run", "view", run, "--json", "status,conclusion"))
+        state = decode_reply(WORKFLOW_RUN_DECODER, "gh run view", self._gh.run_checked("run", "view", run, "--json", "status,conclusion"))
         if state.status == "completed" and state.conclusion != "success":
-            raise refusal(refused)
+            raise gh_error(result)
 
 
-def keys_of(body: str) -> list[str]:
+def find_keys(body: str) -> list[str]:
     """Return the values of the `Mz-Key` lines, the last one first."""
-    return KEY.findall(body)[::-1]
+    return KEY_LINE.findall(body)[::-1]
 
 
-def understood(decoder: msgspec.json.Decoder[T], verb: str, text: str) -> T:
+def decode_reply(decoder: msgspec.json.Decoder[T], verb: str, text: str) -> T:
     """Decode a reply of gh. Raises RemoteRefused if it has another form."""
     try:
         return decoder.decode(text)
     except msgspec.DecodeError as error:
-        raise RemoteRefused(f"`{verb}` printed an unexpected reply: {error}") from error
+        raise RemoteError(f"`{verb}` printed an unexpected reply: {error}") from error
 
 
-__all__ = ["ForgeUnavailable", "GhForge", "forge_name", "keys_of"]
+__all__ = ["ForgeUnavailable", "GhForge", "find_keys", "forge_name"]

@@ -15,29 +15,29 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import IO, Literal, NamedTuple
 
-from mz_engine.adapters.git_process import clean, decode, masked
-from mz_engine.adapters.git_repository import ask
-from mz_engine.ports import RemoteRefused
+from mz_engine.adapters.git_process import decode, mask_credentials, safe_environment
+from mz_engine.adapters.git_repository import run_git_as_user
+from mz_engine.ports import RemoteError
 
 TIMEOUT_SECONDS = 120
-NOT_LOGGED_IN = 4
-WORDS_BYTES_MAX = 20_000
-ANSWER_BYTES_MAX = 16 << 20
+NOT_LOGGED_IN_EXIT = 4
+STDERR_BYTES_MAX = 20_000
+STDOUT_BYTES_MAX = 16 << 20
 """Bytes kept from the end of gh's output."""
 
-QUIET = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "GH_SPINNER_DISABLED": "1", "NO_COLOR": "1"}
-LOUD = frozenset({"GH_FORCE_TTY", "CLICOLOR_FORCE", "GH_DEBUG", "DEBUG"})
+QUIET_VARIABLES = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "GH_SPINNER_DISABLED": "1", "NO_COLOR": "1"}
+VERBOSE_VARIABLES = frozenset({"GH_FORCE_TTY", "CLICOLOR_FORCE", "GH_DEBUG", "DEBUG"})
 """Variables that make gh print output for people: `gh help environment`."""
-OLD = re.compile(r"unknown flag: |unknown json field|unknown command ", re.IGNORECASE)
+UNSUPPORTED = re.compile(r"unknown flag: |unknown json field|unknown command ", re.IGNORECASE)
 
-GITHUB = re.compile(
+REMOTE_URL = re.compile(
     r"(?:(?:https?|ssh|git)://(?:[^@/\s]+@)?(?P<host>[^/:\s]+)(?::\d+)?/|(?:[^@/\s]+@)?(?P<scp>[^/:\s]+):(?!/))"
     r"(?P<owner>[^/\s]+)/(?P<name>[^/\s]+?)(?:\.git)?/?"
 )
 """`https://HOST/OWNER/NAME.git`, `ssh://git@HOST/OWNER/NAME` and `git@HOST:OWNER/NAME.git`."""
 
 
-class ForgeUnavailable(RemoteRefused):
+class ForgeUnavailable(RemoteError):
     """`gh` cannot be used at all; the message names the fix."""
 
     def __init__(self, code: Literal["gh-missing", "gh-login", "gh-timeout", "gh-too-old"], message: str) -> None:
@@ -45,14 +45,14 @@ class ForgeUnavailable(RemoteRefused):
         self.code = code
 
 
-class Answer(NamedTuple):
+class GhResult(NamedTuple):
     """Result of one call of gh."""
 
-    verb: str
+    command: str
     """As in `gh pr view`, for messages."""
-    code: int
-    text: str
-    words: str
+    exit_code: int
+    stdout: str
+    stderr: str
     """With passwords in URLs masked."""
 
 
@@ -60,39 +60,39 @@ class Gh:
     """Runs gh in one checkout, for the repository behind one remote. Thread-safe."""
 
     def __init__(self, root: pathlib.Path, remote: str, environment: Mapping[str, str], timeout_seconds: float) -> None:
-        self._root, self._remote, self._user, self._timeout = root, remote, environment, timeout_seconds
-        self._environment = {name: value for name, value in clean(environment).items() if name not in LOUD} | QUIET
+        self._root, self._remote, self._user_environment, self._timeout = root, remote, environment, timeout_seconds
+        self._environment = {name: value for name, value in safe_environment(environment).items() if name not in VERBOSE_VARIABLES} | QUIET_VARIABLES
 
-    def ask(self, *words: str, stdin: str = "") -> str:
+    def run_checked(self, *arguments: str, stdin: str = "") -> str:
         """Run gh and return its output. Raises RemoteRefused if it fails."""
-        answer = self.run(*words, stdin=stdin)
-        if answer.code:
-            raise refusal(answer)
-        return answer.text
+        result = self.run(*arguments, stdin=stdin)
+        if result.exit_code:
+            raise gh_error(result)
+        return result.stdout
 
-    def run(self, *words: str, stdin: str = "", bytes_max: int = ANSWER_BYTES_MAX) -> Answer:
+    def run(self, *arguments: str, stdin: str = "", bytes_max: int = STDOUT_BYTES_MAX) -> GhResult:
         """Run `gh pr ...` or `gh run ...` on the repository. Raises ForgeUnavailable."""
-        where = ("--repo", self._repository) if self._repository else ()
-        return self._run(words[:2], (*where, *words[2:]), stdin, bytes_max)
+        repository_flags = ("--repo", self._repository) if self._repository else ()
+        return self._run(arguments[:2], (*repository_flags, *arguments[2:]), stdin, bytes_max)
 
-    def api(self, path: str, *flags: str, stdin: str = "", bytes_max: int = ANSWER_BYTES_MAX) -> Answer:
+    def api(self, path: str, *flags: str, stdin: str = "", bytes_max: int = STDOUT_BYTES_MAX) -> GhResult:
         """Run `gh api` on a path below the repository's own address. Raises ForgeUnavailable."""
         *host, owner, name = (self._repository or "{owner}/{repo}").split("/")
-        there = ("--hostname", *host) if host else ()
-        return self._run(("api",), (*there, *flags, f"repos/{owner}/{name}/{path}"), stdin, bytes_max)
+        host_flags = ("--hostname", *host) if host else ()
+        return self._run(("api",), (*host_flags, *flags, f"repos/{owner}/{name}/{path}"), stdin, bytes_max)
 
-    def _run(self, verb: tuple[str, ...], words: tuple[str, ...], stdin: str, bytes_max: int) -> Answer:
-        said = f"gh {' '.join(verb)}"
+    def _run(self, verb: tuple[str, ...], arguments: tuple[str, ...], stdin: str, bytes_max: int) -> GhResult:
+        command = f"gh {' '.join(verb)}"
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            code = self._spawn(("gh", *verb, *words), said, stdin.encode("utf-8", "surrogateescape"), out, errors)
-            answer = Answer(said, code, _end(out, bytes_max), masked(_end(errors, WORDS_BYTES_MAX).strip()))
-        if code == NOT_LOGGED_IN:
+            code = self._spawn(("gh", *verb, *arguments), command, stdin.encode("utf-8", "surrogateescape"), out, errors)
+            result = GhResult(command, code, _read_tail(out, bytes_max), mask_credentials(_read_tail(errors, STDERR_BYTES_MAX).strip()))
+        if code == NOT_LOGGED_IN_EXIT:
             raise ForgeUnavailable("gh-login", "`gh` is not logged in; run `gh auth login`, or set GH_TOKEN")
-        if code and OLD.search(answer.words):
-            raise ForgeUnavailable("gh-too-old", f"`{said}` lacks a feature that mz needs: {answer.words}; update gh")
-        return answer
+        if code and UNSUPPORTED.search(result.stderr):
+            raise ForgeUnavailable("gh-too-old", f"`{command}` lacks a feature that mz needs: {result.stderr}; update gh")
+        return result
 
-    def _spawn(self, command: tuple[str, ...], said: str, stdin: bytes, out: IO[bytes], errors: IO[bytes]) -> int:
+    def _spawn(self, command: tuple[str, ...], command_name: str, stdin: bytes, out: IO[bytes], errors: IO[bytes]) -> int:
         try:
             process = subprocess.Popen(
                 command,
@@ -115,23 +115,23 @@ class Gh:
                     os.killpg(process.pid, signal.SIGKILL)
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
-                raise ForgeUnavailable("gh-timeout", f"`{said}` did not end within {self._timeout} s") from error
+                raise ForgeUnavailable("gh-timeout", f"`{command_name}` did not end within {self._timeout} s") from error
         return process.returncode
 
     @cached_property
     def _repository(self) -> str | None:
         """`[HOST/]OWNER/NAME` of the remote; None: gh finds it."""
-        told = ask(self._root, self._user, "remote", "get-url", "--push", "--", self._remote)
-        return forge_name(told.text) if told.code == 0 else None
+        remote_url = run_git_as_user(self._root, self._user_environment, "remote", "get-url", "--push", "--", self._remote)
+        return forge_name(remote_url.text) if remote_url.exit_code == 0 else None
 
 
-def refusal(answer: Answer) -> RemoteRefused:
-    return RemoteRefused(f"`{answer.verb}` failed: {answer.words or f'it ended with exit code {answer.code}'}")
+def gh_error(result: GhResult) -> RemoteError:
+    return RemoteError(f"`{result.command}` failed: {result.stderr or f'it ended with exit code {result.exit_code}'}")
 
 
 def forge_name(url: str) -> str | None:
     """Return `[HOST/]OWNER/NAME` for `gh --repo` from a remote's URL; None if it is no URL of a forge."""
-    match = GITHUB.fullmatch(url)
+    match = REMOTE_URL.fullmatch(url)
     if match is None:
         return None
     host = match["host"] or match["scp"]
@@ -139,6 +139,6 @@ def forge_name(url: str) -> str | None:
     return name if host == "github.com" else f"{host}/{name}"
 
 
-def _end(file: IO[bytes], size: int) -> str:
-    file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+def _read_tail(file: IO[bytes], size_bytes: int) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - size_bytes))
     return decode(file.read())

@@ -17,20 +17,29 @@ from mz_events.catalog.check import Change
 from mz_events.names import Commit, Path
 
 from mz_engine.adapters import git_commits, git_content, git_fence, git_remote
-from mz_engine.adapters.git_facts import SUBMODULE, Listing, Scan
-from mz_engine.adapters.git_ignore import Rules, rules_of
-from mz_engine.adapters.git_notes import Notes
-from mz_engine.adapters.git_objects import Objects, Restless
-from mz_engine.adapters.git_paths import named
+from mz_engine.adapters.git_facts import SUBMODULE, TreeListing, WorktreeScan
+from mz_engine.adapters.git_ignore import IgnoreRules, ignore_rules
+from mz_engine.adapters.git_notes import WorktreeNotes
+from mz_engine.adapters.git_objects import ObjectStore, RefMovedError
+from mz_engine.adapters.git_paths import event_path
 from mz_engine.adapters.git_process import Git
-from mz_engine.adapters.git_provide import provide
-from mz_engine.adapters.git_repository import describe
+from mz_engine.adapters.git_provide import write_engine_files
+from mz_engine.adapters.git_repository import describe_repository
 from mz_engine.adapters.git_restore import copy_missing, restore
-from mz_engine.adapters.git_scan import Walker, read_file
-from mz_engine.adapters.git_worktree import Worktree, write_text
+from mz_engine.adapters.git_scan import WorktreeScanner, read_file
+from mz_engine.adapters.git_worktree import GitWorktree, write_text_file
 from mz_engine.config import WorkspaceSettings
-from mz_engine.home import HOME
-from mz_engine.ports import Capture, Conflicted, MadeCommit, Merged, Moved, Opened, Place, RepositoryUnusable
+from mz_engine.home import MZ_FOLDER
+from mz_engine.ports import (
+    Capture,
+    CreatedCommit,
+    FeatureWorktree,
+    MergeConflict,
+    MergeResult,
+    RefChange,
+    RepositoryUnusable,
+    WorkspaceCreated,
+)
 
 CAPTURE_TRIES = 3
 """Other processes may still write during a capture; they usually end soon."""
@@ -44,98 +53,98 @@ class GitWorkspace:
     def __init__(
         self, root: pathlib.Path, settings: WorkspaceSettings, environment: Mapping[str, str] = os.environ
     ) -> None:
-        self._repository = describe(root, environment)
+        self._repository = describe_repository(root, environment)
         self._git = Git(self._repository.directory, environment)
-        self._objects = Objects(self._git, self._repository.object_format)
-        self._objects.sweep()
-        self._keep: Rules = rules_of(settings.keep)
-        self._copied = tuple(settings.copy)
-        self._worktrees: dict[Place, Worktree] = {}
-        self._lock, self._fetching = threading.Lock(), threading.Lock()
+        self._objects = ObjectStore(self._git, self._repository.object_format)
+        self._objects.remove_crash_reports()
+        self._kept_rules: IgnoreRules = ignore_rules(settings.keep)
+        self._copied_paths = tuple(settings.copy)
+        self._worktrees: dict[FeatureWorktree, GitWorktree] = {}
+        self._lock, self._fetch_lock = threading.Lock(), threading.Lock()
 
     # opening and closing ----------------------------------------------------------------------------------------------
-    def open(self, place: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
-        git_worktree = self._worktree(place)
-        seen = git_worktree.look()
-        if seen.capture is None:
-            start = self._start(place, starts_from)
-            if isinstance(start, Conflicted):
+    def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
+        git_worktree = self._git_worktree(worktree)
+        refs = git_worktree.read_refs()
+        if refs.capture is None:
+            start = self._start_commit(worktree, starts_from)
+            if isinstance(start, MergeConflict):
                 return start
-            git_worktree.claim(start)
-            seen = git_worktree.look()
-        head, tree = seen.branch or seen.capture, seen.capture
+            git_worktree.create_branch(start)
+            refs = git_worktree.read_refs()
+        head, tree = refs.branch or refs.capture, refs.capture
         assert head is not None
         assert tree is not None
-        write_text(self._repository.root / HOME / ".gitignore", "*\n")
-        self.ensure(place, head, tree)
-        return Opened(head=head, tree=tree)
+        write_text_file(self._repository.root / MZ_FOLDER / ".gitignore", "*\n")
+        self.ensure(worktree, head, tree)
+        return WorkspaceCreated(head=head, tree=tree)
 
-    def close(self, place: Place) -> None:
+    def close(self, worktree: FeatureWorktree) -> None:
         with self._lock:
-            git_worktree = self._worktrees.pop(place, None) or Worktree(self._git, self._repository.root, place)
-            git_worktree.disconnect()
+            git_worktree = self._worktrees.pop(worktree, None) or GitWorktree(self._git, self._repository.root, worktree)
+            git_worktree.delete()
 
     # trees ------------------------------------------------------------------------------------------------------------
-    def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
-        git_worktree = self._worktree(place)
+    def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
+        git_worktree = self._git_worktree(worktree)
         target = self._objects.listing(tree)
-        git_worktree.forget_if_lost()
+        git_worktree.clear_adopted_if_lost()
         with self._lock:
-            entry = git_worktree.attach(head)
-        notes = git_worktree.notebook.read()
-        scan = self._walk(git_worktree, tree, target, notes)
-        written = restore(self._objects, git_worktree.top, target, scan, git_worktree.notebook.manifest(tree))
-        copy_missing(self._repository.root, git_worktree.path, git_worktree.notebook.scratch, self._copied, target)
-        notes = msgspec.structs.replace(notes, known=scan.known)
-        git_worktree.notebook.write(git_worktree.set_index(entry, head, notes, written))
+            entry = git_worktree.attach_branch(head)
+        notes = git_worktree.notes_store.read()
+        scan = self._scan(git_worktree, tree, target, notes)
+        written = restore(self._objects, git_worktree.top, target, scan, git_worktree.notes_store.manifest(tree))
+        copy_missing(self._repository.root, git_worktree.path, git_worktree.notes_store.scratch, self._copied_paths, target)
+        notes = msgspec.structs.replace(notes, hash_cache=scan.hash_cache)
+        git_worktree.notes_store.write(git_worktree.update_index(entry, head, notes, written))
         return not notes.adopted
 
-    def capture(self, place: Place, before: Commit) -> Capture:
-        git_worktree = self._worktree(place)
+    def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
+        git_worktree = self._git_worktree(worktree)
         for _ in range(CAPTURE_TRIES - 1):
-            with contextlib.suppress(Restless):
+            with contextlib.suppress(RefMovedError):
                 return self._capture(git_worktree, before)
         return self._capture(git_worktree, before)
 
-    def _capture(self, git_worktree: Worktree, before: Commit) -> Capture:
+    def _capture(self, git_worktree: GitWorktree, before: Commit) -> Capture:
         tracked = self._objects.listing(before)
-        newest = git_worktree.look().capture
-        notes = git_worktree.notebook.read()
-        scan = self._walk(git_worktree, before, tracked, notes)
-        git_worktree.notebook.write(msgspec.structs.replace(notes, known=scan.known))
-        content, offences = git_content.judge(scan, tracked)
-        same = newest is not None and self._objects.listing(newest) == content
-        if newest is None or not same or git_worktree.notebook.manifest(newest) != scan.ignored:
-            newest = self._record(git_worktree, content, newest, before, git_worktree.path)
-            git_worktree.notebook.write_manifest(newest, scan.ignored)
-        return Capture(tree=newest, offences=offences)
+        newest = git_worktree.read_refs().capture
+        notes = git_worktree.notes_store.read()
+        scan = self._scan(git_worktree, before, tracked, notes)
+        git_worktree.notes_store.write(msgspec.structs.replace(notes, hash_cache=scan.hash_cache))
+        content, forbidden_changes = git_content.capture_content(scan, tracked)
+        is_unchanged = newest is not None and self._objects.listing(newest) == content
+        if newest is None or not is_unchanged or git_worktree.notes_store.manifest(newest) != scan.ignored:
+            newest = self._write_capture(git_worktree, content, newest, before, git_worktree.path)
+            git_worktree.notes_store.write_manifest(newest, scan.ignored)
+        return Capture(tree=newest, forbidden_changes=forbidden_changes)
 
-    def adopt(self, place: Place, tree: Commit) -> None:
-        git_worktree = self._worktree(place)
+    def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
+        git_worktree = self._git_worktree(worktree)
         tracked = self._objects.listing(tree)
-        notes = git_worktree.notebook.read()
-        scan = self._walk(git_worktree, tree, tracked, notes)
-        git_worktree.notebook.write_manifest(tree, scan.ignored)
-        git_worktree.notebook.write(msgspec.structs.replace(notes, adopted=True))
+        notes = git_worktree.notes_store.read()
+        scan = self._scan(git_worktree, tree, tracked, notes)
+        git_worktree.notes_store.write_manifest(tree, scan.ignored)
+        git_worktree.notes_store.write(msgspec.structs.replace(notes, adopted=True))
 
-    def provide(self, place: Place, files: Mapping[Path, bytes]) -> None:
+    def provide(self, worktree: FeatureWorktree, files: Mapping[Path, bytes]) -> None:
         try:
-            provide(self._worktree(place).path, files)
+            write_engine_files(self._git_worktree(worktree).path, files)
         except OSError as error:
             message = f"{error.filename} cannot be written: {error.strerror}"
             raise RepositoryUnusable("worktree-lost", message) from error
 
-    def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
-        git_worktree = self._worktree(place)
-        content = git_content.put_back(self._objects.listing(tree), self._objects.listing(before), revert)
-        made = self._record(git_worktree, content, git_worktree.look().capture, tree)
-        git_worktree.notebook.write_manifest(made, git_worktree.notebook.manifest(tree))
-        return made
+    def revert_paths(self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
+        git_worktree = self._git_worktree(worktree)
+        content = git_content.revert_paths(self._objects.listing(tree), self._objects.listing(before), revert)
+        capture = self._write_capture(git_worktree, content, git_worktree.read_refs().capture, tree)
+        git_worktree.notes_store.write_manifest(capture, git_worktree.notes_store.manifest(tree))
+        return capture
 
-    def _record(
+    def _write_capture(
         self,
-        git_worktree: Worktree,
-        content: Listing,
+        git_worktree: GitWorktree,
+        content: TreeListing,
         newest: Commit | None,
         before: Commit,
         files: pathlib.Path | None = None,
@@ -145,17 +154,17 @@ class GitWorkspace:
         parents: tuple[Commit, ...] = (newest or before,)
         if newest and before not in git_worktree.reachable and not git_commits.is_ancestor(self._git, before, newest):
             parents = (newest, before)
-        known = self._objects.listing(before)
-        fresh = {
+        listing_before = self._objects.listing(before)
+        readers = {
             path: partial(read_file, os.fsencode(files) + b"/" + path)
             for path, entry in content.items()
-            if files is not None and entry.mode != SUBMODULE and known.get(path) != entry
+            if files is not None and entry.mode != SUBMODULE and listing_before.get(path) != entry
         }
-        made = git_worktree.unlocked(
-            git_worktree.capture_ref, lambda: self._objects.record(git_worktree.capture_ref, content, fresh, parents)
+        capture = git_worktree.retry_without_lock(
+            git_worktree.capture_ref, lambda: self._objects.write_capture(git_worktree.capture_ref, content, readers, parents)
         )
-        git_worktree.reachable |= {before, made}
-        return made
+        git_worktree.reachable |= {before, capture}
+        return capture
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
         return tuple(git_content.changes(self._objects.changes(old, new)))
@@ -165,68 +174,68 @@ class GitWorkspace:
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
         listing = self._objects.listing(tree)
-        found = (named(path) for path, entry in listing.items() if entry.mode != SUBMODULE)
-        return tuple(sorted(path for path in found if path))
+        event_paths = (event_path(path) for path, entry in listing.items() if entry.mode != SUBMODULE)
+        return tuple(sorted(path for path in event_paths if path))
 
     def patch(self, old: Commit, new: Commit) -> bytes:
         flags = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
-        return self._git.run("diff-tree", "-r", "-p", *flags, old, new).out
+        return self._git.run("diff-tree", "-r", "-p", *flags, old, new).stdout
 
     # refs and hooks ---------------------------------------------------------------------------------------------------
     def snapshot(self) -> Mapping[str, str]:
-        return git_fence.snapshot(self._git, self._repository.hooks)
+        return git_fence.snapshot(self._git, self._repository.hook_directories)
 
-    def rescue(self, place: Place, moved: tuple[Moved, ...]) -> None:
-        git_fence.rescue(self._git, place, moved)
+    def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> None:
+        git_fence.rescue(self._git, worktree, moved)
 
     # commits ----------------------------------------------------------------------------------------------------------
-    def find_commit(self, place: Place, key: str) -> MadeCommit | None:
-        commit = git_commits.find(self._git, self._worktree(place).branch_ref, key)
-        return git_commits.count(self._git, commit) if commit else None
+    def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
+        commit = git_commits.find_by_key(self._git, self._git_worktree(worktree).branch_ref, key)
+        return git_commits.describe_commit(self._git, commit) if commit else None
 
-    def commit(self, place: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
-        git_worktree = self._worktree(place)
+    def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
+        git_worktree = self._git_worktree(worktree)
         with self._lock:
-            entry = git_worktree.attach(parent)
-        made = git_commits.make_commit(self._git, tree, (parent,), message, self._who)
-        git_worktree.move_branch(made, parent)
-        git_worktree.notebook.write(git_worktree.set_index(entry, made, git_worktree.notebook.read(), written=False))
-        return git_commits.count(self._git, made)
+            entry = git_worktree.attach_branch(parent)
+        new_commit = git_commits.make_commit(self._git, tree, (parent,), message, self._identity)
+        git_worktree.move_branch(new_commit, parent)
+        git_worktree.notes_store.write(git_worktree.update_index(entry, new_commit, git_worktree.notes_store.read(), written=False))
+        return git_commits.describe_commit(self._git, new_commit)
 
-    def merge(self, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
-        git_worktree = self._worktree(place)
+    def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
+        git_worktree = self._git_worktree(worktree)
         if git_commits.is_ancestor(self._git, other, head):
-            return Merged(commit=head, tree=self._captured(git_worktree, head), changed=False)
+            return MergeResult(commit=head, tree=self._ensure_capture(git_worktree, head), changed=False)
         content = git_commits.merge_trees(self._git, head, other)
-        made = git_commits.join(self._git, head, other, content, message, self._who)
-        git_worktree.forget_if_lost()
+        merge_commit = git_commits.make_merge_commit(self._git, head, other, content, message, self._identity)
+        git_worktree.clear_adopted_if_lost()
         with self._lock:
-            git_worktree.attach(made if git_worktree.look().branch == made else head)
+            git_worktree.attach_branch(merge_commit if git_worktree.read_refs().branch == merge_commit else head)
         # Ignored files stay, as in a merge by hand. Under the rules of `head`, files that were tracked are not ignored.
-        ignored = self._walk(git_worktree, head, self._objects.listing(head), git_worktree.notebook.read()).ignored
-        if git_worktree.look().branch != made:
-            git_worktree.move_branch(made, head)
-        tree = self._captured(git_worktree, made)
-        git_worktree.notebook.write_manifest(tree, ignored - self._objects.listing(tree).keys())
-        self.ensure(place, made, tree)
-        return Merged(commit=made, tree=tree, conflicts=content.conflicts, changed=True)
+        ignored = self._scan(git_worktree, head, self._objects.listing(head), git_worktree.notes_store.read()).ignored
+        if git_worktree.read_refs().branch != merge_commit:
+            git_worktree.move_branch(merge_commit, head)
+        tree = self._ensure_capture(git_worktree, merge_commit)
+        git_worktree.notes_store.write_manifest(tree, ignored - self._objects.listing(tree).keys())
+        self.ensure(worktree, merge_commit, tree)
+        return MergeResult(commit=merge_commit, tree=tree, conflicts=content.conflicts, changed=True)
 
-    def _captured(self, git_worktree: Worktree, commit: Commit) -> Commit:
+    def _ensure_capture(self, git_worktree: GitWorktree, commit: Commit) -> Commit:
         """Return a capture with the commit's content: the newest one if it matches, else a new one."""
-        content, newest = self._objects.listing(commit), git_worktree.look().capture
+        content, newest = self._objects.listing(commit), git_worktree.read_refs().capture
         if newest is not None and self._objects.listing(newest) == content:
             return newest
-        return self._record(git_worktree, content, newest, commit)
+        return self._write_capture(git_worktree, content, newest, commit)
 
     def contains(self, head: Commit, commit: Commit) -> bool:
         return git_commits.contains(self._git, head, commit)
 
-    def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]:
-        found = (named(path) for path in git_commits.touched(self._git, base, head))
-        return tuple(sorted(path for path in found if path))
+    def changed_paths(self, base: Commit, head: Commit) -> tuple[Path, ...]:
+        event_paths = (event_path(path) for path in git_commits.changed_paths(self._git, base, head))
+        return tuple(sorted(path for path in event_paths if path))
 
     @cached_property
-    def _who(self) -> Mapping[str, str]:
+    def _identity(self) -> Mapping[str, str]:
         return git_commits.identity(self._git)
 
     # remotes ----------------------------------------------------------------------------------------------------------
@@ -237,35 +246,35 @@ class GitWorkspace:
         return git_remote.remote_head(self._git, remote, branch)
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
-        there = None
+        remote_commit = None
         if remote is not None:
-            with self._fetching:
-                there = git_remote.fetch(self._git, remote, branch)
-        return there or git_remote.local_head(self._git, branch)
+            with self._fetch_lock:
+                remote_commit = git_remote.fetch(self._git, remote, branch)
+        return remote_commit or git_remote.local_head(self._git, branch)
 
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
         git_remote.push(self._git, remote, branch, commit, old)
 
     # ------------------------------------------------------------------------------------------------------------------
-    def _worktree(self, place: Place) -> Worktree:
+    def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
         with self._lock:
-            return self._worktrees.setdefault(place, Worktree(self._git, self._repository.root, place))
+            return self._worktrees.setdefault(worktree, GitWorktree(self._git, self._repository.root, worktree))
 
-    def _start(self, place: Place, starts_from: tuple[Commit, ...]) -> Commit | Conflicted:
+    def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
         for commit in starts_from:
-            if self._git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).code:
-                message = f"{place.feature} starts from {commit}, which is not in the repository"
+            if self._git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).exit_code:
+                message = f"{worktree.feature} starts from {commit}, which is not in the repository"
                 raise RepositoryUnusable("no-base", message)
-        return git_commits.merge_all(self._git, starts_from, place.feature, self._who)
+        return git_commits.merge_all(self._git, starts_from, worktree.feature, self._identity)
 
-    def _walk(self, git_worktree: Worktree, commit: Commit, tracked: Listing, notes: Notes) -> Scan:
-        return Walker(
+    def _scan(self, git_worktree: GitWorktree, commit: Commit, tracked: TreeListing, notes: WorktreeNotes) -> WorktreeScan:
+        return WorktreeScanner(
             top=git_worktree.top,
             tracked=tracked,
-            rules=self._objects.rules(commit),
-            keep=self._keep,
-            copied=frozenset(os.fsencode(path) for path in self._copied),
+            ignore_rules=self._objects.ignore_rules(commit),
+            keep_rules=self._kept_rules,
+            copied_paths=frozenset(os.fsencode(path) for path in self._copied_paths),
             hasher=self._objects.hasher,
-            known=notes.known,
-            modes=self._repository.file_modes,
-        ).walk()
+            hash_cache=notes.hash_cache,
+            has_file_modes=self._repository.has_file_modes,
+        ).scan_worktree()

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from mz_events.names import Commit, Path
 
-from mz_engine.adapters.git_paths import shown
-from mz_engine.adapters.git_process import Git, failed
-from mz_engine.ports import Conflicted, MadeCommit, RepositoryUnusable
+from mz_engine.adapters.git_paths import display_path
+from mz_engine.adapters.git_process import Git, git_error
+from mz_engine.ports import CreatedCommit, MergeConflict, RepositoryUnusable
 
-NOBODY = {"NAME": "mz", "EMAIL": "mz@localhost"}
-LABELS = ("ours", "theirs")
+DEFAULT_IDENTITY = {"NAME": "mz", "EMAIL": "mz@localhost"}
+SIDE_LABELS = ("ours", "theirs")
 """The two sides, as conflict markers name them."""
 
 
@@ -24,61 +24,61 @@ def identity(git: Git) -> dict[str, str]:
     for role in ("AUTHOR", "COMMITTER"):
         ident = git.run("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", as_user=True, check=False)
         name, _, address = ident.text.partition(" <")
-        person = {"NAME": name, "EMAIL": address.partition(">")[0]} if ident.code == 0 and name else NOBODY
+        person = {"NAME": name, "EMAIL": address.partition(">")[0]} if ident.exit_code == 0 and name else DEFAULT_IDENTITY
         variables |= {f"GIT_{role}_{part}": value for part, value in person.items()}
     return variables
 
 
-def make_commit(git: Git, tree: str, parents: tuple[str, ...], message: bytes, who: Mapping[str, str]) -> Commit:
+def make_commit(git: Git, tree: str, parents: tuple[str, ...], message: bytes, identity_variables: Mapping[str, str]) -> Commit:
     """Commit the content of `tree` (a commit or a tree) without moving a ref."""
     flags = [part for parent in parents for part in ("-p", parent)]
     settings = ("-c", "i18n.commitEncoding=UTF-8")
-    made = git.run(*settings, "commit-tree", f"{tree}^{{tree}}", *flags, "-F", "-", stdin=message, env=who)
-    return Commit(made.text)
+    result = git.run(*settings, "commit-tree", f"{tree}^{{tree}}", *flags, "-F", "-", stdin=message, env=identity_variables)
+    return Commit(result.text)
 
 
-def count(git: Git, commit: Commit) -> MadeCommit:
+def describe_commit(git: Git, commit: Commit) -> CreatedCommit:
     """Count the commit's changes against its first parent; binary files count no lines."""
-    out = git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-commit-id", f"{commit}^1", commit).out
+    out = git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-commit-id", f"{commit}^1", commit).stdout
     rows = [line.split(b"\t", 2) for line in out.split(b"\0")[:-1]]
     added, deleted = (sum(int(row[column]) for row in rows if row[column] != b"-") for column in (0, 1))
-    return MadeCommit(commit=commit, files=len(rows), insertions=added, deletions=deleted)
+    return CreatedCommit(commit=commit, files=len(rows), insertions=added, deletions=deleted)
 
 
-def find(git: Git, branch_ref: str, key: str) -> Commit | None:
+def find_by_key(git: Git, branch_ref: str, key: str) -> Commit | None:
     """Return the newest commit of the branch itself (first parents) whose `Mz-Key` trailer is exactly `key`."""
     search = ("--first-parent", "--fixed-strings", f"--grep=Mz-Key: {key}")
-    form = ("-z", "--no-show-signature", "--no-mailmap", "--format=%H%n%(trailers:key=Mz-Key,valueonly,unfold)")
-    log = git.run("-c", "trailer.separators=:", "log", *search, *form, branch_ref, "--", check=False)
-    if log.code:
-        if "unknown revision" in log.words or "bad revision" in log.words:
+    output_flags = ("-z", "--no-show-signature", "--no-mailmap", "--format=%H%n%(trailers:key=Mz-Key,valueonly,unfold)")
+    log = git.run("-c", "trailer.separators=:", "log", *search, *output_flags, branch_ref, "--", check=False)
+    if log.exit_code:
+        if "unknown revision" in log.stderr or "bad revision" in log.stderr:
             return None
-        raise failed(("log",), log)
-    for entry in log.out.decode("utf-8", "replace").split("\0"):
+        raise git_error(("log",), log)
+    for entry in log.stdout.decode("utf-8", "replace").split("\0"):
         commit, *values = entry.split("\n")
         if key in (value.strip() for value in values if value):
             return Commit(commit)
     return None
 
 
-def merge_all(git: Git, commits: tuple[Commit, ...], feature: str, who: Mapping[str, str]) -> Commit | Conflicted:
+def merge_all(git: Git, commits: tuple[Commit, ...], feature: str, identity_variables: Mapping[str, str]) -> Commit | MergeConflict:
     """Merge the commits pairwise into one; none is merged that is already an ancestor."""
-    joined: Commit | Conflicted = commits[0]
+    merged: Commit | MergeConflict = commits[0]
     for commit in commits[1:]:
-        if isinstance(joined, Conflicted):
+        if isinstance(merged, MergeConflict):
             break
-        joined = merge(git, joined, commit, f"Merge what {feature} builds upon\n".encode(), who)
-    return joined
+        merged = merge(git, merged, commit, f"Merge what {feature} builds upon\n".encode(), identity_variables)
+    return merged
 
 
-def merge(git: Git, ours: Commit, theirs: Commit, message: bytes, who: Mapping[str, str]) -> Commit | Conflicted:
+def merge(git: Git, ours: Commit, theirs: Commit, message: bytes, identity_variables: Mapping[str, str]) -> Commit | MergeConflict:
     """Merge in the object store, touching no worktree; no new commit if one side is an ancestor of the other."""
     if is_ancestor(git, theirs, ours):
         return ours
     if is_ancestor(git, ours, theirs):
         return theirs
     content = merge_trees(git, ours, theirs)
-    return Conflicted(paths=content.conflicts) if content.conflicts else join(git, ours, theirs, content, message, who)
+    return MergeConflict(paths=content.conflicts) if content.conflicts else make_merge_commit(git, ours, theirs, content, message, identity_variables)
 
 
 class MergedTree(NamedTuple):
@@ -92,26 +92,26 @@ class MergedTree(NamedTuple):
 def merge_trees(git: Git, ours: Commit, theirs: Commit) -> MergedTree:
     """Merge two commits. Raises RepositoryUnusable (`git-too-old` before git 2.38)."""
     with tempfile.TemporaryDirectory(prefix="mz-merge-") as directory:
-        alone = bare_view(git, pathlib.Path(directory), dict(zip(LABELS, (ours, theirs), strict=True)))
+        environment = make_bare_view(git, pathlib.Path(directory), dict(zip(SIDE_LABELS, (ours, theirs), strict=True)))
         flags = ("--write-tree", "-z", "--name-only", "--no-messages")
-        done = git.run("merge-tree", *flags, *LABELS, git_dir=pathlib.Path(directory), env=alone, check=False)
-    if done.code > 1:
-        if "usage:" in done.words:
+        result = git.run("merge-tree", *flags, *SIDE_LABELS, git_dir=pathlib.Path(directory), env=environment, check=False)
+    if result.exit_code > 1:
+        if "usage:" in result.stderr:
             raise RepositoryUnusable("git-too-old", "merging commits needs git 2.38 or newer: update git")
-        raise failed(("merge-tree",), done)
-    tree, *paths = done.out.split(b"\0")
-    return MergedTree(tree.decode(), tuple(sorted(shown(path) for path in set(paths) if path)) if done.code else ())
+        raise git_error(("merge-tree",), result)
+    tree, *paths = result.stdout.split(b"\0")
+    return MergedTree(tree.decode(), tuple(sorted(display_path(path) for path in set(paths) if path)) if result.exit_code else ())
 
 
-def join(git: Git, ours: Commit, theirs: Commit, content: MergedTree, message: bytes, who: Mapping[str, str]) -> Commit:
+def make_merge_commit(git: Git, ours: Commit, theirs: Commit, content: MergedTree, message: bytes, identity_variables: Mapping[str, str]) -> Commit:
     """Make the merge commit. Its time is that of the newer parent, so a repeated call makes the same commit."""
     dates = git.run("log", "--no-walk", "--no-show-signature", "--format=%ct", ours, theirs).text.split()
-    when = f"{max(map(int, dates))} +0000"
-    dated = {**who, "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
-    return make_commit(git, content.tree, (ours, theirs), message, dated)
+    date = f"{max(map(int, dates))} +0000"
+    variables = {**identity_variables, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+    return make_commit(git, content.tree, (ours, theirs), message, variables)
 
 
-def bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit]) -> dict[str, str]:
+def make_bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit]) -> dict[str, str]:
     """Make a repository without configuration or attributes over the same objects, so that no merge driver runs.
     Conflict markers show its branch names, which do not depend on commits."""
     object_format = git.run("rev-parse", "--show-object-format").text
@@ -126,19 +126,19 @@ def bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit])
 
 def is_ancestor(git: Git, old: str, new: str) -> bool:
     """Return True if `old` is `new` or one of its ancestors. Raises RepositoryUnusable."""
-    done = git.run("merge-base", "--is-ancestor", old, new, check=False)
-    if done.code > 1:
-        raise failed(("merge-base",), done)
-    return done.code == 0
+    result = git.run("merge-base", "--is-ancestor", old, new, check=False)
+    if result.exit_code > 1:
+        raise git_error(("merge-base",), result)
+    return result.exit_code == 0
 
 
 def contains(git: Git, head: Commit, commit: Commit) -> bool:
     """Return True if `commit` exists and is `head` or one of its ancestors."""
-    there = git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).code == 0
-    return there and is_ancestor(git, commit, head)
+    exists = git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).exit_code == 0
+    return exists and is_ancestor(git, commit, head)
 
 
-def touched(git: Git, base: Commit, head: Commit) -> Iterator[bytes]:
+def changed_paths(git: Git, base: Commit, head: Commit) -> Iterator[bytes]:
     """Yield the paths that `head` changed since it left `base`."""
-    fork = git.run("merge-base", base, head, check=False).text or base
-    yield from git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", fork, head).out.split(b"\0")[:-1]
+    merge_base = git.run("merge-base", base, head, check=False).text or base
+    yield from git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", merge_base, head).stdout.split(b"\0")[:-1]

@@ -4,56 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from mz_events.catalog.call import Offence
+from mz_events.catalog.call import ForbiddenChange
 from mz_events.catalog.check import Change
 from mz_events.names import Path
 
-from mz_engine.adapters.git_facts import LINK, SUBMODULE, Entry, Listing, Scan
-from mz_engine.adapters.git_paths import below, named, parents_of, shown
+from mz_engine.adapters.git_facts import LINK, SUBMODULE, TreeEntry, TreeListing, WorktreeScan
+from mz_engine.adapters.git_paths import display_path, entries_below, event_path, parent_directories
 
 
-def judge(scan: Scan, before: Listing) -> tuple[dict[bytes, Entry], tuple[Offence, ...]]:
+def capture_content(scan: WorktreeScan, before: TreeListing) -> tuple[dict[bytes, TreeEntry], tuple[ForbiddenChange, ...]]:
     """Return the content to capture, and the forbidden changes left out of it. Where one is at a path in `before`, the
     old entry stays."""
     content = dict(scan.files)
-    offences = []
-    for stray in scan.strays:
-        offences.append(Offence(kind=stray.kind, path=shown(stray.path), size_bytes=stray.size_bytes))
-        if stray.kind != "nested-git":
-            _put(content, below(before, stray.path))
+    forbidden_changes = []
+    for excluded_path in scan.excluded:
+        forbidden_changes.append(ForbiddenChange(kind=excluded_path.kind, path=display_path(excluded_path.path), size_bytes=excluded_path.size_bytes))
+        if excluded_path.kind != "nested-git":
+            _overlay(content, entries_below(before, excluded_path.path))
     changed = [path for path in scan.files.keys() | before.keys() if content.get(path) != before.get(path)]
     for path in changed:
-        if named(path) is None:
-            offences.append(Offence(kind="special", path=shown(path)))
+        if event_path(path) is None:
+            forbidden_changes.append(ForbiddenChange(kind="special", path=display_path(path)))
             content.pop(path, None)
-            _put(content, {path: before[path]} if path in before else {})
-    return content, tuple(sorted(offences, key=lambda offence: (offence.path, offence.kind)))
+            _overlay(content, {path: before[path]} if path in before else {})
+    return content, tuple(sorted(forbidden_changes, key=lambda offence: (offence.path, offence.kind)))
 
 
-def put_back(tree: Listing, before: Listing, paths: Iterable[Path]) -> dict[bytes, Entry]:
+def revert_paths(tree: TreeListing, before: TreeListing, paths: Iterable[Path]) -> dict[bytes, TreeEntry]:
     """Return `tree` with these paths as they are in `before`, absent ones absent."""
     content = dict(tree)
     keys = [path.encode("utf-8", "surrogateescape") for path in paths]
     for key in keys:
         content.pop(key, None)
-    _put(content, {key: before[key] for key in keys if key in before})
+    _overlay(content, {key: before[key] for key in keys if key in before})
     return content
 
 
-def _put(content: dict[bytes, Entry], old: Listing) -> None:
+def _overlay(content: dict[bytes, TreeEntry], entries: TreeListing) -> None:
     """Add entries, removing conflicting ones: a file where a directory is needed, or the other way round."""
-    for directory in parents_of(old):
+    for directory in parent_directories(entries):
         content.pop(directory, None)
-    if not old.keys().isdisjoint(parents_of(content)):
-        for path in [path for path in content if not parents_of((path,)).isdisjoint(old)]:
+    if not entries.keys().isdisjoint(parent_directories(content)):
+        for path in [path for path in content if not parent_directories((path,)).isdisjoint(entries)]:
             del content[path]
-    content.update(old)
+    content.update(entries)
 
 
-def changes(differences: Iterable[tuple[bytes, Entry | None, Entry | None]]) -> Iterator[Change]:
+def changes(differences: Iterable[tuple[bytes, TreeEntry | None, TreeEntry | None]]) -> Iterator[Change]:
     """Yield the differences as events hold them, without paths that no event may hold."""
     for key, old, new in differences:
-        path = named(key)
+        path = event_path(key)
         if path is None or (old is None and new is None):
             continue
         if old is None:

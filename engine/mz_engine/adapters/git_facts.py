@@ -11,29 +11,29 @@ FILE, EXECUTABLE, LINK, SUBMODULE = 0o100644, 0o100755, 0o120000, 0o160000
 """The file modes in trees."""
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """Mode and object id of one path of a tree."""
 
     mode: int
     oid: str
 
 
-Listing = Mapping[bytes, Entry]
+TreeListing = Mapping[bytes, TreeEntry]
 """All files, symbolic links and submodules of a tree."""
 
-Signature = tuple[int, int, int, int, int]
+FileSignature = tuple[int, int, int, int, int]
 """mtime and ctime in ns, size, inode, mode: if none differs, neither does the content."""
 
 
-class Known(msgspec.Struct, frozen=True, array_like=True):
+class FileHash(msgspec.Struct, frozen=True, array_like=True):
     """Object id and signature of a file when it was last hashed."""
 
-    signature: Signature
+    signature: FileSignature
     hashed_ns: int
     oid: str
 
 
-class Stray(msgspec.Struct, frozen=True):
+class ExcludedPath(msgspec.Struct, frozen=True):
     """A path that never belongs in a tree, with everything below it."""
 
     path: bytes
@@ -41,15 +41,15 @@ class Stray(msgspec.Struct, frozen=True):
     size_bytes: int | None = None
 
 
-class Scan(msgspec.Struct, frozen=True):
+class WorktreeScan(msgspec.Struct, frozen=True):
     """Content of a directory."""
 
-    files: dict[bytes, Entry]
+    files: dict[bytes, TreeEntry]
     """Tracked or not ignored; submodules as in the reference tree."""
     ignored: set[bytes]
     """Ignored files, and ignored directories with a `/` at the end, without those that settings keep."""
     directories: set[bytes]
     """Directories that are not ignored, without the top."""
-    strays: list[Stray]
-    known: dict[bytes, Known]
+    excluded: list[ExcludedPath]
+    hash_cache: dict[bytes, FileHash]
     """For the next walk."""

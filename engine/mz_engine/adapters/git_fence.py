@@ -9,28 +9,28 @@ import stat
 
 from mz_engine.adapters.git_process import Git
 from mz_engine.adapters.git_worktree import rescue_ref
-from mz_engine.ports import Moved, Place
+from mz_engine.ports import FeatureWorktree, RefChange
 
-OWN = ("refs/mz/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
+IGNORED_REFS = ("refs/mz/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 """Captures, and refs that are private to a worktree."""
 
 
 def snapshot(git: Git, hooks: tuple[pathlib.Path, ...]) -> dict[str, str]:
     """Return every ref by its value; `config`, `config.worktree` and `hooks/<name>` by digest. Raises
     RepositoryUnusable."""
-    lines = git.run("for-each-ref", "--format=%(objectname) %(refname)").out.decode("utf-8", "surrogateescape")
+    lines = git.run("for-each-ref", "--format=%(objectname) %(refname)").stdout.decode("utf-8", "surrogateescape")
     refs = (line.split(" ", 1) for line in lines.splitlines())
-    found = {shown_ref(name): oid for oid, name in refs if not name.startswith(OWN)}
+    values = {display_ref(name): oid for oid, name in refs if not name.startswith(IGNORED_REFS)}
     for name in ("config", "config.worktree"):
-        found |= _digests(name, git.directory / name)
+        values |= _digests(name, git.directory / name)
     for directory in hooks:
         for file in sorted(directory.iterdir()) if directory.is_dir() else ():
             if file.suffix != ".sample":
-                found |= _digests(f"hooks/{file.name}", file)
-    return found
+                values |= _digests(f"hooks/{file.name}", file)
+    return values
 
 
-def shown_ref(name: str) -> str:
+def display_ref(name: str) -> str:
     """Return a ref's name as events may hold it: bytes that are not UTF-8 are escaped."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
@@ -43,18 +43,18 @@ def _digests(name: str, file: pathlib.Path) -> dict[str, str]:
     except OSError:
         return {}
     content = file.read_bytes() if stat.S_ISREG(status.st_mode) else b"special"
-    runs = "x" if status.st_mode & 0o111 else "-"
-    return {shown_ref(name): hashlib.sha256(f"{runs}{link}\0".encode("utf-8", "surrogateescape") + content).hexdigest()}
+    executable_mark = "x" if status.st_mode & 0o111 else "-"
+    return {display_ref(name): hashlib.sha256(f"{executable_mark}{link}\0".encode("utf-8", "surrogateescape") + content).hexdigest()}
 
 
-def rescue(git: Git, place: Place, moved: tuple[Moved, ...]) -> None:
+def rescue(git: Git, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> None:
     """Keep the old values of refs, except objects that no longer exist. Raises RepositoryUnusable."""
-    refs = (change for change in moved if change.name.startswith("refs/"))
+    refs = (change for change in changes if change.name.startswith("refs/"))
     old = [(change.name, change.old) for change in refs if re.fullmatch(r"[0-9a-f]{40,64}", change.old)]
     if not old:
         return
     oids = "".join(f"{oid}\n" for _, oid in old).encode()
-    lines = git.run("cat-file", "--batch-check", stdin=oids).out.splitlines()
+    lines = git.run("cat-file", "--batch-check", stdin=oids).stdout.splitlines()
     existing = [pair for pair, line in zip(old, lines, strict=True) if not line.endswith(b" missing")]
-    commands = "".join(f"update {rescue_ref(place, name, oid)} {oid}\n" for name, oid in existing)
+    commands = "".join(f"update {rescue_ref(worktree, name, oid)} {oid}\n" for name, oid in existing)
     git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))

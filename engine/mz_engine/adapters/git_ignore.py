@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-SPECIAL = frozenset(b"*?[\\")
-CLASSES: Mapping[bytes, bytes] = {
+WILDCARDS = frozenset(b"*?[\\")
+CHARACTER_CLASSES: Mapping[bytes, bytes] = {
     b"alnum": rb"0-9A-Za-z",
     b"alpha": rb"A-Za-z",
     b"blank": rb" \t",
@@ -28,24 +28,24 @@ CLASSES: Mapping[bytes, bytes] = {
 }
 
 
-class Pattern(NamedTuple):
+class IgnorePattern(NamedTuple):
     """One line of a `.gitignore`."""
 
-    negative: bool
+    is_negative: bool
     directory_only: bool
     basename_only: bool
     """Without a slash: matches the last part of a path, at any depth."""
     regex: re.Pattern[bytes]
 
 
-class Rules(msgspec.Struct, frozen=True, dict=True):
+class IgnoreRules(msgspec.Struct, frozen=True, dict=True):
     """Ignore rules: the text of each `.gitignore` by its directory (b"" is the top)."""
 
     texts: Mapping[bytes, bytes]
 
     @cached_property
-    def _patterns(self) -> dict[bytes, tuple[Pattern, ...]]:
-        return {directory: tuple(parse(text)) for directory, text in self.texts.items()}
+    def _patterns(self) -> dict[bytes, tuple[IgnorePattern, ...]]:
+        return {directory: tuple(parse_gitignore(text)) for directory, text in self.texts.items()}
 
     def ignores(self, path: bytes, is_directory: bool) -> bool:
         """Return True if the path itself is ignored, regardless of ignored directories above it."""
@@ -56,18 +56,18 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
                 if pattern.directory_only and not is_directory:
                     continue
                 if pattern.regex.fullmatch(name if pattern.basename_only else inside):
-                    return not pattern.negative
+                    return not pattern.is_negative
             if not directory:
                 return False
             directory = directory.rpartition(b"/")[0]
 
 
-def rules_of(patterns: Iterable[str]) -> Rules:
+def ignore_rules(patterns: Iterable[str]) -> IgnoreRules:
     """Return rules from the patterns of a setting, all relative to the top."""
-    return Rules({b"": "\n".join(patterns).encode("utf-8", "surrogateescape")})
+    return IgnoreRules({b"": "\n".join(patterns).encode("utf-8", "surrogateescape")})
 
 
-def parse(text: bytes) -> Iterable[Pattern]:
+def parse_gitignore(text: bytes) -> Iterable[IgnorePattern]:
     """Yield the patterns of one `.gitignore` in order, without those that can match nothing."""
     for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
         pattern = _parse_line(_trim(line.removesuffix(b"\r")))
@@ -75,7 +75,7 @@ def parse(text: bytes) -> Iterable[Pattern]:
             yield pattern
 
 
-def _parse_line(line: bytes) -> Pattern | None:
+def _parse_line(line: bytes) -> IgnorePattern | None:
     if not line or line.startswith(b"#"):
         return None
     negative = line.startswith(b"!")
@@ -83,8 +83,8 @@ def _parse_line(line: bytes) -> Pattern | None:
     directory_only = body.endswith(b"/")
     body = body[:-1] if directory_only else body
     basename_only = b"/" not in body
-    regex = translate(body.removeprefix(b"/"), crossing=basename_only)
-    return Pattern(negative, directory_only, basename_only, regex) if body and regex else None
+    regex = translate_glob(body.removeprefix(b"/"), crossing=basename_only)
+    return IgnorePattern(negative, directory_only, basename_only, regex) if body and regex else None
 
 
 def _trim(line: bytes) -> bytes:
@@ -100,20 +100,20 @@ def _trim(line: bytes) -> bytes:
     return line if end is None else line[:end]
 
 
-def translate(glob: bytes, *, crossing: bool) -> re.Pattern[bytes] | None:
+def translate_glob(glob: bytes, *, crossing: bool) -> re.Pattern[bytes] | None:
     """Translate a glob to a regular expression; `crossing`: wildcards also match `/`. None: it can match nothing."""
-    one, some = (b".", b".*") if crossing else (b"[^/]", b"[^/]*")
+    any_char, any_text = (b".", b".*") if crossing else (b"[^/]", b"[^/]*")
     # git matches the text before the first wildcard separately, so a `**` right after it counts as leading.
-    plain = next((at for at, char in enumerate(glob) if char in SPECIAL), len(glob))
-    out, at = [], 0
+    prefix_end = next((at for at, char in enumerate(glob) if char in WILDCARDS), len(glob))
+    pieces, at = [], 0
     while at < len(glob):
         char = glob[at : at + 1]
         if char == b"*":
-            piece, at = _stars(glob, at, some, crossing, at == plain)
+            piece, at = _translate_stars(glob, at, any_text, crossing, at == prefix_end)
         elif char == b"?":
-            piece, at = one, at + 1
+            piece, at = any_char, at + 1
         elif char == b"[":
-            bracket = _bracket(glob, at + 1, crossing)
+            bracket = _translate_bracket(glob, at + 1, crossing)
             if bracket is None:
                 return None
             piece, at = bracket
@@ -123,32 +123,32 @@ def translate(glob: bytes, *, crossing: bool) -> re.Pattern[bytes] | None:
             piece, at = re.escape(glob[at + 1 : at + 2]), at + 2
         else:
             piece, at = re.escape(char), at + 1
-        out.append(piece)
-    return re.compile(b"".join(out), re.DOTALL)
+        pieces.append(piece)
+    return re.compile(b"".join(pieces), re.DOTALL)
 
 
-def _stars(glob: bytes, at: int, some: bytes, crossing: bool, first: bool) -> tuple[bytes, int]:
+def _translate_stars(glob: bytes, at: int, any_text: bytes, crossing: bool, first: bool) -> tuple[bytes, int]:
     """Translate `*`, or `**` where it means whole directories: at either end or between slashes."""
     end = at
     while glob[end : end + 1] == b"*":
         end += 1
-    alone = end - at > 1 and (first or glob[at - 1 : at] == b"/")
-    if crossing or not alone:
-        return some, end
+    spans_directories = end - at > 1 and (first or glob[at - 1 : at] == b"/")
+    if crossing or not spans_directories:
+        return any_text, end
     if end == len(glob):
         return b".*", end
     if glob[end : end + 1] == b"/":
         return b"(?:.*/)?", end + 1
     if glob[end : end + 2] == b"\\/":
         return b"(?:.*/)?", end + 2
-    return some, end
+    return any_text, end
 
 
-def _bracket(glob: bytes, at: int, crossing: bool) -> tuple[bytes, int] | None:
+def _translate_bracket(glob: bytes, at: int, crossing: bool) -> tuple[bytes, int] | None:
     """Translate `[...]` from after the bracket; return the expression and its end, None if it is malformed."""
     negated = glob[at : at + 1] in (b"!", b"^")
     at += negated
-    out: list[bytes] = []
+    pieces: list[bytes] = []
     previous, first = b"", True
     while first or glob[at : at + 1] != b"]":
         first = False
@@ -157,19 +157,19 @@ def _bracket(glob: bytes, at: int, crossing: bool) -> tuple[bytes, int] | None:
             last, at = _literal(glob, at + 1)
             if not last:
                 return None
-            out.append(_range(previous, last))
+            pieces.append(_range(previous, last))
             previous = b""
         elif glob[at : at + 2] == b"[:" and (name := _class_name(glob, at + 2)) is not None:
-            if name not in CLASSES:
+            if name not in CHARACTER_CLASSES:
                 return None
-            out.append(CLASSES[name])
+            pieces.append(CHARACTER_CLASSES[name])
             previous, at = b"", at + len(name) + 4
         else:
             previous, at = _literal(glob, at)
             if not previous:
                 return None
-            out.append(re.escape(previous))
-    return _set(b"".join(out), negated, crossing), at + 1
+            pieces.append(re.escape(previous))
+    return _character_set(b"".join(pieces), negated, crossing), at + 1
 
 
 def _class_name(glob: bytes, at: int) -> bytes | None:
@@ -188,8 +188,8 @@ def _range(low: bytes, high: bytes) -> bytes:
     return b"%s-%s" % (re.escape(low), re.escape(high)) if low <= high else b""
 
 
-def _set(inside: bytes, negated: bool, crossing: bool) -> bytes:
-    never = b"" if crossing else b"(?!/)"
+def _character_set(inside: bytes, negated: bool, crossing: bool) -> bytes:
+    slash_guard = b"" if crossing else b"(?!/)"
     if not inside:
-        return never + (b"." if negated else b"(?!)")
-    return never + (b"[^%s]" if negated else b"[%s]") % inside
+        return slash_guard + (b"." if negated else b"(?!)")
+    return slash_guard + (b"[^%s]" if negated else b"[%s]") % inside

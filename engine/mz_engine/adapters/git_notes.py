@@ -8,48 +8,48 @@ import zlib
 import msgspec
 from mz_events.names import Commit
 
-from mz_engine.adapters.git_facts import Known, Signature
-from mz_engine.adapters.git_scan import signature_of
+from mz_engine.adapters.git_facts import FileHash, FileSignature
+from mz_engine.adapters.git_scan import stat_signature
 
 
-class Notes(msgspec.Struct, frozen=True):
+class WorktreeNotes(msgspec.Struct, frozen=True):
     """State of a worktree after its last use."""
 
-    known: dict[bytes, Known] = {}
+    hash_cache: dict[bytes, FileHash] = {}
     index_of: str = ""
     """Commit in the index."""
-    index: Signature | None = None
+    index: FileSignature | None = None
     adopted: bool = False
     """The worktree contains the results of the set-up."""
 
 
-NOTES = msgspec.msgpack.Decoder(Notes)
+NOTES_DECODER = msgspec.msgpack.Decoder(WorktreeNotes)
 
 
-class Notebook:
+class NotesStore:
     """Notes of one worktree, in a directory of their own. Used by one thread at a time."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
-        self._noted: Notes | None = None
+        self._cached: WorktreeNotes | None = None
 
     @property
     def scratch(self) -> pathlib.Path:
         """A path on the worktree's file system, for atomic moves into it."""
         return self.directory / "scratch"
 
-    def read(self) -> Notes:
-        if self._noted is None:
+    def read(self) -> WorktreeNotes:
+        if self._cached is None:
             try:
-                self._noted = NOTES.decode((self.directory / "notes").read_bytes())
+                self._cached = NOTES_DECODER.decode((self.directory / "notes").read_bytes())
             except (FileNotFoundError, msgspec.DecodeError):
-                self._noted = Notes()
-        return self._noted
+                self._cached = WorktreeNotes()
+        return self._cached
 
-    def write(self, notes: Notes) -> None:
-        if notes != self._noted:
+    def write(self, notes: WorktreeNotes) -> None:
+        if notes != self._cached:
             write_bytes(self.directory / "notes", msgspec.msgpack.encode(notes))
-        self._noted = notes
+        self._cached = notes
 
     def manifest(self, capture: Commit) -> set[bytes]:
         """Return the ignored files present at that capture; empty if unknown."""
@@ -70,8 +70,8 @@ def write_bytes(file: pathlib.Path, data: bytes) -> None:
     partial.replace(file)
 
 
-def signature(file: pathlib.Path) -> Signature | None:
+def file_signature(file: pathlib.Path) -> FileSignature | None:
     try:
-        return signature_of(file.lstat())
+        return stat_signature(file.lstat())
     except FileNotFoundError:
         return None

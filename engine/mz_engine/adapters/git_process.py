@@ -20,7 +20,7 @@ from mz_engine.ports import RepositoryUnusable
 
 TIMEOUT_SECONDS = 600.0
 
-QUIET = (
+SAFE_SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.untrackedCache=false",
@@ -41,7 +41,7 @@ QUIET = (
 )
 """Settings that override every configuration file, including one that an agent may have edited."""
 
-ALWAYS = {
+SAFE_VARIABLES = {
     "LC_ALL": "C",
     "GIT_TERMINAL_PROMPT": "0",
     "SSH_ASKPASS_REQUIRE": "never",
@@ -51,24 +51,24 @@ ALWAYS = {
     "GIT_ATTR_NOSYSTEM": "1",
     "GIT_GRAFT_FILE": "/dev/null",
 }
-OURS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
+NO_USER_CONFIG = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 
-THEIRS = re.compile(r"GIT_((SSH|SSL|HTTP|PROXY|CONFIG)_\w+|SSH|ASKPASS)")
+REMOTE_VARIABLES = re.compile(r"GIT_((SSH|SSL|HTTP|PROXY|CONFIG)_\w+|SSH|ASKPASS)")
 """The user's variables that say how to reach a remote."""
-IDENTITY = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
+IDENTITY_VARIABLES = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
 
 
-class Done(NamedTuple):
+class GitResult(NamedTuple):
     """Result of a git process."""
 
-    code: int
-    out: bytes
-    words: str
+    exit_code: int
+    stdout: bytes
+    stderr: str
     """With passwords in URLs masked."""
 
     @property
     def text(self) -> str:
-        return decode(self.out).rstrip("\n")
+        return decode(self.stdout).rstrip("\n")
 
 
 class Git:
@@ -76,8 +76,8 @@ class Git:
 
     def __init__(self, directory: pathlib.Path, environment: Mapping[str, str]) -> None:
         self.directory = directory
-        self._base = clean(environment)
-        self.theirs: Mapping[str, str] = theirs(environment)
+        self._safe_environment = safe_environment(environment)
+        self.user_environment: Mapping[str, str] = user_environment(environment)
         """For work in the user's name."""
 
     def run(
@@ -88,52 +88,52 @@ class Git:
         env: Mapping[str, str] | None = None,
         as_user: bool = False,
         check: bool = True,
-    ) -> Done:
+    ) -> GitResult:
         """Run to the end. Raises RepositoryUnusable (`git-failed`) on a non-zero exit if `check` is set."""
-        with self.talk(*args, git_dir=git_dir, env=env, as_user=as_user) as process:
+        with self.open_process(*args, git_dir=git_dir, env=env, as_user=as_user) as process:
             out, _ = process.communicate(stdin)
-        done = Done(process.returncode, out, process.words())
-        if check and done.code:
-            raise failed(args, done)
-        return done
+        result = GitResult(process.returncode, out, process.read_stderr())
+        if check and result.exit_code:
+            raise git_error(args, result)
+        return result
 
     @contextlib.contextmanager
-    def talk(
+    def open_process(
         self,
         *args: str,
         git_dir: pathlib.Path | None = None,
         env: Mapping[str, str] | None = None,
         as_user: bool = False,
-    ) -> Iterator[Process]:
+    ) -> Iterator[GitProcess]:
         """Open a process to write to and read from; it has ended or been killed when the block is left."""
         directory = git_dir or self.directory
         # The work tree is a directory without .gitattributes, so attributes of the user's checkout have no effect.
         directories = {"GIT_DIR": str(directory), "GIT_WORK_TREE": str(self.directory)}
-        base = self.theirs if as_user else {**self._base, **OURS}
-        with start(args, self.directory, {**base, **directories, **(env or {})}) as process:
+        base = self.user_environment if as_user else {**self._safe_environment, **NO_USER_CONFIG}
+        with spawn_git(args, self.directory, {**base, **directories, **(env or {})}) as process:
             yield process
 
 
-class Process(subprocess.Popen[bytes]):
+class GitProcess(subprocess.Popen[bytes]):
     """A git process with both pipes; its stderr goes to a file so that it never blocks."""
 
     stderr_file: IO[bytes]
     stderr_read = b""
 
-    def words(self) -> str:
+    def read_stderr(self) -> str:
         """Return stderr so far; all of it once the process has ended."""
         if not self.stderr_file.closed:
             self.stderr_file.seek(0)
             self.stderr_read = self.stderr_file.read(20_000)
-        return masked(decode(self.stderr_read).strip())
+        return mask_credentials(decode(self.stderr_read).strip())
 
     @property
-    def into(self) -> IO[bytes]:
+    def stdin_pipe(self) -> IO[bytes]:
         assert self.stdin is not None
         return self.stdin
 
     @property
-    def out(self) -> IO[bytes]:
+    def stdout_pipe(self) -> IO[bytes]:
         assert self.stdout is not None
         return self.stdout
 
@@ -145,20 +145,20 @@ class Process(subprocess.Popen[bytes]):
 
 
 @contextlib.contextmanager
-def start(
-    args: tuple[str, ...], cwd: pathlib.Path, environment: Mapping[str, str], settings: tuple[str, ...] = QUIET
-) -> Iterator[Process]:
+def spawn_git(
+    args: tuple[str, ...], cwd: pathlib.Path, environment: Mapping[str, str], settings: tuple[str, ...] = SAFE_SETTINGS
+) -> Iterator[GitProcess]:
     """Spawn git; kill it on timeout or when the block is left early. Raises RepositoryUnusable."""
     flags = [part for setting in settings for part in ("-c", setting)]
-    late = threading.Event()
+    timed_out = threading.Event()
 
     def end() -> None:
-        late.set()
+        timed_out.set()
         process.kill_all()
 
     with tempfile.TemporaryFile() as errors:
         try:
-            process = Process(
+            process = GitProcess(
                 ["git", *flags, *args],
                 cwd=cwd,
                 env=dict(environment),
@@ -168,7 +168,7 @@ def start(
                 start_new_session=True,
             )
         except FileNotFoundError as absent:
-            raise not_startable(cwd) from absent
+            raise spawn_error(cwd) from absent
         process.stderr_file = errors
         timer = threading.Timer(TIMEOUT_SECONDS, end)
         timer.daemon = True
@@ -177,14 +177,14 @@ def start(
             yield process
         finally:
             timer.cancel()
-            _end(process)
-            process.words()
-        if late.is_set():
+            _terminate(process)
+            process.read_stderr()
+        if timed_out.is_set():
             raise RepositoryUnusable("git-timeout", f"`git {args[0]}` did not end within {TIMEOUT_SECONDS:.0f} s")
 
 
-def _end(process: Process) -> None:
-    for pipe in (process.into, process.out):
+def _terminate(process: GitProcess) -> None:
+    for pipe in (process.stdin_pipe, process.stdout_pipe):
         with contextlib.suppress(BrokenPipeError):
             pipe.close()
     try:
@@ -194,30 +194,30 @@ def _end(process: Process) -> None:
         process.wait()
 
 
-def not_startable(cwd: pathlib.Path) -> RepositoryUnusable:
+def spawn_error(cwd: pathlib.Path) -> RepositoryUnusable:
     if not cwd.is_dir():
         return RepositoryUnusable("not-a-repository", f"{cwd} does not exist")
     return RepositoryUnusable("git-missing", "`git` is not installed, or not on PATH; install git 2.30 or newer")
 
 
-def clean(environment: Mapping[str, str]) -> dict[str, str]:
+def safe_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with git's variables and password dialogs replaced by mz's."""
-    kept = {name: value for name, value in environment.items() if not name.startswith("GIT_") and name != "SSH_ASKPASS"}
-    return {**kept, **ALWAYS}
+    inherited = {name: value for name, value in environment.items() if not name.startswith("GIT_") and name != "SSH_ASKPASS"}
+    return {**inherited, **SAFE_VARIABLES}
 
 
-def theirs(environment: Mapping[str, str]) -> dict[str, str]:
+def user_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for work in the user's name: with their remote access and identity, never prompting."""
-    known = {name: value for name, value in environment.items() if THEIRS.fullmatch(name) or IDENTITY.fullmatch(name)}
-    return {**clean(environment), **known}
+    user_variables = {name: value for name, value in environment.items() if REMOTE_VARIABLES.fullmatch(name) or IDENTITY_VARIABLES.fullmatch(name)}
+    return {**safe_environment(environment), **user_variables}
 
 
-def failed(args: tuple[str, ...], done: Done) -> RepositoryUnusable:
-    reason = done.words.removeprefix("fatal: ") or f"it ended with exit code {done.code}"
+def git_error(args: tuple[str, ...], result: GitResult) -> RepositoryUnusable:
+    reason = result.stderr.removeprefix("fatal: ") or f"it ended with exit code {result.exit_code}"
     return RepositoryUnusable("git-failed", f"`git {args[0]}` failed: {reason}")
 
 
-def masked(text: str) -> str:
+def mask_credentials(text: str) -> str:
     """Mask user names and passwords in URLs."""
     return re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", text)
 
@@ -226,4 +226,4 @@ def decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-__all__ = ["Done", "Git", "Process", "clean", "decode", "failed", "masked", "start", "theirs"]
+__all__ = ["Git", "GitProcess", "GitResult", "decode", "git_error", "mask_credentials", "safe_environment", "spawn_git", "user_environment"]

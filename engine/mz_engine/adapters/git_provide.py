@@ -11,40 +11,40 @@ from collections.abc import Mapping
 
 from mz_events.names import Path
 
-from mz_engine.home import HOME
+from mz_engine.home import MZ_FOLDER
 
 IGNORE_ALL = b"*\n"
 
 
-def provide(top: pathlib.Path, files: Mapping[Path, bytes]) -> None:
+def write_engine_files(top: pathlib.Path, files: Mapping[Path, bytes]) -> None:
     """Write the files; paths begin with `.mz/`. Git in the worktree ignores them. Raises OSError."""
-    for path, data in ({Path(f"{HOME}/.gitignore"): IGNORE_ALL} | dict(files)).items():
-        place = top
+    for path, data in ({Path(f"{MZ_FOLDER}/.gitignore"): IGNORE_ALL} | dict(files)).items():
+        directory = top
         *folders, name = path.split("/")
         for folder in folders:
-            place /= folder
-            _make_folder(place)
-        _write(place / name, data)
+            directory /= folder
+            _make_folder(directory)
+        _write(directory / name, data)
 
 
-def _make_folder(place: pathlib.Path) -> None:
-    mode = _mode(place)
+def _make_folder(path: pathlib.Path) -> None:
+    mode = _mode(path)
     if mode is not None and not stat.S_ISDIR(mode):
-        place.unlink()
-    place.mkdir(exist_ok=True)
+        path.unlink()
+    path.mkdir(exist_ok=True)
 
 
-def _write(place: pathlib.Path, data: bytes) -> None:
-    mode = _mode(place)
-    if mode is not None and stat.S_ISREG(mode) and place.read_bytes() == data:
+def _write(path: pathlib.Path, data: bytes) -> None:
+    mode = _mode(path)
+    if mode is not None and stat.S_ISREG(mode) and path.read_bytes() == data:
         return
     if mode is not None:
-        shutil.rmtree(place) if stat.S_ISDIR(mode) else place.unlink()
-    place.write_bytes(data)
+        shutil.rmtree(path) if stat.S_ISDIR(mode) else path.unlink()
+    path.write_bytes(data)
 
 
-def _mode(place: pathlib.Path) -> int | None:
+def _mode(path: pathlib.Path) -> int | None:
     try:
-        return place.lstat().st_mode
+        return path.lstat().st_mode
     except FileNotFoundError:
         return None

@@ -9,25 +9,25 @@ import pathlib
 import re
 import stat
 
-OBJECT_ID = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})\n?")
-HEAD = re.compile(rb"ref: (refs/[^\s\0]+)\n|([0-9a-f]{40}|[0-9a-f]{64})\n")
+OBJECT_ID_LINE = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})\n?")
+HEAD_LINE = re.compile(rb"ref: (refs/[^\s\0]+)\n|([0-9a-f]{40}|[0-9a-f]{64})\n")
 REFTABLE = "reftable"
 
 
-class AskGit(Exception):
+class NeedsGit(Exception):
     """Git itself has to read the ref."""
 
 
 def read_ref(directory: pathlib.Path, name: str) -> str | None:
     """Return the object id of a ref; None: it does not exist. Raises NeedsGit."""
     if (directory / REFTABLE).exists():
-        raise AskGit
+        raise NeedsGit
     loose = _read(directory / name)
     if loose is not None:
-        found = OBJECT_ID.fullmatch(loose)
-        if found is None:
-            raise AskGit
-        return found[1].decode()
+        match = OBJECT_ID_LINE.fullmatch(loose)
+        if match is None:
+            raise NeedsGit
+        return match[1].decode()
     packed = _read(directory / "packed-refs") or b""
     line = re.search(rb"^([0-9a-f]{40,64}) " + re.escape(name.encode()) + rb"$", packed, re.MULTILINE)
     return line[1].decode() if line else None
@@ -35,10 +35,10 @@ def read_ref(directory: pathlib.Path, name: str) -> str | None:
 
 def read_head(entry: pathlib.Path) -> str:
     """Return HEAD of a worktree's entry: the full name of a branch, or an object id. Raises NeedsGit."""
-    found = HEAD.fullmatch(_read(entry / "HEAD") or b"")
-    if found is None:
-        raise AskGit
-    return (found[1] or found[2]).decode()
+    match = HEAD_LINE.fullmatch(_read(entry / "HEAD") or b"")
+    if match is None:
+        raise NeedsGit
+    return (match[1] or match[2]).decode()
 
 
 def _read(file: pathlib.Path) -> bytes | None:
@@ -48,9 +48,9 @@ def _read(file: pathlib.Path) -> bytes | None:
         if stat.S_ISDIR(status.st_mode):
             return None
         if not stat.S_ISREG(status.st_mode):
-            raise AskGit
+            raise NeedsGit
         return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise AskGit from error
+        raise NeedsGit from error

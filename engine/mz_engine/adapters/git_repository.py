@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 from mz_events.names import Commit
 
-from mz_engine.adapters.git_process import Done, start, theirs
-from mz_engine.home import HOME, WORKTREES
+from mz_engine.adapters.git_process import GitResult, spawn_git, user_environment
+from mz_engine.home import MZ_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import RepositoryUnusable
 
 
@@ -24,33 +24,33 @@ class Repository(msgspec.Struct, frozen=True):
     """Shared by all its worktrees; usually `.git`."""
     object_format: str
     """sha1 or sha256."""
-    file_modes: bool
+    has_file_modes: bool
     """The executable bit is meaningful here."""
-    hooks: tuple[pathlib.Path, ...]
+    hook_directories: tuple[pathlib.Path, ...]
     """Possible hook directories."""
 
 
 def find_root(cwd: pathlib.Path, environment: Mapping[str, str] = os.environ) -> pathlib.Path:
     """Return the top of the working tree that contains `cwd`; within a worktree of mz, that of the user's checkout."""
-    done = ask(cwd, environment, "rev-parse", "--is-bare-repository", "--show-toplevel")
-    if done.text.startswith("true") or "must be run in a work tree" in done.words:
+    result = run_git_as_user(cwd, environment, "rev-parse", "--is-bare-repository", "--show-toplevel")
+    if result.text.startswith("true") or "must be run in a work tree" in result.stderr:
         raise RepositoryUnusable("bare", f"{cwd} is in a bare repository; run mz in a clone with files")
-    if done.code:
-        raise unusable(cwd, done)
-    top = pathlib.Path(os.fsdecode(done.out).rstrip("\n").split("\n", 1)[1])
-    inside = top.parts[-4:-2] == (HOME, WORKTREES)
+    if result.exit_code:
+        raise repository_error(cwd, result)
+    top = pathlib.Path(os.fsdecode(result.stdout).rstrip("\n").split("\n", 1)[1])
+    inside = top.parts[-4:-2] == (MZ_FOLDER, WORKTREES_FOLDER)
     return top.parents[3] if inside else top
 
 
 def current_branch(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> str:
     """Return the branch that is checked out."""
-    done = ask(root, environment, "symbolic-ref", "--quiet", "HEAD")
-    if done.code == 1 and not done.words:
+    result = run_git_as_user(root, environment, "symbolic-ref", "--quiet", "HEAD")
+    if result.exit_code == 1 and not result.stderr:
         raise RepositoryUnusable("detached", "HEAD is at a commit, not on a branch; name the base branch: `base: main`")
-    if done.code:
-        raise unusable(root, done)
-    branch = done.text.removeprefix("refs/heads/")
-    if ask(root, environment, "rev-parse", "--quiet", "--verify", "HEAD^{commit}").code:
+    if result.exit_code:
+        raise repository_error(root, result)
+    branch = result.text.removeprefix("refs/heads/")
+    if run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", "HEAD^{commit}").exit_code:
         hint = "commit something first: worktrees start from a commit"
         raise RepositoryUnusable("no-commit", f"the branch `{branch}` has no commit yet; {hint}")
     return branch
@@ -59,48 +59,48 @@ def current_branch(root: pathlib.Path, environment: Mapping[str, str] = os.envir
 def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] = os.environ) -> Commit:
     """Return the commit of a local branch, else of a remote's (`origin/main`), else of any other revision name."""
     for ref in (f"refs/heads/{name}", f"refs/remotes/{name}", name):
-        done = ask(root, environment, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{ref}^{{commit}}")
-        if done.code == 0:
-            return Commit(done.text)
-        if done.words and "Needed a single revision" not in done.words:
-            raise unusable(root, done)
-    if ask(root, environment, "rev-parse", "--quiet", "--verify", "HEAD").code:
+        result = run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{ref}^{{commit}}")
+        if result.exit_code == 0:
+            return Commit(result.text)
+        if result.stderr and "Needed a single revision" not in result.stderr:
+            raise repository_error(root, result)
+    if run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", "HEAD").exit_code:
         raise RepositoryUnusable("no-commit", "the repository has no commit yet; worktrees start from one: commit once")
     raise RepositoryUnusable(
         "no-base", f"there is no branch or commit `{name}`; see `git branch --all`, then set `base:` in mz.yaml"
     )
 
 
-def describe(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Repository:
+def describe_repository(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Repository:
     """Describe a repository. Raises RepositoryUnusable if it is not writable."""
-    done = ask(root, environment, "rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir")
-    if done.code:
-        raise unusable(root, done)
-    object_format, hooks, shared = os.fsdecode(done.out).rstrip("\n").split("\n")
-    directory = (root / shared).resolve()
+    result = run_git_as_user(root, environment, "rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir")
+    if result.exit_code:
+        raise repository_error(root, result)
+    object_format, hooks, common_directory = os.fsdecode(result.stdout).rstrip("\n").split("\n")
+    directory = (root / common_directory).resolve()
     for path in (directory, directory / "objects", root):
         if not os.access(path, os.W_OK | os.X_OK):
             hint = "mz keeps captures and worktrees there; make it writable"
             raise RepositoryUnusable("read-only", f"{path} is not writable; {hint}")
-    modes = ask(root, environment, "config", "--type=bool", "--get", "core.fileMode").text
+    modes = run_git_as_user(root, environment, "config", "--type=bool", "--get", "core.fileMode").text
     hook_directories = dict.fromkeys((directory / "hooks", (root / hooks).resolve()))
     return Repository(root.resolve(), directory, object_format, modes != "false", tuple(hook_directories))
 
 
-def unusable(place: pathlib.Path, done: Done) -> RepositoryUnusable:
+def repository_error(path: pathlib.Path, result: GitResult) -> RepositoryUnusable:
     """Convert git's error."""
-    if "dubious ownership" in done.words:
-        hint = f"git config --global --add safe.directory {place}"
-        message = f"{place} belongs to another user, so git refuses it; if you trust it: {hint}"
+    if "dubious ownership" in result.stderr:
+        hint = f"git config --global --add safe.directory {path}"
+        message = f"{path} belongs to another user, so git refuses it; if you trust it: {hint}"
         return RepositoryUnusable("not-trusted", message)
-    if "not a git repository" in done.words:
-        message = f"{place} is not in a git repository; run `git init` and commit, or go to a repository"
+    if "not a git repository" in result.stderr:
+        message = f"{path} is not in a git repository; run `git init` and commit, or go to a repository"
         return RepositoryUnusable("not-a-repository", message)
-    return RepositoryUnusable("git-failed", f"git cannot use {place}: {done.words or f'exit code {done.code}'}")
+    return RepositoryUnusable("git-failed", f"git cannot use {path}: {result.stderr or f'exit code {result.exit_code}'}")
 
 
-def ask(place: pathlib.Path, environment: Mapping[str, str], *args: str) -> Done:
+def run_git_as_user(directory: pathlib.Path, environment: Mapping[str, str], *args: str) -> GitResult:
     """Run git as the user would in that directory, with their hooks path; the commands used here run no hooks."""
-    with start(args, place, theirs(environment), settings=()) as process:
+    with spawn_git(args, directory, user_environment(environment), settings=()) as process:
         out, _ = process.communicate()
-    return Done(process.returncode, out, process.words())
+    return GitResult(process.returncode, out, process.read_stderr())

@@ -19,16 +19,16 @@ from mz_engine.adapters.git_facts import (
     FILE,
     LINK,
     SUBMODULE,
-    Entry,
-    Known,
-    Listing,
-    Scan,
-    Signature,
-    Stray,
+    ExcludedPath,
+    FileHash,
+    FileSignature,
+    TreeEntry,
+    TreeListing,
+    WorktreeScan,
 )
-from mz_engine.adapters.git_ignore import Rules
-from mz_engine.adapters.git_objects import Hasher, Restless
-from mz_engine.adapters.git_paths import below, git_takes, parents_of
+from mz_engine.adapters.git_ignore import IgnoreRules
+from mz_engine.adapters.git_objects import BlobHasher, RefMovedError
+from mz_engine.adapters.git_paths import entries_below, is_valid_tree_name, parent_directories
 from mz_engine.ports import RepositoryUnusable
 
 FILE_BYTES_MAX = 50_000_000
@@ -38,129 +38,129 @@ DEPTH_BYTES_MAX = 3000
 """Length of a path; system calls fail for slightly longer ones."""
 
 
-class Walker(msgspec.Struct):
+class WorktreeScanner(msgspec.Struct):
     """One scan. `tracked` is the tree that defines tracked files, `rules` define what else is ignored, `keep_rules`
     which ignored paths are left in place, `copied_paths` are ignored regardless of the rules."""
 
     top: bytes
-    tracked: Listing
-    rules: Rules
-    keep: Rules
-    copied: frozenset[bytes]
-    hasher: Callable[[int], Hasher]
-    known: dict[bytes, Known]
-    modes: bool = True
+    tracked: TreeListing
+    ignore_rules: IgnoreRules
+    keep_rules: IgnoreRules
+    copied_paths: frozenset[bytes]
+    hasher: Callable[[int], BlobHasher]
+    hash_cache: dict[bytes, FileHash]
+    has_file_modes: bool = True
     """The file system stores the executable bit."""
-    scan: Scan = msgspec.field(default_factory=lambda: Scan({}, set(), set(), [], {}))
+    scan: WorktreeScan = msgspec.field(default_factory=lambda: WorktreeScan({}, set(), set(), [], {}))
 
-    def walk(self) -> Scan:
+    def scan_worktree(self) -> WorktreeScan:
         """Scan the directory. Raises RepositoryUnusable (`worktree-lost` if it does not exist), RefMovedError."""
         try:
-            open_up(self.top)
+            make_accessible(self.top)
         except OSError as error:
             message = f"the worktree {os.fsdecode(self.top)} no longer exists"
             raise RepositoryUnusable("worktree-lost", message) from error
-        folders = parents_of(self.tracked)
-        waiting = [(b"", False)]
+        tracked_directories = parent_directories(self.tracked)
+        pending = [(b"", False)]
         try:
-            while waiting:
-                directory, ignored = waiting.pop()
-                waiting.extend(self._look_into(directory, ignored, folders))
+            while pending:
+                directory, ignored = pending.pop()
+                pending.extend(self._scan_directory(directory, ignored, tracked_directories))
         except OSError as error:
-            raise unreadable(error, self.top) from error
+            raise scan_error(error, self.top) from error
         return self.scan
 
-    def _look_into(self, directory: bytes, ignored: bool, folders: set[bytes]) -> Iterable[tuple[bytes, bool]]:
+    def _scan_directory(self, directory: bytes, ignored: bool, tracked_directories: set[bytes]) -> Iterable[tuple[bytes, bool]]:
         entries = list_directory(os.path.join(self.top, directory))
         prefix = directory + b"/" if directory else b""
-        nested = bool(directory) and not ignored and any(entry.name == b".git" for entry in entries)
-        if nested:
-            self.scan.strays.append(Stray(directory, "nested-git"))
-            if directory not in folders:
+        is_nested_repository = bool(directory) and not ignored and any(entry.name == b".git" for entry in entries)
+        if is_nested_repository:
+            self.scan.excluded.append(ExcludedPath(directory, "nested-git"))
+            if directory not in tracked_directories:
                 return
         if directory and not ignored:
             self.scan.directories.add(directory)
         for entry in entries:
             path = prefix + entry.name
-            if entry.name == b".git" and (nested or not directory):
+            if entry.name == b".git" and (is_nested_repository or not directory):
                 continue
             if path == b".mz":
-                self.scan.files.update(below(self.tracked, path))
+                self.scan.files.update(entries_below(self.tracked, path))
             elif entry.is_dir(follow_symlinks=False):
-                yield from self._directory(path, ignored, folders)
+                yield from self._scan_subdirectory(path, ignored, tracked_directories)
             else:
-                self._file(path, ignored, entry)
+                self._scan_file(path, ignored, entry)
 
-    def _directory(self, path: bytes, ignored: bool, folders: set[bytes]) -> Iterable[tuple[bytes, bool]]:
+    def _scan_subdirectory(self, path: bytes, ignored: bool, tracked_directories: set[bytes]) -> Iterable[tuple[bytes, bool]]:
         entry = self.tracked.get(path)
         if entry is not None and entry.mode == SUBMODULE:
             self.scan.files[path] = entry
             return
-        ignored = ignored or path in self.copied or self.rules.ignores(path, True)
-        if path in folders:
+        ignored = ignored or path in self.copied_paths or self.ignore_rules.ignores(path, True)
+        if path in tracked_directories:
             yield path, ignored
-        elif not ignored and (not git_takes(path.rpartition(b"/")[2], False) or len(path) > PATH_BYTES_MAX):
-            self.scan.strays.append(Stray(path, "special"))
+        elif not ignored and (not is_valid_tree_name(path.rpartition(b"/")[2], False) or len(path) > PATH_BYTES_MAX):
+            self.scan.excluded.append(ExcludedPath(path, "special"))
         elif not ignored:
             yield path, False
-        elif path not in self.copied and not self.keep.ignores(path, True):
+        elif path not in self.copied_paths and not self.keep_rules.ignores(path, True):
             self.scan.ignored.add(path + b"/")
             if len(path) <= DEPTH_BYTES_MAX:
                 yield path, True
 
-    def _file(self, path: bytes, ignored: bool, entry: os.DirEntry[bytes]) -> None:
+    def _scan_file(self, path: bytes, ignored: bool, entry: os.DirEntry[bytes]) -> None:
         tracked = self.tracked.get(path)
-        if tracked is None and (ignored or path in self.copied or self.rules.ignores(path, False)):
-            if path not in self.copied and not self.keep.ignores(path, False):
+        if tracked is None and (ignored or path in self.copied_paths or self.ignore_rules.ignores(path, False)):
+            if path not in self.copied_paths and not self.keep_rules.ignores(path, False):
                 self.scan.ignored.add(path)
             return
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(os.path.join(self.top, path))
-            content = Entry(LINK, self.hasher(len(target)).of(target))
+            content = TreeEntry(LINK, self.hasher(len(target)).hash_bytes(target))
         elif not stat.S_ISREG(status.st_mode):
-            self.scan.strays.append(Stray(path, "special"))
+            self.scan.excluded.append(ExcludedPath(path, "special"))
             return
         elif status.st_size > FILE_BYTES_MAX and tracked is None:
-            self.scan.strays.append(Stray(path, "too-big", status.st_size))
+            self.scan.excluded.append(ExcludedPath(path, "too-big", status.st_size))
             return
         else:
-            content = Entry(self._mode(status.st_mode, tracked), self._oid(path, status))
+            content = TreeEntry(self._mode(status.st_mode, tracked), self._oid(path, status))
             if status.st_size > FILE_BYTES_MAX and content != tracked:
-                self.scan.strays.append(Stray(path, "too-big", status.st_size))
+                self.scan.excluded.append(ExcludedPath(path, "too-big", status.st_size))
                 return
-        if tracked is None and not git_takes(entry.name, content.mode == LINK):
-            self.scan.strays.append(Stray(path, "special", status.st_size))
+        if tracked is None and not is_valid_tree_name(entry.name, content.mode == LINK):
+            self.scan.excluded.append(ExcludedPath(path, "special", status.st_size))
             return
         self.scan.files[path] = content
 
-    def _mode(self, mode: int, tracked: Entry | None) -> int:
-        if self.modes:
+    def _mode(self, mode: int, tracked: TreeEntry | None) -> int:
+        if self.has_file_modes:
             return EXECUTABLE if mode & stat.S_IXUSR else FILE
         return tracked.mode if tracked and tracked.mode in (FILE, EXECUTABLE) else FILE
 
     def _oid(self, path: bytes, status: os.stat_result) -> str:
-        signature = signature_of(status)
-        known = self.known.get(path)
-        if known is None or known.signature != signature or known.hashed_ns - signature[1] < RACY_NS:
+        signature = stat_signature(status)
+        cached = self.hash_cache.get(path)
+        if cached is None or cached.signature != signature or cached.hashed_ns - signature[1] < RACY_NS:
             now = time.time_ns()
-            known = Known(signature, now, hash_file(os.path.join(self.top, path), status.st_size, self.hasher))
-        self.scan.known[path] = known
-        return known.oid
+            cached = FileHash(signature, now, hash_file(os.path.join(self.top, path), status.st_size, self.hasher))
+        self.scan.hash_cache[path] = cached
+        return cached.oid
 
 
-def signature_of(status: os.stat_result) -> Signature:
+def stat_signature(status: os.stat_result) -> FileSignature:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode
 
 
 def list_directory(path: bytes) -> list[os.DirEntry[bytes]]:
     """List a directory, making it accessible to its owner first. Raises OSError."""
-    open_up(path)
+    make_accessible(path)
     with os.scandir(path) as entries:
         return list(entries)
 
 
-def open_up(directory: bytes) -> None:
+def make_accessible(directory: bytes) -> None:
     """Give the owner every right on a directory. Raises OSError, NotADirectoryError for a link."""
     mode = os.lstat(directory).st_mode
     if not stat.S_ISDIR(mode):
@@ -177,10 +177,10 @@ def read_file(path: bytes) -> bytes:
         with open_file(path) as file:
             return file.read()
     except OSError as error:
-        raise unreadable(error, path) from error
+        raise scan_error(error, path) from error
 
 
-def hash_file(path: bytes, size: int, hasher: Callable[[int], Hasher]) -> str:
+def hash_file(path: bytes, size: int, hasher: Callable[[int], BlobHasher]) -> str:
     """Return the object id of a file. Raises OSError."""
     digest = hasher(size)
     with open_file(path) as file:
@@ -200,8 +200,8 @@ def open_file(path: bytes) -> BinaryIO:
     return open(descriptor, "rb", buffering=0)
 
 
-def unreadable(error: OSError, path: bytes) -> RepositoryUnusable:
+def scan_error(error: OSError, path: bytes) -> RepositoryUnusable:
     name = os.fsdecode(error.filename or path)
     if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP:
-        return Restless("worktree-busy", f"{name} vanished while it was being read")
+        return RefMovedError("worktree-busy", f"{name} vanished while it was being read")
     return RepositoryUnusable("worktree-unusable", f"{name} cannot be read: {error.strerror}")

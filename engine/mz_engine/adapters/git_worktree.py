@@ -12,14 +12,14 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from mz_events.names import Commit
 
-from mz_engine.adapters.git_notes import Notebook, Notes, signature, write_bytes
+from mz_engine.adapters.git_notes import NotesStore, WorktreeNotes, file_signature, write_bytes
 from mz_engine.adapters.git_process import Git
-from mz_engine.adapters.git_refs import AskGit, read_head, read_ref
-from mz_engine.adapters.git_restore import remove
-from mz_engine.home import HOME, NOTES, WORKTREES
-from mz_engine.ports import Place, RepositoryUnusable
+from mz_engine.adapters.git_refs import NeedsGit, read_head, read_ref
+from mz_engine.adapters.git_restore import remove_tree
+from mz_engine.home import MZ_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
+from mz_engine.ports import FeatureWorktree, RepositoryUnusable
 
-UNFINISHED = frozenset(
+UNFINISHED_OPERATION_FILES = frozenset(
     [
         "MERGE_HEAD",
         "MERGE_MODE",
@@ -41,13 +41,13 @@ UNFINISHED = frozenset(
 )
 """Files that an unfinished merge, rebase or bisection leaves in the worktree's entry."""
 
-STALE_SECONDS = 2.0
+STALE_LOCK_SECONDS = 2.0
 """A lock on a ref older than this was left by a killed process."""
 
 T = TypeVar("T")
 
 
-class Seen(NamedTuple):
+class RefValues(NamedTuple):
     """Values of a worktree's refs."""
 
     branch: Commit | None
@@ -57,16 +57,16 @@ class Seen(NamedTuple):
     """The newest capture."""
 
 
-class Worktree:
+class GitWorktree:
     """Branch, entry and notes of one worktree. Used by one thread at a time."""
 
-    def __init__(self, git: Git, root: pathlib.Path, place: Place) -> None:
+    def __init__(self, git: Git, root: pathlib.Path, identity: FeatureWorktree) -> None:
         self._git = git
-        self.place = place
-        self.path = root / HOME / WORKTREES / place.run / place.feature
-        self.notebook = Notebook(root / HOME / NOTES / place.run / place.feature)
-        self.branch_ref = f"refs/heads/{place.branch}"
-        self.capture_ref = f"refs/mz/{place.run}/{place.feature}"
+        self.identity = identity
+        self.path = root / MZ_FOLDER / WORKTREES_FOLDER / identity.run / identity.feature
+        self.notes_store = NotesStore(root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / identity.run / identity.feature)
+        self.branch_ref = f"refs/heads/{identity.branch}"
+        self.capture_ref = f"refs/mz/{identity.run}/{identity.feature}"
         self.reachable: set[str] = set()
         """Commits known to be ancestors of the newest capture."""
 
@@ -74,25 +74,25 @@ class Worktree:
     def top(self) -> bytes:
         return os.fsencode(self.path)
 
-    def forget_if_lost(self) -> None:
+    def clear_adopted_if_lost(self) -> None:
         """Clear the `adopted` note if the worktree is gone: results of the set-up are gone too."""
         if not self.path.is_dir() or not any(self.path.iterdir()):
-            self.notebook.write(msgspec.structs.replace(self.notebook.read(), adopted=False))
+            self.notes_store.write(msgspec.structs.replace(self.notes_store.read(), adopted=False))
 
     # refs -------------------------------------------------------------------------------------------------------------
-    def look(self, entry: pathlib.Path | None = None) -> Seen:
+    def read_refs(self, entry: pathlib.Path | None = None) -> RefValues:
         """Return the values of the refs. HEAD is read from `entry` if given. Raises RepositoryUnusable."""
         try:
-            return self._read(entry)
-        except AskGit:
-            return self._ask(entry)
+            return self._read_ref_files(entry)
+        except NeedsGit:
+            return self._list_refs(entry)
 
-    def _read(self, entry: pathlib.Path | None) -> Seen:
+    def _read_ref_files(self, entry: pathlib.Path | None) -> RefValues:
         attached = entry is not None and read_head(entry) == self.branch_ref
         branch, capture = (read_ref(self._git.directory, name) for name in (self.branch_ref, self.capture_ref))
-        return Seen(Commit(branch) if branch else None, attached, Commit(capture) if capture else None)
+        return RefValues(Commit(branch) if branch else None, attached, Commit(capture) if capture else None)
 
-    def _ask(self, entry: pathlib.Path | None) -> Seen:
+    def _list_refs(self, entry: pathlib.Path | None) -> RefValues:
         out = self._git.run(
             "for-each-ref",
             "--format=%(refname) %(objectname) %(HEAD)",
@@ -100,12 +100,12 @@ class Worktree:
             self.capture_ref,
             git_dir=entry,
         )
-        found = {
-            name: (Commit(oid), mark) for name, oid, mark in (line.split(" ", 2) for line in out.text.splitlines())
+        values = {
+            name: (Commit(oid), head_mark) for name, oid, head_mark in (line.split(" ", 2) for line in out.text.splitlines())
         }
-        branch, mark = found.get(self.branch_ref, (None, ""))
-        capture, _ = found.get(self.capture_ref, (None, ""))
-        return Seen(branch, mark == "*", capture)
+        branch, head_mark = values.get(self.branch_ref, (None, ""))
+        capture, _ = values.get(self.capture_ref, (None, ""))
+        return RefValues(branch, head_mark == "*", capture)
 
     def move_branch(self, new: Commit, old: Commit | None) -> None:
         """Move the branch from `old` (None: it does not exist) to `new`. Raises `branch-moved` if it has another
@@ -114,9 +114,9 @@ class Worktree:
 
     def update_refs(self, locked: str, commands: str) -> None:
         """Run `git update-ref --stdin`; remove a lock on `locked` that a killed git left."""
-        self.unlocked(locked, lambda: self._git.run("update-ref", "--stdin", stdin=commands.encode()))
+        self.retry_without_lock(locked, lambda: self._git.run("update-ref", "--stdin", stdin=commands.encode()))
 
-    def unlocked(self, ref: str, act: Callable[[], T]) -> T:
+    def retry_without_lock(self, ref: str, act: Callable[[], T]) -> T:
         """Run `act`; if a lock on this ref blocks it although git waited, remove the lock and run it again."""
         try:
             return act()
@@ -127,163 +127,163 @@ class Worktree:
             lock.unlink(missing_ok=True)
             return act()
 
-    def claim(self, start: Commit) -> None:
+    def create_branch(self, start: Commit) -> None:
         """Create branch and first capture. Raises RepositoryUnusable, `branch-exists` if the branch is not ours."""
-        if self.place.feature == "rescue":
+        if self.identity.feature == "rescue":
             raise RepositoryUnusable(
                 "bad-name", "a feature cannot be called `rescue`: rescued refs are kept under that name"
             )
         branch = self._git.run("for-each-ref", "--format=%(objectname) %(worktreepath)", self.branch_ref).text
         oid, _, checked_out_at = branch.partition(" ")
         if (oid and oid != start) or (checked_out_at and checked_out_at != str(self.path)):
-            raise RepositoryUnusable("branch-exists", self._taken(oid, checked_out_at))
+            raise RepositoryUnusable("branch-exists", self._describe_existing_branch(oid, checked_out_at))
         try:
             commands = f"update {self.capture_ref} {start}\nupdate {self.branch_ref} {start}\n"
             self.update_refs(self.branch_ref, commands)
         except RepositoryUnusable as error:
             if "; cannot create" not in str(error):
                 raise
-            message = f"the branch `{self.place.branch}` cannot exist beside the branch named like its first part"
+            message = f"the branch `{self.identity.branch}` cannot exist beside the branch named like its first part"
             raise RepositoryUnusable("branch-exists", f"{message}; set another `branch_prefix:`") from error
 
-    def _taken(self, oid: str, where: str) -> str:
+    def _describe_existing_branch(self, oid: str, checked_out_at: str) -> str:
         """Describe who created the existing branch, and the fix. The run comes from the worktree's path or the last
         commit's trailer."""
-        position = f"checked out in {where}" if where else f"at {oid[:12]}"
-        message = f"the branch `{self.place.branch}` exists already, {position}"
-        run = self._maker(oid, where)
+        position = f"checked out in {checked_out_at}" if checked_out_at else f"at {oid[:12]}"
+        message = f"the branch `{self.identity.branch}` exists already, {position}"
+        run = self._creating_run(oid, checked_out_at)
         if not run:
             return f"{message}, and this run did not create it; rename or delete it, or set another `branch_prefix:`"
-        fix = f"`git branch -D {self.place.branch}`"
-        fix = f"`mz clean {run}`, then {fix}" if where else fix
+        fix = f"`git branch -D {self.identity.branch}`"
+        fix = f"`mz clean {run}`, then {fix}" if checked_out_at else fix
         return f"{message}: the run {run} created it; save what you need of it, then {fix}"
 
-    def _maker(self, oid: str, where: str) -> str:
+    def _creating_run(self, oid: str, checked_out_at: str) -> str:
         """Return the run that created the branch; empty if none did."""
-        path = pathlib.Path(where)
-        if where and path.name == self.place.feature and path.parent.parent == self.path.parent.parent:
+        path = pathlib.Path(checked_out_at)
+        if checked_out_at and path.name == self.identity.feature and path.parent.parent == self.path.parent.parent:
             return path.parent.name
         keys = self._git.run("log", "-1", "--format=%(trailers:key=Mz-Key,valueonly)", oid, check=False).text.split()
         run, _, feature_key = (keys[0] if len(keys) == 1 else "").partition("/")
-        return run if feature_key.startswith(f"{self.place.feature}/") else ""
+        return run if feature_key.startswith(f"{self.identity.feature}/") else ""
 
-    def attach(self, head: Commit) -> pathlib.Path:
+    def attach_branch(self, head: Commit) -> pathlib.Path:
         """Set the branch to `head` (its old value is kept under `refs/mz/<run>/rescue/`) and HEAD to the branch, remove
         files of unfinished operations, and return the worktree's entry."""
-        entry = self.connect(head)
+        entry = self.link_entry(head)
         for file in entry.iterdir():
-            if file.name in UNFINISHED or file.suffix == ".lock":
-                remove(os.fsencode(file))
+            if file.name in UNFINISHED_OPERATION_FILES or file.suffix == ".lock":
+                remove_tree(os.fsencode(file))
         for ref in (self.branch_ref, self.capture_ref):
             lock = self._git.directory / f"{ref}.lock"
-            if lock.exists() and time.time() - lock.stat().st_mtime > STALE_SECONDS:
+            if lock.exists() and time.time() - lock.stat().st_mtime > STALE_LOCK_SECONDS:
                 lock.unlink(missing_ok=True)
-        seen = self._look_through(entry)
-        if seen.branch != head:
-            old = seen.branch
-            rescue = f"update {rescue_ref(self.place, self.branch_ref, old)} {old}\n" if old else ""
+        refs = self._read_refs_with_repair(entry)
+        if refs.branch != head:
+            old = refs.branch
+            rescue = f"update {rescue_ref(self.identity, self.branch_ref, old)} {old}\n" if old else ""
             commands = f"{rescue}update {self.branch_ref} {head} {old or '0' * len(head)}\n"
             self.update_refs(self.branch_ref, commands)
-        if not seen.attached:
+        if not refs.attached:
             self._git.run("symbolic-ref", "HEAD", self.branch_ref, git_dir=entry)
         return entry
 
-    def _look_through(self, entry: pathlib.Path) -> Seen:
+    def _read_refs_with_repair(self, entry: pathlib.Path) -> RefValues:
         try:
-            return self.look(entry)
+            return self.read_refs(entry)
         except RepositoryUnusable:
             # Git rejects an entry with an invalid HEAD altogether.
-            write_text(entry / "HEAD", f"ref: {self.branch_ref}\n")
-            return self.look(entry)
+            write_text_file(entry / "HEAD", f"ref: {self.branch_ref}\n")
+            return self.read_refs(entry)
 
     # the entry --------------------------------------------------------------------------------------------------------
-    def connect(self, head: Commit) -> pathlib.Path:
+    def link_entry(self, head: Commit) -> pathlib.Path:
         """Make or repair the worktree's directory and its entry in the repository, each pointing to the other."""
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
-            remove(self.top)
+            remove_tree(self.top)
         self.path.mkdir(parents=True, exist_ok=True)
         entry = self._find_entry() or self._add_entry(head)
-        write_text(entry / "commondir", "../..\n")
-        write_text(entry / "gitdir", f"{self.path / '.git'}\n")
-        write_text(self.path / ".git", f"gitdir: {entry}\n")
+        write_text_file(entry / "commondir", "../..\n")
+        write_text_file(entry / "gitdir", f"{self.path / '.git'}\n")
+        write_text_file(self.path / ".git", f"gitdir: {entry}\n")
         return entry
 
     def _find_entry(self) -> pathlib.Path | None:
-        ours = {self.path / ".git", self._fresh / ".git"}
+        own_pointers = {self.path / ".git", self._temporary_path / ".git"}
         entries = self._git.directory / "worktrees"
         for entry in sorted(entries.iterdir()) if entries.is_dir() else ():
-            if points_to(entry / "gitdir") in ours:
+            if read_pointer(entry / "gitdir") in own_pointers:
                 return entry
-        claimed = points_to(self.path / ".git")
-        if claimed is None or claimed.parent != entries or not claimed.is_dir():
+        candidate = read_pointer(self.path / ".git")
+        if candidate is None or candidate.parent != entries or not candidate.is_dir():
             return None
-        other = points_to(claimed / "gitdir")
-        return None if other and other.exists() else claimed
+        linked_worktree = read_pointer(candidate / "gitdir")
+        return None if linked_worktree and linked_worktree.exists() else candidate
 
     @property
-    def _fresh(self) -> pathlib.Path:
-        return self.notebook.directory / "new" / self.place.feature
+    def _temporary_path(self) -> pathlib.Path:
+        return self.notes_store.directory / "new" / self.identity.feature
 
     def _add_entry(self, head: Commit) -> pathlib.Path:
         """Add an entry. Git creates one only together with an empty directory, so it gets a temporary one."""
-        remove(os.fsencode(self._fresh))
-        self._fresh.parent.mkdir(parents=True, exist_ok=True)
-        self._git.run("worktree", "add", "--quiet", "--force", "--no-checkout", "--detach", str(self._fresh), head)
+        remove_tree(os.fsencode(self._temporary_path))
+        self._temporary_path.parent.mkdir(parents=True, exist_ok=True)
+        self._git.run("worktree", "add", "--quiet", "--force", "--no-checkout", "--detach", str(self._temporary_path), head)
         entry = self._find_entry()
         if entry is None:
             raise RepositoryUnusable("worktree-unusable", f"git made no worktree for {self.path}")
         return entry
 
-    def disconnect(self) -> None:
+    def delete(self) -> None:
         """Remove directory, entry and notes."""
-        remove(self.top)
+        remove_tree(self.top)
         entry = self._find_entry()
         if entry is not None:
-            remove(os.fsencode(entry))
-        remove(os.fsencode(self.notebook.directory))
+            remove_tree(os.fsencode(entry))
+        remove_tree(os.fsencode(self.notes_store.directory))
 
     # the index --------------------------------------------------------------------------------------------------------
-    def set_index(self, entry: pathlib.Path, head: Commit, notes: Notes, written: bool) -> Notes:
+    def update_index(self, entry: pathlib.Path, head: Commit, notes: WorktreeNotes, written: bool) -> WorktreeNotes:
         """Make the index match `head` and the files on disk. Nothing is done if it is unchanged since it was made for
         `head` and no file was `written`."""
-        index, ours = entry / "index", self.notebook.directory / "index"
-        if notes.index_of == head and notes.index == signature(index) and not written:
+        index, own_index = entry / "index", self.notes_store.directory / "index"
+        if notes.index_of == head and notes.index == file_signature(index) and not written:
             return notes
-        ours.parent.mkdir(parents=True, exist_ok=True)
-        ours.with_name("index.lock").unlink(missing_ok=True)
-        self._read_tree(ours, head)
+        own_index.parent.mkdir(parents=True, exist_ok=True)
+        own_index.with_name("index.lock").unlink(missing_ok=True)
+        self._read_tree(own_index, head)
         # Refreshing compares contents, and git would run the repository's filters for that.
         filters = self._git.run("config", "--name-only", "--get-regexp", r"^filter\.", check=False)
-        off = [part for name in set(filters.text.splitlines()) for part in ("-c", f"{name}=")]
-        env = {"GIT_INDEX_FILE": str(ours), "GIT_WORK_TREE": str(self.path)}
-        self._git.run(*off, "update-index", "-q", "--refresh", env=env, check=False)
-        write_bytes(index, ours.read_bytes())
-        return msgspec.structs.replace(notes, index_of=head, index=signature(index))
+        disabled_filters = [part for name in set(filters.text.splitlines()) for part in ("-c", f"{name}=")]
+        env = {"GIT_INDEX_FILE": str(own_index), "GIT_WORK_TREE": str(self.path)}
+        self._git.run(*disabled_filters, "update-index", "-q", "--refresh", env=env, check=False)
+        write_bytes(index, own_index.read_bytes())
+        return msgspec.structs.replace(notes, index_of=head, index=file_signature(index))
 
     def _read_tree(self, index: pathlib.Path, head: Commit) -> None:
         """Read `head` into mz's own copy of the index, which keeps the cached data of unchanged files; rebuild it if it
         is damaged."""
         env = {"GIT_INDEX_FILE": str(index)}
-        if index.exists() and self._git.run("read-tree", "-m", head, env=env, check=False).code == 0:
+        if index.exists() and self._git.run("read-tree", "-m", head, env=env, check=False).exit_code == 0:
             return
         index.unlink(missing_ok=True)
         self._git.run("read-tree", head, env=env)
 
 
-def rescue_ref(place: Place, ref: str, oid: str) -> str:
+def rescue_ref(worktree: FeatureWorktree, ref: str, oid: str) -> str:
     """Name the ref that keeps an old value. The value comes last, so that no name is a directory of another."""
-    return f"refs/mz/{place.run}/rescue/{ref.removeprefix('refs/')}/{oid}"
+    return f"refs/mz/{worktree.run}/rescue/{ref.removeprefix('refs/')}/{oid}"
 
 
-def points_to(file: pathlib.Path) -> pathlib.Path | None:
+def read_pointer(file: pathlib.Path) -> pathlib.Path | None:
     """Return the absolute path in a pointer file of git's; None without such a file."""
-    text = read_plain(file)
+    text = read_regular_file(file)
     if text is None:
         return None
     return pathlib.Path(os.path.normpath(file.parent / text.rstrip("\n").removeprefix("gitdir: ")))
 
 
-def read_plain(file: pathlib.Path) -> str | None:
+def read_regular_file(file: pathlib.Path) -> str | None:
     """Return the text of a regular file; None for anything else, including a FIFO that would block."""
     try:
         return file.read_text(errors="surrogateescape") if stat.S_ISREG(file.lstat().st_mode) else None
@@ -291,8 +291,8 @@ def read_plain(file: pathlib.Path) -> str | None:
         return None
 
 
-def write_text(file: pathlib.Path, text: str) -> None:
+def write_text_file(file: pathlib.Path, text: str) -> None:
     """Write a text file unless it already has that content, replacing whatever has that name."""
-    if read_plain(file) != text:
-        remove(os.fsencode(file))
+    if read_regular_file(file) != text:
+        remove_tree(os.fsencode(file))
         write_bytes(file, os.fsencode(text))

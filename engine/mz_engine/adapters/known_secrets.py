@@ -12,24 +12,24 @@ from urllib.parse import unquote
 
 from mz_events.redact import VALUE_CHARS_MIN
 
-from mz_engine.adapters.git_repository import ask
+from mz_engine.adapters.git_repository import run_git_as_user
 
 SECRET_NAMES = re.compile(r"(?i)(key|token|secret|passw|credential|auth)")
 """Names of variables whose values are secrets."""
-NOT_SECRET = re.compile(r"(?i)(_sock|_file|_path|_dir|_url|_method|_type|_id)$|^MZ_KEY$")
+NOT_SECRET_NAMES = re.compile(r"(?i)(_sock|_file|_path|_dir|_url|_method|_type|_id)$|^MZ_KEY$")
 """Names that match SECRET_NAMES although their values only locate a secret."""
-IN_URL = re.compile(r"://([^/\s:@'\"]*)(?::([^/\s@'\"]*))?@")
+URL_LOGIN = re.compile(r"://([^/\s:@'\"]*)(?::([^/\s@'\"]*))?@")
 """User and password of a URL."""
 TOKEN_CHARS_MIN = 16
 """A user name without a password in a URL is a token if it is at least this long."""
 PASSWORD_CHARS_MIN = 12
 """For passwords in URLs: shorter ones are mostly of a local database (`postgres`), and common words."""
-IN_CONFIG = r"^(remote\..*\.(url|pushurl)|url\..*\.(insteadof|pushinsteadof)|http\.(.*\.)?extraheader)$"
-DEFAULTS = frozenset(
+CONFIG_KEYS_WITH_LOGINS = r"^(remote\..*\.(url|pushurl)|url\..*\.(insteadof|pushinsteadof)|http\.(.*\.)?extraheader)$"
+DEFAULT_PASSWORDS = frozenset(
     ("password", "changeme", "changeit", "postgres", "postgresql", "rabbitmq", "minioadmin", "localhost", "development")
 )
 """Default passwords in many `.env` files; they also occur in many texts."""
-DOTENV = re.compile(
+DOTENV_SETTING = re.compile(
     r"""
     ^[ \t]* (?:export[ \t]+)? ([A-Za-z_][A-Za-z0-9_]*) [ \t]*=[ \t]*
     (?:
@@ -46,72 +46,72 @@ ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 DOTENV_BYTES_MAX = 1_000_000
 
 
-def secret_values(environment: Mapping[str, str]) -> dict[str, str]:
+def environment_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the secrets of the environment by variable."""
-    named = {name: value for name, value in environment.items() if is_secret(name)}
-    inside = {name: password for name, value in environment.items() if name not in named for password in in_urls(value)}
-    return {**named, **inside}
+    secret_variables = {name: value for name, value in environment.items() if is_secret(name)}
+    url_passwords = {name: password for name, value in environment.items() if name not in secret_variables for password in url_logins(value)}
+    return {**secret_variables, **url_passwords}
 
 
-def known_secrets(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def project_secrets(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the secrets of the environment, of the repository's `.env` files that are not committed, and of its
     remotes, by variable. Secrets from git's configuration get generated names."""
-    logins = {f"GIT_LOGIN_{at}": login for at, login in enumerate(_logins(root, environment), 1)}
-    return {**_dotenv(root, environment), **logins, **secret_values(environment)}
+    logins = {f"GIT_LOGIN_{at}": login for at, login in enumerate(_remote_logins(root, environment), 1)}
+    return {**_dotenv_secrets(root, environment), **logins, **environment_secrets(environment)}
 
 
 def is_secret(name: str) -> bool:
     """Return True if the name of a variable says that its value is a secret."""
-    return bool(SECRET_NAMES.search(name)) and not NOT_SECRET.search(name)
+    return bool(SECRET_NAMES.search(name)) and not NOT_SECRET_NAMES.search(name)
 
 
-def in_urls(text: str) -> Iterator[str]:
+def url_logins(text: str) -> Iterator[str]:
     """Yield passwords and tokens in URLs, unquoted."""
-    for user, password in IN_URL.findall(text):
+    for user, password in URL_LOGIN.findall(text):
         if len(password) >= PASSWORD_CHARS_MIN:
             yield unquote(password)
         elif not password and len(user) >= TOKEN_CHARS_MIN:
             yield unquote(user)
 
 
-def _logins(root: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    found = ask(root, environment, "config", "--null", "--get-regexp", IN_CONFIG)
-    for entry in found.text.split("\0") if not found.code else ():
+def _remote_logins(root: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    settings = run_git_as_user(root, environment, "config", "--null", "--get-regexp", CONFIG_KEYS_WITH_LOGINS)
+    for entry in settings.text.split("\0") if not settings.exit_code else ():
         name, _, value = entry.partition("\n")
-        yield from in_urls(f"{name} {value}")
+        yield from url_logins(f"{name} {value}")
         if name.endswith("extraheader"):
             yield value.split(" ")[-1]
 
 
-def _dotenv(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def _dotenv_secrets(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     files = [path for path in sorted(root.glob(".env*")) if path.is_file()]
     if not files:
         return {}
-    listed = ask(root, environment, "ls-files", "-z", "--", *(path.name for path in files))
-    committed = set(listed.text.split("\0"))
-    found: dict[str, str] = {}
+    tracked_files = run_git_as_user(root, environment, "ls-files", "-z", "--", *(path.name for path in files))
+    tracked_names = set(tracked_files.text.split("\0"))
+    secrets: dict[str, str] = {}
     for path in files:
         # Agents and commands run as the same user, so they cannot read an unreadable file either.
         with contextlib.suppress(OSError):
-            if path.name not in committed and path.stat().st_size <= DOTENV_BYTES_MAX:
-                found |= parse_dotenv(path.read_text("utf-8-sig", "replace"))
-    return found
+            if path.name not in tracked_names and path.stat().st_size <= DOTENV_BYTES_MAX:
+                secrets |= parse_dotenv(path.read_text("utf-8-sig", "replace"))
+    return secrets
 
 
 def parse_dotenv(text: str) -> dict[str, str]:
     """Return the secrets among `NAME=value` settings by name, including passwords in URLs."""
-    found: dict[str, str] = {}
-    for parts in DOTENV.finditer(text):
-        name, value = parts[1], _meant(parts).strip()
+    secrets: dict[str, str] = {}
+    for match in DOTENV_SETTING.finditer(text):
+        name, value = match[1], _dotenv_value(match).strip()
         if not is_secret(name):
-            value = next(in_urls(value), "")
-        if len(value) >= VALUE_CHARS_MIN and value.lower() not in DEFAULTS:
-            found[name] = value
-    return found
+            value = next(url_logins(value), "")
+        if len(value) >= VALUE_CHARS_MIN and value.lower() not in DEFAULT_PASSWORDS:
+            secrets[name] = value
+    return secrets
 
 
-def _meant(parts: re.Match[str]) -> str:
-    _, escaped, single, ticked, bare = parts.groups()
+def _dotenv_value(setting: re.Match[str]) -> str:
+    _, escaped, single, ticked, bare = setting.groups()
     if escaped is not None:
         return re.sub(r"\\(.)", lambda match: ESCAPES.get(match[1], match[1]), escaped, flags=re.DOTALL)
     quoted = single if single is not None else ticked

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from mz_events.redact import Secrets
 from mz_events.store import Blobs, Store
-from mz_projections.memory import hint_of, learn
+from mz_projections.memory import failure_histories, prompt_hint
 
 from mz_engine.adapters.executor import ProcessExecutor
 from mz_engine.adapters.forge import GhForge
 from mz_engine.adapters.git import GitWorkspace
-from mz_engine.adapters.known_secrets import known_secrets
-from mz_engine.adapters.pricefile import prices_of
+from mz_engine.adapters.known_secrets import project_secrets
+from mz_engine.adapters.pricefile import price_table
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentDoor, adapters
+from mz_engine.agents.registry import AgentRegistry, all_adapters
 from mz_engine.artifacts.load import count_patterns, output_patterns
 from mz_engine.config import Config
 
@@ -36,28 +36,28 @@ class LogLearnings:
         self._store = store
 
     def hint(self, signature: str) -> str | None:
-        return hint_of(learn(self._store.read_all()).get(signature))
+        return prompt_hint(failure_histories(self._store.read_all()).get(signature))
 
 
-def warm_up() -> None:
+def load_shared_tables() -> None:
     """Load tables that feature threads share before there are any: msgspec analyses a type at its first conversion, and
     two threads doing so at once can crash the interpreter (seen with 0.22)."""
     output_patterns()
     count_patterns()
 
 
-class Machine:
+class SystemPorts:
     """Implements `ports.Ports`. Setting `kill` ends every running process."""
 
     def __init__(self, root: Path, config: Config, store: Store, blobs: Blobs, environment: Mapping[str, str]) -> None:
-        warm_up()
+        load_shared_tables()
         self.kill = threading.Event()
-        self.clock, self.prices, self.blobs = SystemClock(), prices_of(config, environment), blobs
-        self.secrets = Secrets(known_secrets(root, environment))
+        self.clock, self.prices, self.blobs = SystemClock(), price_table(config, environment), blobs
+        self.secrets = Secrets(project_secrets(root, environment))
         self.learnings = LogLearnings(store)
         self.workspace = GitWorkspace(root, config.workspace, environment)
         self.forge = GhForge(root, config.pull_requests.remote, environment)
         passed = config.pass_environment
         self.executor = ProcessExecutor(root, environment, self.secrets, passed=passed, stop=self.kill)
         processes = AgentProcesses(root, environment, self.secrets, passed=passed, stop=self.kill)
-        self.agents = AgentDoor(processes, environment, adapters(config.agents))
+        self.agents = AgentRegistry(processes, environment, all_adapters(config.agents))

@@ -12,28 +12,28 @@ from pathlib import Path
 import msgspec
 
 from mz_engine.agents.anthropic_stream import read_count, read_stream
-from mz_engine.agents.asking import find_tool
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
-from mz_engine.agents.program import Program, with_login
-from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_engine.agents.asking import check_tool
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
+from mz_engine.agents.program import ProgramAdapter, require_login
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
 COMMAND = "mz-anthropic"
 TURNS_MAX = 200
 INSTALL = "install mz"
 
-KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-PASSED = (*KEYS, "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
+KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+PASSED_VARIABLES = (*KEY_VARIABLES, "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
 """Variables that the program reads, beyond those that every command gets."""
 
-TELLS = (
-    Tells(
+REPORTED_FIELDS = (
+    ReportedFields(
         model=True, requests=True, money=False, thoughts=True, session=True, cache_writes="by lifetime",
         evidence="recorded",
     ),
 )  # fmt: skip
 
 
-class AnthropicApi(Program):
+class AnthropicApi(ProgramAdapter):
     """Reports exact tokens of every request and continues sessions; the API reports no money."""
 
     name = "anthropic"
@@ -46,19 +46,19 @@ class AnthropicApi(Program):
             streaming=True,
             token_counting="exact",
             reports_money=False,
-            tells=TELLS,
+            reported_fields=REPORTED_FIELDS,
             tools=("read", "write", "shell"),
             bundled=True,
             models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
-            auth=KEYS,
+            auth=KEY_VARIABLES,
         )
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the program, its version and a key."""
-        check = find_tool(COMMAND, {**environment, **_path(environment)}, {}, INSTALL)
-        return with_login(
+        check = check_tool(COMMAND, {**environment, **_path(environment)}, {}, INSTALL)
+        return require_login(
             check,
-            any(environment.get(name) for name in KEYS),
+            any(environment.get(name) for name in KEY_VARIABLES),
             "the Anthropic API has no key",
             "set ANTHROPIC_API_KEY to a key of console.anthropic.com",
         )
@@ -72,7 +72,7 @@ class AnthropicApi(Program):
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return spawn(spec, invocation(spec, environment))
 
-    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return read_stream(result, self.parser, self._patterns, watch)
 
 
@@ -82,7 +82,7 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
     if spec.session is not None:
         argv += ["--resume" if spec.resumes else "--session", spec.session]
     argv += [f"--tools={','.join(spec.tools)}", f"--max-turns={TURNS_MAX}"]
-    passed_variables = {name: environment[name] for name in PASSED if name in environment}
+    passed_variables = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
     return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed_variables, **_path(environment)})
 
 

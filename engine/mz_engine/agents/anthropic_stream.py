@@ -12,24 +12,24 @@ from typing import Literal
 import msgspec
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.classify import Ending, Patterns, classify
+from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
 from mz_engine.agents.claude_usage import request_usage
-from mz_engine.agents.contract import Watch
-from mz_engine.agents.jsonline import Json, count, each_object, last_words, mapping, objects, session_id, string
-from mz_engine.ports import COUNT_MAX, CallResult, Reading
+from mz_engine.agents.contract import ObjectObserver
+from mz_engine.agents.jsonline import Json, count, decode_lines, mapping, scan_objects, session_id, stderr_tail, string
+from mz_engine.ports import COUNT_MAX, CallResult, ParsedReply
 
 WAIT_SECONDS_MAX = 10**8
 """Three years; larger numbers are ignored."""
 
 
-class Told(msgspec.Struct, kw_only=True):
+class StreamSummary(msgspec.Struct, kw_only=True):
     """Facts from the lines of one stream, collected in one pass."""
 
     bad_lines: int = 0
     session: str | None = None
     version: str = ""
     end: Json | None = None
-    said: str = ""
+    text: str = ""
     """Newest text of the model."""
     requests: dict[str, Usage] = {}
     """By message id, so that a repeated line counts once."""
@@ -37,56 +37,56 @@ class Told(msgspec.Struct, kw_only=True):
 
 def read_count(stdout: bytes) -> int | None:
     """Return the count printed by `mz-anthropic --count`; None if missing or out of range."""
-    counts = [count(line.get("input_tokens")) for line in objects(stdout) if line and line.get("type") == "count"]
+    counts = [count(line.get("input_tokens")) for line in decode_lines(stdout) if line and line.get("type") == "count"]
     tokens = counts[-1] if counts else None
     return tokens if tokens and tokens <= COUNT_MAX else None
 
 
-def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watch | None = None) -> Reading:
+def read_stream(result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None) -> ParsedReply:
     """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
-    summary = gather(result.stdout, watch)
+    summary = summarize_stream(result.stdout, watch)
     end: Json = summary.end or {}
     error = mapping(end.get("error"))
-    text, error_text, stderr = string(end.get("text")), string(error.get("message")), last_words(result.stderr)
-    terminal = terminal_of(summary.end)
-    call_end = Ending(
-        ours=result.problem,
-        terminal=terminal,
+    text, error_text, stderr = string(end.get("text")), string(error.get("message")), stderr_tail(result.stderr)
+    ending = ending_of(summary.end)
+    call_end = CallEnd(
+        own_problem=result.problem,
+        ending=ending,
         exit=result.exit,
-        stops=tuple(filter(None, (string(error.get("kind")),))),
+        stop_reasons=tuple(filter(None, (string(error.get("kind")),))),
         status=count(error.get("status")),
-        words="\n".join(part for part in (stderr, error_text) if part),
+        error_text="\n".join(part for part in (stderr, error_text) if part),
         text=text,
-        retry_after_seconds=_wait(error.get("retry_after_seconds")),
+        retry_after_seconds=_to_wait_seconds(error.get("retry_after_seconds")),
     )
     problem = classify(call_end, patterns)
-    return Reading(
+    return ParsedReply(
         parser=parser,
-        terminal=terminal,
-        text=text or error_text or summary.said,
+        ending=ending,
+        text=text or error_text or summary.text,
         session=summary.session,
         usage=tuple(summary.requests.values()),
         problem=problem,
-        problem_detail=(error_text or stderr or summary.said) if problem else "",
-        bad_lines=summary.bad_lines,
+        problem_detail=(error_text or stderr or summary.text) if problem else "",
+        undecodable_lines=summary.bad_lines,
         version=summary.version or result.version,
     )
 
 
-def gather(stdout: bytes, watch: Watch | None = None) -> Told:
+def summarize_stream(stdout: bytes, watch: ObjectObserver | None = None) -> StreamSummary:
     """Summarise the lines in one pass; unknown types and fields are ignored."""
-    summary = Told()
-    summary.bad_lines = each_object(stdout, lambda event: _note(summary, event), watch)
+    summary = StreamSummary()
+    summary.bad_lines = scan_objects(stdout, lambda event: _apply_event(summary, event), watch)
     return summary
 
 
-def _note(summary: Told, event: Json) -> None:
+def _apply_event(summary: StreamSummary, event: Json) -> None:
     match event.get("type"):
         case "start":
             summary.session = session_id(event.get("session")) or summary.session
             summary.version = string(event.get("version")) or summary.version
         case "text":
-            summary.said = string(event.get("text")) or summary.said
+            summary.text = string(event.get("text")) or summary.text
         case "request":
             model, name = string(event.get("model")), string(event.get("id"))
             usage = request_usage(model, mapping(event.get("usage")))
@@ -98,14 +98,14 @@ def _note(summary: Told, event: Json) -> None:
             pass
 
 
-def terminal_of(end: Json | None) -> Literal["success", "error", "no-terminal"]:
+def ending_of(end: Json | None) -> Literal["success", "error", "no-terminal"]:
     """Return how a call ended by its `end` event, None if it has none."""
     if end is None:
         return "no-terminal"
     return "success" if end.get("status") == "success" and end.get("error") is None else "error"
 
 
-def _wait(value: object) -> int | None:
+def _to_wait_seconds(value: object) -> int | None:
     """Convert a wait to whole seconds, rounded up."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal) or not 0 < value <= WAIT_SECONDS_MAX:
         return None

@@ -11,21 +11,21 @@ from pathlib import Path
 import msgspec
 from mz_events.redact import Secrets
 
-from mz_engine.adapters.environment import variables
-from mz_engine.adapters.known_secrets import secret_values
+from mz_engine.adapters.environment import command_environment
+from mz_engine.adapters.known_secrets import environment_secrets
 from mz_engine.agents.contract import AuthCheck
-from mz_engine.agents.supervise import Bounds, Ended, Ending, Launch, supervise
+from mz_engine.agents.supervise import EndReason, Launch, ProcessEnd, ProcessLimits, supervise
 
 VERSION_SECONDS = 30
 VERSION_BYTES_MAX = 10_000
-SHOWN_CHARS_MAX = 120
+LINE_SHOWN_CHARS_MAX = 120
 BYTES_PER_TOKEN = 4
 
 _NUMBER = re.compile(rb"\A\s*(?:[a-z][\w-]*\s+)?(\d{1,9}\.\d{1,9}\.\d{1,9}[\w.+-]*)")
 """Some programs print their name first."""
 
 
-class Said:
+class CapturedOutput:
     """A sink that keeps all output in memory."""
 
     def __init__(self) -> None:
@@ -38,57 +38,57 @@ class Said:
         self.stderr += data
 
 
-class Answer(msgspec.Struct, frozen=True):
+class VersionResult(msgspec.Struct, frozen=True):
     """Result of a version query."""
 
     version: str | None
-    why: str = ""
+    reason: str = ""
     """Why there is no version, for people."""
 
 
-def key_of_check(name: str) -> str:
+def query_key(name: str) -> str:
     """Return a unique MZ_KEY for a query: with a shared one, the first query to end would end them all."""
     return f"check/{name}/{secrets.token_hex(6)}"
 
 
-def ask_version(
-    argv: tuple[str, ...], name: str, number: re.Pattern[bytes], environment: Mapping[str, str], own: Mapping[str, str]
-) -> Answer:
+def query_version(
+    argv: tuple[str, ...], name: str, pattern: re.Pattern[bytes], environment: Mapping[str, str], extra_variables: Mapping[str, str]
+) -> VersionResult:
     """Run the version command of the agent `name` and return the match of `number` in its output: its last group, or
     all of it if it has none. `own` are variables to set."""
     launch = Launch(
-        argv=argv, env=variables(environment, key_of_check(name), own=own), cwd=Path(environment.get("HOME", "/"))
+        argv=argv, env=command_environment(environment, query_key(name), extra=extra_variables), cwd=Path(environment.get("HOME", "/"))
     )
-    output = Said()
-    end = supervise(launch, Bounds(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), output)
-    match = number.search(bytes(output.stdout))
+    output = CapturedOutput()
+    end = supervise(launch, ProcessLimits(total_seconds=VERSION_SECONDS, output_bytes=VERSION_BYTES_MAX), output)
+    match = pattern.search(bytes(output.stdout))
     if match and end.exit == 0:
-        return Answer(match[number.groups].decode())
-    return Answer(None, f"{_end(end)}; {_shown(output, environment)}")
+        return VersionResult(match[pattern.groups].decode())
+    return VersionResult(None, f"{_describe_end(end)}; {_describe_output(output, environment)}")
 
 
-def _end(end: Ended) -> str:
-    match end.ending:
-        case Ending.EXITED if end.exit is not None:
+def _describe_end(end: ProcessEnd) -> str:
+    match end.reason:
+        case EndReason.EXITED if end.exit is not None:
             return f"exit {end.exit}" if end.exit >= 0 else f"signal {-end.exit}"
-        case Ending.TIMEOUT:
+        case EndReason.TIMEOUT:
             return f"stopped after {VERSION_SECONDS} s"
-        case Ending.OUTPUT_LIMIT:
+        case EndReason.OUTPUT_LIMIT:
             return f"stopped: it printed more than {VERSION_BYTES_MAX:,} bytes"
-        case Ending.LOST:
+        case EndReason.LOST:
             return "killed from outside"
         case _:
-            return end.detail or end.ending.value
+            return end.detail or end.reason.value
 
 
-def _shown(output: Said, environment: Mapping[str, str]) -> str:
+def _describe_output(output: CapturedOutput, environment: Mapping[str, str]) -> str:
     """Return the first line of the output, redacted; of standard error if standard output is empty."""
     text = bytes(output.stdout.strip() or output.stderr.strip()).decode("utf-8", "replace")
-    lines = Secrets(secret_values(environment)).redact(text).splitlines()
-    return f"it printed: {lines[0][:SHOWN_CHARS_MAX]}" if lines else "it printed nothing"
+    lines = Secrets(environment_secrets(environment)).redact(text).splitlines()
+    return f"it printed: {lines[0][:LINE_SHOWN_CHARS_MAX]}" if lines else "it printed nothing"
 
 
-def find_tool(command: str, environment: Mapping[str, str], own: Mapping[str, str], install: str) -> AuthCheck:
+def check_tool(command: str, environment: Mapping[str, str], extra_variables: Mapping[str, str], install: str) -> AuthCheck:
     """Check that the command is on PATH and prints a version. `install` tells how to get it; `own` are variables to
     set."""
     path = shutil.which(command, path=environment.get("PATH", ""))
@@ -98,16 +98,16 @@ def find_tool(command: str, environment: Mapping[str, str], own: Mapping[str, st
             message=f"`{command}` is not on PATH",
             fix=f"{install}, or name another agent in mz.yaml",
         )
-    result = ask_version((path, "--version"), command, _NUMBER, environment, own)
+    result = query_version((path, "--version"), command, _NUMBER, environment, extra_variables)
     if result.version is None:
         return AuthCheck(
             code="tool-missing",
-            message=f"{path} --version printed no version ({result.why})",
+            message=f"{path} --version printed no version ({result.reason})",
             fix=f"run it by hand to see why, then {install} again",
         )
     return AuthCheck(version=result.version)
 
 
-def estimate(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Estimate the tokens of a text with an unknown tokenizer: bytes / 4, rounded up."""
     return -(-len(text.encode()) // BYTES_PER_TOKEN)

@@ -15,20 +15,20 @@ from mz_events.catalog.call import Problem, ProblemClass
 
 from mz_engine.agents import linear
 
-LINES_READ = 100
+LINES_READ_MAX = 100
 """Last lines of a text that are searched."""
-LINE_BYTES = 2000
-WAIT_DEFAULT_MAX_SECONDS = 7 * 24 * 3600
+LINE_CHARS_MAX = 2000
+WAIT_SECONDS_MAX = 7 * 24 * 3600
 
 _WAIT = re.compile(
     r"(?:retry[-_ ]after|(?:try|retry) again in)\W{0,3}(\d{1,6})(?:\.\d+)?\s*(s|m|h|d|second|minute|hour|day)?",
     re.IGNORECASE,
 )
-_SCALE = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COMMAND_MISSING = (126, 127)
 
 
-class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProblemPattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One kind of failure and how to recognise it."""
 
     code: str
@@ -41,25 +41,25 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     words: tuple[str, ...] = ()
 
 
-class Blocker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BlockerPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     words: tuple[str, ...]
 
 
-class Patterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    problem: tuple[Pattern, ...]
-    blocker: Blocker
+class ProblemPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    problem: tuple[ProblemPattern, ...]
+    blocker: BlockerPatterns
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
+class CallEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a call, as an adapter's parser saw it."""
 
-    ours: Problem | None
+    own_problem: Problem | None
     """Set if mz ended the call or could not start it; overrides the output."""
-    terminal: Literal["success", "error", "no-terminal"]
+    ending: Literal["success", "error", "no-terminal"]
     exit: int | None
-    stops: tuple[str, ...] = ()
+    stop_reasons: tuple[str, ...] = ()
     status: int | None = None
-    words: str = ""
+    error_text: str = ""
     """The agent's error message and the end of its stderr."""
     text: str = ""
     """The final text of a finished reply."""
@@ -67,85 +67,85 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """Wait that the API asked for, if the agent reports it."""
 
 
-def parse_patterns(text: str) -> Patterns:
+def parse_patterns(text: str) -> ProblemPatterns:
     """Parse `problems.toml`. Raises msgspec.ValidationError, ValueError or re.error."""
-    patterns = msgspec.convert(tomllib.loads(text), Patterns)
+    patterns = msgspec.convert(tomllib.loads(text), ProblemPatterns)
     for pattern in patterns.problem:
         for expression in pattern.words:
-            if error := linear.form(expression).wrong:
+            if error := linear.inspect_expression(expression).error:
                 raise ValueError(f"{pattern.code}: {expression!r}: {error}")
     for expression in patterns.blocker.words:
         re.compile(expression)
     return patterns
 
 
-def classify(call_end: Ending, patterns: Patterns) -> Problem | None:
+def classify(call_end: CallEnd, patterns: ProblemPatterns) -> Problem | None:
     """Return the problem that a call ended with; None for success."""
-    if call_end.ours is not None:
-        return call_end.ours
-    if call_end.terminal == "success":
-        return _blocker(call_end.text, patterns)
-    pattern = _by_name(call_end, patterns) or _by_words(call_end, patterns)
+    if call_end.own_problem is not None:
+        return call_end.own_problem
+    if call_end.ending == "success":
+        return _find_blocker(call_end.text, patterns)
+    pattern = _find_by_status(call_end, patterns) or _find_by_text(call_end, patterns)
     if pattern is not None:
-        return _problem(pattern, call_end)
+        return _problem_of(pattern, call_end)
     if call_end.exit in _COMMAND_MISSING:
         return Problem(kind=ProblemClass.FATAL, code="tool-missing")
-    if call_end.terminal == "no-terminal":
+    if call_end.ending == "no-terminal":
         return Problem(kind=ProblemClass.PHASE, code="no-terminal")
     return Problem(kind=ProblemClass.UNKNOWN, code="exit-unknown" if call_end.exit is None else f"exit-{call_end.exit}")
 
 
-def _by_name(call_end: Ending, patterns: Patterns) -> Pattern | None:
+def _find_by_status(call_end: CallEnd, patterns: ProblemPatterns) -> ProblemPattern | None:
     for pattern in patterns.problem:
-        if call_end.status in pattern.statuses or not set(pattern.stops).isdisjoint(call_end.stops):
+        if call_end.status in pattern.statuses or not set(pattern.stops).isdisjoint(call_end.stop_reasons):
             return pattern
     return None
 
 
-def _by_words(call_end: Ending, patterns: Patterns) -> Pattern | None:
+def _find_by_text(call_end: CallEnd, patterns: ProblemPatterns) -> ProblemPattern | None:
     expressions = tuple(expression for pattern in patterns.problem for expression in pattern.words)
-    lines = [line for line in _tail(call_end.words) if linear.found(expressions, line, caseless=True)]
+    lines = [line for line in _last_lines(call_end.error_text) if linear.matches_any(expressions, line, caseless=True)]
     for pattern in patterns.problem:
-        if any(linear.found(pattern.words, line, caseless=True) for line in lines):
+        if any(linear.matches_any(pattern.words, line, caseless=True) for line in lines):
             return pattern
     return None
 
 
-def _problem(pattern: Pattern, call_end: Ending) -> Problem:
+def _problem_of(pattern: ProblemPattern, call_end: CallEnd) -> Problem:
     wait_seconds = pattern.retry_after_seconds
     if wait_seconds is not None:
-        wait_seconds = call_end.retry_after_seconds or _wait_in(call_end.words) or wait_seconds
-        wait_seconds = min(wait_seconds, WAIT_DEFAULT_MAX_SECONDS)
+        wait_seconds = call_end.retry_after_seconds or _find_wait_seconds(call_end.error_text) or wait_seconds
+        wait_seconds = min(wait_seconds, WAIT_SECONDS_MAX)
     return Problem(kind=pattern.kind, code=pattern.code, retry_after_seconds=wait_seconds)
 
 
-def _wait_in(text: str) -> int | None:
+def _find_wait_seconds(text: str) -> int | None:
     """Find the wait that a text asks for, in seconds: `retry-after: 30`, `try again in 5 minutes`."""
-    for line in reversed(_tail(text)):
+    for line in reversed(_last_lines(text)):
         if match := _WAIT.search(line):
-            return int(match[1]) * _SCALE[(match[2] or "s")[0].lower()]
+            return int(match[1]) * _SECONDS_BY_UNIT[(match[2] or "s")[0].lower()]
     return None
 
 
-def _blocker(text: str, patterns: Patterns) -> Problem | None:
+def _find_blocker(text: str, patterns: ProblemPatterns) -> Problem | None:
     # These patterns use look-behind, which RE2 lacks; they are ours, so `re` is safe.
     expressions = patterns.blocker.words
-    if any(re.search(expression, line, re.IGNORECASE) for line in _own_words(text) for expression in expressions):
-        return Problem(kind=ProblemClass.HUMAN, code="agent-blocker")
+    if any(re.search(expression, line, re.IGNORECASE) for line in _unquoted_lines(text) for expression in expressions):
+        return Problem(kind=ProblemClass.NEEDS_PERSON, code="agent-blocker")
     return None
 
 
-def _own_words(text: str) -> Iterator[str]:
+def _unquoted_lines(text: str) -> Iterator[str]:
     """Yield the agent's own lines: neither quoted nor inside a code fence."""
     fence = ""
-    for line in text.splitlines()[-LINES_READ:]:
+    for line in text.splitlines()[-LINES_READ_MAX:]:
         stripped = line.strip()
         marker = stripped[:3]
         if marker in ("```", "~~~") and fence in ("", marker):
             fence = "" if fence else marker
         elif not fence and not stripped.startswith(">"):
-            yield stripped[:LINE_BYTES]
+            yield stripped[:LINE_CHARS_MAX]
 
 
-def _tail(text: str) -> list[str]:
-    return [line[:LINE_BYTES] for line in text.splitlines()[-LINES_READ:]]
+def _last_lines(text: str) -> list[str]:
+    return [line[:LINE_CHARS_MAX] for line in text.splitlines()[-LINES_READ_MAX:]]

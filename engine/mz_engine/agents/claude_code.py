@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from mz_engine.agents.asking import find_tool
+from mz_engine.agents.asking import check_tool
 from mz_engine.agents.claude_stream import read_stream
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
-from mz_engine.agents.program import Program, with_login
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
+from mz_engine.agents.program import ProgramAdapter, require_login
 from mz_engine.pipelines.definition import Tool
-from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
 COMMAND = "claude"
 INSTALL = "install Claude Code (npm install -g @anthropic-ai/claude-code)"
@@ -32,7 +32,7 @@ SETTINGS: Mapping[str, str] = {
 }
 """The default of ten retries takes minutes; the engine waits instead, and frees the slot."""
 
-PASSED = (
+PASSED_VARIABLES = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
@@ -55,7 +55,7 @@ PASSED = (
 )
 """Variables that this CLI reads, beyond those that every command gets."""
 
-KEYS = (
+KEY_VARIABLES = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "CLAUDE_CODE_OAUTH_TOKEN",
@@ -64,23 +64,23 @@ KEYS = (
 )
 
 
-TELLS = (
-    Tells(
+REPORTED_FIELDS = (
+    ReportedFields(
         model=True, requests=True, money=True, thoughts=False, session=True, cache_writes="total",
         evidence="constructed",
     ),
-    Tells(
+    ReportedFields(
         since="2.0.14", model=True, requests=True, money=True, thoughts=False, session=True,
         cache_writes="by lifetime", evidence="constructed",
     ),
-    Tells(
+    ReportedFields(
         since="2.1.197", model=True, requests=False, money=True, thoughts=False, session=True,
         cache_writes="by lifetime", evidence="recorded",
     ),
 )  # fmt: skip
 
 
-class ClaudeCode(Program):
+class ClaudeCode(ProgramAdapter):
     """Reference adapter: reports exact tokens and money, and continues sessions."""
 
     name = "claude-code"
@@ -93,7 +93,7 @@ class ClaudeCode(Program):
             streaming=True,
             token_counting="exact",
             reports_money=True,
-            tells=TELLS,
+            reported_fields=REPORTED_FIELDS,
             tools=tuple(TOOLS),
             models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
             auth=("a login by `claude` then `/login`", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -101,8 +101,8 @@ class ClaudeCode(Program):
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the command, its version and a key or a login file."""
-        check = find_tool(COMMAND, environment, SETTINGS, INSTALL)
-        return with_login(
+        check = check_tool(COMMAND, environment, SETTINGS, INSTALL)
+        return require_login(
             check,
             _has_login(environment),
             "`claude` has neither a login nor a key",
@@ -112,7 +112,7 @@ class ClaudeCode(Program):
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return spawn(spec, invocation(spec, environment))
 
-    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return read_stream(result, self.parser, self._patterns, watch)
 
 
@@ -125,31 +125,31 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
     argv += ["--permission-mode", "acceptEdits", f"--tools={','.join(tools)}"]
     if "shell" in spec.tools:
         argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
-    passed = {name: environment[name] for name in PASSED if name in environment}
+    passed = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
     return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **SETTINGS})
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:
-    if any(environment.get(name) for name in KEYS):
+    if any(environment.get(name) for name in KEY_VARIABLES):
         return True
     home = Path(environment.get("HOME", "/nonexistent"))
     settings = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
     if (settings / ".credentials.json").is_file():
         return True
     account = (settings if "CLAUDE_CONFIG_DIR" in environment else home) / ".claude.json"
-    return _names_account(account) or _names_helper(settings / "settings.json")
+    return _has_account(account) or _has_key_helper(settings / "settings.json")
 
 
-def _names_account(path: Path) -> bool:
+def _has_account(path: Path) -> bool:
     """Return True if the file names an account, also when the secret itself is in the system's keychain."""
-    return bool(_keys(path) & {"oauthAccount", "primaryApiKey"})
+    return bool(_top_level_keys(path) & {"oauthAccount", "primaryApiKey"})
 
 
-def _names_helper(path: Path) -> bool:
-    return "apiKeyHelper" in _keys(path)
+def _has_key_helper(path: Path) -> bool:
+    return "apiKeyHelper" in _top_level_keys(path)
 
 
-def _keys(path: Path) -> frozenset[str]:
+def _top_level_keys(path: Path) -> frozenset[str]:
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError):

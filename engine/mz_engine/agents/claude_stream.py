@@ -14,32 +14,32 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import plus
+from mz_projections.usage import add_usage
 
-from mz_engine.agents.classify import Ending, Patterns, classify
+from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
 from mz_engine.agents.claude_usage import model_usage, request_usage
-from mz_engine.agents.contract import Watch
+from mz_engine.agents.contract import ObjectObserver
 from mz_engine.agents.jsonline import (
     Json,
     count,
-    each_object,
-    last_words,
     mapping,
     nanousd,
+    scan_objects,
     session_id,
+    stderr_tail,
     string,
     strings,
 )
-from mz_engine.ports import CallResult, Reading
+from mz_engine.ports import CallResult, ParsedReply
 
-NEW = "model_usage_since_last_result"
+SINCE_LAST_RESULT = "model_usage_since_last_result"
 STEADY_WAIT_MS = 1000
 """The API asks for whole seconds; the agent's own delays have a random part."""
 WAIT_MS_MAX = 10**10
 """About four months; beyond it the number is noise."""
 
 
-class Told(msgspec.Struct, kw_only=True):
+class StreamSummary(msgspec.Struct, kw_only=True):
     """Facts from the lines of one stream, collected in one pass."""
 
     bad_lines: int = 0
@@ -48,68 +48,68 @@ class Told(msgspec.Struct, kw_only=True):
     model: str = ""
     result: Json | None = None
     results: list[Json] = []
-    said: str = ""
+    text: str = ""
     """Newest text of the main conversation."""
     requests: dict[str, Usage] = {}
     """By message id, since every content block has a line with the id."""
-    error: str = ""
+    api_error: str = ""
     """The agent's name for an API error, if the newest message is one."""
-    wait_seconds: int | None = None
+    retry_after_seconds: int | None = None
 
 
-def read_stream(result: CallResult, parser: str, patterns: Patterns, watch: Watch | None = None) -> Reading:
+def read_stream(result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None) -> ParsedReply:
     """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
-    summary = gather(result.stdout, watch)
+    summary = summarize_stream(result.stdout, watch)
     last_result: Json = summary.result or {}
     text = string(last_result.get("result"))
     error_text = "\n".join([text, *strings(last_result.get("errors"))]).strip()
-    stderr = last_words(result.stderr)
-    terminal = _terminal(summary.result)
-    usage = _usage(summary)
-    call_end = Ending(
-        ours=result.problem,
-        terminal=terminal,
+    stderr = stderr_tail(result.stderr)
+    ending = _ending_of(summary.result)
+    usage = _call_usage(summary)
+    call_end = CallEnd(
+        own_problem=result.problem,
+        ending=ending,
         exit=result.exit,
-        stops=_stops(summary, last_result),
+        stop_reasons=_stop_reasons(summary, last_result),
         status=count(last_result.get("api_error_status")),
-        words="\n".join(part for part in (stderr, error_text) if part),
+        error_text="\n".join(part for part in (stderr, error_text) if part),
         text=text,
-        retry_after_seconds=summary.wait_seconds,
+        retry_after_seconds=summary.retry_after_seconds,
     )
     problem = classify(call_end, patterns)
-    return Reading(
+    return ParsedReply(
         parser=parser,
-        terminal=terminal,
-        text=text or error_text or summary.said,
+        ending=ending,
+        text=text or error_text or summary.text,
         session=summary.session,
         usage=usage,
         # A killed call may end with a result of zeros: if tokens were used, zero money means unknown, not free.
-        reported_nanousd=_money(summary) or (None if usage or not last_result else 0),
+        reported_nanousd=_reported_nanousd(summary) or (None if usage or not last_result else 0),
         problem=problem,
-        problem_detail=(error_text or stderr or summary.said) if problem else "",
-        bad_lines=summary.bad_lines,
+        problem_detail=(error_text or stderr or summary.text) if problem else "",
+        undecodable_lines=summary.bad_lines,
         version=summary.version or result.version,
-        untold=terminal == "error" and bool(summary.requests) and not _is_summed(summary),
+        usage_incomplete=ending == "error" and bool(summary.requests) and not _has_totals(summary),
     )
 
 
-def gather(stdout: bytes, watch: Watch | None = None) -> Told:
+def summarize_stream(stdout: bytes, watch: ObjectObserver | None = None) -> StreamSummary:
     """Summarise the lines in one pass; unknown types and fields are ignored."""
-    summary = Told()
-    summary.bad_lines = each_object(stdout, lambda event: _note(summary, event), watch)
+    summary = StreamSummary()
+    summary.bad_lines = scan_objects(stdout, lambda event: _apply_event(summary, event), watch)
     return summary
 
 
-def _note(summary: Told, event: Json) -> None:
+def _apply_event(summary: StreamSummary, event: Json) -> None:
     summary.session = session_id(event.get("session_id")) or summary.session
     match event.get("type"), event.get("subtype"):
         case "system", "init":
             summary.version = string(event.get("claude_code_version")) or summary.version
             summary.model = string(event.get("model")) or summary.model
         case "system", "api_retry":
-            summary.wait_seconds = _asked_wait(event)
+            summary.retry_after_seconds = _requested_wait_seconds(event)
         case "assistant", _:
-            _note_message(summary, event)
+            _apply_message(summary, event)
         case "result", _:
             summary.result = event
             summary.results.append(event)
@@ -117,8 +117,8 @@ def _note(summary: Told, event: Json) -> None:
             pass
 
 
-def _note_message(summary: Told, event: Json) -> None:
-    summary.error = string(event.get("error"))
+def _apply_message(summary: StreamSummary, event: Json) -> None:
+    summary.api_error = string(event.get("error"))
     message = mapping(event.get("message"))
     name, model = string(message.get("id")), string(message.get("model"))
     if name and model and model != "<synthetic>":
@@ -127,10 +127,10 @@ def _note_message(summary: Told, event: Json) -> None:
         if previous is None or usage.input + usage.output >= previous.input + previous.output:
             summary.requests[name] = usage
     if event.get("parent_tool_use_id") is None and (text := "\n".join(_text_blocks(message.get("content")))):
-        summary.said = text
+        summary.text = text
 
 
-def _asked_wait(event: Json) -> int | None:
+def _requested_wait_seconds(event: Json) -> int | None:
     delay = event.get("retry_delay_ms")
     if event.get("error_status") != 429 or isinstance(delay, bool) or not isinstance(delay, int | Decimal):
         return None
@@ -139,7 +139,7 @@ def _asked_wait(event: Json) -> int | None:
     return int(delay // STEADY_WAIT_MS)
 
 
-def _terminal(result: Json | None) -> Literal["success", "error", "no-terminal"]:
+def _ending_of(result: Json | None) -> Literal["success", "error", "no-terminal"]:
     if result is None:
         return "no-terminal"
     failed, subtype = result.get("is_error"), string(result.get("subtype"))
@@ -149,60 +149,60 @@ def _terminal(result: Json | None) -> Literal["success", "error", "no-terminal"]
     return "success" if failed is False and not subtype.startswith("error") else "error"
 
 
-def _stops(summary: Told, last_result: Json) -> tuple[str, ...]:
-    reasons = (string(last_result.get("subtype")), string(last_result.get("terminal_reason")), summary.error)
+def _stop_reasons(summary: StreamSummary, last_result: Json) -> tuple[str, ...]:
+    reasons = (string(last_result.get("subtype")), string(last_result.get("terminal_reason")), summary.api_error)
     return tuple(reason for reason in reasons if reason)
 
 
 # tokens and money -----------------------------------------------------------------------------------------------------
-def _usage(summary: Told) -> tuple[Usage, ...]:
+def _call_usage(summary: StreamSummary) -> tuple[Usage, ...]:
     """Return usage per request if the requests add up to the totals by model; else per model; else of the last turn."""
     requests = tuple(summary.requests.values())
-    totals = tuple(total for total in _totals(summary) if total.input or total.output)
+    totals = tuple(total for total in _totals_by_model(summary) if total.input or total.output)
     if not totals:
         main = mapping((summary.result or {}).get("usage"))
         total_usage = replace(request_usage(summary.model, main), requests=None) if summary.model else None
         return (total_usage,) if total_usage is not None and (total_usage.input or total_usage.output) else requests
-    if _added_up(requests) == _added_up(totals):
+    if _sums_by_model(requests) == _sums_by_model(totals):
         return requests
     return totals
 
 
-def _is_summed(summary: Told) -> bool:
+def _has_totals(summary: StreamSummary) -> bool:
     """Return True if the result holds totals. The lines of requests are lower: they report output at its start."""
     main = request_usage(summary.model, mapping((summary.result or {}).get("usage")))
-    return any(total.input or total.output for total in (main, *_totals(summary)))
+    return any(total.input or total.output for total in (main, *_totals_by_model(summary)))
 
 
-def _totals(summary: Told) -> tuple[Usage, ...]:
+def _totals_by_model(summary: StreamSummary) -> tuple[Usage, ...]:
     """Return totals by model. Newer versions continue the totals of a resumed session and report each result's
     share."""
-    if not summary.results or not isinstance(summary.results[-1].get(NEW), dict):
+    if not summary.results or not isinstance(summary.results[-1].get(SINCE_LAST_RESULT), dict):
         models = mapping((summary.result or {}).get("modelUsage"))
         return tuple(_usage_of_model(summary, name, mapping(numbers)) for name, numbers in sorted(models.items()))
     sums: dict[str, Usage] = {}
     for result in summary.results:
-        for name, numbers in mapping(result.get(NEW)).items():
+        for name, numbers in mapping(result.get(SINCE_LAST_RESULT)).items():
             usage, so_far = model_usage(name, mapping(numbers)), sums.get(name)
-            sums[name] = usage if so_far is None else plus(so_far, usage)
-    return tuple(replace(sums[name], requests=_requests_to(summary, name)) for name in sorted(sums))
+            sums[name] = usage if so_far is None else add_usage(so_far, usage)
+    return tuple(replace(sums[name], requests=_request_count(summary, name)) for name in sorted(sums))
 
 
-def _money(summary: Told) -> int | None:
+def _reported_nanousd(summary: StreamSummary) -> int | None:
     """Return the money reported for this call, without the earlier part of a resumed session."""
-    if not summary.results or not isinstance(summary.results[-1].get(NEW), dict):
+    if not summary.results or not isinstance(summary.results[-1].get(SINCE_LAST_RESULT), dict):
         return nanousd((summary.result or {}).get("total_cost_usd"))
-    entries = [numbers for result in summary.results for numbers in mapping(result.get(NEW)).values()]
+    entries = [numbers for result in summary.results for numbers in mapping(result.get(SINCE_LAST_RESULT)).values()]
     amounts = [nanousd(mapping(numbers).get("costUSD")) for numbers in entries]
     reported = [amount for amount in amounts if amount is not None]
     return sum(reported) if len(reported) == len(amounts) else None
 
 
-def _requests_to(summary: Told, model: str) -> int | None:
+def _request_count(summary: StreamSummary, model: str) -> int | None:
     return sum(1 for request in summary.requests.values() if request.model == model) or None
 
 
-def _usage_of_model(summary: Told, model: str, numbers: Json) -> Usage:
+def _usage_of_model(summary: StreamSummary, model: str, numbers: Json) -> Usage:
     """Return one model's usage. Older versions lack cache lifetimes in `modelUsage`; take them from the turns' `usage`
     if the sums agree."""
     usage = model_usage(model, numbers)
@@ -210,10 +210,10 @@ def _usage_of_model(summary: Told, model: str, numbers: Json) -> Usage:
     hour, short = sum(turn.cache_write_1h for turn in turns), sum(turn.cache_write_5m for turn in turns)
     if not usage.cache_write_1h and hour + short == usage.cache_write_5m:
         usage = replace(usage, cache_write_5m=short, cache_write_1h=hour)
-    return replace(usage, requests=_requests_to(summary, model))
+    return replace(usage, requests=_request_count(summary, model))
 
 
-def _added_up(usages: tuple[Usage, ...]) -> dict[str, tuple[int, ...]]:
+def _sums_by_model(usages: tuple[Usage, ...]) -> dict[str, tuple[int, ...]]:
     sums: dict[str, tuple[int, ...]] = {}
     for usage in usages:
         so_far = sums.get(usage.model, (0, 0, 0, 0))

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import msgspec
 
-from mz_engine.agents.asking import find_tool
+from mz_engine.agents.asking import check_tool
 from mz_engine.agents.codex_stream import read_stream
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
-from mz_engine.agents.program import Program, with_login
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
+from mz_engine.agents.program import ProgramAdapter, require_login
 from mz_engine.pipelines.definition import Tool
-from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
 COMMAND = "codex"
 INSTALL = "install Codex (npm install -g @openai/codex)"
-OLDEST = (0, 169)
+VERSION_MIN = (0, 169)
 """Older versions reject some of the settings."""
 
 SETTINGS: Mapping[str, str] = {
@@ -38,7 +38,7 @@ directory."""
 NO_SHELL = "features.shell_tool=false"
 """Without the shell tool the model cannot read files either."""
 
-PASSED = (
+PASSED_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_BEARER_TOKEN_BEDROCK",
     "AWS_PROFILE",
@@ -57,25 +57,25 @@ PASSED = (
 """Variables that this CLI reads, beyond those that every command gets. A custom provider may need another for its key:
 `pass_environment` in mz.yaml passes it."""
 
-KEYS = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
+KEY_VARIABLES = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
 
-TELLS = (
-    Tells(
+REPORTED_FIELDS = (
+    ReportedFields(
         model=False, requests=False, money=False, thoughts=False, session=True, cache_writes="no",
         evidence="constructed",
     ),
-    Tells(
+    ReportedFields(
         since="0.130.0", model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
         evidence="constructed",
     ),
-    Tells(
+    ReportedFields(
         since="0.169.0", model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="total",
         evidence="recorded",
     ),
 )  # fmt: skip
 
 
-class Codex(Program):
+class Codex(ProgramAdapter):
     """Reports tokens and continues threads; reports neither money nor the model's name."""
 
     name = "codex"
@@ -88,7 +88,7 @@ class Codex(Program):
             streaming=True,
             token_counting="exact",
             reports_money=False,
-            tells=TELLS,
+            reported_fields=REPORTED_FIELDS,
             tools=("read", "write", "shell"),
             models={"cheap": "gpt-6-luna", "mid": "gpt-6.1-sol", "premium": "gpt-6-astra"},
             auth=("a login by `codex login`", "CODEX_API_KEY", "a provider of your own in ~/.codex/config.toml"),
@@ -96,15 +96,15 @@ class Codex(Program):
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the command, its version and a key, a login file or a provider."""
-        check = find_tool(COMMAND, environment, {}, INSTALL)
-        if not check.code and tuple(map(int, check.version.split(".")[:2])) < OLDEST:
+        check = check_tool(COMMAND, environment, {}, INSTALL)
+        if not check.code and tuple(map(int, check.version.split(".")[:2])) < VERSION_MIN:
             return msgspec.structs.replace(
                 check,
                 code="tool-missing",
-                message=f"`codex` has version {check.version}; mz needs {OLDEST[0]}.{OLDEST[1]} or newer",
+                message=f"`codex` has version {check.version}; mz needs {VERSION_MIN[0]}.{VERSION_MIN[1]} or newer",
                 fix=f"{INSTALL} again",
             )
-        return with_login(
+        return require_login(
             check,
             _has_login(environment),
             "`codex` has neither a login nor a key",
@@ -114,38 +114,38 @@ class Codex(Program):
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return spawn(spec, invocation(spec, environment))
 
-    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return read_stream(result, self.parser, self._patterns, watch)
 
 
 def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
     """Build the process to run; the prompt goes to stdin. Codex names a new thread itself: `spec.session` is used only
     if the call continues one."""
-    argv = [COMMAND, "exec", "--json", "--skip-git-repo-check", "-m", spec.model, "-s", _sandbox(spec.tools)]
+    argv = [COMMAND, "exec", "--json", "--skip-git-repo-check", "-m", spec.model, "-s", _sandbox_mode(spec.tools)]
     for name, value in SETTINGS.items():
         argv += ["-c", f"{name}={value}"]
     if not spec.tools:
         argv += ["-c", NO_SHELL]
     if spec.resumes and spec.session is not None:
         argv += ["resume", spec.session]
-    passed = {name: environment[name] for name in PASSED if name in environment}
-    return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=passed, temporary=True)
+    passed = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
+    return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=passed, private_tmpdir=True)
 
 
-def _sandbox(tools: tuple[Tool, ...]) -> str:
+def _sandbox_mode(tools: tuple[Tool, ...]) -> str:
     """Return the sandbox mode for a phase's tools. Shell commands may write too (tests leave files behind); the engine
     reverts forbidden changes."""
     return "workspace-write" if {"write", "shell"} & set(tools) else "read-only"
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:
-    if any(environment.get(name) for name in KEYS):
+    if any(environment.get(name) for name in KEY_VARIABLES):
         return True
     home = Path(environment.get("CODEX_HOME") or Path(environment.get("HOME", "/nonexistent")) / ".codex")
-    return (home / "auth.json").is_file() or _names_provider(home / "config.toml")
+    return (home / "auth.json").is_file() or _has_own_provider(home / "config.toml")
 
 
-def _names_provider(path: Path) -> bool:
+def _has_own_provider(path: Path) -> bool:
     """Return True if the user configured a provider other than OpenAI, which has a login of its own."""
     import tomllib
 

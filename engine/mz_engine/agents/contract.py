@@ -7,10 +7,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
 
-class Tells(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedFields(msgspec.Struct, frozen=True, kw_only=True):
     """Facts that an agent's output reports, for a range of versions; the conformance suite compares them with
     recordings."""
 
@@ -39,7 +39,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Writes as it works, so an idle timeout means something."""
     token_counting: Literal["exact", "estimate"]
     reports_money: bool
-    tells: tuple[Tells, ...]
+    reported_fields: tuple[ReportedFields, ...]
     """By version, oldest first; the last covers the version that we test with."""
     tools: tuple[str, ...]
     skill_injection: bool = False
@@ -68,11 +68,11 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Written and closed; empty: closed at once."""
     env: Mapping[str, str]
     """The adapter's own variables and those that pass through; nothing else is inherited."""
-    temporary: bool = False
+    private_tmpdir: bool = False
     """TMPDIR names a directory of the call's own, deleted after the call."""
 
 
-Watch = Callable[[dict[str, object]], dict[str, object]]
+ObjectObserver = Callable[[dict[str, object]], dict[str, object]]
 """Receives each decoded object of a stream before the parser, and returns one of equal content, which may record what
 the parser reads."""
 Spawn = Callable[[CallSpec, Invocation], CallResult]
@@ -102,6 +102,6 @@ class Adapter(Protocol):
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult: ...
 
-    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         """Parse any bytes into a reply or a classified problem, without side effects and without raising. `watch`
         observes what the parser reads."""

@@ -15,17 +15,17 @@ from pathlib import Path
 
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_engine.agents.asking import find_tool
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
-from mz_engine.agents.gemini_policy import TOOLS, policy, policy_name
+from mz_engine.agents.asking import check_tool
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
+from mz_engine.agents.gemini_policy import TOOLS, policy_file_name, policy_text
 from mz_engine.agents.gemini_stream import read_stream
-from mz_engine.agents.program import Program, with_login
-from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_engine.agents.program import ProgramAdapter, require_login
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
 COMMAND = "gemini"
 INSTALL = "install Gemini CLI (npm install -g @google/gemini-cli)"
-FOLDER = ".gemini"
-POLICIES = f"{FOLDER}/mz"
+DATA_FOLDER = ".gemini"
+POLICY_FOLDER = f"{DATA_FOLDER}/mz"
 
 SETTINGS: Mapping[str, str] = {
     "GEMINI_CLI_NO_RELAUNCH": "true",
@@ -34,7 +34,7 @@ SETTINGS: Mapping[str, str] = {
 }
 """One process instead of two, no telemetry, and no browser when a login has expired."""
 
-PASSED = (
+PASSED_VARIABLES = (
     "CLOUDSDK_CONFIG",
     "CLOUD_SHELL",
     "GEMINI_API_KEY",
@@ -59,36 +59,36 @@ PASSED = (
 )
 """Variables that this CLI reads, beyond those that every command gets."""
 
-NAMED = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))")
+FILE_REFERENCE = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))")
 """An at sign that the CLI treats as the start of a file name."""
 
 PROMPT_BYTES_MAX = 8 * 1024 * 1024
 """The CLI cuts off longer prompts, with a warning on standard error only."""
-TOO_LONG = b"gemini takes prompts of up to 8 MiB"
-REFUSED = Problem(kind=ProblemClass.PHASE, code="prompt-too-long")
+TOO_LONG_MESSAGE = b"gemini takes prompts of up to 8 MiB"
+PROMPT_TOO_LONG = Problem(kind=ProblemClass.PHASE, code="prompt-too-long")
 
-KEYS = (
+KEY_VARIABLES = (
     "GEMINI_API_KEY",
     "GEMINI_CLI_USE_COMPUTE_ADC",
     "GOOGLE_GENAI_USE_GCA",
     "GOOGLE_GENAI_USE_VERTEXAI",
 )
-LOGINS = ("oauth_creds.json", "gemini-credentials.json")
+LOGIN_FILES = ("oauth_creds.json", "gemini-credentials.json")
 KEY_LINE = re.compile(r"^[ \t]*(?:export +)?(?:GEMINI_API_KEY|GOOGLE_GENAI_USE_\w+)[ \t]*=[ \t]*\S", re.MULTILINE)
 
-TELLS = (
-    Tells(
+REPORTED_FIELDS = (
+    ReportedFields(
         model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
         evidence="constructed",
     ),
-    Tells(
+    ReportedFields(
         since="0.44.0", model=True, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
         evidence="recorded",
     ),
 )  # fmt: skip
 
 
-class Gemini(Program):
+class Gemini(ProgramAdapter):
     """Reports exact tokens per model, no money; continues sessions in the directory in which they began."""
 
     name = "gemini"
@@ -101,7 +101,7 @@ class Gemini(Program):
             streaming=True,
             token_counting="exact",
             reports_money=False,
-            tells=TELLS,
+            reported_fields=REPORTED_FIELDS,
             tools=tuple(TOOLS),
             models={"cheap": "gemini-2.5-flash", "mid": "gemini-2.5-pro", "premium": "gemini-3.1-pro-preview"},
             auth=("a login by `gemini` then `/auth`", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
@@ -109,8 +109,8 @@ class Gemini(Program):
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the command, its version and a key or a login file."""
-        check = find_tool(COMMAND, environment, SETTINGS, INSTALL)
-        return with_login(
+        check = check_tool(COMMAND, environment, SETTINGS, INSTALL)
+        return require_login(
             check,
             _has_login(environment),
             "`gemini` has neither a login nor a key",
@@ -119,18 +119,18 @@ class Gemini(Program):
 
     def format_prompt(self, prompt: str) -> str:
         """Escape the prompt; see `escape_prompt`."""
-        return literal(prompt)
+        return escape_prompt(prompt)
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         """Write the policy file that the command line names, then run the CLI."""
         if len(spec.prompt.encode()) > PROMPT_BYTES_MAX:
-            return CallResult(stdout=b"", stderr=TOO_LONG, exit=None, duration_ms=0, problem=REFUSED)
+            return CallResult(stdout=b"", stderr=TOO_LONG_MESSAGE, exit=None, duration_ms=0, problem=PROMPT_TOO_LONG)
         home = _home(environment)
         if home is not None:
-            _put(home / POLICIES, policy(spec.tools))
+            _write_policy(home / POLICY_FOLDER, policy_text(spec.tools))
         return spawn(spec, invocation(spec, environment))
 
-    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return read_stream(result, self.parser, self._patterns, watch)
 
 
@@ -140,25 +140,25 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
     The CLI denies every tool call that would need approval: also writes and commands if it cannot read the policy.
     """
     argv = [COMMAND, "--output-format", "stream-json", "--model", spec.model, "--skip-trust"]
-    argv += ["--approval-mode", "default", "--policy", f"~/{POLICIES}/{policy_name(policy(spec.tools))}"]
+    argv += ["--approval-mode", "default", "--policy", f"~/{POLICY_FOLDER}/{policy_file_name(policy_text(spec.tools))}"]
     if spec.session is not None:
         argv += ["--resume" if spec.resumes else "--session-id", spec.session]
-    passed = {name: environment[name] for name in PASSED if name in environment}
+    passed = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
     env = {**passed, **SETTINGS}
     # It leaves a directory behind when a command is killed.
-    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env, temporary=True)
+    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
 
 
-def literal(prompt: str) -> str:
+def escape_prompt(prompt: str) -> str:
     """Escape a prompt so that the CLI takes it as text: `@name` would include a file, and a leading slash would be a
     command. The model sees a backslash before the at sign."""
-    escaped = NAMED.sub(r"\\@", prompt)
+    escaped = FILE_REFERENCE.sub(r"\\@", prompt)
     return f"\n{escaped}" if escaped.startswith("/") else escaped
 
 
-def _put(folder: Path, text: str) -> None:
+def _write_policy(folder: Path, text: str) -> None:
     """Write the policy unless it exists with this content. If writing fails, the call continues with fewer tools."""
-    path = folder / policy_name(text)
+    path = folder / policy_file_name(text)
     with contextlib.suppress(OSError):
         if path.is_file() and path.read_bytes() == text.encode():
             return
@@ -176,25 +176,25 @@ def _home(environment: Mapping[str, str]) -> Path | None:
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:
-    if any(environment.get(name) for name in KEYS):
+    if any(environment.get(name) for name in KEY_VARIABLES):
         return True
     home = _home(environment)
     if home is None:
         return False
-    folder = home / FOLDER
-    if any((folder / name).is_file() for name in LOGINS):
+    folder = home / DATA_FOLDER
+    if any((folder / name).is_file() for name in LOGIN_FILES):
         return True
-    return _names_key(folder / ".env") or _names_key(home / ".env") or _names_account(folder)
+    return _has_key_line(folder / ".env") or _has_key_line(home / ".env") or _has_account(folder)
 
 
-def _names_key(path: Path) -> bool:
+def _has_key_line(path: Path) -> bool:
     try:
         return KEY_LINE.search(path.read_text("utf-8", "replace")) is not None
     except OSError:
         return False
 
 
-def _names_account(folder: Path) -> bool:
+def _has_account(folder: Path) -> bool:
     """Return True if the files name an account, also when the secret itself is in the system's keychain."""
     try:
         account = json.loads((folder / "google_accounts.json").read_bytes())

@@ -19,7 +19,7 @@ TOOLS: Mapping[Tool, tuple[str, ...]] = {
 }
 """Names of this CLI's tools; file tools work within the worktree only."""
 
-OTHERS = (
+OTHER_TOOLS = (
     "activate_skill",
     "ask_user",
     "enter_plan_mode",
@@ -37,11 +37,11 @@ OTHERS = (
 )
 """The CLI's other built-in tools (0.61)."""
 
-LAST, LOW, FIRST = 0, 1, 999
+PRIORITY_LAST, PRIORITY_LOW, PRIORITY_FIRST = 0, 1, 999
 DIGEST_DIGITS = 8
 
 
-def policy(tools: Iterable[Tool]) -> str:
+def policy_text(tools: Iterable[Tool]) -> str:
     """Return the policy as TOML.
 
     Known tools that are not requested are denied with the highest priority. Requested tools are allowed with a low one,
@@ -49,14 +49,14 @@ def policy(tools: Iterable[Tool]) -> str:
     denied unless a policy of the user allows it."""
     requested = frozenset(tools)
     allowed = sorted(name for tool in requested for name in TOOLS[tool])
-    denied = sorted({*OTHERS, *(name for names in TOOLS.values() for name in names)} - set(allowed))
-    rules = [_rule(["*"], "deny", LAST), _rule(denied, "deny", FIRST)]
+    denied = sorted({*OTHER_TOOLS, *(name for names in TOOLS.values() for name in names)} - set(allowed))
+    rules = [_rule(["*"], "deny", PRIORITY_LAST), _rule(denied, "deny", PRIORITY_FIRST)]
     if allowed:
-        rules.append(_rule(allowed, "allow", LOW) + "allowRedirection = true\n")
+        rules.append(_rule(allowed, "allow", PRIORITY_LOW) + "allowRedirection = true\n")
     return "\n".join(rules)
 
 
-def policy_name(text: str) -> str:
+def policy_file_name(text: str) -> str:
     """Return a file name that depends on the policy's text."""
     return f"{hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]}.toml"
 

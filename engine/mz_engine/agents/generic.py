@@ -8,28 +8,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from mz_engine.agents.asking import Answer, ask_version, estimate
-from mz_engine.agents.classify import Patterns
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, Spawn, Tells, Watch
+from mz_engine.agents.asking import VersionResult, estimate_tokens, query_version
+from mz_engine.agents.classify import ProblemPatterns
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
 from mz_engine.agents.generic_form import MODEL, SESSION, TOOLS, AgentDescription
 from mz_engine.agents.generic_stream import read_output
 from mz_engine.pipelines.definition import Tool
-from mz_engine.ports import CallResult, CallSpec, Reading
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
-VERSION = re.compile(rb"\d+(?:\.\d+)+[\w.+-]*")
-KNOWN: tuple[Tool, ...] = get_args(Tool)
+VERSION_PATTERN = re.compile(rb"\d+(?:\.\d+)+[\w.+-]*")
+ALL_TOOLS: tuple[Tool, ...] = get_args(Tool)
 
 
-class Described:
+class DescribedAgent:
     """Implements `mz_engine.agents.contract.Adapter` for one description."""
 
-    def __init__(self, name: str, description: AgentDescription, patterns: Patterns, install: str = "") -> None:
+    def __init__(self, name: str, description: AgentDescription, patterns: ProblemPatterns, install: str = "") -> None:
         """`install` tells how to get a program whose description is bundled; empty if `mz.yaml` describes it."""
         self.name, self.parser = name, f"{name}/1"
-        self._told, self._patterns, self._install = description, patterns, install
+        self._description, self._patterns, self._install = description, patterns, install
 
     def capabilities(self) -> Capabilities:
-        description = self._told
+        description = self._description
         models = description.models
         default_model = models.mid or self.name
         return Capabilities(
@@ -38,9 +38,9 @@ class Described:
             streaming=description.output.live,
             token_counting="exact" if description.output.usage else "estimate",
             reports_money=description.output.money is not None,
-            tells=(tells(description),),
+            reported_fields=(reported_fields(description),),
             tools=tuple(
-                tool for tool in KNOWN if getattr(description.allowed, tool) or getattr(description.denied, tool)
+                tool for tool in ALL_TOOLS if getattr(description.allowed, tool) or getattr(description.denied, tool)
             ),
             models={
                 "cheap": models.cheap or default_model,
@@ -53,7 +53,7 @@ class Described:
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the program, its version and the files or variables of a login."""
-        command = self._told.command[0]
+        command = self._description.command[0]
         if shutil.which(command, path=environment.get("PATH", "")) is None:
             return AuthCheck(
                 code="tool-missing",
@@ -64,13 +64,13 @@ class Described:
                     else f"install it, or change the command of {self.name} in mz.yaml"
                 ),
             )
-        version_command = (command, "--version") if self._told.version is None else self._told.version
-        own = self._told.environment
-        result = ask_version(version_command, self.name, VERSION, environment, own) if version_command else Answer("")
+        version_command = (command, "--version") if self._description.version is None else self._description.version
+        own = self._description.environment
+        result = query_version(version_command, self.name, VERSION_PATTERN, environment, own) if version_command else VersionResult("")
         if result.version is None:
             return AuthCheck(
                 code="tool-missing",
-                message=f"`{' '.join(version_command)}` printed no version ({result.why})",
+                message=f"`{' '.join(version_command)}` printed no version ({result.reason})",
                 fix=(
                     f"run it by hand to see why, then {self._install} again"
                     if self._install
@@ -88,7 +88,7 @@ class Described:
         return AuthCheck(version=result.version)
 
     def estimate_tokens(self, prompt: str) -> int:
-        return estimate(prompt)
+        return estimate_tokens(prompt)
 
     def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
         """Return None: a description has no way to count tokens."""
@@ -101,15 +101,15 @@ class Described:
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         return spawn(spec, self.invocation(spec, environment))
 
-    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
-        return read_output(result, self.name, self._told, self._patterns, watch)
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
+        return read_output(result, self.name, self._description, self._patterns, watch)
 
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         """Build the process to run."""
-        description = self._told
-        allowed = [argument for tool in KNOWN if tool in spec.tools for argument in getattr(description.allowed, tool)]
+        description = self._description
+        allowed = [argument for tool in ALL_TOOLS if tool in spec.tools for argument in getattr(description.allowed, tool)]
         denied = [
-            argument for tool in KNOWN if tool not in spec.tools for argument in getattr(description.denied, tool)
+            argument for tool in ALL_TOOLS if tool not in spec.tools for argument in getattr(description.denied, tool)
         ]
         in_command = any(TOOLS in argument for argument in description.command)
         argv = [
@@ -123,7 +123,7 @@ class Described:
         return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **description.environment})
 
     def _has_login(self, environment: Mapping[str, str]) -> bool:
-        login = self._told.login
+        login = self._description.login
         if not login.variables and not login.files:
             return True
         home = Path(environment.get("HOME", "/nonexistent"))
@@ -131,10 +131,10 @@ class Described:
         return any(environment.get(name) for name in login.variables) or any(path.exists() for path in paths)
 
 
-def tells(description: AgentDescription) -> Tells:
+def reported_fields(description: AgentDescription) -> ReportedFields:
     """Return the facts that the description finds in the output."""
     output, usage = description.output, description.output.usage
-    return Tells(
+    return ReportedFields(
         model=output.model is not None or bool(usage and usage.model),
         requests=bool(usage and usage.counts == "request"),
         money=output.money is not None,

@@ -11,14 +11,14 @@ from mz_engine.agents.generic_form import (
     SESSION,
     TOOLS,
     AgentDescription,
+    ObjectMatch,
     Selector,
     UsageSelector,
-    Where,
 )
-from mz_engine.shape import Route
+from mz_engine.shape import KeyPath
 
 PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
-PROMPTS = ("{prompt}", "{prompt_file}")
+PROMPT_PLACEHOLDERS = ("{prompt}", "{prompt_file}")
 PATH = re.compile(r"[^.\s]+(?:\.[^.\s]+)*\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 CODE = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*\Z")
@@ -26,21 +26,21 @@ PROGRAM = re.compile(r"[A-Za-z0-9_][\w.+-]*\Z")
 SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
 PATHS = ("input", "output", "model", "cache_read", "cache_write", "cache_write_1h", "reasoning")
 
-Wrong = tuple[Route, str]
+DescriptionError = tuple[KeyPath, str]
 """Route within the description, and the error there."""
 
 
-def faults(description: AgentDescription) -> Iterator[Wrong]:
+def description_errors(description: AgentDescription) -> Iterator[DescriptionError]:
     """Yield all errors of a description; none if it is usable."""
-    yield from _command(description)
-    yield from _arguments(description)
-    yield from _environment(description)
-    yield from _output(description)
-    yield from _ends(description)
-    yield from _expressions(description)
+    yield from _check_command(description)
+    yield from _check_arguments(description)
+    yield from _check_environment(description)
+    yield from _check_output(description)
+    yield from _check_ends(description)
+    yield from _check_expressions(description)
 
 
-def _command(description: AgentDescription) -> Iterator[Wrong]:
+def _check_command(description: AgentDescription) -> Iterator[DescriptionError]:
     if not description.command:
         yield ("command",), "it names no program"
     elif not PROGRAM.match(description.command[0]):
@@ -55,9 +55,9 @@ def _command(description: AgentDescription) -> Iterator[Wrong]:
         yield ("models",), "the command names {model}, and there is no model for the tier `mid`"
 
 
-def _arguments(description: AgentDescription) -> Iterator[Wrong]:
+def _check_arguments(description: AgentDescription) -> Iterator[DescriptionError]:
     session = description.session
-    lists: tuple[tuple[Route, tuple[str, ...], tuple[str, ...]], ...] = (
+    lists: tuple[tuple[KeyPath, tuple[str, ...], tuple[str, ...]], ...] = (
         (("command",), description.command, (MODEL, TOOLS)),
         (("version",), description.version or (), ()),
         *((("allowed", name), getattr(description.allowed, name), ()) for name in ("read", "write", "shell")),
@@ -66,12 +66,12 @@ def _arguments(description: AgentDescription) -> Iterator[Wrong]:
         *(((("session", "resume"), session.resume, (SESSION,)),) if session else ()),
     )
     for route, arguments, allowed in lists:
-        for at, argument in enumerate(arguments):
+        for index, argument in enumerate(arguments):
             if "\0" in argument:
-                yield (*route, at), "an argument cannot hold a NUL"
+                yield (*route, index), "an argument cannot hold a NUL"
             for placeholder in PLACEHOLDER.findall(argument):
                 if placeholder not in allowed:
-                    yield (*route, at), _unknown(placeholder, allowed)
+                    yield (*route, index), _unknown_placeholder(placeholder, allowed)
     if session is not None:
         if SESSION not in "\0".join(session.resume):
             yield ("session", "resume"), "it does not name {session}"
@@ -79,8 +79,8 @@ def _arguments(description: AgentDescription) -> Iterator[Wrong]:
             yield ("session", "new"), "it must name {session}, or `output.session` must find the session's id"
 
 
-def _unknown(placeholder: str, allowed: tuple[str, ...]) -> str:
-    if placeholder in PROMPTS:
+def _unknown_placeholder(placeholder: str, allowed: tuple[str, ...]) -> str:
+    if placeholder in PROMPT_PLACEHOLDERS:
         return (
             f"{placeholder} is not allowed in an argument, which everybody on the machine can read; the prompt comes "
             "on standard input; pass /dev/stdin to a program that needs a file"
@@ -88,7 +88,7 @@ def _unknown(placeholder: str, allowed: tuple[str, ...]) -> str:
     return f"{placeholder} is not a placeholder here; valid: {', '.join(allowed) or 'none'}"
 
 
-def _environment(description: AgentDescription) -> Iterator[Wrong]:
+def _check_environment(description: AgentDescription) -> Iterator[DescriptionError]:
     for name, value in description.environment.items():
         route = ("environment", name)
         if not VARIABLE.match(name):
@@ -107,7 +107,7 @@ def _environment(description: AgentDescription) -> Iterator[Wrong]:
             yield ("login", "variables", at), f"{name} is not under `passes`, so the program would not see it"
 
 
-def _output(description: AgentDescription) -> Iterator[Wrong]:
+def _check_output(description: AgentDescription) -> Iterator[DescriptionError]:
     output = description.output
     selectors = {
         name: value
@@ -123,14 +123,14 @@ def _output(description: AgentDescription) -> Iterator[Wrong]:
     if output.text is None and output.stream == "stdout":
         yield ("output",), "`text` is missing: it selects the agent's final text"
     for name, selector in selectors.items():
-        yield from _where(("output", name, "where"), selector.where)
+        yield from _check_match(("output", name, "where"), selector.where)
         for field in PATHS if isinstance(selector, UsageSelector) else ("path",):
             path = getattr(selector, field)
             if (path or field == "path") and not PATH.match(path):
                 yield ("output", name, field), _not_a_path(path)
 
 
-def _where(route: Route, where: Where) -> Iterator[Wrong]:
+def _check_match(route: KeyPath, where: ObjectMatch) -> Iterator[DescriptionError]:
     for path in where:
         if not PATH.match(path):
             yield (*route, path), _not_a_path(path)
@@ -140,7 +140,7 @@ def _not_a_path(path: str) -> str:
     return f"{path[:80]!r} is not a path; write keys joined by dots, such as result.usage.input"
 
 
-def _ends(description: AgentDescription) -> Iterator[Wrong]:
+def _check_ends(description: AgentDescription) -> Iterator[DescriptionError]:
     ends, route = description.ends, ("ends",)
     if description.output.form == "text":
         if not ends.exits and ends.proof is None:
@@ -158,15 +158,15 @@ def _ends(description: AgentDescription) -> Iterator[Wrong]:
         for at, where in enumerate(getattr(ends, name)):
             if not where:
                 yield (*route, name, at), "it is empty and would match every object"
-            yield from _where((*route, name, at), where)
+            yield from _check_match((*route, name, at), where)
     if ends.last is not None:
-        yield from _where((*route, "last"), ends.last)
+        yield from _check_match((*route, "last"), ends.last)
         if not ends.last:
             yield (*route, "last"), "it is empty and would match every object"
 
 
-def _expressions(description: AgentDescription) -> Iterator[Wrong]:
-    expressions: list[tuple[Route, str]] = [
+def _check_expressions(description: AgentDescription) -> Iterator[DescriptionError]:
+    expressions: list[tuple[KeyPath, str]] = [
         (("output", "remove", at), expression) for at, expression in enumerate(description.output.remove)
     ]
     for name, proof in (("proof", description.ends.proof), ("disproof", description.ends.disproof)):
@@ -179,11 +179,11 @@ def _expressions(description: AgentDescription) -> Iterator[Wrong]:
         if not CODE.match(problem.code):
             yield ("problems", number, "code"), f"{problem.code[:80]!r} is not a code such as rate-limit"
     for route, expression in expressions:
-        info = linear.form(expression)
-        if info.wrong:
-            yield route, f"{expression[:80]!r} is not a valid RE2 regular expression: {info.wrong}"
+        info = linear.inspect_expression(expression)
+        if info.error:
+            yield route, f"{expression[:80]!r} is not a valid RE2 regular expression: {info.error}"
             continue
-        if info.empty and route[0] != "output":
+        if info.matches_empty and route[0] != "output":
             yield route, f"{expression[:80]!r} also matches an empty line"
         if route[-1] == "version_words" and info.groups != 1:
             yield (

@@ -8,19 +8,19 @@ from typing import Annotated, Literal
 import msgspec
 
 Arguments = tuple[str, ...]
-Value = str | int | bool
-Where = dict[str, Value]
+MatchValue = str | int | bool
+ObjectMatch = dict[str, MatchValue]
 """Paths and the values required there, all of them; `"*"` matches any value but null."""
 
 ANYTHING = "*"
 MODEL, SESSION, TOOLS = "{model}", "{session}", "{tools}"
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DescriptionPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base."""
 
 
-class ToolArguments(Form, frozen=True, kw_only=True):
+class ToolArguments(DescriptionPart, frozen=True, kw_only=True):
     """Arguments by tool; absent: none."""
 
     read: Annotated[Arguments, msgspec.Meta(description="For reading files.")] = ()
@@ -28,7 +28,7 @@ class ToolArguments(Form, frozen=True, kw_only=True):
     shell: Annotated[Arguments, msgspec.Meta(description="For running commands.")] = ()
 
 
-class SessionArguments(Form, frozen=True, kw_only=True):
+class SessionArguments(DescriptionPart, frozen=True, kw_only=True):
     new: Annotated[
         Arguments,
         msgspec.Meta(description="Arguments that begin the session {session}; absent: the program names its own."),
@@ -36,13 +36,13 @@ class SessionArguments(Form, frozen=True, kw_only=True):
     resume: Annotated[Arguments, msgspec.Meta(description="Arguments that continue the session {session}.")]
 
 
-class ModelNames(Form, frozen=True, kw_only=True):
+class ModelNames(DescriptionPart, frozen=True, kw_only=True):
     cheap: Annotated[str, msgspec.Meta(description="Model of the cheap tier; absent: that of mid.")] = ""
     mid: Annotated[str, msgspec.Meta(description="Model of the mid tier.")] = ""
     premium: Annotated[str, msgspec.Meta(description="Model of the premium tier; absent: that of mid.")] = ""
 
 
-class Login(Form, frozen=True, kw_only=True):
+class Login(DescriptionPart, frozen=True, kw_only=True):
     """Any of these will do."""
 
     variables: Annotated[tuple[str, ...], msgspec.Meta(description="Variables of which one has to be set.")] = ()
@@ -52,11 +52,11 @@ class Login(Form, frozen=True, kw_only=True):
     how: Annotated[str, msgspec.Meta(description="How to log in, in words.")] = ""
 
 
-class Selector(Form, frozen=True, kw_only=True):
+class Selector(DescriptionPart, frozen=True, kw_only=True):
     """A value in the output: of the objects that fit `where`, what stands at `path`; the last one counts."""
 
     where: Annotated[
-        Where, msgspec.Meta(description='Paths and values that an object must have; "*" stands for any value.')
+        ObjectMatch, msgspec.Meta(description='Paths and values that an object must have; "*" stands for any value.')
     ] = {}
     path: Annotated[str, msgspec.Meta(description="Keys joined by dots, such as result.usage.input or items.0.")]
 
@@ -74,8 +74,8 @@ class MoneySelector(Selector, frozen=True, kw_only=True):
     ] = "call"
 
 
-class UsageSelector(Form, frozen=True, kw_only=True):
-    where: Annotated[Where, msgspec.Meta(description="Paths and values that an object with token counts has.")] = {}
+class UsageSelector(DescriptionPart, frozen=True, kw_only=True):
+    where: Annotated[ObjectMatch, msgspec.Meta(description="Paths and values that an object with token counts has.")] = {}
     input: Annotated[str, msgspec.Meta(description="Path of the input tokens.")]
     output: Annotated[str, msgspec.Meta(description="Path of the output tokens.")]
     model: Annotated[str, msgspec.Meta(description="Path of the model's name; absent: the one asked for.")] = ""
@@ -98,7 +98,7 @@ class UsageSelector(Form, frozen=True, kw_only=True):
     ] = "call"
 
 
-class Output(Form, frozen=True, kw_only=True):
+class OutputFormat(DescriptionPart, frozen=True, kw_only=True):
     form: Annotated[
         Literal["text", "json", "jsonl"],
         msgspec.Meta(description="Words for people, one JSON document, or a JSON object on each line."),
@@ -130,35 +130,35 @@ class Output(Form, frozen=True, kw_only=True):
     status: Annotated[Selector | None, msgspec.Meta(description="HTTP status of the model's API.")] = None
 
 
-class Proof(Form, frozen=True, kw_only=True):
+class TextProof(DescriptionPart, frozen=True, kw_only=True):
     stream: Annotated[Literal["stdout", "stderr"], msgspec.Meta(description="Where it stands.")] = "stderr"
     words: Annotated[str, msgspec.Meta(description="A regular expression that a line of it matches.")]
 
 
-class Ends(Form, frozen=True, kw_only=True):
+class EndConditions(DescriptionPart, frozen=True, kw_only=True):
     """What shows how a call ended. The last object that is any of `success`, `error`, `open` decides."""
 
-    success: Annotated[tuple[Where, ...], msgspec.Meta(description="Objects that say that the work is done.")] = ()
-    error: Annotated[tuple[Where, ...], msgspec.Meta(description="Objects that say that it failed.")] = ()
+    success: Annotated[tuple[ObjectMatch, ...], msgspec.Meta(description="Objects that say that the work is done.")] = ()
+    error: Annotated[tuple[ObjectMatch, ...], msgspec.Meta(description="Objects that say that it failed.")] = ()
     open: Annotated[
-        tuple[Where, ...], msgspec.Meta(description="Objects after which another of these has to follow.")
+        tuple[ObjectMatch, ...], msgspec.Meta(description="Objects after which another of these has to follow.")
     ] = ()
     last: Annotated[
-        Where | None, msgspec.Meta(description="The object without which the program did not come to its end.")
+        ObjectMatch | None, msgspec.Meta(description="The object without which the program did not come to its end.")
     ] = None
     exits: Annotated[
         tuple[int, ...], msgspec.Meta(description="Exit codes of success. Many programs exit 0 after a failure too.")
     ] = ()
-    proof: Annotated[Proof | None, msgspec.Meta(description="Words that only a success writes.")] = None
-    disproof: Annotated[Proof | None, msgspec.Meta(description="Words that only a failure writes.")] = None
+    proof: Annotated[TextProof | None, msgspec.Meta(description="Words that only a success writes.")] = None
+    disproof: Annotated[TextProof | None, msgspec.Meta(description="Words that only a failure writes.")] = None
 
 
-class ProblemWords(Form, frozen=True, kw_only=True):
+class DescribedProblem(DescriptionPart, frozen=True, kw_only=True):
     """A kind of failure, and how the program tells of it; these are tried before those that mz knows."""
 
     code: Annotated[str, msgspec.Meta(description="Its name, such as rate-limit, auth-failure, model-missing.")]
     kind: Annotated[
-        Literal["transient", "phase", "fatal", "human"],
+        Literal["transient", "phase", "fatal", "needs-person"],
         msgspec.Meta(description="What follows: wait and try again, try again, stop, ask a person."),
     ]
     words: Annotated[
@@ -170,7 +170,7 @@ class ProblemWords(Form, frozen=True, kw_only=True):
     ] = None
 
 
-class AgentDescription(Form, frozen=True, kw_only=True):
+class AgentDescription(DescriptionPart, frozen=True, kw_only=True):
     """A program as an agent. The prompt goes in on standard input, and only there: everybody can see arguments."""
 
     command: Annotated[
@@ -205,9 +205,9 @@ class AgentDescription(Form, frozen=True, kw_only=True):
         tuple[str, ...], msgspec.Meta(description="Names of your variables that the program may see, such as its key.")
     ] = ()
     login: Login = Login()
-    output: Output = Output()
-    ends: Ends
-    problems: tuple[ProblemWords, ...] = ()
+    output: OutputFormat = OutputFormat()
+    ends: EndConditions
+    problems: tuple[DescribedProblem, ...] = ()
     evidence: Annotated[
         Literal["recorded", "constructed", "documented"],
         msgspec.Meta(description="How it is known what the output tells: by running it, or from its documentation."),

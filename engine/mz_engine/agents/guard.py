@@ -28,7 +28,7 @@ MARKER = "marker"
 """Kill processes with the same MZ_KEY in their environment, and the command's process group."""
 LEVELS = (NAMESPACE, USER_NAMESPACE, SUBREAPER, MARKER)
 
-MARK = "MZ_KEY"
+KEY_VARIABLE = "MZ_KEY"
 
 # Importing `signal` costs as much as everything else; these numbers are the same on every POSIX system.
 SIGKILL, SIGPIPE, SIGTERM = 9, 13, 15
@@ -44,7 +44,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 REAP_MS = 500
 """Maximum time that a dead orphan stays a zombie."""
-BLIND_MS = 20
+POLL_MS = 20
 """The same without a pidfd to poll for the command's end."""
 GIVE_UP_SECONDS = 10
 """A process that survives SIGKILL for this long (blocked on a dead disk) is left to the kernel."""
@@ -58,17 +58,17 @@ def main(arguments: list[str]) -> int:
     os.set_inheritable(status, False)
     os.environ.pop(arguments[3], None)
     try:
-        first = enter(level, arguments[4:cut])
+        first = enter_level(level, arguments[4:cut])
     except (OSError, ImportError) as error:
-        say(status, f"broken {error}")
+        write_status(status, f"broken {error}")
         return 1
     if first:
-        return stand_by(first)
+        return wait_for_head(first)
     offline = OFFLINE in arguments[4:cut]
     return supervise(Tree(level), lifeline, status, arguments[cut + 1], arguments[cut + 2 :], offline)
 
 
-def say(status: int, line: str) -> None:
+def write_status(status: int, line: str) -> None:
     try:
         os.write(status, line.encode("utf-8", "replace") + b"\n")
     except OSError:
@@ -76,23 +76,23 @@ def say(status: int, line: str) -> None:
 
 
 def supervise(tree: Tree, lifeline: int, status: int, program: str, argv: list[str], offline: bool) -> int:
-    say(status, "ready")
+    write_status(status, "ready")
     try:
         tree.command = os.posix_spawn(
             program, argv, os.environ, setpgroup=0, setsigmask=(), setsigdef=(SIGPIPE, SIGXFSZ)
         )
     except OSError as error:
-        say(status, f"unstartable {error.errno}")
+        write_status(status, f"unstartable {error.errno}")
         return 0
-    watch(tree, lifeline)
+    wait_for_end(tree, lifeline)
     tree.kill()
     if offline:
-        say(status, f"denied {denied()}")
-    say(status, f"exit {tree.code if tree.code is not None else -SIGKILL}")
+        write_status(status, f"denied {count_denied()}")
+    write_status(status, f"exit {tree.code if tree.code is not None else -SIGKILL}")
     return 0
 
 
-def denied() -> int:
+def count_denied() -> int:
     """Count the attempts in this network namespace to reach beyond the loopback, by the kernel's counters of packets
     without a route and of UDP packets (name queries) to closed ports."""
     attempts = 0
@@ -108,17 +108,17 @@ def denied() -> int:
     return attempts
 
 
-def watch(tree: Tree, lifeline: int) -> None:
+def wait_for_end(tree: Tree, lifeline: int) -> None:
     """Wait until the command or the lifeline ends."""
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
-    poll_ms = BLIND_MS
+    poll_ms = POLL_MS
     if hasattr(os, "pidfd_open"):
         try:
             poll.register(os.pidfd_open(tree.command), select.POLLIN)
             poll_ms = REAP_MS
         except OSError:
-            poll_ms = BLIND_MS
+            poll_ms = POLL_MS
     while tree.code is None:
         ready = poll.poll(poll_ms)
         if any(fd == lifeline for fd, _ in ready):
@@ -151,14 +151,14 @@ class Tree:
 
     def terminate(self) -> None:
         if self.level == MARKER:
-            send(-self.command, SIGTERM)
+            send_signal(-self.command, SIGTERM)
         self._signal(SIGTERM)
 
     def kill(self) -> None:
         """Kill the tree and wait until it is gone."""
         if self.level == MARKER:
             # Only once: the group's number may be reused after its leader is gone.
-            send(-self.command, SIGKILL)
+            send_signal(-self.command, SIGKILL)
         for _ in range(GIVE_UP_SECONDS * 100):
             signalled = self._signal(SIGKILL)
             if not self.reap() and not signalled:
@@ -168,13 +168,13 @@ class Tree:
     def _signal(self, number: int) -> bool:
         """Return True if any process was signalled."""
         if self.level in (NAMESPACE, USER_NAMESPACE):
-            return send(-1, number)
-        pids = descendants(os.getpid()) if self.level == SUBREAPER else marked(os.environ.get(MARK, ""))
-        sent = [send(pid, number) for pid in pids]
+            return send_signal(-1, number)
+        pids = descendants(os.getpid()) if self.level == SUBREAPER else pids_with_key(os.environ.get(KEY_VARIABLE, ""))
+        sent = [send_signal(pid, number) for pid in pids]
         return any(sent)
 
 
-def send(pid: int, number: int) -> bool:
+def send_signal(pid: int, number: int) -> bool:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -187,7 +187,7 @@ def send(pid: int, number: int) -> bool:
 def descendants(root: int) -> list[int]:
     """Return the living descendants of `root`, from /proc."""
     children: dict[int, list[int]] = {}
-    for pid in processes():
+    for pid in all_pids():
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
@@ -203,21 +203,21 @@ def descendants(root: int) -> list[int]:
     return pids
 
 
-def processes() -> list[int]:
+def all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def marked(key: str) -> list[int]:
+def pids_with_key(key: str) -> list[int]:
     """Return the processes started with this MZ_KEY in their environment, except the caller and its parent."""
     if not key:
         return []
-    pids = marked_by_proc(key) if os.path.exists("/proc/self/environ") else marked_by_ps(key)
+    pids = pids_from_proc(key) if os.path.exists("/proc/self/environ") else pids_from_ps(key)
     return [pid for pid in pids if pid not in (os.getpid(), os.getppid())]
 
 
-def marked_by_proc(key: str) -> list[int]:
-    entry, pids = b"\0" + f"{MARK}={key}".encode() + b"\0", []
-    for pid in processes():
+def pids_from_proc(key: str) -> list[int]:
+    entry, pids = b"\0" + f"{KEY_VARIABLE}={key}".encode() + b"\0", []
+    for pid in all_pids():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 if entry in b"\0" + file.read():
@@ -227,14 +227,14 @@ def marked_by_proc(key: str) -> list[int]:
     return pids
 
 
-def marked_by_ps(key: str) -> list[int]:
+def pids_from_ps(key: str) -> list[int]:
     """For systems without /proc: `ps` shows the environment after the command line, separated by blanks."""
     with os.popen("ps axeww -o pid=,command=") as lines:
         rows = [line.split() for line in lines]
-    return [int(row[0]) for row in rows if f"{MARK}={key}" in row]
+    return [int(row[0]) for row in rows if f"{KEY_VARIABLE}={key}" in row]
 
 
-def enter(level: str, fences: list[str]) -> int:
+def enter_level(level: str, fences: list[str]) -> int:
     """Make this process (or a fork of it, inside a namespace) the head of a tree that can be killed completely.
 
     Return 0 in the head, the head's process id in the process outside. Raises OSError, ImportError.
@@ -254,9 +254,9 @@ def enter(level: str, fences: list[str]) -> int:
         write("/proc/self/uid_map", f"{uid} {uid} 1")
         write("/proc/self/gid_map", f"{gid} {gid} 1")
     if offline:
-        raise_loopback()
+        enable_loopback()
     kernel.mount(None, "/", None, MS_REC | MS_SLAVE)
-    raise_fences(kernel, [fence for fence in fences if fence != OFFLINE])
+    mount_fences(kernel, [fence for fence in fences if fence != OFFLINE])
     head = os.fork()
     if head == 0:
         kernel.prctl(PR_SET_PDEATHSIG, SIGKILL)
@@ -264,7 +264,7 @@ def enter(level: str, fences: list[str]) -> int:
     return head
 
 
-def raise_loopback() -> None:
+def enable_loopback() -> None:
     """Enable the loopback, since tests start servers of their own."""
     import fcntl
     import socket
@@ -274,19 +274,19 @@ def raise_loopback() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
 
 
-def raise_fences(kernel: Kernel, fences: list[str]) -> None:
+def mount_fences(kernel: Kernel, fences: list[str]) -> None:
     """Mount the paths read-only. Writable exceptions are bind-mounted first, so that they are unaffected. The working
     directory is entered again, since the old handle would bypass the mounts."""
     for path in fences:
         if path.startswith("+"):
-            kernel.keep_open(path[1:])
+            kernel.keep_writable(path[1:])
     for path in fences:
         if not path.startswith("+") and f"+{path}" not in fences:
-            kernel.fence(path)
+            kernel.make_read_only(path)
     os.chdir(os.getcwd())
 
 
-def stand_by(head: int) -> int:
+def wait_for_head(head: int) -> int:
     """Wait for the head, outside its namespace."""
     return os.waitstatus_to_exitcode(os.waitpid(head, 0)[1])
 
@@ -319,7 +319,7 @@ class Kernel:
             self._libc.mount(source_bytes, os.fsencode(target), kind_bytes, self._long(flags), None), f"mount {target}"
         )
 
-    def fence(self, path: str) -> None:
+    def make_read_only(self, path: str) -> None:
         """Make a file or directory read-only in this namespace. Failures are ignored: refs, configuration and hooks are
         compared after each call anyway."""
         try:
@@ -328,7 +328,7 @@ class Kernel:
         except OSError:
             return
 
-    def keep_open(self, path: str) -> None:
+    def keep_writable(self, path: str) -> None:
         """Keep a directory writable inside one that is made read-only later."""
         try:
             self.mount(path, path, None, MS_BIND | MS_REC)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from mz_engine.agents.contract import Watch
+from mz_engine.agents.contract import ObjectObserver
 
 Json: TypeAlias = Mapping[str, object]
 
@@ -21,32 +21,32 @@ STDERR_BYTES_READ = 20_000
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 
 
-def objects(stdout: bytes) -> Iterator[dict[str, object] | None]:
+def decode_lines(stdout: bytes) -> Iterator[dict[str, object] | None]:
     """Decode each non-empty line; None for a line that is no JSON object."""
     for line in stdout.split(b"\n"):
         if line.strip():
-            yield decode(line)
+            yield decode_object(line)
 
 
-def each_object(stdout: bytes, note: Callable[[Json], None], watch: Watch | None = None) -> int:
+def scan_objects(stdout: bytes, note: Callable[[Json], None], watch: ObjectObserver | None = None) -> int:
     """Pass every object of a stream to `note`, in order, through `watch` if given; return the number of lines that are
     no objects."""
-    bad = 0
-    for event in objects(stdout):
+    bad_lines = 0
+    for event in decode_lines(stdout):
         if event is None:
-            bad += 1
+            bad_lines += 1
         else:
             note(watch(event) if watch else event)
-    return bad
+    return bad_lines
 
 
-def decode(line: bytes) -> dict[str, object] | None:
+def decode_object(line: bytes) -> dict[str, object] | None:
     """Decode a JSON object, fractions as Decimal; None for anything else."""
-    event = decode_any(line)
+    event = decode_value(line)
     return event if isinstance(event, dict) else None
 
 
-def decode_any(data: bytes) -> object:
+def decode_value(data: bytes) -> object:
     """Decode any JSON value, fractions as Decimal; None if invalid."""
     try:
         return _decoder.decode(data)
@@ -78,7 +78,7 @@ def count(value: object) -> int | None:
     return value if type(value) is int and 0 <= value <= TOKENS_MAX else None
 
 
-def tokens(numbers: Json, name: str) -> int:
+def token_count(numbers: Json, name: str) -> int:
     """Return the token count in a field; 0 if missing or invalid."""
     value = numbers.get(name)
     return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0
@@ -98,6 +98,6 @@ def nanousd(value: object) -> int | None:
     return nano if nano <= NANOUSD_MAX else None
 
 
-def last_words(stderr: bytes) -> str:
+def stderr_tail(stderr: bytes) -> str:
     """Decode the end of standard error."""
     return stderr[-STDERR_BYTES_READ:].decode("utf-8", "replace").strip()

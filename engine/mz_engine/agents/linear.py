@@ -12,92 +12,92 @@ from typing import Any
 
 import msgspec
 
-KEPT_MAX = 500
+CACHED_MAX = 500
 """Compiled expressions in the cache: more than any description has."""
 MEMORY_BYTES_MAX = 1 << 20
 """Limit for one expression, an eighth of RE2's default; all bundled expressions together need far less."""
-TOO_LARGE = "pattern too large"
+TOO_LARGE_PREFIX = "pattern too large"
 """Prefix of RE2's message."""
-UNKNOWN = ("invalid perl operator", "invalid escape sequence", "invalid named capture group")
+UNSUPPORTED_PREFIXES = ("invalid perl operator", "invalid escape sequence", "invalid named capture group")
 """Prefixes of RE2's messages for unsupported or invalid syntax."""
-LACKS = "look-around and back-references are not supported"
+UNSUPPORTED_HINT = "look-around and back-references are not supported"
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True):
+class ExpressionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of an expression."""
 
-    wrong: str = ""
+    error: str = ""
     """Why it is invalid; empty if it is valid."""
     groups: int = 0
-    empty: bool = False
+    matches_empty: bool = False
     """True if it matches an empty line."""
 
 
-def form(expression: str) -> Form:
+def inspect_expression(expression: str) -> ExpressionInfo:
     """Check an expression. Never raises."""
     import re2
 
     try:
-        compiled, groups = _compiled(expression), _compiled(expression, groups=True).groups
-    except re2.error as error:
-        return Form(wrong=_why(error))
+        compiled, groups = _compile(expression), _compile(expression, groups=True).groups
+    except re2.error as exception:
+        return ExpressionInfo(error=_error_text(exception))
     except UnicodeEncodeError:
-        return Form(wrong="it contains an unpaired surrogate")
-    return Form(groups=groups, empty=compiled.fullmatch("") is not None)
+        return ExpressionInfo(error="it contains an unpaired surrogate")
+    return ExpressionInfo(groups=groups, matches_empty=compiled.fullmatch("") is not None)
 
 
-def found(expressions: tuple[str, ...], line: str, *, caseless: bool = False) -> bool:
+def matches_any(expressions: tuple[str, ...], line: str, *, caseless: bool = False) -> bool:
     """Return True if any expression matches somewhere in the line. Raises re2.error for an invalid expression, like the
     functions below."""
     data = line.encode("utf-8", "replace")  # RE2 rejects unpaired surrogates.
-    return any(compiled.search(data) is not None for compiled in _either(expressions, caseless))
+    return any(compiled.search(data) is not None for compiled in _compile_joined(expressions, caseless))
 
 
-def group(expression: str, line: str) -> str | None:
+def first_group(expression: str, line: str) -> str | None:
     """Return the first group's match in the line, empty if the group took no part; None without a match."""
-    match = _compiled(expression, groups=True).search(whole(line))
+    match = _compile(expression, groups=True).search(replace_surrogates(line))
     return None if match is None else str(match[1] or "")
 
 
-def without(expressions: tuple[str, ...], line: str) -> str:
+def remove_matches(expressions: tuple[str, ...], line: str) -> str:
     """Remove all matches of the expressions, one after another, and replace unpaired surrogates."""
     data = line.encode("utf-8", "replace")
-    if any(compiled.search(data) is not None for compiled in _either(expressions, False)):
-        for compiled in map(_compiled, expressions):
+    if any(compiled.search(data) is not None for compiled in _compile_joined(expressions, False)):
+        for compiled in map(_compile, expressions):
             if compiled.search(data) is not None:  # Replacing costs several times as much as a search.
                 data = compiled.sub(b"", data)
     return str(data, "utf-8")
 
 
-def whole(line: str) -> str:
+def replace_surrogates(line: str) -> str:
     """Replace unpaired surrogates, which JSON can hold and UTF-8 cannot, by question marks."""
     return line.encode("utf-8", "replace").decode()
 
 
-def _why(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     (message,) = error.args
     text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
-    if text.startswith(TOO_LARGE):
+    if text.startswith(TOO_LARGE_PREFIX):
         return "it is too large: it has too many repetitions"
-    return f"{text}; {LACKS}" if text.startswith(UNKNOWN) else text
+    return f"{text}; {UNSUPPORTED_HINT}" if text.startswith(UNSUPPORTED_PREFIXES) else text
 
 
-@lru_cache(KEPT_MAX)
-def _either(expressions: tuple[str, ...], caseless: bool) -> tuple[Any, ...]:
+@lru_cache(CACHED_MAX)
+def _compile_joined(expressions: tuple[str, ...], caseless: bool) -> tuple[Any, ...]:
     """Compile the expressions, joined into one if possible, since the overhead per search dominates."""
     import re2
 
     if not expressions:
         return ()
-    separate = tuple(_compiled(expression, caseless=caseless) for expression in expressions)
+    separate = tuple(_compile(expression, caseless=caseless) for expression in expressions)
     try:
-        return (_compiled("|".join(f"(?:{expression})" for expression in expressions), caseless=caseless),)
+        return (_compile("|".join(f"(?:{expression})" for expression in expressions), caseless=caseless),)
     except re2.error:  # Too large, or a group name used twice.
         return separate
 
 
-@lru_cache(KEPT_MAX)
-def _compiled(expression: str, *, caseless: bool = False, groups: bool = False) -> Any:
+@lru_cache(CACHED_MAX)
+def _compile(expression: str, *, caseless: bool = False, groups: bool = False) -> Any:
     import re2
 
     options = re2.Options()

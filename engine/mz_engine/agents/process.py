@@ -12,35 +12,50 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redact import Secrets
 
-from mz_engine.adapters.environment import fenced, opened, variables, worktree
-from mz_engine.adapters.temporary import VARIABLE, left_temporary, make_temporary, remove_temporary, temporary
-from mz_engine.agents.asking import Said, key_of_check
+from mz_engine.adapters.environment import command_environment, protected_paths, worktree_path, writable_paths
+from mz_engine.adapters.temporary import (
+    TMPDIR_VARIABLE,
+    existing_temporaries,
+    make_temporary,
+    remove_temporary,
+    temporary_path,
+)
+from mz_engine.agents.asking import CapturedOutput, query_key
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.spool import Closing, Meta, Spool, Spooled, directory, load
-from mz_engine.agents.supervise import Bounds, Denied, Ended, Ending, Launch, kill_marked, offline_works, supervise
-from mz_engine.home import HOME, SPOOL
+from mz_engine.agents.spool import Spool, SpoolContent, SpoolEnd, SpoolMeta, load_spool, spool_directory
+from mz_engine.agents.supervise import (
+    DeniedHandler,
+    EndReason,
+    Launch,
+    ProcessEnd,
+    ProcessLimits,
+    can_run_offline,
+    kill_by_key,
+    supervise,
+)
+from mz_engine.home import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 
 OUTPUT_BYTES_MAX = 200_000_000
-ASK_SECONDS = 30
+QUERY_SECONDS = 30
 """The number is optional, so no call waits longer for it."""
-ASK_BYTES_MAX = 1_000_000
+QUERY_BYTES_MAX = 1_000_000
 
-PROBLEMS: Mapping[Ending, Problem | None] = {
-    Ending.EXITED: None,
-    Ending.TIMEOUT: Problem(kind=ProblemClass.TRANSIENT, code="timeout"),
-    Ending.IDLE: Problem(kind=ProblemClass.TRANSIENT, code="idle"),
-    Ending.OUTPUT_LIMIT: Problem(kind=ProblemClass.PHASE, code="output-limit"),
-    Ending.STOPPED: Problem(kind=ProblemClass.TRANSIENT, code="stopped"),
-    Ending.MISSING: Problem(kind=ProblemClass.FATAL, code="tool-missing"),
-    Ending.UNSTARTABLE: Problem(kind=ProblemClass.TRANSIENT, code="unstartable"),
-    Ending.LOST: Problem(kind=ProblemClass.TRANSIENT, code="killed"),
-    Ending.DISK_FULL: Problem(kind=ProblemClass.FATAL, code="disk-full"),
-    Ending.BROKEN: Problem(kind=ProblemClass.FATAL, code="unstartable"),
+PROBLEM_BY_REASON: Mapping[EndReason, Problem | None] = {
+    EndReason.EXITED: None,
+    EndReason.TIMEOUT: Problem(kind=ProblemClass.TRANSIENT, code="timeout"),
+    EndReason.IDLE: Problem(kind=ProblemClass.TRANSIENT, code="idle"),
+    EndReason.OUTPUT_LIMIT: Problem(kind=ProblemClass.PHASE, code="output-limit"),
+    EndReason.STOPPED: Problem(kind=ProblemClass.TRANSIENT, code="stopped"),
+    EndReason.MISSING: Problem(kind=ProblemClass.FATAL, code="tool-missing"),
+    EndReason.UNSTARTABLE: Problem(kind=ProblemClass.TRANSIENT, code="unstartable"),
+    EndReason.LOST: Problem(kind=ProblemClass.TRANSIENT, code="killed"),
+    EndReason.DISK_FULL: Problem(kind=ProblemClass.FATAL, code="disk-full"),
+    EndReason.BROKEN: Problem(kind=ProblemClass.FATAL, code="unstartable"),
 }
 """An exit code alone is no problem: the parser decides."""
 
-NOTHING = Spooled(stdout=b"", stderr=b"", duration_ms=0, closing=None)
+EMPTY_SPOOL = SpoolContent(stdout=b"", stderr=b"", duration_ms=0, end=None)
 
 
 class AgentProcesses:
@@ -60,113 +75,113 @@ class AgentProcesses:
         passed: tuple[str, ...] = (),
         stop: threading.Event | None = None,
         output_bytes_max: int = OUTPUT_BYTES_MAX,
-        denied: Denied | None = None,
-        around: pathlib.Path | None = None,
+        on_denied: DeniedHandler | None = None,
+        enclosing_repository: pathlib.Path | None = None,
     ) -> None:
-        self._around = around
+        self._enclosing_repository = enclosing_repository
         self._root, self._environment, self._secrets = root, environment, secrets
         self._passed, self._stop = passed, stop
-        self._output_bytes_max, self._denied = output_bytes_max, denied
-        self._spools = root / HOME / SPOOL
+        self._output_bytes_max, self._on_denied = output_bytes_max, on_denied
+        self._spools = root / MZ_FOLDER / SPOOL_FOLDER
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run the call in its worktree, until no process of it is left. Never raises for what the agent does, nor for a
         full disk."""
         launch = self._launch(spec, invocation)
-        folder = directory(self._spools, spec.key)
+        folder = spool_directory(self._spools, spec.key)
         try:
-            if invocation.temporary:
+            if invocation.private_tmpdir:
                 make_temporary(self._temporary(spec.key))
             end = self._run(spec, launch, folder)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            end = Ended(ending=Ending.DISK_FULL)
+            end = ProcessEnd(reason=EndReason.DISK_FULL)
         finally:
-            if invocation.temporary:
+            if invocation.private_tmpdir:
                 remove_temporary(self._temporary(spec.key))
-        spooled = load(folder) or NOTHING
+        spooled = load_spool(folder) or EMPTY_SPOOL
         return CallResult(
             stdout=spooled.stdout,
             stderr=spooled.stderr,
             exit=end.exit,
             duration_ms=spooled.duration_ms,
-            problem=PROBLEMS[end.ending],
+            problem=PROBLEM_BY_REASON[end.reason],
         )
 
-    def ask(self, spec: CallSpec, invocation: Invocation) -> CallResult:
+    def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run a helper process for a call, such as a token count, in the call's worktree (read-only if mount namespaces
         work). It has its own key and `QUERY_SECONDS`, no temporary directory and no spool, so nothing takes it for the
         call. Never raises for what the program does. Raises Interrupted if `stop` ended it: the call must not start."""
-        query = replace(spec, key=key_of_check(spec.agent))
-        launch, output = replace(self._launch(query, replace(invocation, temporary=False)), opened=()), Said()
-        limits = Bounds(total_seconds=ASK_SECONDS, output_bytes=ASK_BYTES_MAX)
+        query = replace(spec, key=query_key(spec.agent))
+        launch, output = replace(self._launch(query, replace(invocation, private_tmpdir=False)), writable=()), CapturedOutput()
+        limits = ProcessLimits(total_seconds=QUERY_SECONDS, output_bytes=QUERY_BYTES_MAX)
         end = supervise(launch, limits, output, stop=self._stop)
-        if end.ending is Ending.STOPPED:
+        if end.reason is EndReason.STOPPED:
             raise Interrupted(query.key)
         return CallResult(
             stdout=bytes(output.stdout),
             stderr=b"",
             exit=end.exit,
             duration_ms=end.duration_ms,
-            problem=PROBLEMS[end.ending],
+            problem=PROBLEM_BY_REASON[end.reason],
         )
 
     def salvage(self, key: str) -> CallResult | None:
         """Kill all processes of the key and return the call's spooled output, with exit and problem if mz saw the end.
         None: the call never began."""
-        kill_marked(key)
-        for folder in left_temporary(self._root, key, self._environment):
+        kill_by_key(key)
+        for folder in existing_temporaries(self._root, key, self._environment):
             remove_temporary(folder)
-        spooled = load(directory(self._spools, key))
+        spooled = load_spool(spool_directory(self._spools, key))
         if spooled is None:
             return None
         return CallResult(
             stdout=spooled.stdout,
             stderr=spooled.stderr,
-            exit=spooled.closing.exit if spooled.closing else None,
+            exit=spooled.end.exit if spooled.end else None,
             duration_ms=spooled.duration_ms,
-            problem=spooled.closing.problem if spooled.closing else None,
+            problem=spooled.end.problem if spooled.end else None,
             version=spooled.version,
         )
 
     def _temporary(self, key: str) -> pathlib.Path:
-        return temporary(self._root, key, self._environment)
+        return temporary_path(self._root, key, self._environment)
 
     def _launch(self, spec: CallSpec, invocation: Invocation) -> Launch:
-        tmpdir = {VARIABLE: str(self._temporary(spec.key))} if invocation.temporary else {}
+        tmpdir = {TMPDIR_VARIABLE: str(self._temporary(spec.key))} if invocation.private_tmpdir else {}
         return Launch(
             argv=invocation.argv,
-            env=variables(self._environment, spec.key, passed=self._passed, own={**invocation.env, **tmpdir}),
-            cwd=worktree(self._root, spec.place),
+            env=command_environment(self._environment, spec.key, passed=self._passed, extra={**invocation.env, **tmpdir}),
+            cwd=worktree_path(self._root, spec.worktree),
             stdin=invocation.stdin,
-            fenced=(*(fenced(self._around) if self._around else ()), *fenced(self._root)),
-            opened=opened(self._root, spec.place, self._environment, self._around),
-            offline=self._denied is not None and offline_works(),
+            read_only=(*(protected_paths(self._enclosing_repository) if self._enclosing_repository else ()), *protected_paths(self._root)),
+            writable=writable_paths(self._root, spec.worktree, self._environment, self._enclosing_repository),
+            offline=self._on_denied is not None and can_run_offline(),
         )
 
-    def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path) -> Ended:
+    def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path) -> ProcessEnd:
         spool = Spool(folder, self._meta(spec, launch), self._secrets)
         try:
-            end = supervise(launch, self._bounds(spec), spool, stop=self._stop)
-            if self._denied is not None and end.denied:
-                self._denied(spec.key, end.denied)
+            end = supervise(launch, self._limits(spec), spool, stop=self._stop)
+            if self._on_denied is not None and end.denied_connections:
+                self._on_denied(spec.key, end.denied_connections)
             if end.detail:
-                spool.note(end.detail)
+                spool.write_note(end.detail)
             spool.flush()
-            problem = PROBLEMS[end.ending]
-            spool.finish(Closing(exit=end.exit, duration_ms=end.duration_ms, problem=problem))
+            problem = PROBLEM_BY_REASON[end.reason]
+            spool.finish(SpoolEnd(exit=end.exit, duration_ms=end.duration_ms, problem=problem))
         finally:
             spool.close()
         return end
 
-    def _bounds(self, spec: CallSpec) -> Bounds:
-        return Bounds(
+    def _limits(self, spec: CallSpec) -> ProcessLimits:
+        return ProcessLimits(
             total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self._output_bytes_max
         )
 
-    def _meta(self, spec: CallSpec, launch: Launch) -> Meta:
-        return Meta(
+    def _meta(self, spec: CallSpec, launch: Launch) -> SpoolMeta:
+        return SpoolMeta(
             key=spec.key,
             agent=spec.agent,
             model=spec.model,

@@ -10,33 +10,33 @@ from typing import Protocol
 import msgspec
 
 from mz_engine.agents.anthropic_api import AnthropicApi
-from mz_engine.agents.classify import Patterns, parse_patterns
+from mz_engine.agents.classify import ProblemPatterns, parse_patterns
 from mz_engine.agents.claude_code import ClaudeCode
 from mz_engine.agents.codex import Codex
 from mz_engine.agents.contract import Adapter, AuthCheck, Invocation
 from mz_engine.agents.gemini import Gemini
-from mz_engine.agents.generic import Described
+from mz_engine.agents.generic import DescribedAgent
 from mz_engine.agents.generic_form import AgentDescription
-from mz_engine.ports import CallResult, CallSpec, Reading
-from mz_engine.yamlfile import convert
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
+from mz_engine.yamlfile import decode_yaml
 
-INSTALL = {
+INSTALL_HINTS = {
     "aider": "install aider (pip install aider-chat)",
     "kiro": "install Kiro's command line (kiro.dev says how)",
 }
 """By agent with a bundled description."""
 
 
-COUNT_PATIENCE_MS = 10_000
+COUNT_WAIT_MAX_MS = 10_000
 """After a count that failed this slowly, counting stops: each later call would wait as long (packets may get lost)."""
 
 
 class UnknownAgent(Exception):
     """No adapter has this name."""
 
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"unknown agent {name!r}; known agents: {', '.join(known)}")
-        self.name, self.known = name, known
+    def __init__(self, name: str, known_agents: tuple[str, ...]) -> None:
+        super().__init__(f"unknown agent {name!r}; known agents: {', '.join(known_agents)}")
+        self.name, self.known_agents = name, known_agents
 
 
 class Processes(Protocol):
@@ -44,18 +44,18 @@ class Processes(Protocol):
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult: ...
 
-    def ask(self, spec: CallSpec, invocation: Invocation) -> CallResult: ...
+    def query(self, spec: CallSpec, invocation: Invocation) -> CallResult: ...
 
     def salvage(self, key: str) -> CallResult | None: ...
 
 
 @cache
-def load_patterns() -> Patterns:
+def load_patterns() -> ProblemPatterns:
     """Return the bundled patterns of problems."""
     return parse_patterns((files("mz_engine.agents") / "problems.toml").read_text("utf-8"))
 
 
-def built_in() -> dict[str, Adapter]:
+def built_in_adapters() -> dict[str, Adapter]:
     """Return the adapters of all built-in agents, by name. A new agent is one more line here."""
     patterns = load_patterns()
     adapters: tuple[Adapter, ...] = (
@@ -65,28 +65,28 @@ def built_in() -> dict[str, Adapter]:
         AnthropicApi(patterns),
     )
     adapters += tuple(
-        Described(name, description, patterns, INSTALL[name]) for name, description in descriptions().items()
+        DescribedAgent(name, description, patterns, INSTALL_HINTS[name]) for name, description in bundled_descriptions().items()
     )
     return {adapter.name: adapter for adapter in adapters}
 
 
 @cache
-def descriptions() -> Mapping[str, AgentDescription]:
+def bundled_descriptions() -> Mapping[str, AgentDescription]:
     """Return the bundled descriptions, by agent: programs whose output can be read by description alone."""
     folder = files("mz_engine.agents") / "descriptions"
     texts = {file.name.removesuffix(".yaml"): file.read_text("utf-8") for file in folder.iterdir()}
-    return {name: convert(text, f"{name}.yaml", AgentDescription) for name, text in sorted(texts.items())}
+    return {name: decode_yaml(text, f"{name}.yaml", AgentDescription) for name, text in sorted(texts.items())}
 
 
-def adapters(described: Mapping[str, AgentDescription]) -> dict[str, Adapter]:
+def all_adapters(descriptions: Mapping[str, AgentDescription]) -> dict[str, Adapter]:
     """Return the built-in adapters and those that a project describes in `mz.yaml`."""
     described_adapters = {
-        name: Described(name, description, load_patterns()) for name, description in described.items()
+        name: DescribedAgent(name, description, load_patterns()) for name, description in descriptions.items()
     }
-    return {**described_adapters, **built_in()}
+    return {**described_adapters, **built_in_adapters()}
 
 
-class AgentDoor:
+class AgentRegistry:
     """Implements `mz_engine.ports.Agents`. Thread-safe. Every method that names an agent may raise UnknownAgent.
 
     Adapters take from `environment`, by name, the variables that their agent needs.
@@ -96,12 +96,12 @@ class AgentDoor:
         self, processes: Processes, environment: Mapping[str, str], adapters: Mapping[str, Adapter] | None = None
     ) -> None:
         self._processes, self._environment = processes, environment
-        self._adapters = built_in() if adapters is None else adapters
+        self._adapters = built_in_adapters() if adapters is None else adapters
         self._versions: dict[str, str] = {}
-        self._silent: set[str] = set()
+        self._uncounted_agents: set[str] = set()
         """Agents whose token count timed out; they are not asked again."""
 
-    def check(self, agent: str) -> AuthCheck:
+    def check_auth(self, agent: str) -> AuthCheck:
         """Check that the agent can be called here. Runs its CLI for the version, but calls no model."""
         result = self.adapter(agent).check_auth(self._environment)
         self._versions[agent] = result.version
@@ -117,13 +117,13 @@ class AgentDoor:
 
     def _version(self, agent: str) -> str:
         if agent not in self._versions:
-            self.check(agent)
+            self.check_auth(agent)
         return self._versions[agent]
 
     def salvage(self, key: str) -> CallResult | None:
         return self._processes.salvage(key)
 
-    def read(self, agent: str, result: CallResult) -> Reading:
+    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
         return self.adapter(agent).parse_output(result)
 
     def estimate_tokens(self, agent: str, prompt: str) -> int:
@@ -131,19 +131,19 @@ class AgentDoor:
 
     def count_tokens(self, spec: CallSpec) -> int | None:
         """Count the tokens of a call's first request; None after a count of this agent timed out in this process."""
-        if spec.agent in self._silent:
+        if spec.agent in self._uncounted_agents:
             return None
         waited_ms = 0
 
         def ask(query: CallSpec, invocation: Invocation) -> CallResult:
             nonlocal waited_ms
-            result = self._processes.ask(query, invocation)
+            result = self._processes.query(query, invocation)
             waited_ms += result.duration_ms
             return result
 
         tokens = self.adapter(spec.agent).count_tokens(spec, self._environment, ask)
-        if tokens is None and waited_ms >= COUNT_PATIENCE_MS:
-            self._silent.add(spec.agent)
+        if tokens is None and waited_ms >= COUNT_WAIT_MAX_MS:
+            self._uncounted_agents.add(spec.agent)
         return tokens
 
     def format_prompt(self, agent: str, prompt: str) -> str:

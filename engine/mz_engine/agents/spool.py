@@ -19,7 +19,7 @@ from mz_events.redact import Redactor, Secrets
 NAME_LENGTH_MAX = 200
 
 
-class Meta(msgspec.Struct, frozen=True, kw_only=True):
+class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
     """The command that was started. Of the environment only names are written, never values."""
 
     key: str
@@ -33,27 +33,27 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """Version of the agent, if this process queried it; else empty."""
 
 
-class Closing(msgspec.Struct, frozen=True, kw_only=True):
+class SpoolEnd(msgspec.Struct, frozen=True, kw_only=True):
     exit: int | None
     duration_ms: int
     problem: Problem | None
 
 
-META, CLOSING = msgspec.json.Decoder(Meta), msgspec.json.Decoder(Closing)
+META_DECODER, END_DECODER = msgspec.json.Decoder(SpoolMeta), msgspec.json.Decoder(SpoolEnd)
 
 
-class Spooled(msgspec.Struct, frozen=True, kw_only=True):
+class SpoolContent(msgspec.Struct, frozen=True, kw_only=True):
     """Content of a spool; `closing` is None if the writer died before the call ended."""
 
     stdout: bytes
     stderr: bytes
     duration_ms: int
-    closing: Closing | None
+    end: SpoolEnd | None
     version: str = ""
     """Version of the agent, as in `SpoolMeta`."""
 
 
-def directory(spools: pathlib.Path, key: str) -> pathlib.Path:
+def spool_directory(spools: pathlib.Path, key: str) -> pathlib.Path:
     """Return the call's own directory; different keys never share one, on any file system."""
     safe = re.sub(r"[^A-Za-z0-9_./-]", "_", key)[:NAME_LENGTH_MAX]
     name = safe.replace("/", "+")
@@ -63,13 +63,13 @@ def directory(spools: pathlib.Path, key: str) -> pathlib.Path:
 class Spool:
     """Writer of a spool; replaces what an earlier call left under the key."""
 
-    def __init__(self, place: pathlib.Path, meta: Meta, secrets: Secrets) -> None:
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (place / "exit.json").unlink(missing_ok=True)
-        self._place = place
+    def __init__(self, folder: pathlib.Path, meta: SpoolMeta, secrets: Secrets) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / "exit.json").unlink(missing_ok=True)
+        self._folder = folder
         self._redactors = Redactor(secrets), Redactor(secrets)
-        self._files = create(place / "stdout"), create(place / "stderr")
-        (place / "meta.json").write_bytes(msgspec.json.encode(meta))
+        self._files = open_new(folder / "stdout"), open_new(folder / "stderr")
+        (folder / "meta.json").write_bytes(msgspec.json.encode(meta))
 
     def out(self, data: bytes) -> None:
         self._write(0, self._redactors[0].feed(data))
@@ -83,20 +83,20 @@ class Spool:
             self._write(stream, redactor.finish())
             os.fsync(self._files[stream])
 
-    def note(self, words: str) -> None:
+    def write_note(self, text: str) -> None:
         """Add a line by mz to the call's standard error."""
-        self.err(f"mz: {words}\n".encode())
+        self.err(f"mz: {text}\n".encode())
 
-    def finish(self, closing: Closing) -> None:
+    def finish(self, end: SpoolEnd) -> None:
         """Record how the call ended, durably and atomically."""
-        partial = self._place / "exit.json.tmp"
-        file = create(partial)
+        partial = self._folder / "exit.json.tmp"
+        file = open_new(partial)
         try:
-            os.write(file, msgspec.json.encode(closing))
+            os.write(file, msgspec.json.encode(end))
             os.fsync(file)
         finally:
             os.close(file)
-        partial.replace(self._place / "exit.json")
+        partial.replace(self._folder / "exit.json")
 
     def close(self) -> None:
         for file in self._files:
@@ -108,25 +108,25 @@ class Spool:
             view = view[os.write(self._files[stream], view) :]
 
 
-def create(path: pathlib.Path) -> int:
+def open_new(path: pathlib.Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
 
-def load(place: pathlib.Path) -> Spooled | None:
+def load_spool(folder: pathlib.Path) -> SpoolContent | None:
     """Read a spool; None if there is none, or its writer died before the call began."""
     try:
-        meta = META.decode((place / "meta.json").read_bytes())
-        stdout, stderr = (place / "stdout").read_bytes(), (place / "stderr").read_bytes()
-        ended_us = max((place / name).stat().st_mtime_ns for name in ("stdout", "stderr")) // 1000
+        meta = META_DECODER.decode((folder / "meta.json").read_bytes())
+        stdout, stderr = (folder / "stdout").read_bytes(), (folder / "stderr").read_bytes()
+        ended_us = max((folder / name).stat().st_mtime_ns for name in ("stdout", "stderr")) // 1000
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    closing = load_closing(place / "exit.json")
-    duration_ms = closing.duration_ms if closing else max(0, (ended_us - meta.started_us) // 1000)
-    return Spooled(stdout=stdout, stderr=stderr, duration_ms=duration_ms, closing=closing, version=meta.version)
+    end = load_end(folder / "exit.json")
+    duration_ms = end.duration_ms if end else max(0, (ended_us - meta.started_us) // 1000)
+    return SpoolContent(stdout=stdout, stderr=stderr, duration_ms=duration_ms, end=end, version=meta.version)
 
 
-def load_closing(path: pathlib.Path) -> Closing | None:
+def load_end(path: pathlib.Path) -> SpoolEnd | None:
     try:
-        return CLOSING.decode(path.read_bytes())
+        return END_DECODER.decode(path.read_bytes())
     except (FileNotFoundError, msgspec.DecodeError):
         return None

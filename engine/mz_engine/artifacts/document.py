@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-TEXT_MAX = 262_144
+TEXT_CHARS_MAX = 262_144
 """Characters parsed; the rule sets' limits are far lower."""
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
-LINE_MAX = 10_000
+LINE_CHARS_MAX = 10_000
 """Longer lines are not searched for code spans: that search can take quadratic time."""
 CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 NUMBERING = re.compile(r"\A(?:(?:\d+(?:\.\d+)*[.):]?|[IVX]+\.|[A-Z][.)])\s+)")
@@ -30,13 +30,13 @@ class Heading(msgspec.Struct, frozen=True):
     level: int
     text: str
     line: int
-    below: int
+    body_start: int
     """First line after the heading."""
-    end: int
+    body_end: int
     """First line of the next heading of the same or a higher level, or the end of the text."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ListEntry(msgspec.Struct, frozen=True):
     """A list item (one cell) or a table row."""
 
     line: int
@@ -45,37 +45,37 @@ class Entry(msgspec.Struct, frozen=True):
     """Header of the table; empty for list items."""
 
 
-class Document(msgspec.Struct, frozen=True):
+class MarkdownDocument(msgspec.Struct, frozen=True):
     """`prose` are the lines with code, comments and front matter blanked, so that line numbers stay valid."""
 
     lines: tuple[str, ...]
     prose: tuple[str, ...]
     headings: tuple[Heading, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[ListEntry, ...]
     blocks: tuple[str, ...]
     """Contents of the fenced code blocks."""
 
-    def entries_of(self, first: int, end: int) -> Iterator[Entry]:
+    def entries_between(self, first: int, end: int) -> Iterator[ListEntry]:
         return (entry for entry in self.entries if first <= entry.line < end)
 
 
 def normalise_newlines(text: str) -> str:
     """Return the text with `\\n` between lines, without a byte order mark, cut at TEXT_MAX characters."""
-    return text[:TEXT_MAX].removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    return text[:TEXT_CHARS_MAX].removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_markdown(text: str) -> Document:
+def read_markdown(text: str) -> MarkdownDocument:
     """Parse any text."""
-    return _structure(normalise_newlines(text))
+    return _parse_structure(normalise_newlines(text))
 
 
 @lru_cache(maxsize=16)
-def _structure(text: str) -> Document:
+def _parse_structure(text: str) -> MarkdownDocument:
     """Parse a text. Cached, since an artifact is extracted, checked and shown to later phases within moments."""
     text = FRONT_MATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
-    tokens = markdown().parse(text)
+    tokens = markdown_parser().parse(text)
     lines = text.split("\n")
-    return Document(
+    return MarkdownDocument(
         lines=tuple(lines),
         prose=tuple(blank_comments("\n".join(blank_code(lines, tokens))).split("\n")),
         headings=tuple(headings(tokens, len(lines))),
@@ -85,7 +85,7 @@ def _structure(text: str) -> Document:
 
 
 @cache
-def markdown() -> MarkdownIt:
+def markdown_parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     # Only block structure is read; inline parsing would cost most of the time, quadratic for some texts.
@@ -100,43 +100,43 @@ def blank_code(lines: list[str], tokens: list[Token]) -> Iterator[str]:
 
 def blank_spans(line: str) -> str:
     """Return a line with its code spans blanked."""
-    return line if len(line) > LINE_MAX else CODE_SPAN.sub(lambda match: " " * len(match[0]), line)
+    return line if len(line) > LINE_CHARS_MAX else CODE_SPAN.sub(lambda match: " " * len(match[0]), line)
 
 
 def blank_comments(text: str) -> str:
     """Replace HTML comments by empty lines; an unclosed one reaches to the end, as in Markdown."""
-    kept, at = [], 0
+    parts, at = [], 0
     while (start := text.find("<!--", at)) >= 0:
         end = text.find("-->", start)
         end = len(text) if end < 0 else end + 3
-        kept += [text[at:start], "\n" * text.count("\n", start, end)]
+        parts += [text[at:start], "\n" * text.count("\n", start, end)]
         at = end
-    return "".join((*kept, text[at:]))
+    return "".join((*parts, text[at:]))
 
 
 def headings(tokens: list[Token], end: int) -> Iterator[Heading]:
-    found = [
+    openings = [
         (int(token.tag[1]), inline.content, token.map)
         for token, inline in pairwise(tokens)
         if token.type == "heading_open" and token.map and token.level == 0
     ]
-    for index, (level, text, (first, below)) in enumerate(found):
-        later = (lines[0] for other, _, lines in found[index + 1 :] if other <= level)
-        yield Heading(level, text, first, below, next(later, end))
+    for index, (level, text, (first, body_start)) in enumerate(openings):
+        later = (lines[0] for other_level, _, lines in openings[index + 1 :] if other_level <= level)
+        yield Heading(level, text, first, body_start, next(later, end))
 
 
-def entries(tokens: list[Token]) -> Iterator[Entry]:
+def entries(tokens: list[Token]) -> Iterator[ListEntry]:
     header: tuple[str, ...] = ()
     for index, token in enumerate(tokens):
         if token.type == "list_item_open" and token.map:
             inline = tokens[index + 2] if index + 2 < len(tokens) else token
-            yield Entry(token.map[0], (inline.content if inline.type == "inline" else "",))
+            yield ListEntry(token.map[0], (inline.content if inline.type == "inline" else "",))
         elif token.type == "tr_open" and token.map:
             cells = tuple(row_cells(tokens, index))
             if tokens[index + 1].type == "th_open":
                 header = cells
             else:
-                yield Entry(token.map[0], cells, header)
+                yield ListEntry(token.map[0], cells, header)
 
 
 def row_cells(tokens: list[Token], start: int) -> Iterator[str]:
@@ -148,7 +148,7 @@ def row_cells(tokens: list[Token], start: int) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1024)
-def plain(heading: str) -> str:
+def comparable_heading(heading: str) -> str:
     """Normalise a heading for comparison: casefolded, without numbering, emphasis, leading symbols and spaces around
     slashes. Cached, since each heading is compared with the aliases of all rules."""
     text = re.sub(r"[*_`]", "", heading).strip()
@@ -157,10 +157,10 @@ def plain(heading: str) -> str:
     return re.sub(r"\s*/\s*", "/", re.sub(r"\s+", " ", text)).casefold().rstrip(": ")
 
 
-def count_words(document: Document) -> int:
+def total_words(document: MarkdownDocument) -> int:
     """Count words below the first level 2 or 3 heading, including code, without headings."""
-    first = next((heading.line for heading in document.headings if heading.level in (2, 3)), 0)
-    titles = {line for heading in document.headings for line in range(heading.line, heading.below)}
+    first_line = next((heading.line for heading in document.headings if heading.level in (2, 3)), 0)
+    titles = {line for heading in document.headings for line in range(heading.line, heading.body_start)}
     lines = blank_comments("\n".join(document.lines)).split("\n")
-    body = (line for number, line in enumerate(lines) if number >= first and number not in titles)
+    body = (line for number, line in enumerate(lines) if number >= first_line and number not in titles)
     return sum(any(sign.isalnum() for sign in word) for line in body for word in line.split())

@@ -8,181 +8,192 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from mz_events.names import BadName, parse_name
+from mz_events.names import InvalidName, parse_name
 
 from mz_engine.artifacts import textrules
 from mz_engine.artifacts.document import blank_spans
-from mz_engine.artifacts.jsontext import Broken, Item, field_rule, noun, strings, value_of
-from mz_engine.artifacts.rule import Acyclic, Bytes, Covers, Field, Json, Placeholders, References, Rule, Unique, Worst
-from mz_engine.artifacts.sections import legal
-from mz_engine.artifacts.subject import Breach, Subject
+from mz_engine.artifacts.jsontext import JsonItem, UnreadableJson, field_rule, field_value, non_blank_strings, type_noun
+from mz_engine.artifacts.rule import (
+    AcyclicItems,
+    ByteSize,
+    CoversIds,
+    FieldRule,
+    JsonForm,
+    MaximumField,
+    NoPlaceholders,
+    ReferencesIds,
+    Rule,
+    UniqueIds,
+)
+from mz_engine.artifacts.sections import repository_path
+from mz_engine.artifacts.subject import ArtifactSubject, RuleViolation
 
-NUMBER_SHOWN_MAX = 10**15
+SHOWN_NUMBER_MAX = 10**15
 MINUTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:m|min|mins|minutes?)?\s*\Z", re.IGNORECASE)
 
 
-def judge(rule: Rule, subject: Subject) -> Iterator[Breach]:
+def rule_violations(rule: Rule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     """Yield the violations of a rule; rules for Markdown artifacts never fail."""
-    if isinstance(rule, Bytes):
-        return textrules.size(rule, subject)
+    if isinstance(rule, ByteSize):
+        return textrules.byte_size(rule, subject)
     items = subject.items
-    if isinstance(items, Broken):
-        return iter((Breach(line=items.line, found=items.problem),) if isinstance(rule, Json) else ())
+    if isinstance(items, UnreadableJson):
+        return iter((RuleViolation(line=items.line, actual=items.problem),) if isinstance(rule, JsonForm) else ())
     match rule:
-        case Field():
-            return field(rule, items, subject)
-        case Unique():
-            return unique(rule, items, subject)
-        case References():
-            return references(rule, items, subject)
-        case Acyclic():
-            return acyclic(rule, items, subject)
-        case Worst():
-            return worst(rule, items, subject)
-        case Covers():
-            return textrules.covers(rule, subject)
-        case Placeholders():
+        case FieldRule():
+            return field_values(rule, items, subject)
+        case UniqueIds():
+            return unique_values(rule, items, subject)
+        case ReferencesIds():
+            return valid_references(rule, items, subject)
+        case AcyclicItems():
+            return acyclic_graph(rule, items, subject)
+        case MaximumField():
+            return maximum_field(rule, items, subject)
+        case CoversIds():
+            return textrules.covered_ids(rule, subject)
+        case NoPlaceholders():
             return textrules.placeholders(rule, tuple(map(blank_spans, subject.text.split("\n"))))
     return iter(())
 
 
-def field(rule: Field, items: tuple[Item, ...], subject: Subject) -> Iterator[Breach]:
+def field_values(rule: FieldRule, items: tuple[JsonItem, ...], subject: ArtifactSubject) -> Iterator[RuleViolation]:
     for number, item in enumerate(items, 1):
         if rule.within is None:
-            yield from one_field(rule, item, subject, f"[{number}]", label(item, number, subject))
+            yield from field_violations(rule, item, subject, f"[{number}]", item_label(item, number, subject))
             continue
-        nested = value_of(subject.rules, item, rule.within)
+        nested = field_value(subject.rules, item, rule.within)
         for index, member in enumerate(nested if isinstance(nested, list) else (), 1):
             if isinstance(member, dict):
-                yield from one_field(rule, Item(member), subject, f".{rule.within}[{index}]", str(index))
+                yield from field_violations(rule, JsonItem(member), subject, f".{rule.within}[{index}]", str(index))
 
 
-def one_field(rule: Field, item: Item, subject: Subject, place: str, name: str) -> Iterator[Breach]:
-    present = next((n for n in (rule.field, *rule.aliases) if item.fields.get(n) is not None), None)
-    if present is None:
+def field_violations(rule: FieldRule, item: JsonItem, subject: ArtifactSubject, location: str, item_name: str) -> Iterator[RuleViolation]:
+    used_name = next((n for n in (rule.field, *rule.aliases) if item.fields.get(n) is not None), None)
+    if used_name is None:
         problem = "" if rule.optional else "is missing"
     else:
-        least, most = subject.limit(rule.min), None if rule.max is None else subject.limit(rule.max)
-        problem = problem_with(rule, item.fields[present], least, most)
+        minimum, maximum = subject.limit(rule.min), None if rule.max is None else subject.limit(rule.max)
+        problem = value_problem(rule, item.fields[used_name], minimum, maximum)
     if problem:
-        yield Breach(line=item.line, place=f"{place}.{rule.field}", item=name, found=problem)
+        yield RuleViolation(line=item.line, location=f"{location}.{rule.field}", item_label=item_name, actual=problem)
 
 
-def label(item: Item, number: int, subject: Subject) -> str:
+def item_label(item: JsonItem, number: int, subject: ArtifactSubject) -> str:
     """Return an item's number, with its id if that is legal."""
-    first = next((rule.field for rule in subject.rules.rules if isinstance(rule, Field) and rule.type == "name"), "")
-    value = value_of(subject.rules, item, first)
+    name_field = next((rule.field for rule in subject.rules.rules if isinstance(rule, FieldRule) and rule.type == "name"), "")
+    value = field_value(subject.rules, item, name_field)
     return f"{number} ({value})" if isinstance(value, str) and is_name(value) else str(number)
 
 
-def problem_with(rule: Field, value: Any, least: int, most: int | None) -> str:
+def value_problem(rule: FieldRule, value: Any, minimum: int, maximum: int | None) -> str:
     """Describe what is wrong with the value, in words that follow the field's name; empty: nothing."""
     match rule.type:
         case "text":
-            return text_problem(value, least, most)
+            return text_problem(value, minimum, maximum)
         case "name":
-            return "" if isinstance(value, str) and is_name(value) else f"must be a name, not {shown(value)}"
+            return "" if isinstance(value, str) and is_name(value) else f"must be a name, not {quote_value(value)}"
         case "choice":
             fits = isinstance(value, str) and value.strip().casefold() in map(str.casefold, rule.values)
-            return "" if fits else f"must be one of {', '.join(rule.values)}, not {shown(value)}"
+            return "" if fits else f"must be one of {', '.join(rule.values)}, not {quote_value(value)}"
         case "number":
-            return number_problem(value, least, most)
-    return list_problem(rule, value, least, most)
+            return number_problem(value, minimum, maximum)
+    return list_problem(rule, value, minimum, maximum)
 
 
-def text_problem(value: Any, least: int, most: int | None) -> str:
+def text_problem(value: Any, minimum: int, maximum: int | None) -> str:
     if not isinstance(value, str):
-        return f"must be a text, not {noun(value)}"
+        return f"must be a text, not {type_noun(value)}"
     length = len(value.strip())
-    if length < least:
-        return f"has {length} characters; at least {least} are needed" if length else "must be non-empty"
-    return f"has {length} characters; at most {most} are allowed" if most is not None and length > most else ""
+    if length < minimum:
+        return f"has {length} characters; at least {minimum} are needed" if length else "must be non-empty"
+    return f"has {length} characters; at most {maximum} are allowed" if maximum is not None and length > maximum else ""
 
 
-def number_problem(value: Any, least: int, most: int | None) -> str:
+def number_problem(value: Any, minimum: int, maximum: int | None) -> str:
     if isinstance(value, str) and (match := MINUTES.match(value)):
         value = float(match[1])
-    endless = isinstance(value, float) and not math.isfinite(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or endless:
-        return f"must be a number, not {shown(value)}"
-    fits = value >= least and (most is None or value <= most)
+    is_infinite = isinstance(value, float) and not math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or is_infinite:
+        return f"must be a number, not {quote_value(value)}"
+    fits = value >= minimum and (maximum is None or value <= maximum)
     # An integer of hundreds of digits cannot be formatted as a float.
-    said = f"is {value:g}" if abs(value) < NUMBER_SHOWN_MAX else "is a number of no sense"
-    return "" if fits else f"{said}; it must be from {least} to {most}"
+    description = f"is {value:g}" if abs(value) < SHOWN_NUMBER_MAX else "is a number of no sense"
+    return "" if fits else f"{description}; it must be from {minimum} to {maximum}"
 
 
-def list_problem(rule: Field, value: Any, least: int, most: int | None) -> str:
+def list_problem(rule: FieldRule, value: Any, minimum: int, maximum: int | None) -> str:
     if not isinstance(value, list):
-        return f"must be a list, not {noun(value)}"
-    if len(value) < least:
-        return "must be non-empty" if not value else f"has {len(value)} entries; at least {least} are needed"
-    if most is not None and len(value) > most:
-        return f"has {len(value)} entries; at most {most} are allowed"
+        return f"must be a list, not {type_noun(value)}"
+    if len(value) < minimum:
+        return "must be non-empty" if not value else f"has {len(value)} entries; at least {minimum} are needed"
+    if maximum is not None and len(value) > maximum:
+        return f"has {len(value)} entries; at most {maximum} are allowed"
     for number, member in enumerate(value, 1):
         if problem := member_problem(rule, member):
             return f"entry {number} {problem}"
     return ""
 
 
-def member_problem(rule: Field, member: Any) -> str:
+def member_problem(rule: FieldRule, member: Any) -> str:
     if rule.type == "objects":
-        return "" if isinstance(member, dict) else f"must be an object, not {noun(member)}"
+        return "" if isinstance(member, dict) else f"must be an object, not {type_noun(member)}"
     if not isinstance(member, str):
-        return f"must be a text, not {noun(member)}"
+        return f"must be a text, not {type_noun(member)}"
     if not member.strip():
         return "must be non-empty"
     if rule.type == "names":
-        return "" if is_name(member) else f"must be a name, not {shown(member)}"
+        return "" if is_name(member) else f"must be a name, not {quote_value(member)}"
     if rule.type == "paths":
-        return "" if legal(member) else f"must be the path of one file inside the repository, not {shown(member)}"
+        return "" if repository_path(member) else f"must be the path of one file inside the repository, not {quote_value(member)}"
     return ""
 
 
-def unique(rule: Unique, items: tuple[Item, ...], subject: Subject) -> Iterator[Breach]:
-    seen: set[str] = set()
+def unique_values(rule: UniqueIds, items: tuple[JsonItem, ...], subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    used_values: set[str] = set()
     for number, item in enumerate(items, 1):
-        for value in strings(value_of(subject.rules, item, rule.field or "")):
-            if value in seen:
-                yield Breach(line=item.line, place=f"[{number}].{rule.field}", found=shown(value))
-            seen.add(value)
+        for value in non_blank_strings(field_value(subject.rules, item, rule.field or "")):
+            if value in used_values:
+                yield RuleViolation(line=item.line, location=f"[{number}].{rule.field}", actual=quote_value(value))
+            used_values.add(value)
 
 
-def references(rule: References, items: tuple[Item, ...], subject: Subject) -> Iterator[Breach]:
+def valid_references(rule: ReferencesIds, items: tuple[JsonItem, ...], subject: ArtifactSubject) -> Iterator[RuleViolation]:
     if rule.artifact is None:
-        known = {value for item in items for value in strings(value_of(subject.rules, item, rule.to))}
-    elif rule.artifact in subject.others:
-        known = set(subject.ids_of(rule.artifact, rule.to, None))
+        defined_ids = {value for item in items for value in non_blank_strings(field_value(subject.rules, item, rule.to))}
+    elif rule.artifact in subject.earlier_artifacts:
+        defined_ids = set(subject.ids_of(rule.artifact, rule.to, None))
     else:
         return
     for number, item in enumerate(items, 1):
-        for value in strings(value_of(subject.rules, item, rule.field)):
-            if value not in known:
-                name = label(item, number, subject)
-                yield Breach(line=item.line, place=f"[{number}].{rule.field}", item=name, found=shown(value))
+        for value in non_blank_strings(field_value(subject.rules, item, rule.field)):
+            if value not in defined_ids:
+                name = item_label(item, number, subject)
+                yield RuleViolation(line=item.line, location=f"[{number}].{rule.field}", item_label=name, actual=quote_value(value))
 
 
-def acyclic(rule: Acyclic, items: tuple[Item, ...], subject: Subject) -> Iterator[Breach]:
+def acyclic_graph(rule: AcyclicItems, items: tuple[JsonItem, ...], subject: ArtifactSubject) -> Iterator[RuleViolation]:
     graph: dict[str, set[str]] = {}
     for item in items:
-        for name in strings(value_of(subject.rules, item, rule.to)):
-            graph.setdefault(name, set()).update(strings(value_of(subject.rules, item, rule.field)))
+        for name in non_blank_strings(field_value(subject.rules, item, rule.to)):
+            graph.setdefault(name, set()).update(non_blank_strings(field_value(subject.rules, item, rule.field)))
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        yield Breach(place=f"[*].{rule.field}", found=" -> ".join(error.args[1]))
+        yield RuleViolation(location=f"[*].{rule.field}", actual=" -> ".join(error.args[1]))
 
 
-def worst(rule: Worst, items: tuple[Item, ...], subject: Subject) -> Iterator[Breach]:
+def maximum_field(rule: MaximumField, items: tuple[JsonItem, ...], subject: ArtifactSubject) -> Iterator[RuleViolation]:
     choice = field_rule(subject.rules, rule.field)
     order = [value.casefold() for value in choice.values] if choice else []
     for item in items:
-        own = next(iter(ranks(order, [value_of(subject.rules, item, rule.field)])), None)
-        inner = value_of(subject.rules, item, rule.within)
-        objects = inner if isinstance(inner, list) else []
+        rank = next(iter(ranks(order, [field_value(subject.rules, item, rule.field)])), None)
+        nested = field_value(subject.rules, item, rule.within)
+        objects = nested if isinstance(nested, list) else []
         members = [value.get(rule.field) for value in objects if isinstance(value, dict)]
         expected = max(ranks(order, members), default=0)
-        if choice and own is not None and own != expected:
-            yield Breach(line=item.line, place=f".{rule.field}", found=choice.values[expected])
+        if choice and rank is not None and rank != expected:
+            yield RuleViolation(line=item.line, location=f".{rule.field}", actual=choice.values[expected])
 
 
 def ranks(order: list[str], values: list[Any]) -> list[int]:
@@ -194,10 +205,10 @@ def ranks(order: list[str], values: list[Any]) -> list[int]:
 def is_name(text: str) -> bool:
     try:
         return bool(parse_name(text))
-    except BadName:
+    except InvalidName:
         return False
 
 
-def shown(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """Quote a value in a message."""
-    return f'"{value[:80]}"' if isinstance(value, str) else noun(value)
+    return f'"{value[:80]}"' if isinstance(value, str) else type_noun(value)

@@ -12,7 +12,7 @@ from mz_engine.artifacts.patterns import CountPatterns, OutputPatterns
 from mz_engine.artifacts.rule import RuleSet
 
 T = TypeVar("T")
-SHARED = "shared.yaml"
+SHARED_RULES_FILE = "shared.yaml"
 
 
 @cache
@@ -20,18 +20,18 @@ def load_rules() -> dict[str, RuleSet]:
     """Return the built-in rule sets by name."""
     folder = resources.files("mz_engine.artifacts") / "rules"
     texts = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")}
-    del texts[SHARED]
-    sets = (assemble(_parsed(text), shared_rules()) for _, text in sorted(texts.items()))
+    del texts[SHARED_RULES_FILE]
+    sets = (assemble_rules(_parse_yaml(text), shared_rules()) for _, text in sorted(texts.items()))
     return {rules.name: rules for rules in sets}
 
 
 @cache
 def shared_rules() -> dict[str, dict[str, Any]]:
     """Return the rules that sets include by `shared: NAME`."""
-    return dict(_parsed((resources.files("mz_engine.artifacts") / "rules" / SHARED).read_text("utf-8")))
+    return dict(_parse_yaml((resources.files("mz_engine.artifacts") / "rules" / SHARED_RULES_FILE).read_text("utf-8")))
 
 
-def _parsed(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     """Parse YAML, with PyYAML's C loader if available: every run reads all rules, and the other takes ten times as
     long."""
     import yaml
@@ -39,10 +39,10 @@ def _parsed(text: str) -> Any:
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
-def assemble(data: dict[str, Any], shared: dict[str, dict[str, Any]]) -> RuleSet:
+def assemble_rules(data: dict[str, Any], shared: dict[str, dict[str, Any]]) -> RuleSet:
     """Build a rule set from its YAML, with `shared: NAME` entries filled in. Raises msgspec.ValidationError."""
     rules = [
-        {**shared[rule["shared"]], "id": f"{data['name']}.{rule['shared']}", **without(rule, "shared")}
+        {**shared[rule["shared"]], "id": f"{data['name']}.{rule['shared']}", **without_key(rule, "shared")}
         if "shared" in rule
         else rule
         for rule in data["rules"]
@@ -50,22 +50,22 @@ def assemble(data: dict[str, Any], shared: dict[str, dict[str, Any]]) -> RuleSet
     return msgspec.convert({**data, "rules": rules}, RuleSet)
 
 
-def without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
+def without_key(mapping: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in mapping.items() if name != key}
 
 
 @cache
 def output_patterns() -> OutputPatterns:
     """Return the normalisation patterns, in order."""
-    return read("output.yaml", OutputPatterns)
+    return read_patterns("output.yaml", OutputPatterns)
 
 
 @cache
 def count_patterns() -> CountPatterns:
     """Return the report formats of test runners, in order."""
-    return read("counts.yaml", CountPatterns)
+    return read_patterns("counts.yaml", CountPatterns)
 
 
-def read(name: str, shape: type[T]) -> T:
+def read_patterns(name: str, shape: type[T]) -> T:
     text = (resources.files("mz_engine.artifacts") / name).read_text("utf-8")
-    return msgspec.convert(_parsed(text), shape)
+    return msgspec.convert(_parse_yaml(text), shape)

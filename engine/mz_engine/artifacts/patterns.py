@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 
-class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PatternData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base: an unknown key is an error."""
 
 
-class Replacement(Pattern, frozen=True, kw_only=True):
+class Replacement(PatternData, frozen=True, kw_only=True):
     """Every match of `find` becomes `put` (with `\\1` for groups)."""
 
     name: str
@@ -17,13 +17,13 @@ class Replacement(Pattern, frozen=True, kw_only=True):
     put: str
 
 
-class OutputPatterns(Pattern, frozen=True, kw_only=True):
+class OutputPatterns(PatternData, frozen=True, kw_only=True):
     replacements: tuple[Replacement, ...]
     insignificant: tuple[str, ...]
     """Lines that say nothing about a failure; matched at their start, after normalisation."""
 
 
-class Runner(Pattern, frozen=True, kw_only=True):
+class RunnerPatterns(PatternData, frozen=True, kw_only=True):
     """Report format of one test runner. Within each match of `block` the numbers (first group) are added up; a pattern
     without a group counts 1. Passed is `passed`, or else `total` minus the others."""
 
@@ -38,5 +38,5 @@ class Runner(Pattern, frozen=True, kw_only=True):
     """Used only if no other runner reported."""
 
 
-class CountPatterns(Pattern, frozen=True, kw_only=True):
-    runners: tuple[Runner, ...]
+class CountPatterns(PatternData, frozen=True, kw_only=True):
+    runners: tuple[RunnerPatterns, ...]

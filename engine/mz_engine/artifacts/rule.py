@@ -16,7 +16,7 @@ from mz_engine.config import Limits
 Limit = int | str
 
 
-class Base(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind"):
+class RuleBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind"):
     """Fields of all kinds of rules."""
 
     id: str
@@ -28,24 +28,24 @@ class Base(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     example: str = ""
 
 
-class File(Base, frozen=True, kw_only=True, tag="file"):
+class FileRule(RuleBase, frozen=True, kw_only=True, tag="file"):
     """The artifact exists. After a violation of this kind, `bytes` or `json`, later rules are skipped."""
 
 
-class Bytes(Base, frozen=True, kw_only=True, tag="bytes"):
+class ByteSize(RuleBase, frozen=True, kw_only=True, tag="bytes"):
     """Size of the text in bytes of UTF-8."""
 
     min: Limit
     max: Limit
 
 
-class Words(Base, frozen=True, kw_only=True, tag="words"):
+class WordCount(RuleBase, frozen=True, kw_only=True, tag="words"):
     """Number of words below the first section heading, without headings, front matter and comments."""
 
     max: Limit
 
 
-class Placeholders(Base, frozen=True, kw_only=True, tag="placeholders"):
+class NoPlaceholders(RuleBase, frozen=True, kw_only=True, tag="placeholders"):
     """No placeholder of a template remains. Code spans and code blocks are not searched."""
 
     patterns: tuple[str, ...]
@@ -53,13 +53,13 @@ class Placeholders(Base, frozen=True, kw_only=True, tag="placeholders"):
     """The patterns as a person would write them."""
 
 
-class Title(Base, frozen=True, kw_only=True, tag="title"):
+class TitleRule(RuleBase, frozen=True, kw_only=True, tag="title"):
     """The first heading is of level 1 and within a number of characters."""
 
     max: Limit
 
 
-class Section(Base, frozen=True, kw_only=True, tag="section"):
+class SectionRule(RuleBase, frozen=True, kw_only=True, tag="section"):
     """A non-empty section under a level 2 or 3 heading that begins with one of the aliases, in any case."""
 
     aliases: tuple[str, ...]
@@ -67,7 +67,7 @@ class Section(Base, frozen=True, kw_only=True, tag="section"):
     """A line that begins with `key:` counts as a heading."""
 
 
-class Files(Base, frozen=True, kw_only=True, tag="files"):
+class FileList(RuleBase, frozen=True, kw_only=True, tag="files"):
     """A section lists files, as list items or table rows; entries marked with an `ignored` word do not count."""
 
     section: str
@@ -77,14 +77,14 @@ class Files(Base, frozen=True, kw_only=True, tag="files"):
     ignored: tuple[str, ...] = ()
 
 
-class Paths(Base, frozen=True, kw_only=True, tag="paths"):
+class FilePaths(RuleBase, frozen=True, kw_only=True, tag="paths"):
     """Every file that the `files` rule finds is a single file inside the repository."""
 
     files: str
     """Id of a files rule of the same set."""
 
 
-class Unique(Base, frozen=True, kw_only=True, tag="unique"):
+class UniqueIds(RuleBase, frozen=True, kw_only=True, tag="unique"):
     """No duplicate definitions: of a field over all items, or of the first group of a pattern over the lines of
     prose."""
 
@@ -92,7 +92,7 @@ class Unique(Base, frozen=True, kw_only=True, tag="unique"):
     pattern: str | None = None
 
 
-class Covers(Base, frozen=True, kw_only=True, tag="covers"):
+class CoversIds(RuleBase, frozen=True, kw_only=True, tag="covers"):
     """Every id that an earlier artifact defines is mentioned here; ranges (`FR-001 to FR-004`) count."""
 
     artifact: str
@@ -102,7 +102,7 @@ class Covers(Base, frozen=True, kw_only=True, tag="covers"):
     """Its first group is the id, if that artifact is Markdown."""
 
 
-class Json(Base, frozen=True, kw_only=True, tag="json"):
+class JsonForm(RuleBase, frozen=True, kw_only=True, tag="json"):
     """The text is JSON: a non-empty list of objects, or one object. A list may be the only list in an object; one
     object is accepted as a list of one."""
 
@@ -111,7 +111,7 @@ class Json(Base, frozen=True, kw_only=True, tag="json"):
     """The JSON may be in a code block of a longer text, as in a reply."""
 
 
-class Field(Base, frozen=True, kw_only=True, tag="field"):
+class FieldRule(RuleBase, frozen=True, kw_only=True, tag="field"):
     """One field of every item. `min` and `max` count characters of texts, entries of lists, or bound a number."""
 
     field: str
@@ -126,7 +126,7 @@ class Field(Base, frozen=True, kw_only=True, tag="field"):
     """Name of the list field whose objects are checked, instead of the items themselves."""
 
 
-class References(Base, frozen=True, kw_only=True, tag="references"):
+class ReferencesIds(RuleBase, frozen=True, kw_only=True, tag="references"):
     """Every value of a field is an id that items define: here, or in an earlier artifact."""
 
     field: str
@@ -134,14 +134,14 @@ class References(Base, frozen=True, kw_only=True, tag="references"):
     artifact: str | None = None
 
 
-class Acyclic(Base, frozen=True, kw_only=True, tag="acyclic"):
+class AcyclicItems(RuleBase, frozen=True, kw_only=True, tag="acyclic"):
     """Dependencies between items have no cycle."""
 
     field: str
     to: str
 
 
-class Worst(Base, frozen=True, kw_only=True, tag="worst"):
+class MaximumField(RuleBase, frozen=True, kw_only=True, tag="worst"):
     """A choice is the maximum (latest in its values) over the objects of a list, or the first value if the list is
     empty."""
 
@@ -150,8 +150,8 @@ class Worst(Base, frozen=True, kw_only=True, tag="worst"):
 
 
 Rule = (
-    File | Bytes | Words | Placeholders | Title | Section | Files | Paths | Unique | Covers
-    | Json | Field | References | Acyclic | Worst
+    FileRule | ByteSize | WordCount | NoPlaceholders | TitleRule | SectionRule | FileList | FilePaths | UniqueIds | CoversIds
+    | JsonForm | FieldRule | ReferencesIds | AcyclicItems | MaximumField
 )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rules: tuple[Rule, ...]
 
 
-class Parsed(msgspec.Struct, frozen=True, kw_only=True):
+class ParsedArtifact(msgspec.Struct, frozen=True, kw_only=True):
     """Data extracted from an artifact; contains only legal names and paths."""
 
     units: tuple[Unit, ...] = ()
@@ -199,17 +199,17 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     """Announced breaking changes: the lines that begin with `BREAKING CHANGE`."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One broken rule: the violation for decisions, and a message for agents and people."""
 
     violation: Violation
     message: str
 
 
-class RuleFacts(msgspec.Struct, frozen=True, kw_only=True):
+class FeatureRuleInput(msgspec.Struct, frozen=True, kw_only=True):
     """Input of rules over a feature as a whole."""
 
-    artifacts: dict[str, Parsed]
+    artifacts: dict[str, ParsedArtifact]
     """The newest version of each, by name."""
     changes: tuple[Change, ...]
     """Against the tree before the call."""

@@ -8,79 +8,79 @@ from collections.abc import Mapping
 from mz_events.catalog.check import Violation
 
 from mz_engine.artifacts import jsonrules, textrules
-from mz_engine.artifacts.check import RULES
-from mz_engine.artifacts.rule import Bytes, File, Finding, Json, Limit, Rule, RuleFacts, RuleSet
-from mz_engine.artifacts.subject import Breach, Subject, resolve
+from mz_engine.artifacts.check import FEATURE_RULES
+from mz_engine.artifacts.rule import ByteSize, FeatureRuleInput, FileRule, JsonForm, Limit, Rule, RuleFinding, RuleSet
+from mz_engine.artifacts.subject import ArtifactSubject, RuleViolation, resolve_limit
 from mz_engine.config import Limits
 
-STOPPING = (File, Bytes, Json)
+BLOCKING_KINDS = (FileRule, ByteSize, JsonForm)
 """Kinds of rules after whose violation later rules would only repeat it."""
-FOUND_MAX = 300
+QUOTE_CHARS_MAX = 300
 """Characters of an artifact that a message quotes, in one line."""
-SLOT = re.compile(r"\{(min|max|aliases|values|item|found)\}")
+MESSAGE_SLOT = re.compile(r"\{(min|max|aliases|values|item|found)\}")
 
 
 def validate(
-    rules: RuleSet, text: str | None, where: str, limits: Limits, others: Mapping[str, str]
-) -> tuple[Finding, ...]:
+    rules: RuleSet, text: str | None, source: str, limits: Limits, earlier_artifacts: Mapping[str, str]
+) -> tuple[RuleFinding, ...]:
     """Return every broken rule, in the order of the rules; empty: valid.
 
     `text` None: the file does not exist. `source` is its path, or the artifact's name for a reply; `earlier_artifacts`
     are texts by name: a rule about an absent one never fails."""
     if text is None:
-        missing = [rule for rule in rules.rules if isinstance(rule, File)]
-        return tuple(finding(rule, Breach(), where, limits) for rule in missing)
-    subject = Subject(rules, text, limits, others)
-    found: list[Finding] = []
+        missing = [rule for rule in rules.rules if isinstance(rule, FileRule)]
+        return tuple(rule_finding(rule, RuleViolation(), source, limits) for rule in missing)
+    subject = ArtifactSubject(rules, text, limits, earlier_artifacts)
+    findings: list[RuleFinding] = []
     for rule in rules.rules:
-        breaches = judge(rule, subject)
-        found += [finding(rule, breach, where, limits) for breach in breaches]
-        if breaches and isinstance(rule, STOPPING):
+        violations = rule_violations(rule, subject)
+        findings += [rule_finding(rule, violation, source, limits) for violation in violations]
+        if violations and isinstance(rule, BLOCKING_KINDS):
             break
-    return tuple(found)
+    return tuple(findings)
 
 
-def check_rule(name: str, facts: RuleFacts) -> tuple[Finding, ...]:
+def evaluate_feature_rule(name: str, facts: FeatureRuleInput) -> tuple[RuleFinding, ...]:
     """Return the findings of a rule over the feature, in order. Raises KeyError for a name not in FEATURE_RULES."""
-    return tuple(RULES[name](facts))
+    return tuple(FEATURE_RULES[name](facts))
 
 
-def judge(rule: Rule, subject: Subject) -> tuple[Breach, ...]:
-    return tuple((jsonrules.judge if subject.rules.form == "json" else textrules.judge)(rule, subject))
+def rule_violations(rule: Rule, subject: ArtifactSubject) -> tuple[RuleViolation, ...]:
+    return tuple((jsonrules.rule_violations if subject.rules.form == "json" else textrules.rule_violations)(rule, subject))
 
 
 def requirements(rules: RuleSet, limits: Limits) -> tuple[str, ...]:
     """Return the text of every rule that `validate` enforces, with all aliases and numbers."""
-    return tuple(fill(rule.requirement, rule, limits) for rule in rules.rules)
+    return tuple(fill_slots(rule.requirement, rule, limits) for rule in rules.rules)
 
 
-def finding(rule: Rule, breach: Breach, where: str, limits: Limits) -> Finding:
+def rule_finding(rule: Rule, violation: RuleViolation, source: str, limits: Limits) -> RuleFinding:
     """Build a finding with the message `PATH:LINE: what is wrong. Example: ... [rule]`."""
-    found = " ".join(breach.found.split())[:FOUND_MAX]
-    words = fill(rule.message, rule, limits, item=breach.item, found=found)
-    place = f"{where}:{breach.line}" if breach.line else where
+    quote = " ".join(violation.actual.split())[:QUOTE_CHARS_MAX]
+    message = fill_slots(rule.message, rule, limits, item=violation.item_label, found=quote)
+    location = f"{source}:{violation.line}" if violation.line else source
     example = f". Example: {rule.example}" if rule.example else ""
-    return Finding(
-        violation=Violation(rule=rule.id, path=where + breach.place, line=breach.line),
-        message=f"{place}: {words}{example} [{rule.id}]",
+    return RuleFinding(
+        violation=Violation(rule=rule.id, path=source + violation.location, line=violation.line),
+        message=f"{location}: {message}{example} [{rule.id}]",
     )
 
 
-def fill(text: str, rule: Rule, limits: Limits, **values: str) -> str:
+def fill_slots(text: str, rule: Rule, limits: Limits, **values: str) -> str:
     slots = {
-        "min": number(getattr(rule, "min", None), limits),
-        "max": number(getattr(rule, "max", None), limits),
-        "aliases": listed(getattr(rule, "aliases", ())),
-        "values": listed(getattr(rule, "values", ())),
+        "min": limit_text(getattr(rule, "min", None), limits),
+        "max": limit_text(getattr(rule, "max", None), limits),
+        "aliases": quoted_list(getattr(rule, "aliases", ())),
+        "values": quoted_list(getattr(rule, "values", ())),
         **values,
     }
-    return SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), text)
+    return MESSAGE_SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), text)
 
 
-def number(limit: Limit | None, limits: Limits) -> str:
-    return "" if limit is None else str(resolve(limit, limits))
+def limit_text(limit: Limit | None, limits: Limits) -> str:
+    return "" if limit is None else str(resolve_limit(limit, limits))
 
 
-def listed(names: tuple[str, ...]) -> str:
+def quoted_list(names: tuple[str, ...]) -> str:
     quoted = [f'"{name}"' for name in names]
     return " or ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))

@@ -27,7 +27,7 @@ class Priority(IntEnum):
     NONE = 3
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
+class BacklogItem(msgspec.Struct, frozen=True, kw_only=True):
     """A feature request, not yet screened for injections."""
 
     id: FeatureId

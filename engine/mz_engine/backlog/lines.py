@@ -17,7 +17,7 @@ _ESCAPES = re.compile(
 )
 
 
-class Kind(Enum):
+class LineKind(Enum):
     TEXT = "text"
     CODE = "code"
     """A fence or a line between two."""
@@ -29,34 +29,34 @@ class Kind(Enum):
 class Line(NamedTuple):
     number: int
     """From 1."""
-    kind: Kind
+    kind: LineKind
     text: str
     """Unchanged, without the line end."""
 
 
-def classify(text: str) -> Iterator[Line]:
+def classify_lines(text: str) -> Iterator[Line]:
     """Yield all lines with their kinds; after the last one, at most one of kind UNCLOSED."""
-    fence, began, comment, hidden = "", 0, False, False
+    fence, block_start, in_comment, hides_features = "", 0, False, False
     for number, line in enumerate(split_lines(text), 1):
-        hidden = hidden or bool((fence or comment) and _FEATURE.match(line))
-        mark = _FENCE.match(line)
-        if comment:
-            comment, hidden = "-->" not in line, hidden and "-->" not in line
-            yield Line(number, Kind.COMMENT, line)
+        hides_features = hides_features or bool((fence or in_comment) and _FEATURE.match(line))
+        fence_match = _FENCE.match(line)
+        if in_comment:
+            in_comment, hides_features = "-->" not in line, hides_features and "-->" not in line
+            yield Line(number, LineKind.COMMENT, line)
         elif fence:
-            closes = mark and mark[1].startswith(fence) and not line[mark.end() :].strip()
-            fence, hidden = ("", False) if closes else (fence, hidden)
-            yield Line(number, Kind.CODE, line)
-        elif mark:
-            fence, began = mark[1], number
-            yield Line(number, Kind.CODE, line)
+            closes = fence_match and fence_match[1].startswith(fence) and not line[fence_match.end() :].strip()
+            fence, hides_features = ("", False) if closes else (fence, hides_features)
+            yield Line(number, LineKind.CODE, line)
+        elif fence_match:
+            fence, block_start = fence_match[1], number
+            yield Line(number, LineKind.CODE, line)
         elif line.lstrip(" \t").startswith("<!--"):
-            comment, began = "-->" not in line, number
-            yield Line(number, Kind.COMMENT, line)
+            in_comment, block_start = "-->" not in line, number
+            yield Line(number, LineKind.COMMENT, line)
         else:
-            yield Line(number, Kind.TEXT, line)
-    if hidden:
-        yield Line(began, Kind.UNCLOSED, "code fence" if fence else "comment")
+            yield Line(number, LineKind.TEXT, line)
+    if hides_features:
+        yield Line(block_start, LineKind.UNCLOSED, "code fence" if fence else "comment")
 
 
 def split_lines(text: str) -> list[str]:
@@ -64,6 +64,6 @@ def split_lines(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def without_controls(text: str) -> str:
+def strip_controls(text: str) -> str:
     """Remove terminal escapes and control characters, line ends included; tabs stay."""
     return _ESCAPES.sub("", text).replace("\n", "") if not text.isprintable() else text

@@ -11,71 +11,71 @@ import msgspec
 from msgspec.structs import replace
 from mz_events.names import FeatureId
 
-from mz_engine.backlog.item import Item, ItemStatus
+from mz_engine.backlog.item import BacklogItem, ItemStatus
 
-Reason = Literal["in-progress", "done", "blocked", "delivered", "not-asked-for", "dependency"]
-OTHER_STATUS: dict[ItemStatus, Reason] = {
+LeftOutReason = Literal["in-progress", "done", "blocked", "delivered", "not-asked-for", "dependency"]
+STATUS_REASONS: dict[ItemStatus, LeftOutReason] = {
     ItemStatus.IN_PROGRESS: "in-progress",
     ItemStatus.DONE: "done",
     ItemStatus.BLOCKED: "blocked",
 }
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+class LeftOutItem(msgspec.Struct, frozen=True, kw_only=True):
     """An item that this run does not work on."""
 
-    item: Item
-    why: Reason
-    because: FeatureId | None = None
+    item: BacklogItem
+    reason: LeftOutReason
+    blocked_by: FeatureId | None = None
     """For `dependency`: an item that is not done and will not be done by this run."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    items: tuple[Item, ...]
+class BacklogPlan(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[BacklogItem, ...]
     """In the order in which they may start; `depends_on` keeps only what this run has to deliver first."""
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutItem, ...]
     """In the order of the source."""
 
 
-def plan(items: Iterable[Item], only: Iterable[str] = (), delivered: Iterable[str] = ()) -> Plan:
+def plan_backlog(items: Iterable[BacklogItem], only: Iterable[str] = (), delivered: Iterable[str] = ()) -> BacklogPlan:
     """Select items of status backlog whose dependencies are done, were `delivered` by earlier runs, or are delivered by
     this one. With `only`, these ids and nothing else; callers reject unknown ids."""
     source = sorted(items, key=lambda item: item.order)
-    asked, before = frozenset(only), frozenset(delivered)
-    done = before | {item.id for item in source if item.status is ItemStatus.DONE}
-    out = {item.id: LeftOut(item=item, why=why) for item in source if (why := _why_not(item, asked, before))}
-    chosen: dict[FeatureId, Item] = {}
-    for item in order(source):
+    requested, delivered_before = frozenset(only), frozenset(delivered)
+    done = delivered_before | {item.id for item in source if item.status is ItemStatus.DONE}
+    left_out = {item.id: LeftOutItem(item=item, reason=reason) for item in source if (reason := _left_out_reason(item, requested, delivered_before))}
+    chosen: dict[FeatureId, BacklogItem] = {}
+    for item in order_items(source):
         missing = [name for name in item.depends_on if name not in done and name not in chosen]
-        if item.id in out:
+        if item.id in left_out:
             continue
         if missing:
-            out[item.id] = LeftOut(item=item, why="dependency", because=missing[0])
+            left_out[item.id] = LeftOutItem(item=item, reason="dependency", blocked_by=missing[0])
         else:
             chosen[item.id] = replace(item, depends_on=tuple(name for name in item.depends_on if name in chosen))
-    return Plan(items=tuple(chosen.values()), left_out=tuple(out[item.id] for item in source if item.id in out))
+    return BacklogPlan(items=tuple(chosen.values()), left_out=tuple(left_out[item.id] for item in source if item.id in left_out))
 
 
-def _why_not(item: Item, asked: frozenset[str], before: frozenset[str]) -> Reason | None:
+def _left_out_reason(item: BacklogItem, requested: frozenset[str], delivered_before: frozenset[str]) -> LeftOutReason | None:
     if item.status is not ItemStatus.BACKLOG:
-        return OTHER_STATUS[item.status]
-    if item.id in before:
+        return STATUS_REASONS[item.status]
+    if item.id in delivered_before:
         return "delivered"
-    return "not-asked-for" if asked and item.id not in asked else None
+    return "not-asked-for" if requested and item.id not in requested else None
 
 
-def order(items: Iterable[Item]) -> tuple[Item, ...]:
+def order_items(items: Iterable[BacklogItem]) -> tuple[BacklogItem, ...]:
     """Return all items, each after its dependencies, and ready ones by priority, then as in the source. All
     dependencies must be among the items and without cycles."""
-    known = {item.id: item for item in items}
-    sorter = TopologicalSorter({item.id: item.depends_on for item in known.values()})
+    items_by_id = {item.id: item for item in items}
+    sorter = TopologicalSorter({item.id: item.depends_on for item in items_by_id.values()})
     sorter.prepare()
     ready: list[tuple[int, int, FeatureId]] = []
-    ordered: list[Item] = []
+    ordered: list[BacklogItem] = []
     while sorter.is_active():
         for name in sorter.get_ready():
-            heapq.heappush(ready, (known[name].priority, known[name].order, name))
-        item = known[heapq.heappop(ready)[2]]
+            heapq.heappush(ready, (items_by_id[name].priority, items_by_id[name].order, name))
+        item = items_by_id[heapq.heappop(ready)[2]]
         ordered.append(item)
         sorter.done(item.id)
     return tuple(ordered)

@@ -5,99 +5,99 @@ from __future__ import annotations
 import msgspec
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import CommitRequested, PullRequestRequested, PushRequested
-from mz_events.catalog.feature import Ask, FeatureStarted
+from mz_events.catalog.feature import FeatureStarted, QuestionKind
 from mz_events.catalog.run import Hold
 from mz_events.names import Commit, Digest, Path
-from mz_projections.feature import Outcome
+from mz_projections.feature import AgentOutcome
 
 Intent = AgentRequested | CommitRequested | PushRequested | PullRequestRequested
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class BaseAction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of the actions."""
 
 
-class Open(Command, frozen=True):
+class CreateWorkspace(BaseAction, frozen=True):
     """Create branch and worktree."""
 
     started: FeatureStarted
 
 
-class SetUp(Command, frozen=True):
+class RunSetup(BaseAction, frozen=True):
     """Run one of the set-up commands of the workspace."""
 
     command: str
 
 
-class StartPhase(Command, frozen=True):
+class StartPhase(BaseAction, frozen=True):
     phase: str
     iteration: int
     units: tuple[str, ...]
 
 
-class ClaimFiles(Command, frozen=True):
+class ClaimFiles(BaseAction, frozen=True):
     phase: str
     paths: tuple[Path, ...]
 
 
-class StartUnit(Command, frozen=True):
+class StartUnit(BaseAction, frozen=True):
     phase: str
     unit: str
     iteration: int
 
 
-class Prepare(Command, frozen=True):
+class RunPreparation(BaseAction, frozen=True):
     command: str
 
 
-class CallAgent(Command, frozen=True):
+class CallAgent(BaseAction, frozen=True):
     """Call the builder or the reviewer, as `role` says."""
 
     role: str
     attempt: int
 
 
-class SwitchAgent(Command, frozen=True):
+class SwitchAgent(BaseAction, frozen=True):
     """Failover: switch to the next agent of the settings."""
 
     to: str
     code: str
 
 
-class Settle(Command, frozen=True):
+class ReconcileIntent(BaseAction, frozen=True):
     """Reconcile an intent without an outcome: find out what happened, and record it."""
 
     intent: Intent
 
 
-class ReadReply(Command, frozen=True):
-    outcome: Outcome
+class ParseReply(BaseAction, frozen=True):
+    outcome: AgentOutcome
 
 
-class CheckChanges(Command, frozen=True):
+class CheckChanges(BaseAction, frozen=True):
     """Revert changes outside the write scope."""
 
 
-class Validate(Command, frozen=True):
+class ValidateOutputs(BaseAction, frozen=True):
     """Parse the outputs and check them against their rules."""
 
 
-class RunGate(Command, frozen=True):
+class RunGate(BaseAction, frozen=True):
     """Run a command of `mz.yaml` as a gate."""
 
     gate: str
     cause: str
 
 
-class CheckRule(Command, frozen=True):
+class CheckRule(BaseAction, frozen=True):
     """Check a rule that concerns the whole feature."""
 
     rule: str
     cause: str
 
 
-class AskHuman(Command, frozen=True):
-    ask: Ask
+class AskPerson(BaseAction, frozen=True):
+    question_kind: QuestionKind
     code: str = ""
     reports: tuple[Digest, ...] = ()
     """Blobs: JSON arrays of messages."""
@@ -105,97 +105,97 @@ class AskHuman(Command, frozen=True):
     """Blob: plain text, where there is no report."""
 
 
-class Block(Command, frozen=True):
+class BlockPhase(BaseAction, frozen=True):
     cause: str
     check: str
     reports: tuple[Digest, ...] = ()
     text: Digest | None = None
 
 
-class RollBack(Command, frozen=True):
+class RollBack(BaseAction, frozen=True):
     to: str
     units: tuple[str, ...] = ()
     keeps_tree: bool = False
 
 
-class Restore(Command, frozen=True):
+class RestoreTree(BaseAction, frozen=True):
     """Commit the tree that a rollback restores; once it is committed, record the restore."""
 
     committed: bool
 
 
-class MakeCommit(Command, frozen=True):
+class MakeCommit(BaseAction, frozen=True):
     """Commit the work of this unit run."""
 
 
-class Push(Command, frozen=True):
+class PushBranch(BaseAction, frozen=True):
     pass
 
 
-class OpenPullRequest(Command, frozen=True):
+class OpenPullRequest(BaseAction, frozen=True):
     pass
 
 
-class MergeBase(Command, frozen=True):
+class MergeBase(BaseAction, frozen=True):
     """Merge new commits of the pull request's target branch."""
 
 
-class LookAtChecks(Command, frozen=True):
+class PollChecks(BaseAction, frozen=True):
     pass
 
 
-class RerunChecks(Command, frozen=True):
+class RerunChecks(BaseAction, frozen=True):
     """Start failed CI checks again that are known to be flaky."""
 
 
-class CompleteUnit(Command, frozen=True):
+class CompleteUnit(BaseAction, frozen=True):
     unit: str
 
 
-class CompletePhase(Command, frozen=True):
+class CompletePhase(BaseAction, frozen=True):
     phase: str
 
 
-class HoldFeature(Command, frozen=True):
+class HoldFeature(BaseAction, frozen=True):
     hold: Hold
     until_us: int | None = None
     code: str | None = None
 
 
-class FailFeature(Command, frozen=True):
+class FailFeature(BaseAction, frozen=True):
     code: str
 
 
-class FinishFeature(Command, frozen=True):
+class FinishFeature(BaseAction, frozen=True):
     """Every phase is complete."""
 
     base: Commit
 
 
 Action = (
-    Open
-    | SetUp
+    CreateWorkspace
+    | RunSetup
     | StartPhase
     | ClaimFiles
     | StartUnit
-    | Prepare
+    | RunPreparation
     | CallAgent
     | SwitchAgent
-    | Settle
-    | ReadReply
+    | ReconcileIntent
+    | ParseReply
     | CheckChanges
-    | Validate
+    | ValidateOutputs
     | RunGate
     | CheckRule
-    | AskHuman
-    | Block
+    | AskPerson
+    | BlockPhase
     | RollBack
-    | Restore
+    | RestoreTree
     | MakeCommit
-    | Push
+    | PushBranch
     | OpenPullRequest
     | MergeBase
-    | LookAtChecks
+    | PollChecks
     | RerunChecks
     | CompleteUnit
     | CompletePhase

@@ -8,266 +8,266 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from mz_events.catalog.call import AgentRequested, CallHeld, CallReserved
-from mz_events.catalog.run import CancelGiven, FilesClaimed, FilesContended, Hold
+from mz_events.catalog.call import AgentRequested, CallOverBudget, CallReserved
+from mz_events.catalog.run import CancelAccepted, ClaimRejected, FilesClaimed, Hold
 from mz_events.names import Commit, FeatureId, Path
-from mz_projections.run import RunState, Track, held_for
+from mz_projections.run import FeatureTrack, RunState, is_held_for
 
 from mz_engine.pins import Pins
 
 
-class RunCommand(msgspec.Struct, frozen=True, kw_only=True):
+class BaseRunAction(msgspec.Struct, frozen=True, kw_only=True):
     """Base of the actions."""
 
 
-class Admit(RunCommand, frozen=True):
+class AdmitFeature(BaseRunAction, frozen=True):
     feature: FeatureId
     starts_from: tuple[Commit, ...]
     """Empty: the base commit."""
-    onto: FeatureId | None
+    stacked_on: FeatureId | None
 
 
-class HoldItem(RunCommand, frozen=True):
+class HoldItem(BaseRunAction, frozen=True):
     feature: FeatureId
-    because: FeatureId
+    blocked_by: FeatureId
 
 
-class Release(RunCommand, frozen=True):
+class ReleaseFeature(BaseRunAction, frozen=True):
     feature: FeatureId
     hold: Hold
 
 
-class CompareClaim(RunCommand, frozen=True):
+class CompareClaim(BaseRunAction, frozen=True):
     feature: FeatureId
     confirmed: tuple[Path, ...]
     unused: tuple[Path, ...]
     missed: tuple[Path, ...]
 
 
-class Halt(RunCommand, frozen=True):
+class HaltRun(BaseRunAction, frozen=True):
     feature: FeatureId
     code: str
 
 
-class Await(RunCommand, frozen=True):
+class AwaitEvents(BaseRunAction, frozen=True):
     """Wait for an event: features are at work, or a timer runs."""
 
     until_us: int | None
     """The earliest timer."""
 
 
-class RestRun(RunCommand, frozen=True):
+class IdleRun(BaseRunAction, frozen=True):
     """Declare the run idle: nothing can continue by itself."""
 
 
-class FinishRun(RunCommand, frozen=True):
+class FinishRun(BaseRunAction, frozen=True):
     """Declare the run finished: every item has ended."""
 
 
-class Watch(msgspec.Struct, frozen=True):
+class ForgePoll(msgspec.Struct, frozen=True):
     """A regular question to the forge. Only a reply that changes something becomes an event."""
 
-    what: Literal["checks", "merge"]
+    subject: Literal["checks", "merge"]
     feature: FeatureId
 
 
-RunAction = Admit | HoldItem | Release | CompareClaim | Halt | Await | RestRun | FinishRun
+RunAction = AdmitFeature | HoldItem | ReleaseFeature | CompareClaim | HaltRun | AwaitEvents | IdleRun | FinishRun
 
 
 def decide_run(state: RunState, pins: Pins) -> RunAction:
     """Return the action of the first rule that applies. Rules that only record come first; work needs a free slot."""
     return (
-        _compare(state)
-        or _halt(state)
-        or (_start(state, pins) if not (state.halted or state.stopped or state.paused) else None)
-        or _wait(state)
-        or (FinishRun() if state.all_ended else RestRun())
+        _compare_claims(state)
+        or _halt_run(state)
+        or (_start_or_release(state, pins) if not (state.halt or state.stop_requested or state.paused) else None)
+        or _await_events(state)
+        or (FinishRun() if state.all_ended else IdleRun())
     )
 
 
-def _compare(state: RunState) -> RunAction | None:
+def _compare_claims(state: RunState) -> RunAction | None:
     for feature, track in state.tracks.items():
-        if track.claim is not None and not track.compared and track.rested is not None and track.delivered:
-            claimed, touched = set(track.claim), set(track.rested.touched)
+        if track.claim is not None and not track.claim_compared and track.last_stop is not None and track.is_delivered:
+            claimed, changed_paths = set(track.claim), set(track.last_stop.changed_paths)
             return CompareClaim(
                 feature=FeatureId(feature),
-                confirmed=tuple(sorted(claimed & touched)),
-                unused=tuple(sorted(claimed - touched)),
-                missed=tuple(sorted(touched - claimed)),
+                confirmed=tuple(sorted(claimed & changed_paths)),
+                unused=tuple(sorted(claimed - changed_paths)),
+                missed=tuple(sorted(changed_paths - claimed)),
             )
     return None
 
 
-def _halt(state: RunState) -> RunAction | None:
-    if state.halted is not None:
+def _halt_run(state: RunState) -> RunAction | None:
+    if state.halt is not None:
         return None
     for feature, track in state.tracks.items():
-        if track.rested is not None and held_for(track, Hold.FATAL) and not track.pardoned:
-            return Halt(feature=FeatureId(feature), code=track.rested.code or "unknown")
+        if track.last_stop is not None and is_held_for(track, Hold.FATAL) and not track.fatal_lifted:
+            return HaltRun(feature=FeatureId(feature), code=track.last_stop.code or "unknown")
     return None
 
 
-def _start(state: RunState, pins: Pins) -> RunAction | None:
+def _start_or_release(state: RunState, pins: Pins) -> RunAction | None:
     for feature, track in state.tracks.items():
-        lost = _lost_dependency(state, track) if track.item.depends_on and not track.admitted else None
-        if lost is not None and track.held_by != lost and not track.ended:
-            return HoldItem(feature=FeatureId(feature), because=lost)
+        failed_dependency = _failed_dependency(state, track) if track.item.depends_on and not track.admitted else None
+        if failed_dependency is not None and track.held_by != failed_dependency and not track.has_ended:
+            return HoldItem(feature=FeatureId(feature), blocked_by=failed_dependency)
     if sum([track.active for track in state.tracks.values()]) >= pins.config.parallel_max:
         return None
     for feature, track in sorted(state.tracks.items(), key=_precedence):
-        if _releasable(state, track, pins):
-            assert track.rested is not None
-            assert track.rested.hold is not None
-            return Release(feature=FeatureId(feature), hold=track.rested.hold)
-        if not track.admitted and not track.ended and _ready(state, track, pins):
+        if _is_releasable(state, track, pins):
+            assert track.last_stop is not None
+            assert track.last_stop.hold is not None
+            return ReleaseFeature(feature=FeatureId(feature), hold=track.last_stop.hold)
+        if not track.admitted and not track.has_ended and _is_ready(state, track, pins):
             return _admit(state, track, pins)
     return None
 
 
-def _precedence(entry: tuple[str, Track]) -> tuple[bool, int, int]:
+def _precedence(entry: tuple[str, FeatureTrack]) -> tuple[bool, int, int]:
     """Sort key: started features first, then by priority, then as listed."""
     track = entry[1]
     return (not track.admitted, track.item.priority, track.item.order)
 
 
-def _ready(state: RunState, track: Track, pins: Pins) -> bool:
+def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
     """Return True if every dependency is delivered, by any run, and merged if the pipeline requires that."""
     merged = pins.pipeline.dependencies == "merged"
     return all(
-        other in state.merged if merged else other not in state.tracks or state.tracks[other].delivered
-        for other in track.item.depends_on
+        dependency in state.merged_heads if merged else dependency not in state.tracks or state.tracks[dependency].is_delivered
+        for dependency in track.item.depends_on
     )
 
 
-def _admit(state: RunState, track: Track, pins: Pins) -> Admit:
+def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> AdmitFeature:
     if pins.pipeline.dependencies == "merged":
-        newest = [head for other, head in state.merged.items() if other in track.item.depends_on][-1:]
-        return Admit(feature=track.item.feature, starts_from=tuple(newest), onto=None)
+        newest = [head for dependency, head in state.merged_heads.items() if dependency in track.item.depends_on][-1:]
+        return AdmitFeature(feature=track.item.feature, starts_from=tuple(newest), stacked_on=None)
     heads = []
-    for other in track.item.depends_on:
-        if other in state.tracks:
-            rested = state.tracks[other].rested
-            head = rested.head if rested else None
+    for dependency in track.item.depends_on:
+        if dependency in state.tracks:
+            stop_event = state.tracks[dependency].last_stop
+            head = stop_event.head if stop_event else None
         else:
-            head = state.skipped[other].head if other in state.skipped else None
+            head = state.skipped[dependency].head if dependency in state.skipped else None
         if head is not None:
             heads.append(head)
-    onto = track.item.depends_on[0] if len(track.item.depends_on) == 1 and heads else None
-    return Admit(feature=track.item.feature, starts_from=tuple(heads), onto=onto)
+    stacked_on = track.item.depends_on[0] if len(track.item.depends_on) == 1 and heads else None
+    return AdmitFeature(feature=track.item.feature, starts_from=tuple(heads), stacked_on=stacked_on)
 
 
-def _lost_dependency(state: RunState, track: Track) -> FeatureId | None:
-    for other in track.item.depends_on:
-        dependency = state.tracks.get(other)
+def _failed_dependency(state: RunState, track: FeatureTrack) -> FeatureId | None:
+    for name in track.item.depends_on:
+        dependency = state.tracks.get(name)
         if dependency is None:
             continue
-        if (dependency.ended and not dependency.delivered) or dependency.held_by is not None:
-            return other
+        if (dependency.has_ended and not dependency.is_delivered) or dependency.held_by is not None:
+            return name
     return None
 
 
-def _releasable(state: RunState, track: Track, pins: Pins) -> bool:
-    if held_for(track, Hold.FATAL):
-        return track.pardoned
-    if held_for(track, Hold.CLAIM):
-        return track.contended is not None and _holder(state, track.item.feature, track.contended.paths) is None
-    if held_for(track, Hold.BUDGET):
-        return _fits(state, track, track.wanted_nanousd or 0, pins)
+def _is_releasable(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
+    if is_held_for(track, Hold.FATAL):
+        return track.fatal_lifted
+    if is_held_for(track, Hold.CLAIM):
+        return track.claim_rejection is not None and _claim_holder(state, track.item.feature, track.claim_rejection.paths) is None
+    if is_held_for(track, Hold.BUDGET):
+        return _is_within_budget(state, track, track.over_budget_nanousd or 0, pins)
     return False
 
 
-def _wait(state: RunState) -> RunAction | None:
+def _await_events(state: RunState) -> RunAction | None:
     timers = [
-        track.rested.until_us
+        track.last_stop.until_us
         for track in state.tracks.values()
-        if track.rested is not None and track.rested.until_us is not None and timed(track)
+        if track.last_stop is not None and track.last_stop.until_us is not None and has_timer(track)
     ]
-    over = state.halted is not None or state.stopped
-    if state.paused and not over and not state.all_ended:
-        return Await(until_us=None)
-    if any(track.active for track in state.tracks.values()) or (timers and not over):
-        return Await(until_us=min(timers, default=None) if not over else None)
+    is_over = state.halt is not None or state.stop_requested
+    if state.paused and not is_over and not state.all_ended:
+        return AwaitEvents(until_us=None)
+    if any(track.active for track in state.tracks.values()) or (timers and not is_over):
+        return AwaitEvents(until_us=min(timers, default=None) if not is_over else None)
     return None
 
 
-def runnable(state: RunState, alive: frozenset[str], parallel_max: int) -> tuple[FeatureId, ...]:
+def runnable_features(state: RunState, driven: frozenset[str], parallel_max: int) -> tuple[FeatureId, ...]:
     """Return active features without a thread (`alive` have one), up to the number of free slots.
 
     During a pause only cancelled ones: they have to record the cancellation.
     """
-    if state.halted or state.stopped:
+    if state.halt or state.stop_requested:
         return ()
-    waiting = [
+    candidates = [
         FeatureId(feature)
         for feature, track in state.tracks.items()
-        if track.active and feature not in alive and (not state.paused or _given_up(track))
+        if track.active and feature not in driven and (not state.paused or _is_cancelled(track))
     ]
-    return tuple(waiting[: max(0, parallel_max - len(alive))])
+    return tuple(candidates[: max(0, parallel_max - len(driven))])
 
 
-def timed(track: Track) -> bool:
+def has_timer(track: FeatureTrack) -> bool:
     """Return True if the feature is held and continues by itself after a time."""
-    return held_for(track, Hold.TIMER) or held_for(track, Hold.CHECKS)
+    return is_held_for(track, Hold.TIMER) or is_held_for(track, Hold.CHECKS)
 
 
-def watched(state: RunState, pins: Pins) -> tuple[Watch, ...]:
+def forge_polls(state: RunState, pins: Pins) -> tuple[ForgePoll, ...]:
     """Return polls for CI checks that features are held for, and for pull requests that others must see merged."""
-    checks = [Watch("checks", FeatureId(f)) for f, track in state.tracks.items() if held_for(track, Hold.CHECKS)]
+    checks = [ForgePoll("checks", FeatureId(f)) for f, track in state.tracks.items() if is_held_for(track, Hold.CHECKS)]
     if pins.pipeline.dependencies != "merged":
         return tuple(checks)
     unmerged = dict.fromkeys(
-        other
+        dependency
         for track in state.tracks.values()
-        if not track.admitted and not track.ended
-        for other in track.item.depends_on
-        if other not in state.merged and (other not in state.tracks or state.tracks[other].delivered)
+        if not track.admitted and not track.has_ended
+        for dependency in track.item.depends_on
+        if dependency not in state.merged_heads and (dependency not in state.tracks or state.tracks[dependency].is_delivered)
     )
-    return (*checks, *(Watch("merge", other) for other in unmerged))
+    return (*checks, *(ForgePoll("merge", dependency) for dependency in unmerged))
 
 
-def _given_up(track: Track) -> bool:
-    return bool(track.messages) and isinstance(track.messages[-1][1], CancelGiven)
+def _is_cancelled(track: FeatureTrack) -> bool:
+    return bool(track.messages) and isinstance(track.messages[-1][1], CancelAccepted)
 
 
-def due(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
+def due_features(state: RunState, now_us: int) -> tuple[FeatureId, ...]:
     """Return features whose timer has expired."""
     return tuple(
         FeatureId(feature)
         for feature, track in state.tracks.items()
-        if timed(track)
-        and track.rested is not None
-        and track.rested.until_us is not None
-        and track.rested.until_us <= now_us
+        if has_timer(track)
+        and track.last_stop is not None
+        and track.last_stop.until_us is not None
+        and track.last_stop.until_us <= now_us
     )
 
 
 # requests of features -------------------------------------------------------------------------------------------------
-def _fits(state: RunState, track: Track, nanousd: int, pins: Pins) -> bool:
+def _is_within_budget(state: RunState, track: FeatureTrack, nanousd: int, pins: Pins) -> bool:
     budget = state.budget or pins.config.budget
     within_run = budget.run_nanousd is None or state.committed_nanousd + nanousd <= budget.run_nanousd
     within_feature = budget.feature_nanousd is None or track.committed_nanousd + nanousd <= budget.feature_nanousd
     return within_run and within_feature
 
 
-def reserve(state: RunState, feature: FeatureId, request: AgentRequested, pins: Pins) -> CallReserved | CallHeld:
+def reserve_money(state: RunState, feature: FeatureId, request: AgentRequested, pins: Pins) -> CallReserved | CallOverBudget:
     """Reserve money for a call. A model without a price reserves nothing: its cost is unknown."""
     nanousd = request.estimated_nanousd
-    if _fits(state, state.tracks[feature], nanousd or 0, pins):
+    if _is_within_budget(state, state.tracks[feature], nanousd or 0, pins):
         return CallReserved(feature=feature, key=request.ref.key, nanousd=nanousd)
-    return CallHeld(feature=feature, key=request.ref.key, role=request.ref.role, nanousd=nanousd)
+    return CallOverBudget(feature=feature, key=request.ref.key, role=request.ref.role, nanousd=nanousd)
 
 
-def claim(state: RunState, feature: FeatureId, phase: str, paths: tuple[Path, ...]) -> FilesClaimed | FilesContended:
+def claim_files(state: RunState, feature: FeatureId, phase: str, paths: tuple[Path, ...]) -> FilesClaimed | ClaimRejected:
     """Claim files for a feature, all or none; rejected while another unfinished feature has claimed one of them."""
-    holder = _holder(state, feature, paths)
+    holder = _claim_holder(state, feature, paths)
     if holder is None:
         return FilesClaimed(feature=feature, phase=phase, paths=paths)
-    return FilesContended(feature=feature, phase=phase, paths=paths, holder=holder)
+    return ClaimRejected(feature=feature, phase=phase, paths=paths, holder=holder)
 
 
-def _holder(state: RunState, feature: FeatureId, paths: tuple[Path, ...]) -> FeatureId | None:
+def _claim_holder(state: RunState, feature: FeatureId, paths: tuple[Path, ...]) -> FeatureId | None:
     claimed = set(paths)
     for other, track in state.tracks.items():
-        if other != feature and track.claim is not None and not track.ended and claimed & set(track.claim):
+        if other != feature and track.claim is not None and not track.has_ended and claimed & set(track.claim):
             return FeatureId(other)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_events.catalog.call import AgentReplied, Offence
+from mz_events.catalog.call import AgentReplied, ForbiddenChange
 from mz_events.catalog.check import (
     ArtifactParsed,
     ArtifactValidated,
@@ -16,59 +16,59 @@ from mz_events.catalog.check import (
 )
 from mz_events.catalog.feature import WorkspaceReady
 from mz_events.names import Commit, Path, parse_path
-from mz_projections.state import Setting
+from mz_projections.state import RunningSetup
 
-from mz_engine.artifacts.output import count_tests, excerpt, signature
-from mz_engine.artifacts.parse import parse
-from mz_engine.artifacts.rule import Finding, Parsed, RuleFacts
-from mz_engine.artifacts.validate import check_rule, validate
-from mz_engine.decide.actions import CheckRule, Prepare, RunGate, SetUp
-from mz_engine.effects.prompt import may_change, outputs_of, read_file
-from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, get, put, put_report
+from mz_engine.artifacts.output import count_tests, excerpt, failure_signature
+from mz_engine.artifacts.parse import parse_artifact
+from mz_engine.artifacts.rule import FeatureRuleInput, ParsedArtifact, RuleFinding
+from mz_engine.artifacts.validate import evaluate_feature_rule, validate
+from mz_engine.decide.actions import CheckRule, RunGate, RunPreparation, RunSetup
+from mz_engine.effects.prompt import outputs_of, read_file, write_scope
+from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob, put_report
 from mz_engine.patterns import matches
-from mz_engine.pipelines.definition import Output
+from mz_engine.pipelines.definition import PhaseOutput
 from mz_engine.ports import RepositoryUnusable
 
 SETUP_SECONDS = 1800
-TREE_OFFENCES = frozenset({"special", "nested-git", "too-big"})
+TREE_CHANGES = frozenset({"special", "nested-git", "too-big"})
 """Forbidden changes that no commit can hold, and so no revert: rejected like a violated rule."""
 
 
 # commands -------------------------------------------------------------------------------------------------------------
-def set_up(action: SetUp, scene: Scene) -> Effect:
+def run_setup(action: RunSetup, context: StepContext) -> Effect:
     """Run one set-up command and capture the worktree again, so that what the command created belongs to it."""
-    assert isinstance(scene.state, Setting)
-    ran = yield from run_set_up(scene, action.command)
-    place, book = scene.place, scene.state.book
-    capture = yield from do("workspace.capture", lambda ports: ports.workspace.capture(place, book.tree))
+    assert isinstance(context.state, RunningSetup)
+    ran = yield from run_setup_command(context, action.command)
+    worktree, progress = context.worktree, context.state.progress
+    capture = yield from call_port("workspace.capture", lambda ports: ports.workspace.capture(worktree, progress.tree))
     if ran.exit == 0:
-        yield from do("workspace.adopt", lambda ports: ports.workspace.adopt(place, capture.tree))
-    yield from emit(ran, WorkspaceReady(head=book.head, tree=capture.tree))
+        yield from call_port("workspace.adopt", lambda ports: ports.workspace.adopt(worktree, capture.tree))
+    yield from emit(ran, WorkspaceReady(head=progress.head, tree=capture.tree))
 
 
-def run_set_up(scene: Scene, command: str) -> Steps[CommandRan]:
-    key = f"{scene.run}/{scene.feature}/setup/{command}"
-    return (yield from _run(scene, "setup", command, command, SETUP_SECONDS, key))
+def run_setup_command(context: StepContext, command: str) -> Steps[CommandRan]:
+    key = f"{context.run}/{context.feature}/setup/{command}"
+    return (yield from _run_command(context, "setup", command, command, SETUP_SECONDS, key))
 
 
-def prepare(action: Prepare, scene: Scene) -> Effect:
-    yield from stand_on(scene, scene.cell.tree)
-    yield from emit((yield from _run_named(scene, "prepare", action.command)))
+def run_preparation(action: RunPreparation, context: StepContext) -> Effect:
+    yield from ensure_worktree(context, context.unit_run.tree)
+    yield from emit((yield from _run_configured(context, "prepare", action.command)))
 
 
-def run_gate(action: RunGate, scene: Scene) -> Effect:
-    yield from stand_on(scene, scene.cell.tree)
-    ran = yield from _run_named(scene, "gate", action.gate)
+def run_gate(action: RunGate, context: StepContext) -> Effect:
+    yield from ensure_worktree(context, context.unit_run.tree)
+    ran = yield from _run_configured(context, "gate", action.gate)
     passed = ran.exit == 0
     report = None
     if not passed:
-        words = yield from get(ran.excerpt)
-        how = "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
-        command = scene.pins.config.commands[action.gate].run
-        report = yield from put_report((f"the command `{action.gate}` ({command}) {how}; it printed:\n{words}",))
+        output = yield from get_text(ran.excerpt)
+        ending = "ran out of time" if ran.exit is None else f"failed with exit {ran.exit}"
+        command = context.pins.config.commands[action.gate].run
+        report = yield from put_report((f"the command `{action.gate}` ({command}) {ending}; it printed:\n{output}",))
     gate = GateChecked(
-        phase=scene.work.phase,
-        unit=scene.cell.unit,
+        phase=context.phase_state.phase,
+        unit=context.unit_run.unit,
         gate=action.gate,
         passed=passed,
         cause=action.cause,
@@ -79,180 +79,180 @@ def run_gate(action: RunGate, scene: Scene) -> Effect:
     yield from emit(ran, gate)
 
 
-def stand_on(scene: Scene, tree: Commit) -> Effect:
+def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
     """Give the worktree the content of `tree`; a worktree that had to be rebuilt is set up again too."""
-    head, place = scene.work.book.head, scene.place
-    commands = scene.pins.config.workspace.setup
-    needs_setup = yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, head, tree))
+    head, worktree = context.phase_state.progress.head, context.worktree
+    commands = context.pins.config.workspace.setup
+    needs_setup = yield from call_port("workspace.ensure", lambda ports: ports.workspace.ensure(worktree, head, tree))
     if not commands or not needs_setup:
         return
     for command in commands:
-        ran = yield from run_set_up(scene, command)
+        ran = yield from run_setup_command(context, command)
         yield from emit(ran)
         if ran.exit != 0:
             raise RepositoryUnusable("setup-failed", f"the set-up command `{command}` failed")
-    yield from do("workspace.adopt", lambda ports: ports.workspace.adopt(place, tree))
+    yield from call_port("workspace.adopt", lambda ports: ports.workspace.adopt(worktree, tree))
 
 
-def _run_named(scene: Scene, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
-    command = scene.pins.config.commands[name]
-    return (yield from _run(scene, stage, name, command.run, command.timeout_seconds, scene.key(f"{stage}.{name}")))
+def _run_configured(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
+    command = context.pins.config.commands[name]
+    return (yield from _run_command(context, stage, name, command.run, command.timeout_seconds, context.key(f"{stage}.{name}")))
 
 
-def _run(
-    scene: Scene, stage: Literal["setup", "prepare", "gate"], name: str, command: str, seconds: int, key: str
+def _run_command(
+    context: StepContext, stage: Literal["setup", "prepare", "gate"], name: str, command: str, timeout_seconds: int, key: str
 ) -> Steps[CommandRan]:
-    place = scene.place
-    result = yield from do("executor.run", lambda ports: ports.executor.run(place, command, seconds, key))
-    words = excerpt(result.output, (result.root,) if result.root else ())
+    worktree = context.worktree
+    result = yield from call_port("executor.run", lambda ports: ports.executor.run(worktree, command, timeout_seconds, key))
+    output_excerpt = excerpt(result.output, (result.root,) if result.root else ())
     tests = count_tests(result.output)
-    inside = stage != "setup"
+    in_phase = stage != "setup"
     return CommandRan(
         stage=stage,
-        phase=scene.work.phase if inside else "",
-        unit=scene.cell.unit if inside else "",
+        phase=context.phase_state.phase if in_phase else "",
+        unit=context.unit_run.unit if in_phase else "",
         name=name,
         exit=result.exit,
         passed=tests[0] if tests else None,
         failed=tests[1] if tests else None,
-        signature=signature(words),
-        output=(yield from put(result.output)),
-        excerpt=(yield from put(words)),
+        signature=failure_signature(output_excerpt),
+        output=(yield from put_blob(result.output)),
+        excerpt=(yield from put_blob(output_excerpt)),
         duration_ms=result.duration_ms,
     )
 
 
 # the tree -------------------------------------------------------------------------------------------------------------
-def check_changes(scene: Scene) -> Effect:
+def check_changes(context: StepContext) -> Effect:
     """Compare the trees before and after the reply; revert forbidden changes; reset the branch."""
-    cell, place, reply = scene.cell, scene.place, reply_of(scene)
-    changes = yield from do("workspace.changes", lambda ports: ports.workspace.changes(cell.tree, reply.tree))
-    outside = _outside(changes, may_change(scene, cell.role), scene.pins.config.denied_paths)
+    unit_run, worktree, reply = context.unit_run, context.worktree, current_reply(context)
+    changes = yield from call_port("workspace.changes", lambda ports: ports.workspace.changes(unit_run.tree, reply.tree))
+    outside = _forbidden_changes(changes, write_scope(context, unit_run.role), context.pins.config.denied_paths)
     revert, tree = tuple(Path(offence.path) for offence in outside), reply.tree
     if revert:
-        tree = yield from do(
-            "workspace.revert_paths", lambda ports: ports.workspace.keep(place, reply.tree, cell.tree, revert)
+        tree = yield from call_port(
+            "workspace.revert_paths", lambda ports: ports.workspace.revert_paths(worktree, reply.tree, unit_run.tree, revert)
         )
-    kept = tuple(change for change in changes if change.path not in revert)
-    base = cell.base
-    secrets = yield from _secrets(
-        (yield from do("workspace.changes", lambda ports: ports.workspace.changes(base, tree))), tree
+    remaining = tuple(change for change in changes if change.path not in revert)
+    base = unit_run.base
+    secrets = yield from _find_secrets(
+        (yield from call_port("workspace.changes", lambda ports: ports.workspace.changes(base, tree))), tree
     )
-    yield from stand_on(scene, tree)
-    offences = (*reply.offences, *outside, *secrets)
-    yield from emit(ChangesChecked(ref=reply.ref, tree=tree, changes=kept, offences=offences))
+    yield from ensure_worktree(context, tree)
+    forbidden_changes = (*reply.forbidden_changes, *outside, *secrets)
+    yield from emit(ChangesChecked(ref=reply.ref, tree=tree, changes=remaining, forbidden_changes=forbidden_changes))
 
 
-def reply_of(scene: Scene) -> AgentReplied:
-    assert scene.cell.replied is not None
-    return scene.cell.replied
+def current_reply(context: StepContext) -> AgentReplied:
+    assert context.unit_run.reply_event is not None
+    return context.unit_run.reply_event
 
 
-def _outside(changes: tuple[Change, ...], allowed: tuple[str, ...], denied: tuple[str, ...]) -> list[Offence]:
-    offences = []
+def _forbidden_changes(changes: tuple[Change, ...], allowed: tuple[str, ...], denied: tuple[str, ...]) -> list[ForbiddenChange]:
+    forbidden_changes = []
     for change in changes:
         if matches(denied, change.path):
-            offences.append(Offence(kind="denied", path=change.path))
+            forbidden_changes.append(ForbiddenChange(kind="denied", path=change.path))
         elif not matches(allowed, change.path):
-            offences.append(Offence(kind="outside", path=change.path))
-    return offences
+            forbidden_changes.append(ForbiddenChange(kind="outside", path=change.path))
+    return forbidden_changes
 
 
-def _secrets(changes: tuple[Change, ...], tree: Commit) -> Steps[list[Offence]]:
+def _find_secrets(changes: tuple[Change, ...], tree: Commit) -> Steps[list[ForbiddenChange]]:
     secrets = []
     for change in changes:
-        if (yield from _holds_secret(tree, change.path)):
-            secrets.append(Offence(kind="secret", path=change.path))
+        if (yield from _has_secret(tree, change.path)):
+            secrets.append(ForbiddenChange(kind="secret", path=change.path))
     return secrets
 
 
-def _holds_secret(tree: Commit, path: Path) -> Steps[bool]:
-    data = yield from do("workspace.read", lambda ports: ports.workspace.read(tree, path))
-    return bool(data and (yield from do("secrets.scan", lambda ports: ports.secrets.scan(data))))
+def _has_secret(tree: Commit, path: Path) -> Steps[bool]:
+    data = yield from call_port("workspace.read", lambda ports: ports.workspace.read(tree, path))
+    return bool(data and (yield from call_port("secrets.scan", lambda ports: ports.secrets.names_in(data))))
 
 
 # rules ----------------------------------------------------------------------------------------------------------------
-def validate_outputs(scene: Scene) -> Effect:
+def validate_outputs(context: StepContext) -> Effect:
     """Check every output of the reply against its rules, and reject changes that no tree can hold."""
-    findings = [_tree_finding(offence) for offence in _offences(scene) if offence.kind in TREE_OFFENCES]
-    others = yield from _texts(scene)
+    findings = [_tree_finding(change) for change in _current_forbidden_changes(context) if change.kind in TREE_CHANGES]
+    texts = yield from _artifact_texts(context)
     parsed = []
-    for output in outputs_of(scene, scene.cell.role):
-        text = yield from _output_text(output, scene)
-        rules = scene.pins.rules[output.rules]
-        findings += validate(rules, text, output.path or output.artifact, scene.pins.config.limits, others)
+    for output in outputs_of(context, context.unit_run.role):
+        text = yield from _output_text(output, context)
+        rules = context.pins.rules[output.rules]
+        findings += validate(rules, text, output.path or output.artifact, context.pins.config.limits, texts)
         if text is not None:
-            parsed.append((yield from _parsed(output, text, parse(rules, text), scene)))
-            others[output.artifact] = text
+            parsed.append((yield from _artifact_parsed(output, text, parse_artifact(rules, text), context)))
+            texts[output.artifact] = text
     report = (yield from put_report(tuple(finding.message for finding in findings))) if findings else None
     violations = tuple(finding.violation for finding in findings)
-    yield from emit(*parsed, ArtifactValidated(ref=reply_of(scene).ref, violations=violations, report=report))
+    yield from emit(*parsed, ArtifactValidated(ref=current_reply(context).ref, violations=violations, report=report))
 
 
-def _offences(scene: Scene) -> tuple[Offence, ...]:
-    last = scene.cell.last
-    return last.offences if isinstance(last, ChangesChecked) else ()
+def _current_forbidden_changes(context: StepContext) -> tuple[ForbiddenChange, ...]:
+    last = context.unit_run.last_event
+    return last.forbidden_changes if isinstance(last, ChangesChecked) else ()
 
 
-def _tree_finding(offence: Offence) -> Finding:
+def _tree_finding(change: ForbiddenChange) -> RuleFinding:
     messages = {
         "special": "is a FIFO, socket or device, or has a name that no commit can hold; remove it",
         "nested-git": "is a git repository inside the worktree; remove it",
         "too-big": "is larger than 50 MB; remove it",
     }
-    return Finding(
-        violation=Violation(rule=f"tree.{offence.kind}", path=offence.path),
-        message=f"{offence.path}: {messages[offence.kind]}",
+    return RuleFinding(
+        violation=Violation(rule=f"tree.{change.kind}", path=change.path),
+        message=f"{change.path}: {messages[change.kind]}",
     )
 
 
-def _output_text(output: Output, scene: Scene) -> Steps[str | None]:
+def _output_text(output: PhaseOutput, context: StepContext) -> Steps[str | None]:
     if output.path is not None:
-        return (yield from read_file(scene.cell.tree, parse_path(output.path)))
-    assert scene.cell.reply is not None
-    return (yield from get(scene.cell.reply))
+        return (yield from read_file(context.unit_run.tree, parse_path(output.path)))
+    assert context.unit_run.reply_text is not None
+    return (yield from get_text(context.unit_run.reply_text))
 
 
-def _parsed(output: Output, text: str, found: Parsed, scene: Scene) -> Steps[ArtifactParsed]:
+def _artifact_parsed(output: PhaseOutput, text: str, parsed: ParsedArtifact, context: StepContext) -> Steps[ArtifactParsed]:
     return ArtifactParsed(
         artifact=output.artifact,
-        phase=scene.work.phase,
-        unit=scene.cell.unit,
+        phase=context.phase_state.phase,
+        unit=context.unit_run.unit,
         path=parse_path(output.path) if output.path else None,
-        digest=(yield from put(text)),
-        units=found.units,
-        files=found.files,
-        fields=found.fields,
+        digest=(yield from put_blob(text)),
+        units=parsed.units,
+        files=parsed.files,
+        fields=parsed.fields,
     )
 
 
-def _texts(scene: Scene) -> Steps[dict[str, str]]:
+def _artifact_texts(context: StepContext) -> Steps[dict[str, str]]:
     """Return the texts of all artifacts by name; those of the current reply replace earlier ones."""
     texts = {}
-    for name, artifact in {**scene.work.book.artifacts, **scene.cell.parsed}.items():
-        texts[name] = yield from get(artifact.digest)
+    for name, artifact in {**context.phase_state.progress.artifacts, **context.unit_run.parsed_artifacts}.items():
+        texts[name] = yield from get_text(artifact.digest)
     return texts
 
 
-def check_feature_rule(action: CheckRule, scene: Scene) -> Effect:
+def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
     """Check a rule that concerns the whole feature."""
-    texts = yield from _texts(scene)
-    artifacts = {**scene.work.book.artifacts, **scene.cell.parsed}
-    rules = {output.artifact: output.rules for phase in scene.pins.pipeline.phases for output in phase.outputs}
-    base, tree = scene.cell.base, scene.cell.tree
-    changes = yield from do("workspace.changes", lambda ports: ports.workspace.changes(base, tree))
-    facts = RuleFacts(
-        artifacts={name: parse(scene.pins.rules[rules[name]], texts[name]) for name in artifacts if name in rules},
+    texts = yield from _artifact_texts(context)
+    artifacts = {**context.phase_state.progress.artifacts, **context.unit_run.parsed_artifacts}
+    rules = {output.artifact: output.rules for phase in context.pins.pipeline.phases for output in phase.outputs}
+    base, tree = context.unit_run.base, context.unit_run.tree
+    changes = yield from call_port("workspace.changes", lambda ports: ports.workspace.changes(base, tree))
+    facts = FeatureRuleInput(
+        artifacts={name: parse_artifact(context.pins.rules[rules[name]], texts[name]) for name in artifacts if name in rules},
         changes=changes,
-        limits=scene.pins.config.limits,
-        outputs=tuple(output.path for output in outputs_of(scene, "builder") if output.path),
+        limits=context.pins.config.limits,
+        outputs=tuple(output.path for output in outputs_of(context, "builder") if output.path),
     )
-    findings = check_rule(action.rule, facts)
+    findings = evaluate_feature_rule(action.rule, facts)
     report = (yield from put_report(tuple(finding.message for finding in findings))) if findings else None
     yield from emit(
         GateChecked(
-            phase=scene.work.phase,
-            unit=scene.cell.unit,
+            phase=context.phase_state.phase,
+            unit=context.unit_run.unit,
             gate=action.rule,
             passed=not findings,
             cause=action.cause,

@@ -12,42 +12,42 @@ from mz_events.catalog.delivery import (
 )
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.names import Commit, Path
-from mz_projections.state import Between, Spent
+from mz_projections.state import BetweenPhases, UnitUsage
 
 from mz_engine.artifacts.parse import title_and_body
 from mz_engine.decide.actions import FinishFeature
-from mz_engine.effects.check import stand_on
+from mz_engine.effects.check import ensure_worktree
 from mz_engine.effects.prompt import read_file
-from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, get, put
+from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
 from mz_engine.effects.workspace import commit_message
-from mz_engine.ports import Merged, RemoteRefused
+from mz_engine.ports import MergeResult, RemoteError
 
-MARKER = "<<<<<<< "
+CONFLICT_MARKER = "<<<<<<< "
 """Start of a conflict marker that git writes into a file."""
 
 
-def merge_base(scene: Scene) -> Effect:
+def merge_base(context: StepContext) -> Effect:
     """Merge the target branch. Repeatable: an unrecorded merge is first reset to the stream's head."""
-    place, cell, head, key = scene.place, scene.cell, scene.work.book.head, scene.key("merge_base")
-    settings = scene.pins.config.pull_requests
+    worktree, unit_run, head, key = context.worktree, context.unit_run, context.phase_state.progress.head, context.key("merge_base")
+    settings = context.pins.config.pull_requests
     remote = None if settings.strategy == "none" else settings.remote
-    yield from stand_on(scene, cell.tree)
+    yield from ensure_worktree(context, unit_run.tree)
     try:
-        target = yield from _target(scene)
-        base = yield from do("workspace.target_head", lambda ports: ports.workspace.target_head(remote, target))
-    except RemoteRefused as error:
-        yield from _failed(key, "remote-unreachable", error)
+        target = yield from _target_branch(context)
+        base = yield from call_port("workspace.target_head", lambda ports: ports.workspace.target_head(remote, target))
+    except RemoteError as error:
+        yield from _record_failure(key, "remote-unreachable", error)
         return
-    message = commit_message(f"merge {target}", key, scene, Spent()).encode()
-    merged = Merged(commit=head, tree=cell.tree, changed=False)
+    message = commit_message(f"merge {target}", key, context, UnitUsage()).encode()
+    merged = MergeResult(commit=head, tree=unit_run.tree, changed=False)
     if base is not None:
         target_head = base
-        merged = yield from do(
-            "workspace.merge", lambda ports: ports.workspace.merge(place, head, target_head, message)
+        merged = yield from call_port(
+            "workspace.merge", lambda ports: ports.workspace.merge(worktree, head, target_head, message)
         )
-    tree = merged.tree if merged.changed else cell.tree
-    suspects = dict.fromkeys((*scene.work.book.conflicted, *merged.conflicts))
-    marked = yield from _marked(tree, tuple(suspects))
+    tree = merged.tree if merged.changed else unit_run.tree
+    conflicted = dict.fromkeys((*context.phase_state.progress.conflicted_files, *merged.conflicts))
+    marked = yield from _files_with_markers(tree, tuple(conflicted))
     yield from emit(
         BaseMerged(
             key=key,
@@ -61,29 +61,29 @@ def merge_base(scene: Scene) -> Effect:
     )
 
 
-def _target(scene: Scene) -> Steps[str]:
+def _target_branch(context: StepContext) -> Steps[str]:
     """Return the branch that the pull request targets.
 
     For a stacked feature this is the dependency's branch until that is merged, then the base. Raises RemoteError.
     """
-    target = scene.work.book.started.target
-    if target == scene.base or scene.pins.config.pull_requests.strategy == "none":
+    target = context.phase_state.progress.started.target
+    if target == context.base_branch or context.pins.config.pull_requests.strategy == "none":
         return target
-    merged = yield from do("forge.merged", lambda ports: ports.forge.merged(target))
-    return scene.base if merged else target
+    merged = yield from call_port("forge.merged", lambda ports: ports.forge.merged(target))
+    return context.base_branch if merged else target
 
 
-def _marked(tree: Commit, paths: tuple[Path, ...]) -> Steps[tuple[Path, ...]]:
+def _files_with_markers(tree: Commit, paths: tuple[Path, ...]) -> Steps[tuple[Path, ...]]:
     """Return the files that hold conflict markers, of this merge or of an earlier one that was never fixed."""
     marked: list[Path] = []
     for path in paths:
         data = yield from read_file(tree, path)
-        if data is not None and any(line.startswith(MARKER) for line in data.splitlines()):
+        if data is not None and any(line.startswith(CONFLICT_MARKER) for line in data.splitlines()):
             marked.append(path)
     return tuple(marked)
 
 
-def conflict_words(merged: BaseMerged) -> str:
+def conflict_text(merged: BaseMerged) -> str:
     """Return the text for the agent that resolves the conflict, or for the person who decides."""
     parts = ["Meanwhile the branch that this is for has changed, and was merged into this one."]
     if merged.conflicts:
@@ -99,133 +99,133 @@ def conflict_words(merged: BaseMerged) -> str:
     return "\n".join((*parts, "Everything else of this feature is done already."))
 
 
-def push(scene: Scene) -> Effect:
-    place, remote, head = scene.place, scene.pins.config.pull_requests.remote, scene.work.book.head
+def push_branch(context: StepContext) -> Effect:
+    worktree, remote, head = context.worktree, context.pins.config.pull_requests.remote, context.phase_state.progress.head
     try:
-        old = yield from do("workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, place.branch))
-    except RemoteRefused as error:
-        yield from _failed(scene.key("push"), "remote-unreachable", error)
+        old = yield from call_port("workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, worktree.branch))
+    except RemoteError as error:
+        yield from _record_failure(context.key("push"), "remote-unreachable", error)
         return
-    if not (yield from _ours(old, scene)):
-        refusal = RemoteRefused(
-            f"{remote} has commits on {place.branch} that are not from this run ({old}); a push would lose them. "
+    if not (yield from _is_ours(old, context)):
+        moved_error = RemoteError(
+            f"{remote} has commits on {worktree.branch} that are not from this run ({old}); a push would lose them. "
             "Delete that branch on the remote, or move its commits to another one, then approve"
         )
-        yield from _failed(scene.key("push"), "branch-moved", refusal)
+        yield from _record_failure(context.key("push"), "branch-moved", moved_error)
         return
-    request = PushRequested(key=scene.key("push"), remote=remote, branch=place.branch, commit=head, old=old)
+    request = PushRequested(key=context.key("push"), remote=remote, branch=worktree.branch, commit=head, old=old)
     yield from emit(request)
-    yield from _push(request)
+    yield from _push_commit(request)
 
 
-def _ours(old: Commit | None, scene: Scene) -> Steps[bool]:
+def _is_ours(old: Commit | None, context: StepContext) -> Steps[bool]:
     """Return True if a push over `old` loses no commit of somebody else."""
-    book = scene.work.book
-    if old is None or old == book.pushed:
+    progress = context.phase_state.progress
+    if old is None or old == progress.pushed_commit:
         return True
-    return (yield from do("workspace.contains", lambda ports: ports.workspace.contains(book.head, old)))
+    return (yield from call_port("workspace.contains", lambda ports: ports.workspace.contains(progress.head, old)))
 
 
-def settle_push(intent: PushRequested) -> Effect:
+def reconcile_push(intent: PushRequested) -> Effect:
     """Record the push if the remote has the commit, else push."""
     remote, branch = intent.remote, intent.branch
     try:
-        remote_head = yield from do("workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, branch))
-    except RemoteRefused as error:
-        yield from _failed(intent.key, "remote-unreachable", error)
+        remote_head = yield from call_port("workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, branch))
+    except RemoteError as error:
+        yield from _record_failure(intent.key, "remote-unreachable", error)
         return
     if remote_head == intent.commit:
         yield from emit(Pushed(key=intent.key, commit=intent.commit))
     else:
-        yield from _push(intent)
+        yield from _push_commit(intent)
 
 
-def _push(request: PushRequested) -> Effect:
+def _push_commit(request: PushRequested) -> Effect:
     try:
-        yield from do(
+        yield from call_port(
             "workspace.push",
             lambda ports: ports.workspace.push(request.remote, request.branch, request.commit, request.old),
         )
-    except RemoteRefused as error:
-        yield from _failed(request.key, "push-refused", error)
+    except RemoteError as error:
+        yield from _record_failure(request.key, "push-refused", error)
         return
     yield from emit(Pushed(key=request.key, commit=request.commit))
 
 
-def _failed(key: str, code: str, error: RemoteRefused) -> Effect:
-    yield from emit(DeliveryFailed(key=key, code=code, detail=(yield from put(str(error)))))
+def _record_failure(key: str, code: str, error: RemoteError) -> Effect:
+    yield from emit(DeliveryFailed(key=key, code=code, detail=(yield from put_blob(str(error)))))
 
 
-def open_pull_request(scene: Scene) -> Effect:
+def open_pull_request(context: StepContext) -> Effect:
     """Open the pull request. Title: the feature's, verbatim. Body: the artifact without its heading, then the key."""
-    started, key = scene.work.book.started, scene.key("open_pr")
+    started, key = context.phase_state.progress.started, context.key("open_pr")
     try:
-        target = yield from _target(scene)
-    except RemoteRefused as error:
-        yield from _failed(key, "pull-request-refused", error)
+        target = yield from _target_branch(context)
+    except RemoteError as error:
+        yield from _record_failure(key, "pull-request-refused", error)
         return
-    title = yield from get(started.title)
-    body = yield from _body(scene)
+    title = yield from get_text(started.title)
+    body = yield from _pull_request_body(context)
     request = PullRequestRequested(
         key=key,
         branch=started.branch,
         target=target,
-        title=(yield from put(title)),
-        body=(yield from put(f"{body.rstrip()}\n\nMz-Key: {key}\n")),
-        strategy=scene.pins.config.pull_requests.strategy,
+        title=(yield from put_blob(title)),
+        body=(yield from put_blob(f"{body.rstrip()}\n\nMz-Key: {key}\n")),
+        strategy=context.pins.config.pull_requests.strategy,
     )
     yield from emit(request)
-    yield from settle_pull_request(request, scene)
+    yield from reconcile_pull_request(request, context)
 
 
-def _body(scene: Scene) -> Steps[str]:
-    for output in scene.phase.outputs:
-        parsed = scene.cell.parsed.get(output.artifact)
+def _pull_request_body(context: StepContext) -> Steps[str]:
+    for output in context.phase.outputs:
+        parsed = context.unit_run.parsed_artifacts.get(output.artifact)
         if parsed is not None:
-            return title_and_body((yield from get(parsed.digest)))[1]
+            return title_and_body((yield from get_text(parsed.digest)))[1]
     return ""
 
 
-def settle_pull_request(intent: PullRequestRequested, scene: Scene) -> Effect:
+def reconcile_pull_request(intent: PullRequestRequested, context: StepContext) -> Effect:
     """Find the pull request by head branch and key, or open it; the same the first time and after a crash.
 
     One that an earlier iteration opened is updated.
     """
-    title, body, place = (yield from get(intent.title)), (yield from get(intent.body)), scene.place
+    title, body, worktree = (yield from get_text(intent.title)), (yield from get_text(intent.body)), context.worktree
     if intent.strategy == "none":
-        yield from do("forge.write_description", lambda ports: ports.forge.hand_over(place, intent.target, title, body))
+        yield from call_port("forge.write_description", lambda ports: ports.forge.write_description(worktree, intent.target, title, body))
         yield from emit(PullRequestOpened(key=intent.key, url="", number=None))
         return
     draft = intent.strategy == "draft"
-    key_prefix = f"{scene.run}/{scene.feature}/"
+    key_prefix = f"{context.run}/{context.feature}/"
     try:
-        pull_request = yield from do("forge.find", lambda ports: ports.forge.find(intent.branch, key_prefix))
+        pull_request = yield from call_port("forge.find", lambda ports: ports.forge.find(intent.branch, key_prefix))
         if pull_request is None or pull_request.state == "merged":
-            pull_request = yield from do(
+            pull_request = yield from call_port(
                 "forge.open", lambda ports: ports.forge.open(intent.branch, intent.target, title, body, draft)
             )
         elif pull_request.state == "closed":
-            raise RemoteRefused(f"{pull_request.url} was closed; open it again, or reject the feature")
+            raise RemoteError(f"{pull_request.url} was closed; open it again, or reject the feature")
         elif pull_request.key != intent.key and pull_request.number is not None:
             number = pull_request.number
-            yield from do("forge.update", lambda ports: ports.forge.update(number, intent.target, title, body))
-    except RemoteRefused as error:
-        yield from _failed(intent.key, "pull-request-refused", error)
+            yield from call_port("forge.update", lambda ports: ports.forge.update(number, intent.target, title, body))
+    except RemoteError as error:
+        yield from _record_failure(intent.key, "pull-request-refused", error)
         return
     yield from emit(PullRequestOpened(key=intent.key, url=pull_request.url, number=pull_request.number))
 
 
-def finish(action: FinishFeature, scene: Scene) -> Effect:
+def finish_feature(action: FinishFeature, context: StepContext) -> Effect:
     """Close the worktree and record the delivery; the branch stays.
 
     Files that came from the target branch by a merge do not count as changed by the feature.
     """
-    assert isinstance(scene.state, Between)
-    book, place = scene.state.book, scene.place
-    head, joined = book.head, book.joined
-    touched = yield from do("workspace.changed_paths", lambda ports: ports.workspace.touched(action.base, head))
-    if joined is not None:
-        since = yield from do("workspace.changed_paths", lambda ports: ports.workspace.touched(joined, head))
-        touched = tuple(path for path in touched if path in since)
-    yield from do("workspace.close", lambda ports: ports.workspace.close(place))
-    yield from emit(FeatureDelivered(terminal=scene.pins.pipeline.terminal, head=head, touched=touched))
+    assert isinstance(context.state, BetweenPhases)
+    progress, worktree = context.state.progress, context.worktree
+    head, merged_target = progress.head, progress.merged_target
+    changed_paths = yield from call_port("workspace.changed_paths", lambda ports: ports.workspace.changed_paths(action.base, head))
+    if merged_target is not None:
+        changed_since_merge = yield from call_port("workspace.changed_paths", lambda ports: ports.workspace.changed_paths(merged_target, head))
+        changed_paths = tuple(path for path in changed_paths if path in changed_since_merge)
+    yield from call_port("workspace.close", lambda ports: ports.workspace.close(worktree))
+    yield from emit(FeatureDelivered(ending=context.pins.pipeline.terminal, head=head, changed_paths=changed_paths))

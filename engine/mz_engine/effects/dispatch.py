@@ -19,68 +19,68 @@ from mz_events.catalog.feature import (
     UnitStarted,
 )
 from mz_events.names import Digest
-from mz_projections.state import Working
+from mz_projections.state import InPhase
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Intent
 from mz_engine.effects import call, check, checks, delivery, workspace
-from mz_engine.effects.steps import ClaimPaths, Effect, Scene, Steps, emit, get_report, put
+from mz_engine.effects.steps import ClaimPaths, Effect, StepContext, Steps, emit, get_report, put_blob
 
 
-def effect(action: Action, scene: Scene) -> Effect:
+def effect_of(action: Action, context: StepContext) -> Effect:
     match action:
-        case act.Open():
-            yield from workspace.open_workspace(action, scene)
-        case act.SetUp():
-            yield from check.set_up(action, scene)
+        case act.CreateWorkspace():
+            yield from workspace.create_workspace(action, context)
+        case act.RunSetup():
+            yield from check.run_setup(action, context)
         case act.StartPhase():
             yield from emit(PhaseStarted(phase=action.phase, iteration=action.iteration, units=action.units))
         case act.ClaimFiles():
             yield ClaimPaths(action.phase, action.paths)
         case act.StartUnit():
             yield from emit(UnitStarted(phase=action.phase, unit=action.unit, iteration=action.iteration))
-        case act.Prepare():
-            yield from check.prepare(action, scene)
+        case act.RunPreparation():
+            yield from check.run_preparation(action, context)
         case act.CallAgent():
-            yield from call.call_agent(action, scene)
+            yield from call.call_agent(action, context)
         case act.SwitchAgent():
-            yield from call.switch_agent(action, scene)
-        case act.Settle():
-            yield from settle(action.intent, scene)
-        case act.ReadReply():
-            yield from call.read_reply(action, scene)
+            yield from call.switch_agent(action, context)
+        case act.ReconcileIntent():
+            yield from reconcile_intent(action.intent, context)
+        case act.ParseReply():
+            yield from call.parse_reply(action, context)
         case act.CheckChanges():
-            yield from check.check_changes(scene)
-        case act.Validate():
-            yield from check.validate_outputs(scene)
+            yield from check.check_changes(context)
+        case act.ValidateOutputs():
+            yield from check.validate_outputs(context)
         case act.RunGate():
-            yield from check.run_gate(action, scene)
+            yield from check.run_gate(action, context)
         case act.CheckRule():
-            yield from check.check_feature_rule(action, scene)
-        case act.AskHuman():
-            yield from _ask(action, scene)
-        case act.Block():
-            yield from _block(action, scene)
+            yield from check.check_feature_rule(action, context)
+        case act.AskPerson():
+            yield from _ask_person(action, context)
+        case act.BlockPhase():
+            yield from _block_phase(action, context)
         case act.RollBack():
             yield from emit(
-                RolledBack(source=scene.work.phase, to=action.to, units=action.units, keeps_tree=action.keeps_tree)
+                RolledBack(source=context.phase_state.phase, to=action.to, units=action.units, keeps_tree=action.keeps_tree)
             )
-        case act.Restore():
-            yield from workspace.restore(action, scene)
+        case act.RestoreTree():
+            yield from workspace.restore_tree(action, context)
         case act.MakeCommit():
-            yield from workspace.make_commit(scene)
-        case act.Push():
-            yield from delivery.push(scene)
+            yield from workspace.make_commit(context)
+        case act.PushBranch():
+            yield from delivery.push_branch(context)
         case act.OpenPullRequest():
-            yield from delivery.open_pull_request(scene)
+            yield from delivery.open_pull_request(context)
         case act.MergeBase():
-            yield from delivery.merge_base(scene)
-        case act.LookAtChecks():
-            yield from checks.look(scene)
+            yield from delivery.merge_base(context)
+        case act.PollChecks():
+            yield from checks.poll_checks(context)
         case act.RerunChecks():
-            yield from checks.rerun(scene)
+            yield from checks.rerun_checks(context)
         case act.CompleteUnit():
-            yield from emit(UnitCompleted(phase=scene.work.phase, unit=action.unit))
+            yield from emit(UnitCompleted(phase=context.phase_state.phase, unit=action.unit))
         case act.CompletePhase():
             yield from emit(PhaseCompleted(phase=action.phase))
         case act.HoldFeature():
@@ -88,50 +88,50 @@ def effect(action: Action, scene: Scene) -> Effect:
         case act.FailFeature():
             yield from emit(FeatureFailed(code=action.code))
         case act.FinishFeature():
-            yield from delivery.finish(action, scene)
+            yield from delivery.finish_feature(action, context)
         case _:
             assert_never(action)
 
 
-def settle(intent: Intent, scene: Scene) -> Effect:
+def reconcile_intent(intent: Intent, context: StepContext) -> Effect:
     """Find out what became of an intent without an outcome, and record it."""
     match intent:
         case AgentRequested():
-            yield from call.settle_call(intent, scene)
+            yield from call.reconcile_call(intent, context)
         case CommitRequested():
-            yield from workspace.settle_commit(intent, scene)
+            yield from workspace.reconcile_commit(intent, context)
         case PushRequested():
-            yield from delivery.settle_push(intent)
+            yield from delivery.reconcile_push(intent)
         case PullRequestRequested():
-            yield from delivery.settle_pull_request(intent, scene)
+            yield from delivery.reconcile_pull_request(intent, context)
         case _:
             assert_never(intent)
 
 
-def _ask(action: act.AskHuman, scene: Scene) -> Effect:
-    state = scene.state
-    phase, unit = (state.phase, state.cell.unit if state.cell else "") if isinstance(state, Working) else ("", "")
-    detail = action.text or (yield from _words(action.reports))
-    if isinstance(state, Working) and state.cell and isinstance(state.cell.last, BaseMerged):
-        detail = yield from put(delivery.conflict_words(state.cell.last))
-    yield from emit(HumanRequested(phase=phase, unit=unit, ask=action.ask, code=action.code, detail=detail))
+def _ask_person(action: act.AskPerson, context: StepContext) -> Effect:
+    state = context.state
+    phase, unit = (state.phase, state.unit_run.unit if state.unit_run else "") if isinstance(state, InPhase) else ("", "")
+    detail = action.text or (yield from _put_messages(action.reports))
+    if isinstance(state, InPhase) and state.unit_run and isinstance(state.unit_run.last_event, BaseMerged):
+        detail = yield from put_blob(delivery.conflict_text(state.unit_run.last_event))
+    yield from emit(HumanRequested(phase=phase, unit=unit, question_kind=action.question_kind, code=action.code, detail=detail))
 
 
-def _block(action: act.Block, scene: Scene) -> Effect:
-    cell, last, path = scene.cell, scene.cell.last, ""
-    note = action.text or (yield from _words(action.reports))
+def _block_phase(action: act.BlockPhase, context: StepContext) -> Effect:
+    unit_run, last, path = context.unit_run, context.unit_run.last_event, ""
+    note = action.text or (yield from _put_messages(action.reports))
     if isinstance(last, GateChecked) and last.violations:
         path = last.violations[0].path
     if isinstance(last, BaseMerged) and (last.conflicts or last.unmarked):
-        path, note = (*last.conflicts, *last.unmarked)[0], (yield from put(delivery.conflict_words(last)))
+        path, note = (*last.conflicts, *last.unmarked)[0], (yield from put_blob(delivery.conflict_text(last)))
     yield from emit(
-        Blocked(phase=scene.work.phase, unit=cell.unit, cause=action.cause, check=action.check, path=path, note=note)
+        Blocked(phase=context.phase_state.phase, unit=unit_run.unit, cause=action.cause, check=action.check, path=path, note=note)
     )
 
 
-def _words(reports: tuple[Digest, ...]) -> Steps[Digest | None]:
+def _put_messages(reports: tuple[Digest, ...]) -> Steps[Digest | None]:
     """Store the messages of reports as one text."""
     lines: list[str] = []
     for report in reports:
         lines += yield from get_report(report)
-    return (yield from put("\n".join(lines))) if lines else None
+    return (yield from put_blob("\n".join(lines))) if lines else None

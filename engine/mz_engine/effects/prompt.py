@@ -7,17 +7,17 @@ from mz_events.catalog.check import ArtifactParsed, CommandRan
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
 from mz_events.names import Commit, Path
-from mz_projections.conversation import mark
-from mz_projections.state import Cell
+from mz_projections.conversation import text_mark
+from mz_projections.state import UnitRun
 
 from mz_engine.artifacts.validate import requirements
 from mz_engine.effects.schemas import schema_path
-from mz_engine.effects.seen import Sources, continued, newly_shown, phase_mark
-from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, get, get_report, put
-from mz_engine.effects.talk import Talk
+from mz_engine.effects.seen import TextMarks, newly_seen_marks, phase_mark, unseen_data
+from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_report, get_text, put_blob
+from mz_engine.effects.talk import SessionPlan
 from mz_engine.patterns import select
 from mz_engine.pins import Pins
-from mz_engine.pipelines.definition import Context, Output, Phase
+from mz_engine.pipelines.definition import Phase, PhaseOutput, PromptFiles
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_engine.prompts.data import (
     CommandData,
@@ -27,141 +27,141 @@ from mz_engine.prompts.data import (
     ReworkData,
     UnitData,
 )
-from mz_engine.prompts.render import TemplateBroken, render
+from mz_engine.prompts.render import TemplateError, render
 
 CHARACTERS_PER_TOKEN = 4
 """For the token budget of context files."""
 
 
-class Composed(msgspec.Struct, frozen=True, kw_only=True):
+class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """The prompt of one call, redacted."""
 
     text: str
-    whole: str
+    full_text: str
     """The prompt that a new session would get."""
-    shown: tuple[str, ...] = ()
+    seen_marks: tuple[str, ...] = ()
     """Marks of the content that `text` shows; only if later calls may continue the session."""
 
 
-def compose(scene: Scene, role: str, template: str, talk: Talk) -> Steps[Composed]:
+def compose_prompt(context: StepContext, role: str, template: str, session_plan: SessionPlan) -> Steps[ComposedPrompt]:
     """Compose the prompt for the next call of this role; in a continued session it holds only new content."""
-    data = yield from _gather(scene, role)
-    templates = scene.pins.templates
-    text = whole = render(templates, template, data)
-    shown: tuple[str, ...] = ()
-    if talk.kept:
-        sources, phase = _sources(scene, data), phase_mark(scene.work.phase, scene.cell)
-        if talk.goes_on is not None:
-            seen = talk.goes_on.shown
-            text = render(templates, template, continued(data, sources, seen), continuation=phase in seen)
-            text = min(whole, text, key=len)  # A project's own template can be shorter than the continuation.
-            shown = newly_shown(text, data, sources, templates, seen)
+    data = yield from _gather_data(context, role)
+    templates = context.pins.templates
+    text = full_text = render(templates, template, data)
+    marks: tuple[str, ...] = ()
+    if session_plan.keeps_session:
+        text_marks, phase = _text_marks(context, data), phase_mark(context.phase_state.phase, context.unit_run)
+        if session_plan.continued_session is not None:
+            seen_marks = session_plan.continued_session.seen_marks
+            text = render(templates, template, unseen_data(data, text_marks, seen_marks), continuation=phase in seen_marks)
+            text = min(full_text, text, key=len)  # A project's own template can be shorter than the continuation.
+            marks = newly_seen_marks(text, data, text_marks, templates, seen_marks)
         else:
-            shown = newly_shown(text, data, sources, templates, ())
-        shown = tuple(sorted({*shown, phase}))
-    whole = yield from do("secrets.redact", lambda ports: ports.secrets.redact(whole))
-    text = whole if talk.goes_on is None else (yield from _redacted(text))
-    return Composed(text=text, whole=whole, shown=shown)
+            marks = newly_seen_marks(text, data, text_marks, templates, ())
+        marks = tuple(sorted({*marks, phase}))
+    full_text = yield from call_port("secrets.redact", lambda ports: ports.secrets.redact(full_text))
+    text = full_text if session_plan.continued_session is None else (yield from _redact(text))
+    return ComposedPrompt(text=text, full_text=full_text, seen_marks=marks)
 
 
-def unmakeable(broken: TemplateBroken) -> Effect:
+def hold_for_broken_template(error: TemplateError) -> Effect:
     """Hold the feature, which halts the run: its templates are pinned, so every retry would fail in the same way."""
-    detail = yield from put(broken.why)
-    template = Path(broken.template)
+    detail = yield from put_blob(error.reason)
+    template = Path(error.template)
     yield from emit(
-        FeatureHeld(hold=Hold.FATAL, code=TEMPLATE_BROKEN, template=template, line=broken.line, detail=detail)
+        FeatureHeld(hold=Hold.FATAL, code=TEMPLATE_BROKEN, template=template, line=error.line, detail=detail)
     )
 
 
-def _redacted(text: str) -> Steps[str]:
-    return (yield from do("secrets.redact", lambda ports: ports.secrets.redact(text)))
+def _redact(text: str) -> Steps[str]:
+    return (yield from call_port("secrets.redact", lambda ports: ports.secrets.redact(text)))
 
 
-def _gather(scene: Scene, role: str) -> Steps[PromptData]:
-    started = scene.work.book.started
-    outputs = outputs_of(scene, role)
-    inputs = yield from _inputs(scene, role)
-    prepared = yield from _prepared(scene.cell, scene.pins)
-    rework = yield from _rework(scene, outputs)
+def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
+    started = context.phase_state.progress.started
+    outputs = outputs_of(context, role)
+    inputs = yield from _input_texts(context, role)
+    prepared = yield from _preparation_results(context.unit_run, context.pins)
+    rework = yield from _rework_data(context, outputs)
     notes = []
-    for note in scene.cell.notes:
-        notes.append((yield from get(note)))
+    for note in context.unit_run.notes:
+        notes.append((yield from get_text(note)))
     return PromptData(
-        feature=scene.feature,
-        title=(yield from get(started.title)),
-        body=(yield from get(started.body)),
-        phase=scene.work.phase,
+        feature=context.feature,
+        title=(yield from get_text(started.title)),
+        body=(yield from get_text(started.body)),
+        phase=context.phase_state.phase,
         role=role,
-        unit=_unit(scene),
+        unit=_unit_data(context),
         inputs=inputs,
-        outputs=tuple(_output(output, scene) for output in outputs),
+        outputs=tuple(_output_data(output, context) for output in outputs),
         prepared=prepared,
-        gates=tuple(_gates(scene.phase, scene.pins)),
-        may_change=may_change(scene, role),
-        denied=scene.pins.config.denied_paths,
-        limits=scene.pins.config.limits,
-        interactive=scene.pins.config.autonomy != "full_auto",
+        gates=tuple(_gate_commands(context.phase, context.pins)),
+        may_change=write_scope(context, role),
+        denied=context.pins.config.denied_paths,
+        limits=context.pins.config.limits,
+        interactive=context.pins.config.autonomy != "full_auto",
         rework=rework,
         notes=tuple(notes),
-        context=(yield from _context(scene, scene.phase.context)),
-        causes=tuple(dict.fromkeys(route.cause for route in scene.phase.on_block)),
+        context=(yield from _context_files(context, context.phase.context)),
+        causes=tuple(dict.fromkeys(route.cause for route in context.phase.on_block)),
     )
 
 
-def _sources(scene: Scene, data: PromptData) -> Sources:
+def _text_marks(context: StepContext, data: PromptData) -> TextMarks:
     """Return the marks of the texts in a builder's prompt."""
-    book, cell = scene.work.book, scene.cell
-    return Sources(
-        inputs={name: mark(book.artifacts[name].digest) for name in data.inputs},
-        notes=tuple(mark(note) for note in cell.notes),
+    progress, unit_run = context.phase_state.progress, context.unit_run
+    return TextMarks(
+        inputs={name: text_mark(progress.artifacts[name].digest) for name in data.inputs},
+        notes=tuple(text_mark(note) for note in unit_run.notes),
         rework={
-            output.path or output.artifact: mark(cell.parsed[output.artifact].digest)
-            for output in outputs_of(scene, "builder")
-            if output.artifact in cell.parsed
+            output.path or output.artifact: text_mark(unit_run.parsed_artifacts[output.artifact].digest)
+            for output in outputs_of(context, "builder")
+            if output.artifact in unit_run.parsed_artifacts
         },
     )
 
 
-def outputs_of(scene: Scene, role: str) -> tuple[Output, ...]:
+def outputs_of(context: StepContext, role: str) -> tuple[PhaseOutput, ...]:
     """Return the outputs that this role must produce, with placeholders of paths filled in."""
-    review = scene.phase.review
+    review = context.phase.review
     if role != "builder" and review is not None:
-        return (Output(artifact=review.output, path=None, rules=review.rules),)
+        return (PhaseOutput(artifact=review.output, path=None, rules=review.rules),)
     return tuple(
-        Output(artifact=output.artifact, path=fill(output.path, scene) if output.path else None, rules=output.rules)
-        for output in scene.phase.outputs
+        PhaseOutput(artifact=output.artifact, path=fill_placeholders(output.path, context) if output.path else None, rules=output.rules)
+        for output in context.phase.outputs
     )
 
 
-def fill(pattern: str, scene: Scene) -> str:
-    return pattern.replace("{feature}", scene.feature).replace("{unit}", scene.cell.unit)
+def fill_placeholders(pattern: str, context: StepContext) -> str:
+    return pattern.replace("{feature}", context.feature).replace("{unit}", context.unit_run.unit)
 
 
-def may_change(scene: Scene, role: str) -> tuple[str, ...]:
+def write_scope(context: StepContext, role: str) -> tuple[str, ...]:
     """Return the write scope of this role as patterns: its outputs and, for the builder, the phase's own patterns."""
-    paths = tuple(output.path for output in outputs_of(scene, role) if output.path)
+    paths = tuple(output.path for output in outputs_of(context, role) if output.path)
     if role != "builder":
         return paths
     patterns: list[str] = []
-    for pattern in scene.phase.mutations:
+    for pattern in context.phase.mutations:
         if pattern == "{unit.files}":
-            patterns += find_unit(scene) or ()
+            patterns += unit_files(context) or ()
         else:
-            patterns.append(fill(pattern, scene))
+            patterns.append(fill_placeholders(pattern, context))
     return (*patterns, *paths)
 
 
-def _output(output: Output, scene: Scene) -> OutputData:
-    rules = scene.pins.rules[output.rules]
+def _output_data(output: PhaseOutput, context: StepContext) -> OutputData:
+    rules = context.pins.rules[output.rules]
     return OutputData(
         artifact=output.artifact,
         path=output.path,
-        requirements=requirements(rules, scene.pins.config.limits),
-        schema=schema_path(output, scene.pins),
+        requirements=requirements(rules, context.pins.config.limits),
+        schema=schema_path(output, context.pins),
     )
 
 
-def _gates(phase: Phase, pins: Pins) -> list[CommandData]:
+def _gate_commands(phase: Phase, pins: Pins) -> list[CommandData]:
     commands = pins.config.commands
     return [
         CommandData(name=gate.run, command=commands[gate.run].run, passed=True, excerpt="")
@@ -170,75 +170,75 @@ def _gates(phase: Phase, pins: Pins) -> list[CommandData]:
     ]
 
 
-def _unit(scene: Scene) -> UnitData | None:
-    files = find_unit(scene)
-    return None if files is None else UnitData(id=scene.cell.unit, files=files)
+def _unit_data(context: StepContext) -> UnitData | None:
+    files = unit_files(context)
+    return None if files is None else UnitData(id=context.unit_run.unit, files=files)
 
 
-def find_unit(scene: Scene) -> tuple[str, ...] | None:
+def unit_files(context: StepContext) -> tuple[str, ...] | None:
     """Return the files of the current unit, as its artifact lists them; None in a phase without units."""
-    for_each = scene.phase.for_each
-    listed = scene.work.book.artifacts.get(for_each.artifact) if for_each else None
-    for unit in listed.units if listed else ():
-        if unit.id == scene.cell.unit:
+    for_each = context.phase.for_each
+    artifact = context.phase_state.progress.artifacts.get(for_each.artifact) if for_each else None
+    for unit in artifact.units if artifact else ():
+        if unit.id == context.unit_run.unit:
             return unit.files
     return None
 
 
-def _inputs(scene: Scene, role: str) -> Steps[dict[str, str]]:
+def _input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
     """Return the texts of the phase's inputs by artifact; a reviewer also gets the builder's outputs."""
-    artifacts = {name.artifact: scene.work.book.artifacts.get(name.artifact) for name in scene.phase.inputs}
+    artifacts = {name.artifact: context.phase_state.progress.artifacts.get(name.artifact) for name in context.phase.inputs}
     if role != "builder":
-        artifacts |= scene.cell.parsed
+        artifacts |= context.unit_run.parsed_artifacts
     texts = {}
     for name, artifact in artifacts.items():
         if artifact is not None:
-            texts[name] = yield from get(artifact.digest)
+            texts[name] = yield from get_text(artifact.digest)
     return texts
 
 
-def _prepared(cell: Cell, pins: Pins) -> Steps[tuple[CommandData, ...]]:
+def _preparation_results(unit_run: UnitRun, pins: Pins) -> Steps[tuple[CommandData, ...]]:
     results = []
-    for ran in cell.prepared:
-        results.append((yield from _command(ran, pins)))
+    for ran in unit_run.preparation_runs:
+        results.append((yield from _command_data(ran, pins)))
     return tuple(results)
 
 
-def _command(ran: CommandRan, pins: Pins) -> Steps[CommandData]:
+def _command_data(ran: CommandRan, pins: Pins) -> Steps[CommandData]:
     command = pins.config.commands[ran.name].run
-    return CommandData(name=ran.name, command=command, passed=ran.exit == 0, excerpt=(yield from get(ran.excerpt)))
+    return CommandData(name=ran.name, command=command, passed=ran.exit == 0, excerpt=(yield from get_text(ran.excerpt)))
 
 
-def _rework(scene: Scene, outputs: tuple[Output, ...]) -> Steps[ReworkData | None]:
-    cell = scene.cell
-    if not cell.reports:
+def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Steps[ReworkData | None]:
+    unit_run = context.unit_run
+    if not unit_run.reports:
         return None
     messages: list[str] = []
-    for report in cell.reports:
+    for report in unit_run.reports:
         messages += yield from get_report(report)
     artifacts = {}
     for output in outputs:
-        text = yield from _refused_text(output, cell.parsed.get(output.artifact))
+        text = yield from _rejected_text(output, unit_run.parsed_artifacts.get(output.artifact))
         if text is not None:
             artifacts[output.path or output.artifact] = text
     hint = None
-    if cell.signature:
-        hint = yield from do("learnings.hint", lambda ports: ports.learnings.hint(cell.signature))
+    if unit_run.signature:
+        hint = yield from call_port("learnings.hint", lambda ports: ports.learnings.hint(unit_run.signature))
     return ReworkData(messages=tuple(messages), artifacts=artifacts, hints=(hint,) if hint else ())
 
 
-def _refused_text(output: Output, parsed: ArtifactParsed | None) -> Steps[str | None]:
-    return (yield from get(parsed.digest)) if parsed is not None else None
+def _rejected_text(output: PhaseOutput, parsed: ArtifactParsed | None) -> Steps[str | None]:
+    return (yield from get_text(parsed.digest)) if parsed is not None else None
 
 
-def _context(scene: Scene, selection: Context) -> Steps[tuple[ContextFile, ...]]:
+def _context_files(context: StepContext, selection: PromptFiles) -> Steps[tuple[ContextFile, ...]]:
     """Return files that match the patterns, in the tree's order, until the token budget is used up."""
     if not selection.include:
         return ()
-    tree, characters_left, files = scene.cell.tree, selection.token_budget * CHARACTERS_PER_TOKEN, []
+    tree, characters_left, files = context.unit_run.tree, selection.token_budget * CHARACTERS_PER_TOKEN, []
     patterns = (*selection.include, *(f"!{pattern}" for pattern in selection.exclude))
-    paths = yield from do("workspace.paths", lambda ports: ports.workspace.paths(tree))
-    for path in select([fill(pattern, scene) for pattern in patterns], paths):
+    paths = yield from call_port("workspace.paths", lambda ports: ports.workspace.paths(tree))
+    for path in select([fill_placeholders(pattern, context) for pattern in patterns], paths):
         text = yield from read_file(tree, path)
         if text is None or len(text) > characters_left:
             break
@@ -249,5 +249,5 @@ def _context(scene: Scene, selection: Context) -> Steps[tuple[ContextFile, ...]]
 
 def read_file(tree: Commit, path: Path) -> Steps[str | None]:
     """Return a file of a capture as text; None if it does not exist."""
-    data = yield from do("workspace.read", lambda ports: ports.workspace.read(tree, path))
+    data = yield from call_port("workspace.read", lambda ports: ports.workspace.read(tree, path))
     return None if data is None else data.decode("utf-8", "replace")

@@ -8,26 +8,26 @@ import msgspec
 from mz_events.names import Path
 
 from mz_engine.artifacts.schema import artifact_schema
-from mz_engine.effects.steps import Scene, Steps, do
+from mz_engine.effects.steps import StepContext, Steps, call_port
 from mz_engine.pins import Pins
-from mz_engine.pipelines.definition import Output
+from mz_engine.pipelines.definition import PhaseOutput
 
-FOLDER = ".mz/schemas"
+SCHEMA_FOLDER = ".mz/schemas"
 
 
-def schema_path(output: Output, pins: Pins) -> str:
+def schema_path(output: PhaseOutput, pins: Pins) -> str:
     """Return the path of the artifact's schema in a worktree; empty if the artifact is not JSON."""
-    return f"{FOLDER}/{output.rules}.json" if pins.rules[output.rules].form == "json" else ""
+    return f"{SCHEMA_FOLDER}/{output.rules}.json" if pins.rules[output.rules].form == "json" else ""
 
 
-def provide_schemas(scene: Scene, outputs: tuple[Output, ...]) -> Steps[None]:
+def write_schemas(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Steps[None]:
     """Write the schemas into the worktree before a call."""
-    files = schemas_of(outputs, scene.pins)
+    files = schema_files(outputs, context.pins)
     if files:
-        yield from do("workspace.provide", lambda ports: ports.workspace.provide(scene.place, files))
+        yield from call_port("workspace.provide", lambda ports: ports.workspace.provide(context.worktree, files))
 
 
-def schemas_of(outputs: tuple[Output, ...], pins: Pins) -> Mapping[Path, bytes]:
+def schema_files(outputs: tuple[PhaseOutput, ...], pins: Pins) -> Mapping[Path, bytes]:
     """Return the schema files by path in the worktree."""
     rules, limits = pins.rules, pins.config.limits
     return {

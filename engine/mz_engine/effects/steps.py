@@ -13,11 +13,11 @@ import msgspec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.names import Digest, Path
-from mz_projections.state import Cell, Opening, State, Working, book_of
+from mz_projections.state import CreatingWorkspace, InPhase, State, UnitRun, progress_of
 
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Phase
-from mz_engine.ports import Place, Ports
+from mz_engine.ports import FeatureWorktree, Ports
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class SettleCall(msgspec.Struct, frozen=True):
     may_be_more: bool = False
     """`nanousd` may be too low: the reservation counts if it is more."""
 
-    def settled(self, reserved_nanousd: int) -> int:
+    def charged_nanousd(self, reserved_nanousd: int) -> int:
         """Return the amount that the budget counts from now on."""
         if self.nanousd is None:
             return reserved_nanousd
@@ -72,7 +72,7 @@ Steps = Generator[Step, Any, T]
 Effect = Steps[None]
 
 
-class Scene(msgspec.Struct, frozen=True):
+class StepContext(msgspec.Struct, frozen=True):
     """Everything that an effect may read: the state of the decision, the pins, and names of the run."""
 
     run: str
@@ -81,40 +81,40 @@ class Scene(msgspec.Struct, frozen=True):
     pins: Pins
     branches: frozenset[str]
     """Branches of all features of the run."""
-    base: str
+    base_branch: str
     """Name of the base branch."""
 
     @property
-    def work(self) -> Working:
+    def phase_state(self) -> InPhase:
         """Return the state, for an effect inside a phase."""
-        assert isinstance(self.state, Working)
+        assert isinstance(self.state, InPhase)
         return self.state
 
     @property
-    def cell(self) -> Cell:
+    def unit_run(self) -> UnitRun:
         """Return the unit run, for an effect inside one."""
-        cell = self.work.cell
-        assert cell is not None
-        return cell
+        unit_run = self.phase_state.unit_run
+        assert unit_run is not None
+        return unit_run
 
     @property
     def phase(self) -> Phase:
-        return self.pins.pipeline.find(self.work.phase)
+        return self.pins.pipeline.find_phase(self.phase_state.phase)
 
     @property
-    def place(self) -> Place:
-        book = book_of(self.state)
-        started = self.state.started if isinstance(self.state, Opening) else book and book.started
+    def worktree(self) -> FeatureWorktree:
+        progress = progress_of(self.state)
+        started = self.state.started if isinstance(self.state, CreatingWorkspace) else progress and progress.started
         assert started
-        return Place(run=self.run, feature=self.feature, branch=started.branch)
+        return FeatureWorktree(run=self.run, feature=self.feature, branch=started.branch)
 
     def key(self, effect: str, attempt: int = 0) -> str:
         """Return `run/feature/phase/unit/iteration/attempt/effect`, by which outside results are found again."""
-        cell = self.cell
-        return f"{self.run}/{self.feature}/{self.work.phase}/{cell.unit or '-'}/{cell.iteration}/{attempt}/{effect}"
+        unit_run = self.unit_run
+        return f"{self.run}/{self.feature}/{self.phase_state.phase}/{unit_run.unit or '-'}/{unit_run.iteration}/{attempt}/{effect}"
 
 
-def do(name: str, call: Callable[[Ports], T]) -> Steps[T]:
+def call_port(name: str, call: Callable[[Ports], T]) -> Steps[T]:
     """Call a port, typed: `data = yield from do("workspace.read", lambda ports: ports.workspace.read(tree, path))`."""
     result: T = yield Do(name, call)
     return result
@@ -124,22 +124,22 @@ def emit(*events: Event) -> Effect:
     yield Emit(events)
 
 
-def put(text: str | bytes) -> Steps[Digest]:
+def put_blob(text: str | bytes) -> Steps[Digest]:
     """Store a blob, before the event that cites it. Text is redacted; bytes are stored as they are."""
     if isinstance(text, bytes):
-        return (yield from do("blobs.put", lambda ports: ports.blobs.put(text)))
-    return (yield from do("blobs.put", lambda ports: ports.blobs.put(ports.secrets.redact(text).encode())))
+        return (yield from call_port("blobs.put", lambda ports: ports.blobs.put(text)))
+    return (yield from call_port("blobs.put", lambda ports: ports.blobs.put(ports.secrets.redact(text).encode())))
 
 
-def get(digest: Digest) -> Steps[str]:
-    data = yield from do("blobs.get", lambda ports: ports.blobs.get(digest))
+def get_text(digest: Digest) -> Steps[str]:
+    data = yield from call_port("blobs.get", lambda ports: ports.blobs.get(digest))
     return data.decode("utf-8", "replace")
 
 
 def put_report(messages: tuple[str, ...]) -> Steps[Digest]:
-    return (yield from put(msgspec.json.encode(messages).decode()))
+    return (yield from put_blob(msgspec.json.encode(messages).decode()))
 
 
 def get_report(digest: Digest) -> Steps[tuple[str, ...]]:
-    text = yield from get(digest)
+    text = yield from get_text(digest)
     return msgspec.json.decode(text, type=tuple[str, ...])

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import msgspec
-from mz_events.catalog.call import SessionBroken, SessionEnd
-from mz_projections.state import Conversation
+from mz_events.catalog.call import SessionDropped, SessionDropReason
+from mz_projections.state import AgentSession
 
 from mz_engine.config import Config
-from mz_engine.effects.steps import Scene, Steps, do, emit
+from mz_engine.effects.steps import StepContext, Steps, call_port, emit
 from mz_engine.pipelines.definition import Phase
 from mz_engine.pipelines.lint import BUILDER
 
 
-class Talk(msgspec.Struct, frozen=True, kw_only=True):
+class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The session of one call."""
 
-    kept: bool = False
+    keeps_session: bool = False
     """Later calls may continue the session."""
-    goes_on: Conversation | None = None
+    continued_session: AgentSession | None = None
     """The session that the call continues; None: it starts one."""
 
 
@@ -27,38 +27,38 @@ def configured_model(config: Config, agent: str, tier: str) -> str | None:
     return model
 
 
-def keeps(phase: Phase, role: str, config: Config) -> bool:
+def keeps_session(phase: Phase, role: str, config: Config) -> bool:
     """Return True if calls of this role continue the feature's session. A reviewer's never do."""
     if role != BUILDER or phase.agent is None:
         return False
     return (phase.agent.session or config.sessions) == "continue"
 
 
-def take_up(scene: Scene, role: str, agent: str, model: str, key: str) -> Steps[Talk]:
+def plan_session(context: StepContext, role: str, agent: str, model: str, key: str) -> Steps[SessionPlan]:
     """Choose the session of a call. A session that cannot be continued is dropped, with a recorded reason.
 
     An agent without sessions starts a new one every time.
     """
-    if not keeps(scene.phase, role, scene.pins.config):
-        return Talk()
-    conversation = scene.work.book.conversation
-    reason = None if conversation is None else ended(conversation, scene.run, agent, model)
-    session = None if conversation is None or reason is not None else conversation.id
-    can_continue = yield from do("agents.continues", lambda ports: ports.agents.continues(agent, session, key))
-    if conversation is None:
-        return Talk(kept=can_continue)
-    if session is not None and can_continue:
-        return Talk(kept=True, goes_on=conversation)
-    yield from emit(SessionBroken(key=key, session=conversation.id, reason=reason or SessionEnd.ELSEWHERE))
-    return Talk(kept=can_continue or reason is None)
+    if not keeps_session(context.phase, role, context.pins.config):
+        return SessionPlan()
+    last_session = context.phase_state.progress.agent_session
+    reason = None if last_session is None else drop_reason(last_session, context.run, agent, model)
+    session_id = None if last_session is None or reason is not None else last_session.id
+    can_continue = yield from call_port("agents.continues", lambda ports: ports.agents.continues(agent, session_id, key))
+    if last_session is None:
+        return SessionPlan(keeps_session=can_continue)
+    if session_id is not None and can_continue:
+        return SessionPlan(keeps_session=True, continued_session=last_session)
+    yield from emit(SessionDropped(key=key, session=last_session.id, reason=reason or SessionDropReason.RECORDED))
+    return SessionPlan(keeps_session=can_continue or reason is None)
 
 
-def ended(conversation: Conversation, run: str, agent: str, model: str) -> SessionEnd | None:
+def drop_reason(session: AgentSession, run: str, agent: str, model: str) -> SessionDropReason | None:
     """Return why the session cannot be continued, as far as the log knows; None if it can."""
-    if conversation.broken is not None:
-        return conversation.broken
-    if conversation.key.partition("/")[0] != run:
-        return SessionEnd.FORK
-    if conversation.agent != agent:
-        return SessionEnd.AGENT
-    return SessionEnd.MODEL if conversation.model != model else None
+    if session.drop_reason is not None:
+        return session.drop_reason
+    if session.key.partition("/")[0] != run:
+        return SessionDropReason.FORK
+    if session.agent != agent:
+        return SessionDropReason.AGENT
+    return SessionDropReason.MODEL if session.model != model else None

@@ -5,76 +5,76 @@ from __future__ import annotations
 from typing import Literal
 
 from mz_events.catalog.delivery import CommitRequested, Committed
-from mz_events.catalog.feature import Ask, HumanRequested, TreeRestored, WorkspaceConflicted, WorkspaceReady
+from mz_events.catalog.feature import HumanRequested, QuestionKind, TreeRestored, WorkspaceConflicted, WorkspaceReady
 from mz_events.names import Commit
-from mz_projections.state import Book, Restoring, Spent
+from mz_projections.state import FeatureProgress, Restoring, UnitUsage
 
-from mz_engine.decide.actions import Open, Restore
-from mz_engine.effects.steps import Effect, Scene, Steps, do, emit, get, put
-from mz_engine.ports import MadeCommit, Opened, RepositoryUnusable
+from mz_engine.decide.actions import CreateWorkspace, RestoreTree
+from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
+from mz_engine.ports import CreatedCommit, RepositoryUnusable, WorkspaceCreated
 
-NANO = 1_000_000_000
+NANOUSD_PER_USD = 1_000_000_000
 
 
-def open_workspace(action: Open, scene: Scene) -> Effect:
+def create_workspace(action: CreateWorkspace, context: StepContext) -> Effect:
     """Create branch and worktree. Repeatable: continues from what a killed attempt left."""
-    place, starts_from = scene.place, action.started.starts_from
+    worktree, starts_from = context.worktree, action.started.starts_from
     try:
-        opened = yield from do("workspace.open", lambda ports: ports.workspace.open(place, starts_from))
+        result = yield from call_port("workspace.open", lambda ports: ports.workspace.open(worktree, starts_from))
     except RepositoryUnusable as error:
-        detail = yield from put(str(error))
-        yield from emit(HumanRequested(phase="", unit="", ask=Ask.CONFLICT, code=error.code, detail=detail))
+        detail = yield from put_blob(str(error))
+        yield from emit(HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code=error.code, detail=detail))
         return
-    if isinstance(opened, Opened):
-        yield from emit(WorkspaceReady(head=opened.head, tree=opened.tree))
+    if isinstance(result, WorkspaceCreated):
+        yield from emit(WorkspaceReady(head=result.head, tree=result.tree))
     else:
-        yield from emit(WorkspaceConflicted(paths=opened.paths))
+        yield from emit(WorkspaceConflicted(paths=result.paths))
 
 
-def make_commit(scene: Scene) -> Effect:
+def make_commit(context: StepContext) -> Effect:
     """Commit the work of one unit run."""
-    cell, book, phase = scene.cell, scene.work.book, scene.phase
-    title = yield from get(book.started.title)
+    unit_run, progress, phase = context.unit_run, context.phase_state.progress, context.phase
+    title = yield from get_text(progress.started.title)
     subject = (phase.commit or "{phase}: {title}").format(
-        feature=scene.feature, title=title, phase=phase.phase, unit=cell.unit
+        feature=context.feature, title=title, phase=phase.phase, unit=unit_run.unit
     )
-    key = scene.key("commit")
-    message = commit_message(subject, key, scene, cell.spent)
-    yield from _commit(scene, key, "work", cell.tree, book.head, message, phase.phase, cell.unit)
+    key = context.key("commit")
+    message = commit_message(subject, key, context, unit_run.usage)
+    yield from _request_commit(context, key, "work", unit_run.tree, progress.head, message, phase.phase, unit_run.unit)
 
 
-def commit_message(subject: str, key: str, scene: Scene, spent: Spent) -> str:
+def commit_message(subject: str, key: str, context: StepContext, usage: UnitUsage) -> str:
     """Return a commit message: one line, and trailers with key, feature, tokens, cost and duration."""
-    dollars = f"{spent.nanousd / NANO:.6f}"
+    dollars = f"{usage.nanousd / NANOUSD_PER_USD:.6f}"
     return (
         f"{' '.join(subject.split())}\n\n"
         f"Mz-Key: {key}\n"
-        f"Mz-Feature: {scene.feature}\n"
-        f"Mz-Tokens: {spent.input_tokens} in, {spent.output_tokens} out\n"
+        f"Mz-Feature: {context.feature}\n"
+        f"Mz-Tokens: {usage.input_tokens} in, {usage.output_tokens} out\n"
         f"Mz-Cost-USD: {dollars}\n"
-        f"Mz-Duration-Seconds: {spent.duration_ms / 1000:.1f}\n"
+        f"Mz-Duration-Seconds: {usage.duration_ms / 1000:.1f}\n"
     )
 
 
-def restore(action: Restore, scene: Scene) -> Effect:
+def restore_tree(action: RestoreTree, context: StepContext) -> Effect:
     """Commit the tree from before the phase that a rollback leads to; history is kept."""
-    assert isinstance(scene.state, Restoring)
-    book, place = scene.state.book, scene.place
+    assert isinstance(context.state, Restoring)
+    progress, worktree = context.state.progress, context.worktree
     if action.committed:
-        yield from do("workspace.ensure", lambda ports: ports.workspace.ensure(place, book.head, book.tree))
-        yield from emit(TreeRestored(tree=book.tree))
+        yield from call_port("workspace.ensure", lambda ports: ports.workspace.ensure(worktree, progress.head, progress.tree))
+        yield from emit(TreeRestored(tree=progress.tree))
         return
-    key = _restore_key(scene, book)
-    message = commit_message(f"restore the tree from before {scene.state.to}", key, scene, Spent())
-    yield from _commit(scene, key, "restore", book.tree, book.head, message, scene.state.to, "")
+    key = _restore_key(context, progress)
+    message = commit_message(f"restore the tree from before {context.state.to}", key, context, UnitUsage())
+    yield from _request_commit(context, key, "restore", progress.tree, progress.head, message, context.state.to, "")
 
 
-def _restore_key(scene: Scene, book: Book) -> str:
-    return f"{scene.run}/{scene.feature}/-/-/{book.restores}/0/restore"
+def _restore_key(context: StepContext, progress: FeatureProgress) -> str:
+    return f"{context.run}/{context.feature}/-/-/{progress.restore_count}/0/restore"
 
 
-def _commit(
-    scene: Scene,
+def _request_commit(
+    context: StepContext,
     key: str,
     purpose: Literal["work", "restore"],
     tree: Commit,
@@ -83,41 +83,41 @@ def _commit(
     phase: str,
     unit: str,
 ) -> Effect:
-    digest = yield from put(message)
+    digest = yield from put_blob(message)
     request = CommitRequested(
         key=key, purpose=purpose, phase=phase, unit=unit, tree=tree, parent=parent, message=digest
     )
     yield from emit(request)
-    made = yield from _make(request, scene)
-    yield from _committed(request, made)
+    commit = yield from _write_commit(request, context)
+    yield from _record_commit(request, commit)
 
 
-def settle_commit(intent: CommitRequested, scene: Scene) -> Effect:
+def reconcile_commit(intent: CommitRequested, context: StepContext) -> Effect:
     """Find the commit by its key on the branch, or make it again under the same key."""
-    place = scene.place
-    made = yield from do("workspace.find_commit", lambda ports: ports.workspace.find_commit(place, intent.key))
-    if made is None:
-        made = yield from _make(intent, scene)
-    yield from _committed(intent, made)
+    worktree = context.worktree
+    commit = yield from call_port("workspace.find_commit", lambda ports: ports.workspace.find_commit(worktree, intent.key))
+    if commit is None:
+        commit = yield from _write_commit(intent, context)
+    yield from _record_commit(intent, commit)
 
 
-def _make(intent: CommitRequested, scene: Scene) -> Steps[MadeCommit]:
-    place = scene.place
-    message = (yield from get(intent.message)).encode()
+def _write_commit(intent: CommitRequested, context: StepContext) -> Steps[CreatedCommit]:
+    worktree = context.worktree
+    message = (yield from get_text(intent.message)).encode()
     return (
-        yield from do(
-            "workspace.commit", lambda ports: ports.workspace.commit(place, intent.tree, intent.parent, message)
+        yield from call_port(
+            "workspace.commit", lambda ports: ports.workspace.commit(worktree, intent.tree, intent.parent, message)
         )
     )
 
 
-def _committed(intent: CommitRequested, made: MadeCommit) -> Effect:
+def _record_commit(intent: CommitRequested, commit: CreatedCommit) -> Effect:
     yield from emit(
         Committed(
             key=intent.key,
-            commit=made.commit,
-            files=made.files,
-            insertions=made.insertions,
-            deletions=made.deletions,
+            commit=commit.commit,
+            files=commit.files,
+            insertions=commit.insertions,
+            deletions=commit.deletions,
         )
     )

@@ -11,11 +11,11 @@ Tool = Literal["read", "write", "shell"]
 DeliveryStep = Literal["merge_base", "push", "open_pr", "await_checks"]
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class PipelineStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base: an unknown key in a pipeline file is an error."""
 
 
-class AgentUse(Definition, frozen=True, kw_only=True):
+class AgentUse(PipelineStruct, frozen=True, kw_only=True):
     """The agent that a phase calls, and how."""
 
     role: str
@@ -25,7 +25,7 @@ class AgentUse(Definition, frozen=True, kw_only=True):
     """Continue the feature's agent session or start one; absent: `sessions` in mz.yaml decides."""
 
 
-class Timeout(Definition, frozen=True, kw_only=True):
+class Timeout(PipelineStruct, frozen=True, kw_only=True):
     """Written `timeout: {total: 30m, idle: 5m}`; seconds once loaded, in the pins too."""
 
     total_seconds: int = msgspec.field(default=1800, name="total")
@@ -33,11 +33,11 @@ class Timeout(Definition, frozen=True, kw_only=True):
     """Without a byte of output."""
 
 
-class Input(Definition, frozen=True, kw_only=True):
+class PhaseInput(PipelineStruct, frozen=True, kw_only=True):
     artifact: str
 
 
-class Context(Definition, frozen=True, kw_only=True):
+class PromptFiles(PipelineStruct, frozen=True, kw_only=True):
     """Files of the worktree that go into the prompt, within a token budget."""
 
     include: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Context(Definition, frozen=True, kw_only=True):
     token_budget: int = 2000
 
 
-class Output(Definition, frozen=True, kw_only=True):
+class PhaseOutput(PipelineStruct, frozen=True, kw_only=True):
     """An artifact that the phase must produce: a file, or the reply itself without `path`."""
 
     artifact: str
@@ -55,7 +55,7 @@ class Output(Definition, frozen=True, kw_only=True):
     """Name of a rule set."""
 
 
-class Preparation(Definition, frozen=True, kw_only=True):
+class PreparedCommand(PipelineStruct, frozen=True, kw_only=True):
     """A command of `mz.yaml`, run before the agent is called; its result goes into the prompt."""
 
     run: str
@@ -65,7 +65,7 @@ class Preparation(Definition, frozen=True, kw_only=True):
     """A failure blocks the phase before an agent is paid."""
 
 
-class Gate(Definition, frozen=True, kw_only=True):
+class Gate(PipelineStruct, frozen=True, kw_only=True):
     """Either a command of `mz.yaml` or a rule over the artifacts and the tree; exactly one of `run` and `rule`."""
 
     run: str | None = None
@@ -79,7 +79,7 @@ class Gate(Definition, frozen=True, kw_only=True):
         return self.run or self.rule or ""
 
 
-class Review(Definition, frozen=True, kw_only=True):
+class AgentReview(PipelineStruct, frozen=True, kw_only=True):
     """A second agent call over the same tree; never in the builder's session or context."""
 
     role: str
@@ -92,7 +92,7 @@ class Review(Definition, frozen=True, kw_only=True):
     prompt: str
 
 
-class HumanGate(Definition, frozen=True, kw_only=True):
+class PersonGate(PipelineStruct, frozen=True, kw_only=True):
     """When a person is asked, after the review: if an artifact's field has one of these values, or a rule is broken, or
     always if neither is named; only under these levels of autonomy."""
 
@@ -107,7 +107,7 @@ class HumanGate(Definition, frozen=True, kw_only=True):
         return self.rule or (f"{self.artifact}.{self.field}" if self.artifact else "checkpoint")
 
 
-class Route(Definition, frozen=True, kw_only=True):
+class BlockRoute(PipelineStruct, frozen=True, kw_only=True):
     """Target of a block with this cause."""
 
     cause: str
@@ -119,7 +119,7 @@ class Route(Definition, frozen=True, kw_only=True):
     """How often this cause may take the route before a person decides; absent: limited by the other settings only."""
 
 
-class ForEach(Definition, frozen=True, kw_only=True):
+class ForEach(PipelineStruct, frozen=True, kw_only=True):
     """Run the phase once per unit that the artifact lists."""
 
     artifact: str
@@ -127,43 +127,43 @@ class ForEach(Definition, frozen=True, kw_only=True):
     order: Literal["depends_on", "listed"] = "depends_on"
 
 
-class Claim(Definition, frozen=True, kw_only=True):
+class Claim(PipelineStruct, frozen=True, kw_only=True):
     """Before this phase, the feature claims the files that the artifact lists; it is held while another has one of
     them."""
 
     artifact: str
 
 
-class Phase(Definition, frozen=True, kw_only=True):
+class Phase(PipelineStruct, frozen=True, kw_only=True):
     phase: str
     agent: AgentUse | None = None
     timeout: Timeout = Timeout()
     prompt: str | None = None
     """Name of a template."""
-    inputs: tuple[Input, ...] = ()
+    inputs: tuple[PhaseInput, ...] = ()
     claim: Claim | None = None
-    context: Context = Context()
-    prepare: tuple[Preparation, ...] = ()
+    context: PromptFiles = PromptFiles()
+    prepare: tuple[PreparedCommand, ...] = ()
     for_each: ForEach | None = None
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[PhaseOutput, ...] = ()
     mutations: tuple[str, ...] = ()
     """Patterns (as in .gitignore, `!` excludes) of allowed changes beyond the outputs; `{unit.files}` and `{feature}`
     are expanded. Empty: the outputs only."""
     gates: tuple[Gate, ...] = ()
-    review: Review | None = None
-    human: tuple[HumanGate, ...] = ()
+    review: AgentReview | None = None
+    human: tuple[PersonGate, ...] = ()
     attempts: int = 3
     """Replies that rules or gates may reject per iteration."""
     retries: int = 3
     """Failed or lost calls after the first, counted separately."""
-    on_block: tuple[Route, ...] = ()
+    on_block: tuple[BlockRoute, ...] = ()
     commit: str | None = None
     """Subject of the engine's commit; may contain `{feature}`, `{title}`, `{phase}` and `{unit}`. Absent: a plain
     one."""
     deliver: tuple[DeliveryStep, ...] = ()
 
 
-class Pipeline(Definition, frozen=True, kw_only=True):
+class Pipeline(PipelineStruct, frozen=True, kw_only=True):
     pipeline: str
     version: int
     dependencies: Literal["stacked", "merged"] = "stacked"
@@ -173,7 +173,7 @@ class Pipeline(Definition, frozen=True, kw_only=True):
     rollbacks_max: int = 6
     phases: tuple[Phase, ...]
 
-    def find(self, name: str) -> Phase:
+    def find_phase(self, name: str) -> Phase:
         """Return a phase. Raises KeyError for an unknown name."""
         for phase in self.phases:
             if phase.phase == name:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from mz_engine.errors import Diagnostic
-from mz_engine.shape import Route
-from mz_engine.yamlfile import Document
+from mz_engine.shape import KeyPath
+from mz_engine.yamlfile import YamlDocument
 
 
-class Finding(NamedTuple):
-    at: Route
+class LintFinding(NamedTuple):
+    route: KeyPath
     code: str
     message: str
     hint: str = ""
     severity: Literal["error", "warning"] = "error"
 
-    def located(self, document: Document) -> Diagnostic:
-        place = document.place(*self.at)
-        return Diagnostic(code=self.code, message=self.message, hint=self.hint, place=place, severity=self.severity)
+    def to_diagnostic(self, document: YamlDocument) -> Diagnostic:
+        location = document.location(*self.route)
+        return Diagnostic(code=self.code, message=self.message, hint=self.hint, location=location, severity=self.severity)

@@ -6,34 +6,34 @@ from collections.abc import Iterator
 
 from mz_engine.graph import find_cycles
 from mz_engine.pipelines.definition import Phase, Pipeline
-from mz_engine.pipelines.finding import Finding
-from mz_engine.shape import Route, did_you_mean
+from mz_engine.pipelines.finding import LintFinding
+from mz_engine.shape import KeyPath, did_you_mean
 
 
-def check_flow(pipeline: Pipeline) -> Iterator[Finding]:
+def check_flow(pipeline: Pipeline) -> Iterator[LintFinding]:
     """Yield MZ3003 unknown artifact, MZ3004 used too early, MZ3005 cycle, MZ3006 unreachable, MZ3012 routes, MZ3015 no
     delivery."""
-    source = _sources(pipeline)
-    needs = {
-        phase.phase: [source[artifact] for _, artifact in _uses(phase) if artifact in source]
+    source = _artifact_producers(pipeline)
+    needed_phases = {
+        phase.phase: [source[artifact] for _, artifact in _needed_artifacts(phase) if artifact in source]
         for phase in pipeline.phases
     }
-    cycles = list(find_cycles(needs))
-    stuck: list[int] = []
+    cycles = list(find_cycles(needed_phases))
+    stuck_positions: list[int] = []
     for position in range(len(pipeline.phases)):
-        missing = list(_uses_found(pipeline, position, source, cycles))
-        stuck += [position] if missing else []
-        yield from missing
-        yield from _questions(pipeline, position, source)
-        yield from _routes(pipeline, position)
+        findings = list(_check_needs(pipeline, position, source, cycles))
+        stuck_positions += [position] if findings else []
+        yield from findings
+        yield from _check_questions(pipeline, position, source)
+        yield from _check_routes(pipeline, position)
     for cycle in cycles:
-        stuck.append(min(_position(pipeline, each) for each in cycle))
-        at: Route = ("phases", _position(pipeline, cycle[0]), "inputs")
-        yield Finding(at, "MZ3005", f"phases need each other's artifacts: {' -> '.join([*cycle, cycle[0]])}")
-    yield from _unreachable(pipeline, stuck)
+        stuck_positions.append(min(_phase_position(pipeline, name) for name in cycle))
+        at: KeyPath = ("phases", _phase_position(pipeline, cycle[0]), "inputs")
+        yield LintFinding(at, "MZ3005", f"phases need each other's artifacts: {' -> '.join([*cycle, cycle[0]])}")
+    yield from _check_reachability(pipeline, stuck_positions)
 
 
-def _sources(pipeline: Pipeline) -> dict[str, str]:
+def _artifact_producers(pipeline: Pipeline) -> dict[str, str]:
     """Map each artifact to the first phase that produces it."""
     sources: dict[str, str] = {}
     for phase in pipeline.phases:
@@ -43,84 +43,84 @@ def _sources(pipeline: Pipeline) -> dict[str, str]:
     return sources
 
 
-def _uses(phase: Phase) -> Iterator[tuple[Route, str]]:
+def _needed_artifacts(phase: Phase) -> Iterator[tuple[KeyPath, str]]:
     """Yield the artifacts that must exist before the phase begins."""
-    for number, each in enumerate(phase.inputs):
-        yield ("inputs", number, "artifact"), each.artifact
+    for number, phase_input in enumerate(phase.inputs):
+        yield ("inputs", number, "artifact"), phase_input.artifact
     if phase.claim:
         yield ("claim", "artifact"), phase.claim.artifact
     if phase.for_each:
         yield ("for_each", "artifact"), phase.for_each.artifact
 
 
-def _uses_found(
-    pipeline: Pipeline, position: int, source: dict[str, str], cycles: list[list[str]]
-) -> Iterator[Finding]:
+def _check_needs(
+    pipeline: Pipeline, position: int, producers: dict[str, str], cycles: list[list[str]]
+) -> Iterator[LintFinding]:
     phase = pipeline.phases[position]
-    before = {each.phase for each in pipeline.phases[:position]}
-    for route, artifact in _uses(phase):
-        at: Route = ("phases", position, *route)
-        maker = source.get(artifact)
-        if maker is None:
-            yield Finding(at, "MZ3003", f"no phase produces `{artifact[:80]}`", did_you_mean(artifact, source))
-        elif maker == phase.phase:
-            yield Finding(at, "MZ3005", f"`{phase.phase}` needs `{artifact}`, which it produces itself")
-        elif maker not in before and not any({maker, phase.phase} <= set(cycle) for cycle in cycles):
-            said = f"`{phase.phase}` needs `{artifact}`, which the later phase `{maker}` produces"
-            yield Finding(at, "MZ3004", said, f"move `{maker}` before `{phase.phase}`")
+    earlier_phases = {other.phase for other in pipeline.phases[:position]}
+    for route, artifact in _needed_artifacts(phase):
+        at: KeyPath = ("phases", position, *route)
+        producer = producers.get(artifact)
+        if producer is None:
+            yield LintFinding(at, "MZ3003", f"no phase produces `{artifact[:80]}`", did_you_mean(artifact, producers))
+        elif producer == phase.phase:
+            yield LintFinding(at, "MZ3005", f"`{phase.phase}` needs `{artifact}`, which it produces itself")
+        elif producer not in earlier_phases and not any({producer, phase.phase} <= set(cycle) for cycle in cycles):
+            message = f"`{phase.phase}` needs `{artifact}`, which the later phase `{producer}` produces"
+            yield LintFinding(at, "MZ3004", message, f"move `{producer}` before `{phase.phase}`")
 
 
-def _questions(pipeline: Pipeline, position: int, source: dict[str, str]) -> Iterator[Finding]:
+def _check_questions(pipeline: Pipeline, position: int, producers: dict[str, str]) -> Iterator[LintFinding]:
     """Check questions about artifacts. People are asked after the agent review, so the phase's own artifacts exist."""
-    there = {each.phase for each in pipeline.phases[: position + 1]}
+    finished_phases = {other.phase for other in pipeline.phases[: position + 1]}
     for number, human in enumerate(pipeline.phases[position].human):
-        at: Route = ("phases", position, "human", number, "artifact")
-        maker = source.get(human.artifact or "")
-        if human.artifact is not None and maker is None:
-            said = f"no phase produces `{human.artifact[:80]}`"
-            yield Finding(at, "MZ3003", said, did_you_mean(human.artifact, source))
-        elif maker is not None and maker not in there:
-            yield Finding(at, "MZ3004", f"`{human.artifact}` is produced by the later phase `{maker}`")
+        at: KeyPath = ("phases", position, "human", number, "artifact")
+        producer = producers.get(human.artifact or "")
+        if human.artifact is not None and producer is None:
+            message = f"no phase produces `{human.artifact[:80]}`"
+            yield LintFinding(at, "MZ3003", message, did_you_mean(human.artifact, producers))
+        elif producer is not None and producer not in finished_phases:
+            yield LintFinding(at, "MZ3004", f"`{human.artifact}` is produced by the later phase `{producer}`")
 
 
-def _routes(pipeline: Pipeline, position: int) -> Iterator[Finding]:
+def _check_routes(pipeline: Pipeline, position: int) -> Iterator[LintFinding]:
     phase = pipeline.phases[position]
-    earlier = [each.phase for each in pipeline.phases[: position + 1]]
-    later = [each.phase for each in pipeline.phases[position + 1 :]]
+    earlier = [other.phase for other in pipeline.phases[: position + 1]]
+    later = [other.phase for other in pipeline.phases[position + 1 :]]
     causes: set[str] = set()
     for number, route in enumerate(phase.on_block):
-        at: Route = ("phases", position, "on_block", number)
+        at: KeyPath = ("phases", position, "on_block", number)
         if route.to in later:
-            said = f"`on_block` of `{phase.phase}` cannot go to the later phase `{route.to}`"
-            yield Finding((*at, "to"), "MZ3012", said)
+            message = f"`on_block` of `{phase.phase}` cannot go to the later phase `{route.to}`"
+            yield LintFinding((*at, "to"), "MZ3012", message)
         elif route.to not in earlier:
-            said = f"there is no phase `{route.to[:80]}`"
-            yield Finding((*at, "to"), "MZ3012", said, did_you_mean(route.to, earlier))
+            message = f"there is no phase `{route.to[:80]}`"
+            yield LintFinding((*at, "to"), "MZ3012", message, did_you_mean(route.to, earlier))
         elif route.scope == "unit" and not (phase.for_each and route.to == phase.phase):
-            said = f"`scope: unit` is only valid from a phase with `for_each` to itself, not to `{route.to}`"
-            yield Finding((*at, "scope"), "MZ3012", said)
+            message = f"`scope: unit` is only valid from a phase with `for_each` to itself, not to `{route.to}`"
+            yield LintFinding((*at, "scope"), "MZ3012", message)
         if route.times is not None and route.times < 1:
-            yield Finding((*at, "times"), "MZ3014", f"`times` is {route.times}; it must be at least 1")
+            yield LintFinding((*at, "times"), "MZ3014", f"`times` is {route.times}; it must be at least 1")
         if route.cause in causes:
-            yield Finding((*at, "cause"), "MZ3012", f"the cause `{route.cause[:80]}` has two routes")
+            yield LintFinding((*at, "cause"), "MZ3012", f"the cause `{route.cause[:80]}` has two routes")
         causes.add(route.cause)
 
 
-def _unreachable(pipeline: Pipeline, stuck: list[int]) -> Iterator[Finding]:
+def _check_reachability(pipeline: Pipeline, stuck_positions: list[int]) -> Iterator[LintFinding]:
     phases = pipeline.phases
-    first = min(stuck, default=len(phases))
-    if after := phases[first + 1 :]:
-        names = ", ".join(f"`{each.phase}`" for each in after)
-        said = f"unreachable: {names}, since `{phases[first].phase}` can never start"
-        yield Finding(("phases", first + 1), "MZ3006", said)
-    delivering = next((position for position, phase in enumerate(phases) if "open_pr" in phase.deliver), None)
-    if delivering is None and phases:
-        yield Finding(("phases",), "MZ3015", "no phase delivers: none has `open_pr` under `deliver`")
-    elif delivering is not None:
-        for position in range(delivering + 1, len(phases)):
-            said = f"unreachable: `{phases[position].phase}`, since `{phases[delivering].phase}` delivers before it"
-            yield Finding(("phases", position), "MZ3006", said)
+    first_stuck = min(stuck_positions, default=len(phases))
+    if unreachable_phases := phases[first_stuck + 1 :]:
+        names = ", ".join(f"`{other.phase}`" for other in unreachable_phases)
+        message = f"unreachable: {names}, since `{phases[first_stuck].phase}` can never start"
+        yield LintFinding(("phases", first_stuck + 1), "MZ3006", message)
+    delivery_position = next((position for position, phase in enumerate(phases) if "open_pr" in phase.deliver), None)
+    if delivery_position is None and phases:
+        yield LintFinding(("phases",), "MZ3015", "no phase delivers: none has `open_pr` under `deliver`")
+    elif delivery_position is not None:
+        for position in range(delivery_position + 1, len(phases)):
+            message = f"unreachable: `{phases[position].phase}`, since `{phases[delivery_position].phase}` delivers before it"
+            yield LintFinding(("phases", position), "MZ3006", message)
 
 
-def _position(pipeline: Pipeline, name: str) -> int:
+def _phase_position(pipeline: Pipeline, name: str) -> int:
     return [phase.phase for phase in pipeline.phases].index(name)

@@ -9,149 +9,149 @@ from typing import Any
 
 import msgspec
 
-from mz_engine.artifacts.load import assemble
+from mz_engine.artifacts.load import assemble_rules
 from mz_engine.artifacts.rule import RuleSet
 from mz_engine.artifacts.validate import requirements, validate
 from mz_engine.config import Limits
-from mz_engine.errors import Diagnostic, Place
-from mz_engine.pipelines.lint import Unfilled
+from mz_engine.errors import Diagnostic, SourceLocation
+from mz_engine.pipelines.lint import MissingBlock
 from mz_engine.prompts.data import PromptData
-from mz_engine.prompts.render import environment
-from mz_engine.shape import Route, did_you_mean
-from mz_engine.yamlfile import Document
+from mz_engine.prompts.render import template_environment
+from mz_engine.shape import KeyPath, did_you_mean
+from mz_engine.yamlfile import YamlDocument
 
-AT = re.compile(r" - at `\$(?:\.)?(.*?)`$")
-STEP = re.compile(r"([A-Za-z_]\w*)|\[(\d+)\]")
-PLAIN = frozenset({"loop", "self", "super", "caller", "varargs", "kwargs"})
+ERROR_PATH = re.compile(r" - at `\$(?:\.)?(.*?)`$")
+PATH_STEP = re.compile(r"([A-Za-z_]\w*)|\[(\d+)\]")
+JINJA_NAMES = frozenset({"loop", "self", "super", "caller", "varargs", "kwargs"})
 """Names that jinja2 itself provides to templates."""
-SAMPLES = (None, "", "# T\n\n## A\n\n- `a.py`: one\n\ntext FR-001\n", '[{"id": "a"}]', '{"severity": "NONE"}')
+SAMPLE_ARTIFACTS = (None, "", "# T\n\n## A\n\n- `a.py`: one\n\ntext FR-001\n", '[{"id": "a"}]', '{"severity": "NONE"}')
 """Artifacts of all forms: a rule that can be evaluated on these can be evaluated on any."""
 
 
-def check_template(file: str, name: str, text: str, known: Collection[str]) -> Iterator[Diagnostic]:
+def check_template(file: str, name: str, text: str, template_names: Collection[str]) -> Iterator[Diagnostic]:
     """Yield MZ3017: syntax errors, unknown filters and names, and missing templates (not in `template_names`)."""
     from jinja2 import TemplateSyntaxError, meta
 
-    made = environment({name: text})
+    jinja = template_environment({name: text})
     try:
-        made.compile(text, name, name)
-        tree = made.parse(text, name, name)
+        jinja.compile(text, name, name)
+        tree = jinja.parse(text, name, name)
     except TemplateSyntaxError as error:
         reason = error.message or "not a valid template"
-        yield Diagnostic(code="MZ3017", message=sentence(reason), place=Place(file, error.lineno))
+        yield Diagnostic(code="MZ3017", message=to_sentence(reason), location=SourceLocation(file, error.lineno))
         return
     fields = [field.name for field in msgspec.structs.fields(PromptData)]
-    for variable in sorted(meta.find_undeclared_variables(tree) - {*fields, *made.globals, *PLAIN}):
-        said = f"prompts have no variable `{variable[:80]}`"
-        place = Place(file, line_of(text, variable))
-        yield Diagnostic(code="MZ3017", message=said, hint=did_you_mean(variable, fields), place=place)
-    for other in sorted(each for each in meta.find_referenced_templates(tree) if each and each not in known):
-        place = Place(file, line_of(text, other))
-        hint = did_you_mean(other, sorted(known))
-        yield Diagnostic(code="MZ3017", message=f"there is no template `{other[:80]}`", hint=hint, place=place)
+    for variable in sorted(meta.find_undeclared_variables(tree) - {*fields, *jinja.globals, *JINJA_NAMES}):
+        message = f"prompts have no variable `{variable[:80]}`"
+        location = SourceLocation(file, find_line(text, variable))
+        yield Diagnostic(code="MZ3017", message=message, hint=did_you_mean(variable, fields), location=location)
+    for reference in sorted(template for template in meta.find_referenced_templates(tree) if template and template not in template_names):
+        location = SourceLocation(file, find_line(text, reference))
+        hint = did_you_mean(reference, sorted(template_names))
+        yield Diagnostic(code="MZ3017", message=f"there is no template `{reference[:80]}`", hint=hint, location=location)
 
 
-def unfilled(templates: Mapping[str, str]) -> dict[str, tuple[Unfilled, ...]]:
+def missing_blocks(templates: Mapping[str, str]) -> dict[str, tuple[MissingBlock, ...]]:
     """Return the required blocks that templates do not define, in the order of the text. Templates may declare them or
     inherit the declaration. Invalid templates are left to `check_template`."""
     from jinja2 import TemplateSyntaxError, nodes
 
-    made, trees = environment(templates), dict[str, nodes.Template]()
+    jinja, trees = template_environment(templates), dict[str, nodes.Template]()
     for name, text in templates.items():
         with suppress(TemplateSyntaxError):
-            trees[name] = made.parse(text, name, name)
-    found = dict[str, tuple[Unfilled, ...]]()
+            trees[name] = jinja.parse(text, name, name)
+    missing = dict[str, tuple[MissingBlock, ...]]()
     for name in trees:
-        written, lacking, chain = set[str](), list[Unfilled](), list[str]()
-        at: str | None = name
-        while at in trees and at not in chain:
-            chain.append(at)
-            blocks = tuple(trees[at].find_all(nodes.Block))
-            required = [each for each in blocks if each.required and each.name not in written]
-            lacking += [Unfilled(each.name, f"{at}:{each.lineno}") for each in required]
-            written |= {each.name for each in blocks}
-            parent = next((each.template for each in trees[at].find_all(nodes.Extends)), None)
-            at = str(parent.value) if isinstance(parent, nodes.Const) else None
-        if lacking:
-            found[name] = tuple(lacking)
-    return found
+        defined, missing_here, chain = set[str](), list[MissingBlock](), list[str]()
+        current: str | None = name
+        while current in trees and current not in chain:
+            chain.append(current)
+            blocks = tuple(trees[current].find_all(nodes.Block))
+            required = [node for node in blocks if node.required and node.name not in defined]
+            missing_here += [MissingBlock(node.name, f"{current}:{node.lineno}") for node in required]
+            defined |= {node.name for node in blocks}
+            parent = next((node.template for node in trees[current].find_all(nodes.Extends)), None)
+            current = str(parent.value) if isinstance(parent, nodes.Const) else None
+        if missing_here:
+            missing[name] = tuple(missing_here)
+    return missing
 
 
-def line_of(text: str, word: str) -> int:
+def find_line(text: str, word: str) -> int:
     """Return the first line that contains the word; 0 if none does."""
-    found = re.search(rf"(?<![\w.]){re.escape(word)}(?!\w)", text)
-    return text.count("\n", 0, found.start()) + 1 if found else 0
+    match = re.search(rf"(?<![\w.]){re.escape(word)}(?!\w)", text)
+    return text.count("\n", 0, match.start()) + 1 if match else 0
 
 
-def read_rules(document: Document, name: str, shared: Mapping[str, dict[str, Any]]) -> RuleSet | tuple[Diagnostic, ...]:
+def read_rules(document: YamlDocument, name: str, shared: Mapping[str, dict[str, Any]]) -> RuleSet | tuple[Diagnostic, ...]:
     """Return the rule set in a file called `name`, or its errors (MZ3018)."""
-    found = tuple(_form(document, name, shared))
-    if found:
-        return found
+    diagnostics = tuple(_check_form(document, name, shared))
+    if diagnostics:
+        return diagnostics
     try:
-        rules = assemble(dict(_mapping(document.value)), dict(shared))
+        rules = assemble_rules(dict(_mapping(document.value)), dict(shared))
     except msgspec.ValidationError as error:
-        words = str(error)
-        return (_wrong(document, route_of(words), sentence(AT.sub("", words))),)
-    return tuple(_sense(rules, document)) or rules
+        message = str(error)
+        return (_rule_set_error(document, error_route(message), to_sentence(ERROR_PATH.sub("", message))),)
+    return tuple(_check_evaluation(rules, document)) or rules
 
 
-def _form(document: Document, name: str, shared: Mapping[str, dict[str, Any]]) -> Iterator[Diagnostic]:
+def _check_form(document: YamlDocument, name: str, shared: Mapping[str, dict[str, Any]]) -> Iterator[Diagnostic]:
     value = _mapping(document.value)
     if value.get("name") != name:
-        yield _wrong(document, ("name",), f"`name` must be the file's name: {name}")
+        yield _rule_set_error(document, ("name",), f"`name` must be the file's name: {name}")
     rules = value.get("rules")
     if not isinstance(rules, list) or not rules:
-        yield _wrong(document, ("rules",), "`rules` must be a list of at least one rule", "begin with `- shared: file`")
+        yield _rule_set_error(document, ("rules",), "`rules` must be a list of at least one rule", "begin with `- shared: file`")
         return
     for number, rule in enumerate(rules):
         if not isinstance(rule, dict):
-            yield _wrong(document, ("rules", number), "a rule must be a mapping")
+            yield _rule_set_error(document, ("rules", number), "a rule must be a mapping")
         elif "shared" in rule and rule["shared"] not in shared:
-            said = f"there is no shared rule `{str(rule['shared'])[:80]}`"
-            yield _wrong(document, ("rules", number, "shared"), said, did_you_mean(str(rule["shared"]), shared))
+            message = f"there is no shared rule `{str(rule['shared'])[:80]}`"
+            yield _rule_set_error(document, ("rules", number, "shared"), message, did_you_mean(str(rule["shared"]), shared))
 
 
-def _sense(rules: RuleSet, document: Document) -> Iterator[Diagnostic]:
+def _check_evaluation(rules: RuleSet, document: YamlDocument) -> Iterator[Diagnostic]:
     """Yield errors that only evaluation shows: patterns, names of limits, references between rules."""
-    seen: set[str] = set()
-    alone = False
+    used_ids: set[str] = set()
+    has_rule_faults = False
     for number, rule in enumerate(rules.rules):
-        if not rule.id.startswith(f"{rules.name}.") or rule.id in seen:
-            said = f"ids must be unique and have the form `{rules.name}.SOMETHING`: `{rule.id}`"
-            yield _wrong(document, ("rules", number, "id"), said)
-        seen.add(rule.id)
+        if not rule.id.startswith(f"{rules.name}.") or rule.id in used_ids:
+            message = f"ids must be unique and have the form `{rules.name}.SOMETHING`: `{rule.id}`"
+            yield _rule_set_error(document, ("rules", number, "id"), message)
+        used_ids.add(rule.id)
         # A rule on its own may fail because it refers to another one; these errors are its own.
-        fault = fault_of(msgspec.structs.replace(rules, rules=(rule,)))
+        fault = find_fault(msgspec.structs.replace(rules, rules=(rule,)))
         if isinstance(fault, re.error | AttributeError):
-            alone = True
-            yield _wrong(document, ("rules", number), f"this rule cannot be evaluated: {fault}")
-    fault = None if alone else fault_of(rules)
+            has_rule_faults = True
+            yield _rule_set_error(document, ("rules", number), f"this rule cannot be evaluated: {fault}")
+    fault = None if has_rule_faults else find_fault(rules)
     if fault:
         reason = f"{type(fault).__name__}: {fault}"
-        yield _wrong(document, ("rules",), f"these rules cannot be evaluated together: {reason}")
+        yield _rule_set_error(document, ("rules",), f"these rules cannot be evaluated together: {reason}")
 
 
-def fault_of(rules: RuleSet) -> Exception | None:
+def find_fault(rules: RuleSet) -> Exception | None:
     """Return the error of stating these rules to an agent or evaluating them on sample artifacts."""
     limits = Limits()
     try:
         requirements(rules, limits)
-        for text in SAMPLES:
+        for text in SAMPLE_ARTIFACTS:
             validate(rules, text, "sample", limits, {})
     except Exception as error:
         return error
     return None
 
 
-def route_of(words: str) -> Route:
+def error_route(message: str) -> KeyPath:
     """Return the location that msgspec names: `$.rules[3].kind` is ("rules", 3, "kind")."""
-    found = AT.search(words)
-    steps = STEP.finditer(found[1]) if found else ()
+    match = ERROR_PATH.search(message)
+    steps = PATH_STEP.finditer(match[1]) if match else ()
     return tuple(int(step[2]) if step[2] else step[1] for step in steps)
 
 
-def sentence(text: str) -> str:
+def to_sentence(text: str) -> str:
     text = " ".join(text.split()).removesuffix(".")
     return text[:1].lower() + text[1:]
 
@@ -160,5 +160,5 @@ def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _wrong(document: Document, at: Route, said: str, hint: str = "") -> Diagnostic:
-    return Diagnostic(code="MZ3018", message=said, hint=hint, place=document.place(*at))
+def _rule_set_error(document: YamlDocument, route: KeyPath, message: str, hint: str = "") -> Diagnostic:
+    return Diagnostic(code="MZ3018", message=message, hint=hint, location=document.location(*route))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-_NAME = re.compile(r"\A(?:#.*\n|\s*\n)*pipeline:.*$", re.MULTILINE)
+_NAME_LINE = re.compile(r"\A(?:#.*\n|\s*\n)*pipeline:.*$", re.MULTILINE)
 """The key, with the comment that introduces the file."""
 
 _STARTER = """\
@@ -84,12 +84,12 @@ _ROUTES = """\
   # Where the work goes when attempts are used up, by cause. Other causes wait for a person.
   on_block: [{cause: code, to: design}]
 """
-GATES = ("build", "lint", "test")
+GATE_COMMANDS = ("build", "lint", "test")
 
 
 def starter_pipeline(name: str, commands: Collection[str]) -> str:
     """Return the text of a pipeline that uses only `commands`, those of mz.yaml. `name` is valid for `parse_name`."""
-    gates = [f"{{run: {each}{', cause: code' if each == 'test' else ''}}}" for each in GATES if each in commands]
+    gates = [f"{{run: {command}{', cause: code' if command == 'test' else ''}}}" for command in GATE_COMMANDS if command in commands]
     return _STARTER.format(
         name=name,
         prepare=_PREPARE if "test" in commands else _NO_PREPARE,
@@ -98,15 +98,15 @@ def starter_pipeline(name: str, commands: Collection[str]) -> str:
     )
 
 
-def renamed(text: str, name: str, origin: str, left_out: Collection[str] = ()) -> str:
+def rename_pipeline(text: str, name: str, origin: str, left_out: Collection[str] = ()) -> str:
     """Return the text of a pipeline under another name, with a new first comment.
 
     `left_out`: commands that mz.yaml lacks. A built-in pipeline skips their steps with a warning; in the repository's
     own they would be errors, so the copy omits them, and says so."""
-    head = f"# Copied from {origin}. `mz pipelines lint {name}` checks it.\n"
+    comment = f"# Copied from {origin}. `mz pipelines lint {name}` checks it.\n"
     if left_out:
-        head += f"# Without the steps of {origin} that run {', '.join(left_out)}: mz.yaml has no such command.\n"
-    text = _NAME.sub(f"{head}pipeline: {name}", text, 1)
+        comment += f"# Without the steps of {origin} that run {', '.join(left_out)}: mz.yaml has no such command.\n"
+    text = _NAME_LINE.sub(f"{comment}pipeline: {name}", text, 1)
     for command in left_out:
         text = re.sub(rf"(?:, )?\{{run: {re.escape(command)}(?:,[^{{}}]*)?\}}", "", text)
     return text.replace("[, ", "[")

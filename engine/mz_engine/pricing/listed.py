@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-LISTED: Mapping[str, tuple[Mapping[str, Decimal], ...]] = {
+AGENT_PRICES: Mapping[str, tuple[Mapping[str, Decimal], ...]] = {
     "claude-sonnet-5": (
         # The introductory price became permanent; Claude Code 2.1.198 to 2.1.206 reports costs by this one.
         {

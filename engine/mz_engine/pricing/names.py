@@ -7,17 +7,17 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-ALIASES = frozenset(
+AGENT_ALIASES = frozenset(
     {
         "", "auto", "best", "codex-auto-review", "default", "fable", "flash", "flash-lite", "haiku", "inherit", "none",
         "opus", "opusplan", "pro", "sonnet", "unknown",
     }
 )  # fmt: skip
 """Names that agents resolve themselves, differently over time."""
-AUTOMATIC = ("<", "auto-")
+AGENT_ALIAS_PREFIXES = ("<", "auto-")
 """Prefixes of such names: `<synthetic>`, `auto-gemini-3`."""
 
-PROVIDERS = {
+PROVIDER_PREFIXES = {
     "amazon-bedrock": "aws",
     "anthropic": "anthropic",
     "azure": "azure",
@@ -42,10 +42,10 @@ PROVIDERS = {
 }
 """Prefix before a slash -> the provider's name in the table. Any other prefix is a private gateway with unknown
 prices."""
-WHOLE = frozenset({"openrouter"})
+PROVIDERS_WITH_SLASHES = frozenset({"openrouter"})
 """Providers whose own names have slashes."""
 
-_MARK = re.compile(r"\[[0-9a-z]+\]\Z", re.IGNORECASE)
+_CONTEXT_MARK = re.compile(r"\[[0-9a-z]+\]\Z", re.IGNORECASE)
 _BEDROCK = re.compile(r"(?:(?:us|us-gov|eu|apac|au|ca|jp|global)\.)?([a-z0-9]+)\.([a-z0-9].*)\Z")
 _BEDROCK_VENDORS = frozenset({"ai21", "amazon", "anthropic", "cohere", "deepseek", "meta", "mistral", "openai", "qwen"})
 _REVISION = re.compile(r"-v[0-9]+(?::[0-9]+)?\Z")
@@ -53,53 +53,53 @@ _VERTEX = re.compile(r"@(?:default|latest|([0-9]{8}))\Z")
 _DATE = re.compile(r"-(?:20[0-9]{6}|20[0-9]{2}-[0-9]{2}-[0-9]{2})\Z")
 
 
-class Name(NamedTuple):
+class PriceTableName(NamedTuple):
     provider: str | None
     """None: the table finds it by the model."""
     model: str
 
 
-def bare(model: str) -> str:
+def base_name(model: str) -> str:
     """Return the name in lower case, without the mark of a long context window: `[1m]`."""
-    return _MARK.sub("", model.strip()).lower()
+    return _CONTEXT_MARK.sub("", model.strip()).lower()
 
 
-def candidates(model: str) -> tuple[Name, ...]:
+def candidate_names(model: str) -> tuple[PriceTableName, ...]:
     """Return names to look up, the most exact first: the cloud's own, then without provider prefixes, last without the
     snapshot's date, which does not affect the price. Empty: the name means no specific model."""
-    name = bare(model)
+    name = base_name(model)
     if name.startswith("arn:"):
         name = f"bedrock/{name.rpartition('/')[2]}"
     provider = None
     while "/" in name:
-        before, _, rest = name.partition("/")
-        if before == "publishers":
+        prefix, _, suffix = name.partition("/")
+        if prefix == "publishers":
             provider, name = "google", name.rpartition("/")[2]
             break
-        if before not in PROVIDERS:
+        if prefix not in PROVIDER_PREFIXES:
             return ()
-        provider, name = PROVIDERS[before], rest
-        if provider in WHOLE:
-            return (Name(provider, name),)
-    if name in ALIASES or name.startswith(AUTOMATIC):
+        provider, name = PROVIDER_PREFIXES[prefix], suffix
+        if provider in PROVIDERS_WITH_SLASHES:
+            return (PriceTableName(provider, name),)
+    if name in AGENT_ALIASES or name.startswith(AGENT_ALIAS_PREFIXES):
         return ()
-    return tuple(dict.fromkeys((*_own(provider, name), *_undated(provider, name))))
+    return tuple(dict.fromkeys((*_exact_names(provider, name), *_undated_names(provider, name))))
 
 
-def _own(provider: str | None, name: str) -> tuple[Name, ...]:
+def _exact_names(provider: str | None, name: str) -> tuple[PriceTableName, ...]:
     """Return the names that the cloud or the vendor uses."""
-    found = _BEDROCK.match(name)
-    if found is not None and found[1] in _BEDROCK_VENDORS:
-        plain = _REVISION.sub("", found[2])
-        return (Name("aws", name), Name(None, plain), *_undated(None, plain))
+    match = _BEDROCK.match(name)
+    if match is not None and match[1] in _BEDROCK_VENDORS:
+        base = _REVISION.sub("", match[2])
+        return (PriceTableName("aws", name), PriceTableName(None, base), *_undated_names(None, base))
     if provider == "aws":
-        return (Name("aws", name), Name(None, _REVISION.sub("", name)))
-    return (Name(provider, name),)
+        return (PriceTableName("aws", name), PriceTableName(None, _REVISION.sub("", name)))
+    return (PriceTableName(provider, name),)
 
 
-def _undated(provider: str | None, name: str) -> tuple[Name, ...]:
-    at = _VERTEX.search(name)
-    if at is not None:
-        plain = name[: at.start()]
-        return (*((Name(None, f"{plain}-{at[1]}"),) if at[1] else ()), Name(None, plain))
-    return (Name(provider, _DATE.sub("", name)),)
+def _undated_names(provider: str | None, name: str) -> tuple[PriceTableName, ...]:
+    match = _VERTEX.search(name)
+    if match is not None:
+        base = name[: match.start()]
+        return (*((PriceTableName(None, f"{base}-{match[1]}"),) if match[1] else ()), PriceTableName(None, base))
+    return (PriceTableName(provider, _DATE.sub("", name)),)

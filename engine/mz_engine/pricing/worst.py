@@ -9,27 +9,27 @@ from __future__ import annotations
 
 from mz_events.catalog.call import ProblemClass
 
-from mz_engine.ports import Price, Reading
+from mz_engine.ports import ParsedReply, Price
 
-REFUSED = frozenset({ProblemClass.TRANSIENT, ProblemClass.FATAL})
+REJECTED_CLASSES = frozenset({ProblemClass.TRANSIENT, ProblemClass.FATAL})
 """Rate limits, lost connections, logins: calls that usually did not begin."""
 
 
-def worst_of(reading: Reading, price: Price) -> int | None:
+def charged_cost(reading: ParsedReply, price: Price) -> int | None:
     """Return the higher of reported and computed cost; None if nothing is known of a call that must have cost
     something."""
-    told = (reading.reported_nanousd, price.nanousd if reading.usage else None)
-    known = [amount for amount in told if amount is not None]
-    silent = reading.terminal == "success" and not reading.usage and not reading.reported_nanousd
-    if known and not silent:
-        return max(known)
-    refused = reading.problem is not None and reading.problem.kind in REFUSED
-    nothing = refused and not reading.untold and not reading.usage
-    return 0 if reading.terminal != "no-terminal" and nothing else None
+    amounts = (reading.reported_nanousd, price.nanousd if reading.usage else None)
+    reported_amounts = [amount for amount in amounts if amount is not None]
+    reports_nothing = reading.ending == "success" and not reading.usage and not reading.reported_nanousd
+    if reported_amounts and not reports_nothing:
+        return max(reported_amounts)
+    was_rejected = reading.problem is not None and reading.problem.kind in REJECTED_CLASSES
+    was_free = was_rejected and not reading.usage_incomplete and not reading.usage
+    return 0 if reading.ending != "no-terminal" and was_free else None
 
 
-def may_be_more(reading: Reading, price: Price) -> bool:
+def may_be_higher(reading: ParsedReply, price: Price) -> bool:
     """Return True if the known cost may be too low, so that the reservation counts if it is higher."""
-    unpriced = bool(reading.usage) and price.nanousd is None and not reading.reported_nanousd
-    stepped = price.may_be_more and reading.reported_nanousd is None
-    return reading.terminal == "no-terminal" or reading.untold or unpriced or stepped
+    is_unpriced = bool(reading.usage) and price.nanousd is None and not reading.reported_nanousd
+    may_cross_step = price.may_be_more and reading.reported_nanousd is None
+    return reading.ending == "no-terminal" or reading.usage_incomplete or is_unpriced or may_cross_step

@@ -7,11 +7,11 @@ import msgspec
 from mz_engine.config import Limits
 
 
-class Data(msgspec.Struct, frozen=True, kw_only=True):
+class PromptPart(msgspec.Struct, frozen=True, kw_only=True):
     """Base."""
 
 
-class OutputData(Data, frozen=True, kw_only=True):
+class OutputData(PromptPart, frozen=True, kw_only=True):
     artifact: str
     path: str | None
     """None: the reply itself is the artifact."""
@@ -21,7 +21,7 @@ class OutputData(Data, frozen=True, kw_only=True):
     """Path of its JSON Schema in the worktree; empty for Markdown."""
 
 
-class CommandData(Data, frozen=True, kw_only=True):
+class CommandData(PromptPart, frozen=True, kw_only=True):
     name: str
     command: str
     passed: bool
@@ -29,12 +29,12 @@ class CommandData(Data, frozen=True, kw_only=True):
     """Normalised output; empty if it passed without output of interest."""
 
 
-class UnitData(Data, frozen=True, kw_only=True):
+class UnitData(PromptPart, frozen=True, kw_only=True):
     id: str
     files: tuple[str, ...]
 
 
-class ReworkData(Data, frozen=True, kw_only=True):
+class ReworkData(PromptPart, frozen=True, kw_only=True):
     """The previous reply was rejected: the exact messages, and its artifacts."""
 
     messages: tuple[str, ...]
@@ -44,12 +44,12 @@ class ReworkData(Data, frozen=True, kw_only=True):
     """Fixes of the same failure in the past."""
 
 
-class ContextFile(Data, frozen=True, kw_only=True):
+class ContextFile(PromptPart, frozen=True, kw_only=True):
     path: str
     text: str
 
 
-class Known(Data, frozen=True, kw_only=True):
+class SeenContent(PromptPart, frozen=True, kw_only=True):
     """Content that the continued session has already seen verbatim; nothing in a new session."""
 
     rules: bool = False
@@ -60,7 +60,7 @@ class Known(Data, frozen=True, kw_only=True):
     """Paths of context files."""
 
 
-class PromptData(Data, frozen=True, kw_only=True):
+class PromptData(PromptPart, frozen=True, kw_only=True):
     feature: str
     title: str
     body: str
@@ -84,7 +84,7 @@ class PromptData(Data, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     """From a person, or from the phase that rolled back."""
     context: tuple[ContextFile, ...]
-    known: Known = Known()
+    known: SeenContent = SeenContent()
     """Optional for templates: one that ignores it renders the full prompt in a session too."""
     causes: tuple[str, ...] = ()
     """For a reviewer: the causes in the phase's `on_block`."""

@@ -16,24 +16,24 @@ from mz_engine.prompts.data import PromptData
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
 
-SUFFIX = ".md.j2"
+TEMPLATE_SUFFIX = ".md.j2"
 CONTINUATION = "continuation.md.j2"
 BACKTICKS = re.compile(r"`+")
-BLANK = re.compile(r"\n{3,}")
-TELLING = 24
+BLANK_LINES = re.compile(r"\n{3,}")
+DISTINCTIVE_CHARS_MIN = 24
 """A text this long does not occur in a prompt by chance."""
-KEPT = "\0"
+KEPT_NEWLINE = "\0"
 """Replaces line breaks of shown data while blank lines left by templates are removed."""
 
 
-class TemplateBroken(Exception):
+class TemplateError(Exception):
     """A template that cannot be rendered; the text is `NAME:LINE: reason`."""
 
-    def __init__(self, template: str, line: int | None, why: str) -> None:
-        super().__init__(f"{template}:{line}: {why}" if line else f"{template}: {why}")
+    def __init__(self, template: str, line: int | None, reason: str) -> None:
+        super().__init__(f"{template}:{line}: {reason}" if line else f"{template}: {reason}")
         self.template = template
         self.line = line
-        self.why = why
+        self.reason = reason
 
 
 def render(templates: Mapping[str, str], name: str, data: PromptData, continuation: bool = False) -> str:
@@ -45,21 +45,21 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
 
     name = CONTINUATION if continuation and CONTINUATION in templates else name
     try:
-        text = environment(templates).get_template(name).render(fields(data))
+        text = template_environment(templates).get_template(name).render(template_fields(data))
     except jinja2.TemplateError as error:
-        raise broken(name, error) from error
+        raise template_error(name, error) from error
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
-        raise TemplateBroken(*place(name, error), f"{type(error).__name__}: {error}") from error
-    return BLANK.sub("\n\n", text).strip().replace(KEPT, "\n") + "\n"
+        raise TemplateError(*error_location(name, error), f"{type(error).__name__}: {error}") from error
+    return BLANK_LINES.sub("\n\n", text).strip().replace(KEPT_NEWLINE, "\n") + "\n"
 
 
-def shows(prompt: str, text: str) -> bool:
+def contains_text(prompt: str, text: str) -> bool:
     """Return True if a rendered prompt contains the text, plain, fenced or quoted; False for very short texts."""
     plain = text.strip()
-    return len(plain) >= TELLING and (plain in prompt or quoted(text).replace(KEPT, "\n") in prompt)
+    return len(plain) >= DISTINCTIVE_CHARS_MIN and (plain in prompt or quoted(text).replace(KEPT_NEWLINE, "\n") in prompt)
 
 
-def environment(templates: Mapping[str, str]) -> SandboxedEnvironment:
+def template_environment(templates: Mapping[str, str]) -> SandboxedEnvironment:
     return _environment(tuple(sorted(templates.items())))
 
 
@@ -80,32 +80,32 @@ def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=printed,
+        finalize=finalize_value,
     )
     sandbox.filters |= {"fenced": fenced, "quoted": quoted, "code": code, "line": one_line}
     return sandbox
 
 
-def fields(data: PromptData) -> dict[str, Any]:
+def template_fields(data: PromptData) -> dict[str, Any]:
     return {name: getattr(data, name) for name in data.__struct_fields__}
 
 
-def broken(name: str, error: Exception) -> TemplateBroken:
+def template_error(name: str, error: Exception) -> TemplateError:
     """Convert an error, with the location that it names, or else the deepest line of a template being rendered."""
     line = getattr(error, "lineno", None)
     template = getattr(error, "name", None) if line else None
-    why = getattr(error, "message", None) or str(error) or type(error).__name__
+    reason = getattr(error, "message", None) or str(error) or type(error).__name__
     if line:
-        return TemplateBroken(template or name, line, why)
-    return TemplateBroken(*place(name, error), why)
+        return TemplateError(template or name, line, reason)
+    return TemplateError(*error_location(name, error), reason)
 
 
-def place(name: str, error: Exception) -> tuple[str, int | None]:
+def error_location(name: str, error: Exception) -> tuple[str, int | None]:
     location: tuple[str, int | None] = (name, None)
     trace = error.__traceback__
     while trace:
         file = trace.tb_frame.f_code.co_filename
-        if file.endswith(SUFFIX):
+        if file.endswith(TEMPLATE_SUFFIX):
             location = file, trace.tb_lineno
         trace = trace.tb_next
     return location
@@ -115,27 +115,27 @@ def fenced(text: str, language: str = "") -> str:
     """Return a code block with a fence longer than any run of backticks inside."""
     longest = max((len(run) for run in BACKTICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return keep(f"{fence}{language}\n", text.rstrip(), f"\n{fence}")
+    return keep_newlines(f"{fence}{language}\n", text.rstrip(), f"\n{fence}")
 
 
 def quoted(text: str) -> str:
     """Put every line behind `> `, with the line ends of any script."""
-    return keep("\n".join(f"> {line}".rstrip() for line in text.strip().splitlines()) or ">")
+    return keep_newlines("\n".join(f"> {line}".rstrip() for line in text.strip().splitlines()) or ">")
 
 
-class Kept(str):
+class KeptText(str):
     """Text whose line breaks a filter of mz replaced by KEPT_NEWLINE."""
 
     __slots__ = ()
 
 
-def keep(*parts: str) -> Kept:
-    return Kept("".join(parts).replace(KEPT, "\ufffd").replace("\n", KEPT))
+def keep_newlines(*parts: str) -> KeptText:
+    return KeptText("".join(parts).replace(KEPT_NEWLINE, "\ufffd").replace("\n", KEPT_NEWLINE))
 
 
-def printed(value: object) -> object:
+def finalize_value(value: object) -> object:
     """Remove the replacement character from data: it must not become a line break."""
-    return value.replace(KEPT, "\ufffd") if isinstance(value, str) and not isinstance(value, Kept) else value
+    return value.replace(KEPT_NEWLINE, "\ufffd") if isinstance(value, str) and not isinstance(value, KeptText) else value
 
 
 def code(text: str) -> str:

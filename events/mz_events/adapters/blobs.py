@@ -18,11 +18,11 @@ from mz_events.names import Digest
 from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable
 
 LEVEL = 3
-LOCK = ".lock"
+LOCK_SUFFIX = ".lock"
 """Suffix of the lock file beside the directory."""
 SHARDS = tuple(f"{number:02x}" for number in range(256))
-NAME = re.compile(r"[0-9a-f]{62}")
-FRESH = ".new-"
+FILE_NAME = re.compile(r"[0-9a-f]{62}")
+TEMPORARY_PREFIX = ".new-"
 """Prefix of files that are still being written."""
 
 
@@ -48,7 +48,7 @@ class FileBlobs:
         digest = Digest(hashlib.sha256(data).hexdigest())
         path = self.path(digest)
         try:
-            if not self._reused(path, digest):
+            if not self._touch_if_intact(path, digest):
                 self._write(path, data)
             sync(path.parent)
         except OSError as error:
@@ -73,12 +73,12 @@ class FileBlobs:
             raise BlobDamaged(digest, str(path))
         return data
 
-    def kept(self, shard: str) -> Iterator[Digest]:
+    def list_shard(self, shard: str) -> Iterator[Digest]:
         """Yield the digests of the blobs in one of the `SHARDS`."""
         with suppress(FileNotFoundError), os.scandir(self.root / shard) as entries:
-            yield from (Digest(shard + entry.name) for entry in entries if NAME.fullmatch(entry.name))
+            yield from (Digest(shard + entry.name) for entry in entries if FILE_NAME.fullmatch(entry.name))
 
-    def drop(self, digest: Digest, untouched_since: float) -> int:
+    def delete(self, digest: Digest, untouched_since: float) -> int:
         """Delete the blob unless it was put or touched after `untouched_since` (seconds since the epoch).
 
         Returns the bytes freed; 0 when the blob was spared. The caller knows that no event cites it.
@@ -87,7 +87,7 @@ class FileBlobs:
         """
         path = self.path(digest)
         try:
-            with self._held(fcntl.LOCK_EX):
+            with self._collection_lock(fcntl.LOCK_EX):
                 status = path.stat()
                 if status.st_mtime > untouched_since:
                     return 0
@@ -99,23 +99,23 @@ class FileBlobs:
         return status.st_size
 
     @contextmanager
-    def _held(self, how: int) -> Iterator[None]:
+    def _collection_lock(self, operation: int) -> Iterator[None]:
         """Hold the collection lock. Without it, a blob about to be cited again could be deleted between checking its
         age and removing it.
 
         Raises: FileNotFoundError where no blob was ever put.
         """
-        descriptor = os.open(self.root.with_name(self.root.name + LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(self.root.with_name(self.root.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, how)
+            fcntl.flock(descriptor, operation)
             yield
         finally:
             os.close(descriptor)
 
-    def _reused(self, path: Path, digest: Digest) -> bool:
+    def _touch_if_intact(self, path: Path, digest: Digest) -> bool:
         """Return True if an intact blob exists. Touches it first, so that no collection deletes it meanwhile."""
         try:
-            with self._held(fcntl.LOCK_SH):
+            with self._collection_lock(fcntl.LOCK_SH):
                 os.utime(path)
             self.get(digest)
         except (FileNotFoundError, BlobMissing):
@@ -126,15 +126,15 @@ class FileBlobs:
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
             sync(self.root)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=FRESH)
-        new = Path(name)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX)
+        temporary = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(zstandard.ZstdCompressor(level=LEVEL).compress(data))
                 file.flush()
                 os.fsync(file.fileno())
-            new.replace(path)
+            temporary.replace(path)
         except BaseException:
             with suppress(OSError):
-                new.unlink()
+                temporary.unlink()
             raise

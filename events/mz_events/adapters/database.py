@@ -26,7 +26,7 @@ CHECKPOINT_PAGES = 1000
 SIZE_BYTES_MIN = 512
 """Smallest page size of SQLite; every database has at least one page."""
 
-WORDS = {
+ERROR_MESSAGES = {
     sqlite3.SQLITE_BUSY: "is locked by another program: close that program, then try again",
     sqlite3.SQLITE_LOCKED: "is locked by another program: close that program, then try again",
     sqlite3.SQLITE_FULL: "cannot grow, the disk is full: free some space, then try again; no recorded event is lost",
@@ -40,19 +40,19 @@ WORDS = {
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Convert errors of SQLite and the system about the file at `path` to StoreUnusable."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise _unusable(path, error) from error
+        raise _store_error(path, error) from error
 
 
-def _unusable(path: Path, error: BaseException) -> StoreUnusable:
+def _store_error(path: Path, error: BaseException) -> StoreUnusable:
     if isinstance(error, OSError):
         return StoreUnusable(f"{path} cannot be used: {error.strerror or error}")
-    words = WORDS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "cannot be used")
-    return StoreUnusable(f"{path} {words} ({error})")
+    message = ERROR_MESSAGES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "cannot be used")
+    return StoreUnusable(f"{path} {message} ({error})")
 
 
 def _cursor(connection: PoolProxiedConnection) -> sqlite3.Cursor:
@@ -69,13 +69,13 @@ class Database:
     ) -> None:
         self.path = path
         self._read_only, self._timeout_seconds = read_only, timeout_seconds
-        self._copy: TemporaryDirectory[str] | None = None
+        self._temporary_directory: TemporaryDirectory[str] | None = None
         self._lock: StoreLock | None = None
         self._writer: PoolProxiedConnection | None = None
         self._engine: Engine | None = None
-        self._idle: list[sqlite3.Connection] = []
-        with explained(path):
-            self._target = self._for_reading(migrations) if read_only else self._writable(migrations)
+        self._idle_connections: list[sqlite3.Connection] = []
+        with translate_errors(path):
+            self._target = self._open_for_reading(migrations) if read_only else self._open_for_writing(migrations)
 
     def close(self) -> None:
         """Close every connection; idempotent. The last one to close writes a checkpoint, hence the lock.
@@ -83,14 +83,14 @@ class Database:
         If the lock is not available, its holder has the file open, so this connection is not the last.
         """
         lock, self._lock = self._lock, None
-        with explained(self.path):
+        with translate_errors(self.path):
             if lock is not None:
                 with suppress(StoreUnusable), lock:
                     self._dispose()
                 lock.close()
             self._dispose()
-            if self._copy is not None:
-                self._copy.cleanup()
+            if self._temporary_directory is not None:
+                self._temporary_directory.cleanup()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Cursor]:
@@ -108,24 +108,24 @@ class Database:
                     cursor.connection.rollback()
                     raise
         except (sqlite3.Error, OSError) as error:
-            raise _unusable(self.path, error) from error
+            raise _store_error(self.path, error) from error
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Cursor]:
         """Yield a cursor in autocommit mode: each statement sees what is committed when it runs."""
-        with explained(self.path):
+        with translate_errors(self.path):
             try:
-                connection = self._idle.pop()
+                connection = self._idle_connections.pop()
             except IndexError:
                 connection = self._connect(self._target)
                 connection.execute("PRAGMA query_only = 1")
             try:
                 yield connection.cursor()
             finally:
-                self._idle.append(connection)
+                self._idle_connections.append(connection)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Hold the store's lock without a transaction, so that nobody appends meanwhile."""
         if self._read_only or self._lock is None:
             raise StoreUnusable(f"{self.path} was opened read-only")
@@ -138,17 +138,17 @@ class Database:
             writer.close()
         if self._engine is not None:
             self._engine.dispose()
-        while self._idle:
-            self._idle.pop().close()
+        while self._idle_connections:
+            self._idle_connections.pop().close()
 
-    def _for_reading(self, migrations: Sequence[migrate.Migration]) -> str:
+    def _open_for_reading(self, migrations: Sequence[migrate.Migration]) -> str:
         """Return the target for reading. SQLite writes beside a file even to read it; where it cannot, the file is read
         as is."""
         if not self.path.exists():
             raise StoreUnusable(f"there is no log at {self.path}: nothing has been run here yet")
         if os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK):
             try:
-                return self._writable(migrations)
+                return self._open_for_writing(migrations)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                     raise
@@ -156,28 +156,28 @@ class Database:
                 if error.errno != errno.ENOSPC:
                     raise
             self._lock = None
-        return self._frozen(migrations)
+        return self._open_unwritable(migrations)
 
-    def _writable(self, migrations: Sequence[migrate.Migration]) -> str:
+    def _open_for_writing(self, migrations: Sequence[migrate.Migration]) -> str:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = StoreLock(self.path.with_name(self.path.name + ".lock"), self._timeout_seconds)
         try:
-            self._prepare(migrations)
+            self._prepare_file(migrations)
         except BaseException:
             self._lock.close()
             raise
         return f"{self.path.absolute().as_uri()}?mode=rw"
 
-    def _prepare(self, migrations: Sequence[migrate.Migration]) -> None:
+    def _prepare_file(self, migrations: Sequence[migrate.Migration]) -> None:
         assert self._lock is not None
         if not self.path.exists():
             with self._lock:
                 self._create(migrations)
-        self._refuse_stump()
+        self._reject_truncated()
         with closing(self._connect(f"{self.path.absolute().as_uri()}?mode=rw")) as connection:
             if migrate.format_of(connection, self.path, len(migrations)) < len(migrations):
                 with self._lock:
-                    self._lift(connection, migrations)
+                    self._migrate(connection, migrations)
 
     def _create(self, migrations: Sequence[migrate.Migration]) -> None:
         if self.path.exists():
@@ -187,30 +187,30 @@ class Database:
             raise StoreUnusable(f"{self.path} is missing but {orphan} exists: restore the log, or move that file away")
         migrate.create(self.path, migrations)
 
-    def _refuse_stump(self) -> None:
+    def _reject_truncated(self) -> None:
         """Reject a file too short for a log: SQLite would treat it as new and discard its write-ahead log."""
         if (size := self.path.stat().st_size) < SIZE_BYTES_MIN:
             raise StoreUnusable(
                 f"{self.path} has {size} bytes, too few for a log: it was truncated; restore it from a backup"
             )
 
-    def _lift(self, connection: sqlite3.Connection, migrations: Sequence[migrate.Migration]) -> None:
+    def _migrate(self, connection: sqlite3.Connection, migrations: Sequence[migrate.Migration]) -> None:
         version = migrate.format_of(connection, self.path, len(migrations))
         if version < len(migrations):
             migrate.backup(connection, self.path, version)
             migrate.apply(connection, migrations)
 
-    def _frozen(self, migrations: Sequence[migrate.Migration]) -> str:
+    def _open_unwritable(self, migrations: Sequence[migrate.Migration]) -> str:
         """Return a target that needs no write permission: the file itself if possible, else a temporary copy."""
-        self._refuse_stump()
+        self._reject_truncated()
         target = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         wal = self.path.with_name(self.path.name + "-wal")
         if not wal.exists() or wal.stat().st_size == 0:
             with closing(self._connect(target)) as connection:
                 if migrate.format_of(connection, self.path, len(migrations)) == len(migrations):
                     return target
-        self._copy = TemporaryDirectory(prefix="mz-log-")
-        copy = Path(self._copy.name) / self.path.name
+        self._temporary_directory = TemporaryDirectory(prefix="mz-log-")
+        copy = Path(self._temporary_directory.name) / self.path.name
         shutil.copyfile(self.path, copy)
         if wal.exists():
             shutil.copyfile(wal, copy.with_name(wal.name))

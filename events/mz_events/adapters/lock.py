@@ -17,8 +17,8 @@ from types import TracebackType
 from mz_events.store import StoreUnusable
 
 POLL_SECONDS = 0.0005
-POLL_SECONDS_LATER = 0.005
-SOON_SECONDS = 0.1
+SLOW_POLL_SECONDS = 0.005
+FAST_POLLING_SECONDS = 0.1
 
 
 class StoreLock:
@@ -30,41 +30,41 @@ class StoreLock:
     def __init__(self, path: Path, timeout_seconds: float) -> None:
         self.path = path
         self._timeout_seconds = timeout_seconds
-        self._threads = threading.Lock()
+        self._thread_lock = threading.Lock()
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def __enter__(self) -> StoreLock:
         deadline = time.monotonic() + self._timeout_seconds
-        if not self._threads.acquire(timeout=self._timeout_seconds):
-            raise self._busy()
+        if not self._thread_lock.acquire(timeout=self._timeout_seconds):
+            raise self._timeout_error()
         try:
-            while not self._taken():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise self._busy()
-                time.sleep(POLL_SECONDS if self._timeout_seconds - left < SOON_SECONDS else POLL_SECONDS_LATER)
+            while not self._try_lock():
+                remaining_seconds = deadline - time.monotonic()
+                if remaining_seconds <= 0:
+                    raise self._timeout_error()
+                time.sleep(POLL_SECONDS if self._timeout_seconds - remaining_seconds < FAST_POLLING_SECONDS else SLOW_POLL_SECONDS)
         except BaseException:
-            self._threads.release()
+            self._thread_lock.release()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        self._threads.release()
+        self._thread_lock.release()
 
     def close(self) -> None:
         """Close the file; the lock is unusable afterwards."""
         with suppress(OSError):
             os.close(self._descriptor)
 
-    def _taken(self) -> bool:
+    def _try_lock(self) -> bool:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
-    def _busy(self) -> StoreUnusable:
+    def _timeout_error(self) -> StoreUnusable:
         return StoreUnusable(
             f"{self.path} was held by another process for {self._timeout_seconds:g} seconds: "
             "end that process (it may be suspended), then try again"

@@ -27,19 +27,19 @@ def connect(target: str, timeout_seconds: float) -> sqlite3.Connection:
 
 def create(path: Path, migrations: Sequence[Migration]) -> None:
     """Create an empty log at `path`, atomically. The caller holds the store's lock."""
-    new = path.with_name(path.name + ".new")
-    for left in (new, *(new.with_name(new.name + end) for end in ("-journal", "-wal", "-shm"))):
-        left.unlink(missing_ok=True)
-    with closing(connect(new.absolute().as_uri(), 0)) as connection:
+    temporary = path.with_name(path.name + ".new")
+    for leftover in (temporary, *(temporary.with_name(temporary.name + suffix) for suffix in ("-journal", "-wal", "-shm"))):
+        leftover.unlink(missing_ok=True)
+    with closing(connect(temporary.absolute().as_uri(), 0)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         apply(connection, migrations)
         connection.execute("PRAGMA journal_mode = WAL")
-    sync(new)
-    new.replace(path)
+    sync(temporary)
+    temporary.replace(path)
     sync(path.parent)
 
 
-def format_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
+def format_of(connection: sqlite3.Connection, path: Path, newest_supported: int) -> int:
     """Return the format of the file.
 
     Raises: StoreUnusable when it is not a log, or was written by a newer `mz`.
@@ -47,9 +47,9 @@ def format_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise StoreUnusable(f"{path} is not a log of mz but another SQLite database; move it away")
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > known:
+    if version > newest_supported:
         raise StoreUnusable(
-            f"{path} has format {version}, written by a newer mz; this one reads formats up to {known}: update mz"
+            f"{path} has format {version}, written by a newer mz; this one reads formats up to {newest_supported}: update mz"
         )
     return version
 
@@ -58,8 +58,8 @@ def apply(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> No
     """Apply the missing migrations in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        done = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        for migration in migrations[done:]:
+        applied_count = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        for migration in migrations[applied_count:]:
             migration(connection)
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
         connection.execute("COMMIT")
@@ -71,12 +71,12 @@ def apply(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> No
 def backup(connection: sqlite3.Connection, path: Path, version: int) -> Path:
     """Copy the log to `<name>.format<version>.bak` beside it and return the copy's path."""
     copy = path.with_name(f"{path.name}.format{version}.bak")
-    half = copy.with_name(copy.name + ".new")
-    half.unlink(missing_ok=True)
-    with closing(connect(half.absolute().as_uri(), 0)) as target:
+    temporary = copy.with_name(copy.name + ".new")
+    temporary.unlink(missing_ok=True)
+    with closing(connect(temporary.absolute().as_uri(), 0)) as target:
         connection.backup(target)
-    sync(half)
-    half.replace(copy)
+    sync(temporary)
+    temporary.replace(copy)
     sync(path.parent)
     return copy
 

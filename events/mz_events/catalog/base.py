@@ -8,14 +8,14 @@ from typing import ClassVar
 import msgspec
 
 
-class Role(Enum):
+class EventKind(Enum):
     """Reason for an event. Replays compare intents and derived events, and supply outcomes and external events."""
 
     INTENT = "intent"
     """Something that cannot be repeated, or can be looked up, is about to be done; its outcome is pending."""
     OUTCOME = "outcome"
     """The result of an intent, from outside the engine."""
-    FACT = "fact"
+    EXTERNAL = "external"
     """From outside: a person, a timer, another stream."""
     DERIVED = "derived"
     """A pure function of earlier events and blobs."""
@@ -25,10 +25,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Base of every event. `NON_DETERMINISTIC` names the fields that the log digest leaves out: durations, raw-output
     digests, commit ids."""
 
-    ROLE: ClassVar[Role]
+    KIND: ClassVar[EventKind]
     SCHEMA: ClassVar[int] = 1
-    MEASURED: ClassVar[frozenset[str]] = frozenset()
+    NON_DETERMINISTIC: ClassVar[frozenset[str]] = frozenset()
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+class EventPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Base of the small structs that events are made of."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal
 
-from mz_events.catalog.base import Event, Fact, Role
+from mz_events.catalog.base import Event, EventKind, EventPart
 from mz_events.names import Commit, Digest, FeatureId
 
 
@@ -20,11 +20,11 @@ class ProblemClass(Enum):
     """Every other call would fail too: the run halts."""
     UNKNOWN = "unknown"
     """Treated as `phase`."""
-    HUMAN = "human"
+    NEEDS_PERSON = "needs-person"
     """The agent asks for a person."""
 
 
-class CallRef(Fact, frozen=True, kw_only=True):
+class CallRef(EventPart, frozen=True, kw_only=True):
     """Identifies a call within a run."""
 
     key: str
@@ -38,7 +38,7 @@ class CallRef(Fact, frozen=True, kw_only=True):
     """`builder` is the phase's own agent; a review names its role."""
 
 
-class Usage(Fact, frozen=True, kw_only=True):
+class Usage(EventPart, frozen=True, kw_only=True):
     """Tokens of one model request, or of all requests to one model if the agent reports only sums."""
 
     model: str
@@ -54,11 +54,11 @@ class Usage(Fact, frozen=True, kw_only=True):
     """Number of requests summed up here; None: unknown."""
     tier: str = ""
     """Service tier named by the API if not the standard one: batch, flex, priority, fast."""
-    part: str = ""
+    subagent: str = ""
     """Name of the subagent that made these requests; empty: the main conversation, or not reported."""
 
 
-class Problem(Fact, frozen=True, kw_only=True):
+class Problem(EventPart, frozen=True, kw_only=True):
     kind: ProblemClass
     code: str
     """For example rate-limit, auth-failure, tool-missing, timeout, idle, no-terminal, agent-blocker, exit-N."""
@@ -67,7 +67,7 @@ class Problem(Fact, frozen=True, kw_only=True):
     """Blob: the agent's own message, redacted."""
 
 
-class Offence(Fact, frozen=True, kw_only=True):
+class ForbiddenChange(EventPart, frozen=True, kw_only=True):
     """A change by the agent outside its write scope."""
 
     kind: Literal["outside", "denied", "special", "nested-git", "too-big", "commit", "secret"]
@@ -80,17 +80,17 @@ class Offence(Fact, frozen=True, kw_only=True):
 class CallReserved(Event, frozen=True, kw_only=True, tag="call.reserved"):
     """Money reserved for a call; in the run's and the feature's stream, in one transaction with the request."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     feature: FeatureId
     key: str
     nanousd: int | None
     """None: the model has no price, so nothing could be reserved."""
 
 
-class CallHeld(Event, frozen=True, kw_only=True, tag="call.held"):
+class CallOverBudget(Event, frozen=True, kw_only=True, tag="call.over-budget"):
     """The remaining budget is too small for the call; in both streams."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     feature: FeatureId
     key: str
     role: str
@@ -104,15 +104,15 @@ class AgentRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     Defaults are not written, so calls without a continued session have the same payload as before sessions existed.
     """
 
-    ROLE = Role.INTENT
-    MEASURED = frozenset({"tree", "session", "refs"})
+    KIND = EventKind.INTENT
+    NON_DETERMINISTIC = frozenset({"tree", "session", "refs"})
     ref: CallRef
     agent: str
     model: str
     prompt: Digest
     template: str
     """Name of the template in the pins."""
-    whole: bool
+    full_prompt: bool
     """False: the prompt is a continuation of the session."""
     session: str | None
     """Session to start or to continue."""
@@ -125,19 +125,19 @@ class AgentRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     estimated_tokens: int
     """Input and output: the prompt, the session that it continues, and a reply."""
     estimated_nanousd: int | None
-    kept: bool = False
+    keeps_session: bool = False
     """This is the feature's own session: later calls of its builder continue it."""
-    shown: tuple[str, ...] = ()
+    seen_marks: tuple[str, ...] = ()
     """Marks of the texts in the prompt, if the session is kept: later prompts of the session leave these out."""
     prompt_tokens: int | None = None
     """Estimate of the prompt without the session that it continues."""
-    whole_tokens: int | None = None
+    full_prompt_tokens: int | None = None
     """The same for the full prompt."""
-    counted: int | None = None
+    counted_tokens: int | None = None
     """Token count by the agent's API for the call's first request, session included; None: not reported."""
 
 
-class SessionEnd(Enum):
+class SessionDropReason(Enum):
     """Reason that a session cannot be continued."""
 
     ROLLBACK = "rollback"
@@ -154,25 +154,25 @@ class SessionEnd(Enum):
     """Another agent continues the work."""
     MODEL = "model"
     """Another model continues the work."""
-    ELSEWHERE = "elsewhere"
+    RECORDED = "recorded"
     """Its last call was replayed from a recording; the agent itself never had it."""
 
 
-class SessionBroken(Event, frozen=True, kw_only=True, tag="session.broken"):
+class SessionDropped(Event, frozen=True, kw_only=True, tag="session.dropped"):
     """A session is no longer continued: the next prompt is a full one, in a new session."""
 
-    ROLE = Role.DERIVED
-    MEASURED = frozenset({"session"})
+    KIND = EventKind.DERIVED
+    NON_DETERMINISTIC = frozenset({"session"})
     key: str
     """Key of the call that would have continued it."""
     session: str
-    reason: SessionEnd
+    reason: SessionDropReason
 
 
 class AgentSwitched(Event, frozen=True, kw_only=True, tag="agent.switched"):
     """Failover: the next agent of the settings continues the feature."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     ref: CallRef
     """Last call of the agent that failed."""
     source: str
@@ -184,8 +184,8 @@ class AgentSwitched(Event, frozen=True, kw_only=True, tag="agent.switched"):
 class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):
     """Outcome, at the boundary: the agent's uninterpreted output."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"stdout", "stderr", "duration_ms", "tree", "salvaged", "exit", "version"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"stdout", "stderr", "duration_ms", "tree", "salvaged", "exit", "version"})
     ref: CallRef
     stdout: Digest
     stderr: Digest
@@ -194,7 +194,7 @@ class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):
     duration_ms: int
     tree: Commit
     """Capture after the call."""
-    offences: tuple[Offence, ...] = ()
+    forbidden_changes: tuple[ForbiddenChange, ...] = ()
     """Found at capture: content that no tree can hold, and the agent's own commits."""
     salvaged: bool = False
     version: str = ""
@@ -204,8 +204,8 @@ class AgentReplied(Event, frozen=True, kw_only=True, tag="agent.replied"):
 class AgentFailed(Event, frozen=True, kw_only=True, tag="agent.failed"):
     """The call was ended by us, or never started."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"stdout", "stderr", "duration_ms", "tree"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"stdout", "stderr", "duration_ms", "tree"})
     ref: CallRef
     problem: Problem
     stdout: Digest
@@ -217,22 +217,22 @@ class AgentFailed(Event, frozen=True, kw_only=True, tag="agent.failed"):
 class AgentLost(Event, frozen=True, kw_only=True, tag="agent.lost"):
     """Outcome of an intent that a crash left open and whose end cannot be determined."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"stdout"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"stdout"})
     ref: CallRef
     stdout: Digest
     """Content of the spool."""
 
 
-class ReplyRead(Event, frozen=True, kw_only=True, tag="reply.read"):
+class ReplyParsed(Event, frozen=True, kw_only=True, tag="reply.parsed"):
     """Result of parsing the output. A better parser appends a newer one; the last one counts."""
 
-    ROLE = Role.DERIVED
-    MEASURED = frozenset({"session", "text"})
+    KIND = EventKind.DERIVED
+    NON_DETERMINISTIC = frozenset({"session", "text"})
     ref: CallRef
     parser: str
     """`adapter/version`."""
-    terminal: str
+    ending: str
     """success, error, or no-terminal."""
     session: str | None
     usage: tuple[Usage, ...] = ()
@@ -244,7 +244,7 @@ class ReplyRead(Event, frozen=True, kw_only=True, tag="reply.read"):
 
 
 class CallPriced(Event, frozen=True, kw_only=True, tag="call.priced"):
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     key: str
     computed_nanousd: int | None
     """None: the usage is unknown, or at least one model has no price."""
@@ -256,7 +256,7 @@ class CallPriced(Event, frozen=True, kw_only=True, tag="call.priced"):
 class CallSettled(Event, frozen=True, kw_only=True, tag="call.settled"):
     """The reservation is replaced by the charge, the highest of the known costs; in both streams."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     feature: FeatureId
     key: str
     nanousd: int

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_events.catalog.base import Event, Fact, Role
-from mz_events.catalog.call import CallRef, Offence
+from mz_events.catalog.base import Event, EventKind, EventPart
+from mz_events.catalog.call import CallRef, ForbiddenChange
 from mz_events.names import Commit, Digest, Path
 
 
-class Violation(Fact, frozen=True, kw_only=True):
+class Violation(EventPart, frozen=True, kw_only=True):
     """One broken rule. The message is in the report blob; decisions read only this."""
 
     rule: str
@@ -19,7 +19,7 @@ class Violation(Fact, frozen=True, kw_only=True):
     line: int | None = None
 
 
-class Unit(Fact, frozen=True, kw_only=True):
+class Unit(EventPart, frozen=True, kw_only=True):
     """One piece of work listed in an artifact."""
 
     id: str
@@ -30,8 +30,8 @@ class Unit(Fact, frozen=True, kw_only=True):
 class CommandRan(Event, frozen=True, kw_only=True, tag="command.ran"):
     """A process started by `mz`: setup, preparation or gate. The only source of test counts."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"duration_ms", "output", "excerpt"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"duration_ms", "output", "excerpt"})
     stage: Literal["setup", "prepare", "gate"]
     phase: str
     unit: str
@@ -51,7 +51,7 @@ class CommandRan(Event, frozen=True, kw_only=True, tag="command.ran"):
     duration_ms: int
 
 
-class Change(Fact, frozen=True, kw_only=True):
+class Change(EventPart, frozen=True, kw_only=True):
     """A path that differs between two trees."""
 
     path: Path
@@ -61,21 +61,21 @@ class Change(Fact, frozen=True, kw_only=True):
 class ChangesChecked(Event, frozen=True, kw_only=True, tag="changes.checked"):
     """The tree after a reply, with every forbidden change reverted."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"tree"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"tree"})
     ref: CallRef
     tree: Commit
     """Capture after reverting."""
     changes: tuple[Change, ...] = ()
     """Against the tree before the call, within the write scope."""
-    offences: tuple[Offence, ...] = ()
+    forbidden_changes: tuple[ForbiddenChange, ...] = ()
 
 
 class RefMoved(Event, frozen=True, kw_only=True, tag="ref.moved"):
     """A foreign ref, `.git/config` or a hook changed while an agent worked."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"old", "new"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"old", "new"})
     ref: CallRef
     name: str
     """The ref, or `config`, or `hooks/<name>`."""
@@ -86,7 +86,7 @@ class RefMoved(Event, frozen=True, kw_only=True, tag="ref.moved"):
 class ArtifactParsed(Event, frozen=True, kw_only=True, tag="artifact.parsed"):
     """Everything decisions need from an artifact, extracted once."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     artifact: str
     phase: str
     unit: str
@@ -102,7 +102,7 @@ class ArtifactParsed(Event, frozen=True, kw_only=True, tag="artifact.parsed"):
 class ArtifactValidated(Event, frozen=True, kw_only=True, tag="artifact.validated"):
     """Result of the rules for all outputs of one reply."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     ref: CallRef
     violations: tuple[Violation, ...] = ()
     """Empty: valid."""
@@ -111,7 +111,7 @@ class ArtifactValidated(Event, frozen=True, kw_only=True, tag="artifact.validate
 
 
 class GateChecked(Event, frozen=True, kw_only=True, tag="gate.checked"):
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     phase: str
     unit: str
     gate: str

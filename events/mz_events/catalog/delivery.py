@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_events.catalog.base import Event, Role
+from mz_events.catalog.base import Event, EventKind
 from mz_events.names import Commit, Digest, Path
 
 
 class CommitRequested(Event, frozen=True, kw_only=True, tag="commit.requested"):
     """Looked up by the `Mz-Key` trailer on the feature's branch."""
 
-    ROLE = Role.INTENT
-    MEASURED = frozenset({"tree", "parent"})
+    KIND = EventKind.INTENT
+    NON_DETERMINISTIC = frozenset({"tree", "parent"})
     key: str
     purpose: Literal["work", "restore"]
     phase: str
@@ -25,8 +25,8 @@ class CommitRequested(Event, frozen=True, kw_only=True, tag="commit.requested"):
 
 
 class Committed(Event, frozen=True, kw_only=True, tag="commit.made"):
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"commit"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"commit"})
     key: str
     commit: Commit
     files: int
@@ -37,8 +37,8 @@ class Committed(Event, frozen=True, kw_only=True, tag="commit.made"):
 class PushRequested(Event, frozen=True, kw_only=True, tag="push.requested"):
     """Looked up by the branch on the remote; pushed with a lease on `old`."""
 
-    ROLE = Role.INTENT
-    MEASURED = frozenset({"commit", "old"})
+    KIND = EventKind.INTENT
+    NON_DETERMINISTIC = frozenset({"commit", "old"})
     key: str
     remote: str
     branch: str
@@ -47,8 +47,8 @@ class PushRequested(Event, frozen=True, kw_only=True, tag="push.requested"):
 
 
 class Pushed(Event, frozen=True, kw_only=True, tag="push.made"):
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"commit"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"commit"})
     key: str
     commit: Commit
 
@@ -56,8 +56,8 @@ class Pushed(Event, frozen=True, kw_only=True, tag="push.made"):
 class PullRequestRequested(Event, frozen=True, kw_only=True, tag="pull-request.requested"):
     """Looked up by head branch and the key in its body."""
 
-    ROLE = Role.INTENT
-    MEASURED = frozenset({"body"})
+    KIND = EventKind.INTENT
+    NON_DETERMINISTIC = frozenset({"body"})
     key: str
     branch: str
     target: str
@@ -69,8 +69,8 @@ class PullRequestRequested(Event, frozen=True, kw_only=True, tag="pull-request.r
 class PullRequestOpened(Event, frozen=True, kw_only=True, tag="pull-request.opened"):
     """With strategy `none`, `url` is empty and the body is in a file for the person who opens the pull request."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"url", "number"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"url", "number"})
     key: str
     url: str
     number: int | None
@@ -80,8 +80,8 @@ class BaseMerged(Event, frozen=True, kw_only=True, tag="base.merged"):
     """The new commits of the pull request's target were merged into the branch. Repeatable: until this is recorded, the
     branch is where the stream says."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"base", "head", "tree"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"base", "head", "tree"})
     key: str
     base: Commit
     """The target's head."""
@@ -97,17 +97,17 @@ class BaseMerged(Event, frozen=True, kw_only=True, tag="base.merged"):
     """Files with a conflict that markers cannot show (binary, or deleted on one side), left as in the branch."""
 
 
-class ChecksSeen(Event, frozen=True, kw_only=True, tag="checks.seen"):
+class ChecksPolled(Event, frozen=True, kw_only=True, tag="checks.polled"):
     """State of the pull request's checks at the pushed commit. Only the polls that begin and end a wait are events."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"commit"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"commit"})
     key: str
     commit: Commit
-    known: bool
+    commit_known: bool
     """False: the forge has not noticed the commit yet."""
-    green: int
-    red: int
+    passed: int
+    failed: int
     pending: int
     flaky: bool = False
     """Every failed check is listed in `pull_requests.flaky` and can be run again by the forge."""
@@ -118,7 +118,7 @@ class ChecksSeen(Event, frozen=True, kw_only=True, tag="checks.seen"):
 class ChecksRerun(Event, frozen=True, kw_only=True, tag="checks.rerun"):
     """The failed checks were started again. Idempotent at the forge."""
 
-    ROLE = Role.OUTCOME
+    KIND = EventKind.OUTCOME
     key: str
     runs: int
 
@@ -126,7 +126,7 @@ class ChecksRerun(Event, frozen=True, kw_only=True, tag="checks.rerun"):
 class DeliveryFailed(Event, frozen=True, kw_only=True, tag="delivery.failed"):
     """A push or pull request was rejected by the forge or the remote."""
 
-    ROLE = Role.OUTCOME
+    KIND = EventKind.OUTCOME
     key: str
     code: str
     detail: Digest

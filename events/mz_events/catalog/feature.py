@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from enum import Enum
 
-from mz_events.catalog.base import Event, Role
+from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Commit, Digest, FeatureId, Path
 
 
-class Ask(Enum):
+class QuestionKind(Enum):
     """Reason for a question to a person."""
 
     EXHAUSTED = "exhausted"
@@ -37,10 +37,10 @@ class Ask(Enum):
 
 
 class FeatureStarted(Event, frozen=True, kw_only=True, tag="feature.started"):
-    ROLE = Role.FACT
-    MEASURED = frozenset({"heard", "starts_from"})
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"run_version", "starts_from"})
     feature: FeatureId
-    heard: int
+    run_version: int
     """Version of the run's stream that admitted it."""
     branch: str
     target: str
@@ -54,8 +54,8 @@ class FeatureStarted(Event, frozen=True, kw_only=True, tag="feature.started"):
 class WorkspaceReady(Event, frozen=True, kw_only=True, tag="workspace.ready"):
     """The branch and its worktree exist; several starting commits have been merged."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"head", "tree"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"head", "tree"})
     head: Commit
     tree: Commit
     """Capture of the worktree."""
@@ -64,12 +64,12 @@ class WorkspaceReady(Event, frozen=True, kw_only=True, tag="workspace.ready"):
 class WorkspaceConflicted(Event, frozen=True, kw_only=True, tag="workspace.conflicted"):
     """The starting commits cannot be merged without conflicts."""
 
-    ROLE = Role.OUTCOME
+    KIND = EventKind.OUTCOME
     paths: tuple[Path, ...]
 
 
 class PhaseStarted(Event, frozen=True, kw_only=True, tag="phase.started"):
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     phase: str
     iteration: int
     """1 + the rollbacks that superseded this phase."""
@@ -80,7 +80,7 @@ class PhaseStarted(Event, frozen=True, kw_only=True, tag="phase.started"):
 class UnitStarted(Event, frozen=True, kw_only=True, tag="unit.started"):
     """Work on one unit of a phase begins; a phase without `for_each` has one unit with an empty name."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     phase: str
     unit: str
     iteration: int
@@ -89,7 +89,7 @@ class UnitStarted(Event, frozen=True, kw_only=True, tag="unit.started"):
 class Blocked(Event, frozen=True, kw_only=True, tag="phase.blocked"):
     """The phase cannot continue by itself."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     phase: str
     unit: str
     cause: str
@@ -102,7 +102,7 @@ class Blocked(Event, frozen=True, kw_only=True, tag="phase.blocked"):
 
 
 class RolledBack(Event, frozen=True, kw_only=True, tag="phase.rolled-back"):
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     source: str
     """The phase that blocked."""
     to: str
@@ -117,27 +117,27 @@ class RolledBack(Event, frozen=True, kw_only=True, tag="phase.rolled-back"):
 class TreeRestored(Event, frozen=True, kw_only=True, tag="tree.restored"):
     """The worktree is again as it was before the phase that the rollback leads to."""
 
-    ROLE = Role.OUTCOME
-    MEASURED = frozenset({"tree"})
+    KIND = EventKind.OUTCOME
+    NON_DETERMINISTIC = frozenset({"tree"})
     tree: Commit
 
 
 class UnitCompleted(Event, frozen=True, kw_only=True, tag="unit.completed"):
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     phase: str
     unit: str
 
 
 class PhaseCompleted(Event, frozen=True, kw_only=True, tag="phase.completed"):
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     phase: str
 
 
 class FeatureHeld(Event, frozen=True, kw_only=True, tag="feature.held"):
     """The feature waits without a person; its slot is released."""
 
-    ROLE = Role.DERIVED
-    MEASURED = frozenset({"until_us"})
+    KIND = EventKind.DERIVED
+    NON_DETERMINISTIC = frozenset({"until_us"})
     hold: Hold
     until_us: int | None = None
     code: str | None = None
@@ -150,18 +150,18 @@ class FeatureHeld(Event, frozen=True, kw_only=True, tag="feature.held"):
 
 
 class HoldReleased(Event, frozen=True, kw_only=True, tag="feature.hold-released"):
-    ROLE = Role.FACT
-    MEASURED = frozenset({"heard"})
-    heard: int
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"run_version"})
+    run_version: int
     """Version of the run's stream that this cites."""
     hold: Hold
 
 
 class HumanRequested(Event, frozen=True, kw_only=True, tag="human.requested"):
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     phase: str
     unit: str
-    ask: Ask
+    question_kind: QuestionKind
     code: str = ""
     """Subject of the question: a rule, a gate, a problem's code, a check."""
     detail: Digest | None = None
@@ -169,42 +169,42 @@ class HumanRequested(Event, frozen=True, kw_only=True, tag="human.requested"):
 
 
 class HumanAnswered(Event, frozen=True, kw_only=True, tag="human.answered"):
-    ROLE = Role.FACT
-    MEASURED = frozenset({"heard"})
-    heard: int
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"run_version"})
+    run_version: int
     verdict: Verdict
     note: Digest | None = None
-    who: Digest
+    actor: Digest
 
 
 class FeatureRetried(Event, frozen=True, kw_only=True, tag="feature.retried"):
     """A person requested a retry: the tree from before the phase is restored, and counters are reset."""
 
-    ROLE = Role.FACT
-    MEASURED = frozenset({"heard"})
-    heard: int
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"run_version"})
+    run_version: int
     to: str
     """Empty if no phase was started."""
     note: Digest | None = None
-    who: Digest
+    actor: Digest
 
 
 class FeatureDelivered(Event, frozen=True, kw_only=True, tag="feature.delivered"):
-    ROLE = Role.DERIVED
-    MEASURED = frozenset({"head"})
-    terminal: str
+    KIND = EventKind.DERIVED
+    NON_DETERMINISTIC = frozenset({"head"})
+    ending: str
     """delivered, merged or tagged."""
     head: Commit
-    touched: tuple[Path, ...] = ()
+    changed_paths: tuple[Path, ...] = ()
 
 
 class FeatureFailed(Event, frozen=True, kw_only=True, tag="feature.failed"):
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     code: str
     detail: Digest | None = None
 
 
 class FeatureCancelled(Event, frozen=True, kw_only=True, tag="feature.cancelled"):
-    ROLE = Role.FACT
-    MEASURED = frozenset({"heard"})
-    heard: int
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"run_version"})
+    run_version: int

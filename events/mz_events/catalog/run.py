@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from enum import Enum
 
-from mz_events.catalog.base import Event, Role
+from mz_events.catalog.base import Event, EventKind
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId
 
 
-class Rest(Enum):
+class FeatureOutcome(Enum):
     """State in which a feature's worker stopped."""
 
     DELIVERED = "delivered"
@@ -20,7 +20,7 @@ class Rest(Enum):
     HELD = "held"
     """For a time, another feature, money, or the end of a fatal problem."""
     CANCELLED = "cancelled"
-    STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
     """By the user or by a fatal problem elsewhere; the feature continues with the next resume."""
 
 
@@ -46,8 +46,8 @@ class Verdict(Enum):
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
-    ROLE = Role.FACT
-    MEASURED = frozenset({"run", "base_commit", "pins", "core"})
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"run", "base_commit", "pins", "mz_version"})
     run: RunId
     pipeline: str
     base: str
@@ -55,7 +55,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
     base_commit: Commit
     pins: Digest
     """Blob: canonical JSON of the engine's `Pins`: pipeline, rules, templates and config of this run."""
-    core: str
+    mz_version: str
     """Version of `mz` that started the run."""
 
 
@@ -63,8 +63,8 @@ class RunForked(Event, frozen=True, kw_only=True, tag="run.forked"):
     """The run continues from an event of another one. Earlier events are copied into the feature's stream, each citing
     its original as its cause; they happened once, and were paid once."""
 
-    ROLE = Role.FACT
-    MEASURED = frozenset({"source", "version"})
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"source", "version"})
     source: RunId
     feature: FeatureId
     version: int
@@ -74,13 +74,13 @@ class RunForked(Event, frozen=True, kw_only=True, tag="run.forked"):
 class RunResumed(Event, frozen=True, kw_only=True, tag="run.resumed"):
     """A process continued the run; a fatal halt, if any, is lifted."""
 
-    ROLE = Role.FACT
-    MEASURED = frozenset({"core"})
-    core: str
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"mz_version"})
+    mz_version: str
 
 
 class ItemAdded(Event, frozen=True, kw_only=True, tag="item.added"):
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
     feature: FeatureId
     source: str
     """Location: `file#id`."""
@@ -100,8 +100,8 @@ class ItemAdded(Event, frozen=True, kw_only=True, tag="item.added"):
 class ItemSkipped(Event, frozen=True, kw_only=True, tag="item.skipped"):
     """Its source id was delivered by an earlier run."""
 
-    ROLE = Role.FACT
-    MEASURED = frozenset({"delivered_by", "head"})
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"delivered_by", "head"})
     feature: FeatureId
     delivered_by: str
     """Event ref, `stream@version`."""
@@ -114,23 +114,23 @@ class ItemSkipped(Event, frozen=True, kw_only=True, tag="item.skipped"):
 class FeatureAdmitted(Event, frozen=True, kw_only=True, tag="feature.admitted"):
     """The feature has a slot and may start."""
 
-    ROLE = Role.DERIVED
-    MEASURED = frozenset({"starts_from"})
+    KIND = EventKind.DERIVED
+    NON_DETERMINISTIC = frozenset({"starts_from"})
     feature: FeatureId
     starts_from: tuple[Commit, ...] = ()
     """Heads of the delivered dependencies, in the order of `depends_on`; empty: the base commit."""
-    onto: FeatureId | None = None
+    stacked_on: FeatureId | None = None
     """The dependency whose branch the pull request targets."""
 
 
-class FeatureRested(Event, frozen=True, kw_only=True, tag="feature.rested"):
+class FeatureStopped(Event, frozen=True, kw_only=True, tag="feature.stopped"):
     """The feature's worker ended; cites the version that its stream had."""
 
-    ROLE = Role.FACT
-    MEASURED = frozenset({"head", "until_us"})
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"head", "until_us"})
     feature: FeatureId
     version: int
-    status: Rest
+    status: FeatureOutcome
     hold: Hold | None = None
     until_us: int | None = None
     """For `hold: timer`: microseconds since the epoch, UTC."""
@@ -138,44 +138,44 @@ class FeatureRested(Event, frozen=True, kw_only=True, tag="feature.rested"):
     """Code of a failure or of a fatal problem."""
     head: Commit | None = None
     """Head of the feature's branch."""
-    touched: tuple[Path, ...] = ()
+    changed_paths: tuple[Path, ...] = ()
     """Paths that the feature changed since its start; set when it is delivered."""
 
 
 class FeatureReleased(Event, frozen=True, kw_only=True, tag="feature.released"):
     """A held feature may continue."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     feature: FeatureId
     hold: Hold
 
 
 class TimerFired(Event, frozen=True, kw_only=True, tag="timer.fired"):
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
     feature: FeatureId
 
 
 class ItemHeld(Event, frozen=True, kw_only=True, tag="item.held"):
     """A dependency failed or was cancelled: the item cannot start unless a person decides."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     feature: FeatureId
-    because: FeatureId
+    blocked_by: FeatureId
 
 
 class FilesClaimed(Event, frozen=True, kw_only=True, tag="files.claimed"):
     """Also in the feature's own stream, in the same transaction."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     feature: FeatureId
     phase: str
     paths: tuple[Path, ...]
 
 
-class FilesContended(Event, frozen=True, kw_only=True, tag="files.contended"):
+class ClaimRejected(Event, frozen=True, kw_only=True, tag="claim.rejected"):
     """Also in the feature's own stream, in the same transaction."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     feature: FeatureId
     phase: str
     paths: tuple[Path, ...]
@@ -186,7 +186,7 @@ class FilesContended(Event, frozen=True, kw_only=True, tag="files.contended"):
 class ClaimCompared(Event, frozen=True, kw_only=True, tag="claim.compared"):
     """Comparison of claimed and changed paths, after the feature was delivered."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     feature: FeatureId
     confirmed: tuple[Path, ...]
     unused: tuple[Path, ...]
@@ -195,49 +195,49 @@ class ClaimCompared(Event, frozen=True, kw_only=True, tag="claim.compared"):
     """Changed, not claimed."""
 
 
-class AnswerGiven(Event, frozen=True, kw_only=True, tag="answer.given"):
+class AnswerAccepted(Event, frozen=True, kw_only=True, tag="answer.accepted"):
     """A person's answer to a feature, read from the inbox."""
 
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
     feature: FeatureId
     verdict: Verdict
     note: Digest | None = None
-    who: Digest
+    actor: Digest
     """Blob: the person's name."""
 
 
-class CancelGiven(Event, frozen=True, kw_only=True, tag="cancel.given"):
+class CancelAccepted(Event, frozen=True, kw_only=True, tag="cancel.accepted"):
     """A person cancelled the feature."""
 
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
     feature: FeatureId
     note: Digest | None = None
-    who: Digest
+    actor: Digest
 
 
-class RetryGiven(Event, frozen=True, kw_only=True, tag="retry.given"):
+class RetryAccepted(Event, frozen=True, kw_only=True, tag="retry.accepted"):
     """A person requested a retry of a stopped feature, from a phase on."""
 
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
     feature: FeatureId
     phase: str | None
     """None: the current phase."""
     note: Digest | None = None
-    who: Digest
+    actor: Digest
 
 
 class ChecksChanged(Event, frozen=True, kw_only=True, tag="checks.changed"):
     """The checks of the feature's pull request are no longer pending; the feature polls them itself."""
 
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
     feature: FeatureId
 
 
 class FeatureMerged(Event, frozen=True, kw_only=True, tag="feature.merged"):
     """The pull request of a delivered feature was merged; features waiting for the merge start from `head`."""
 
-    ROLE = Role.FACT
-    MEASURED = frozenset({"head"})
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"head"})
     feature: FeatureId
     head: Commit
     """Head of the base branch, merge included."""
@@ -246,50 +246,50 @@ class FeatureMerged(Event, frozen=True, kw_only=True, tag="feature.merged"):
 class RunPaused(Event, frozen=True, kw_only=True, tag="run.paused"):
     """Nothing more is started and current calls finish, until the run is resumed; the process stays."""
 
-    ROLE = Role.FACT
-    who: Digest | None
+    KIND = EventKind.EXTERNAL
+    actor: Digest | None
     """Blob: the person's name; None: a signal."""
 
 
 class BudgetChanged(Event, frozen=True, kw_only=True, tag="budget.changed"):
     """The settings had other limits when the run was resumed; they apply from here on. None: no limit."""
 
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
     run_nanousd: int | None
     feature_nanousd: int | None
 
 
-class InboxTaken(Event, frozen=True, kw_only=True, tag="inbox.taken"):
+class InboxRead(Event, frozen=True, kw_only=True, tag="inbox.read"):
     """The cursor of the inbox: everything up to `version` was processed."""
 
-    ROLE = Role.OUTCOME
+    KIND = EventKind.OUTCOME
     version: int
     accepted: bool
-    why: str = ""
+    rejection_code: str = ""
     """Error code; empty if accepted."""
 
 
 class RunHalted(Event, frozen=True, kw_only=True, tag="run.halted"):
     """A fatal problem (no key, no CLI, disk full): nothing more is started until the run is resumed."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     feature: FeatureId
     code: str
 
 
-class RunStopped(Event, frozen=True, kw_only=True, tag="run.stopped"):
+class RunStopRequested(Event, frozen=True, kw_only=True, tag="run.stop-requested"):
     """The user asked the process to stop."""
 
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
 
 
-class RunRested(Event, frozen=True, kw_only=True, tag="run.rested"):
+class RunIdle(Event, frozen=True, kw_only=True, tag="run.idle"):
     """Nothing can continue without a person, money or a resume."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
 
 
 class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
     """Every item is delivered, failed or cancelled."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED

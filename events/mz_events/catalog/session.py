@@ -6,12 +6,12 @@ kept, and paths only as blobs, so that they can be erased.
 
 from __future__ import annotations
 
-from mz_events.catalog.base import Event, Fact, Role
+from mz_events.catalog.base import Event, EventKind, EventPart
 from mz_events.catalog.call import Usage
 from mz_events.names import Digest, StreamId
 
 
-class Request(Fact, frozen=True, kw_only=True):
+class ImportedRequest(EventPart, frozen=True, kw_only=True):
     """One request to a model, counted for the session whose stream holds it unless it names another. Without tokens it
     only holds reported money."""
 
@@ -33,7 +33,7 @@ class Request(Fact, frozen=True, kw_only=True):
     """Session where it was first found and is counted, if that is another one."""
 
 
-class PricedSum(Fact, frozen=True, kw_only=True):
+class PricedSum(EventPart, frozen=True, kw_only=True):
     """Money of requests of one quarter of an hour, one model and one subagent."""
 
     session: StreamId = StreamId("")
@@ -41,17 +41,17 @@ class PricedSum(Fact, frozen=True, kw_only=True):
     start_s: int
     """Begin of the quarter, seconds since the epoch, UTC."""
     model: str
-    part: str
+    subagent: str
     nanousd: int
     """Negative if a correction lowers an earlier sum."""
     unpriced: int
     """Additional requests without a price; negative if a correction has one."""
 
 
-class SessionOpened(Event, frozen=True, kw_only=True, tag="session.opened"):
+class ImportedSessionFound(Event, frozen=True, kw_only=True, tag="imported.session-found"):
     """A session file was found for the first time, or contains more about its session than was known."""
 
-    ROLE = Role.FACT
+    KIND = EventKind.EXTERNAL
     agent: str
     session: str
     """The agent's id of it; `sha256-...` if that is not a valid name."""
@@ -65,36 +65,36 @@ class SessionOpened(Event, frozen=True, kw_only=True, tag="session.opened"):
     """The directory is a worktree of a run: the same calls are in that repository's own log."""
 
 
-class SessionRead(Event, frozen=True, kw_only=True, tag="session.read"):
+class ImportedFileRead(Event, frozen=True, kw_only=True, tag="imported.file-read"):
     """Content of one file between two byte offsets, without requests that were counted before."""
 
-    ROLE = Role.FACT
-    MEASURED = frozenset({"modified_ns", "inode", "paths"})
+    KIND = EventKind.EXTERNAL
+    NON_DETERMINISTIC = frozenset({"modified_ns", "inode", "paths"})
     file: str
     """sha256 of its path."""
     paths: Digest
     """Blob: the paths of all files that were read together, this one's included, each ending with a zero byte."""
     format: str
     """Name of the reader, such as claude-session."""
-    part: str = ""
+    subagent: str = ""
     """Subagent that wrote the file."""
     size: int
     """Size of the file in bytes when it was read."""
     modified_ns: int
     """0: more of the file was still to be read when this was appended."""
     inode: int
-    start: int
+    offset_start: int
     """Byte at which reading began; 0: the file is new or was replaced, and earlier counts of its lines are void."""
-    upto: int
+    offset_end: int
     """Byte after the last complete line."""
-    mark: str
+    fingerprint_sha256: str
     """sha256 over the first and the last bytes that were read; a file that was replaced no longer matches."""
-    requests: tuple[Request, ...] = ()
-    seen: int = 0
+    requests: tuple[ImportedRequest, ...] = ()
+    already_counted: int = 0
     """Requests that were counted before, here or elsewhere."""
     undated: int = 0
     """Requests without a time, counted at that of the line before or of the file."""
-    ahead: int = 0
+    future_dated: int = 0
     """Requests with a time in the future."""
     prompts: int = 0
     tools: dict[str, int] = {}
@@ -102,36 +102,36 @@ class SessionRead(Event, frozen=True, kw_only=True, tag="session.read"):
     failed: int = 0
     """Tool calls that failed."""
     lines: int = 0
-    bad: int = 0
+    undecodable_lines: int = 0
     """Lines that cannot be decoded."""
     unknown: dict[str, int] = {}
     """Number of lines by type unknown to the reader."""
-    carry: str = ""
+    reader_state: str = ""
     """JSON of the reader's state for the next line: names and numbers. Empty: it cannot be kept, and a file that has
     grown is read again from its beginning."""
-    head: str = ""
+    first_line_sha256: str = ""
     """sha256 of its first line, or of its first document: copies of a file have the same."""
-    told: tuple[Usage, ...] = ()
+    reported_totals: tuple[Usage, ...] = ()
     """Sums by model that the file states at its end, up to here."""
     reported_nanousd: int | None = None
     """Money that the file states at its end, up to here."""
-    lacks: tuple[str, ...] = ()
+    incomplete_reasons: tuple[str, ...] = ()
     """Reasons why the file may show fewer tokens than were used: codes of notes. `output-open` concerns the file up to
     here, the others these lines. Empty: no known reason."""
 
 
-class SessionSettled(Event, frozen=True, kw_only=True, tag="session.settled"):
+class ImportedTotalsReconciled(Event, frozen=True, kw_only=True, tag="imported.totals-reconciled"):
     """Totals at the ends of the session's files beyond the requests in them: tokens of requests without a line, and
     money for the session."""
 
-    ROLE = Role.DERIVED
-    requests: tuple[Request, ...]
+    KIND = EventKind.DERIVED
+    requests: tuple[ImportedRequest, ...]
 
 
-class SessionPriced(Event, frozen=True, kw_only=True, tag="session.priced"):
+class ImportedPriced(Event, frozen=True, kw_only=True, tag="imported.priced"):
     """Cost of the requests of the preceding event in the stream, by the prices then in force."""
 
-    ROLE = Role.DERIVED
+    KIND = EventKind.DERIVED
     sums: tuple[PricedSum, ...] = ()
     unpriced: tuple[str, ...] = ()
     """Models without a price."""

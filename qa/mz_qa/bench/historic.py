@@ -12,13 +12,13 @@ from pathlib import Path
 from types import ModuleType
 
 from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.agents.registry import built_in
-from mz_engine.home import BLOBS, HOME, LOG
+from mz_engine.agents.registry import built_in_adapters
+from mz_engine.home import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.names import run_stream
-from mz_recordings.history.answers import Means
-from mz_recordings.history.past import hints_of, replay_run
+from mz_recordings.history.answers import ReplayInputs
+from mz_recordings.history.past import hint_lookup, replay_run
 from mz_recordings.history.trees import GitTrees
 
 from mz_qa.bench.answers import PHASES
@@ -48,10 +48,10 @@ class Replays:
         self._bench.run((mz, "run"))
         self.calls = features * len(PHASES)
         self._history = self._temporal.recorded(self.calls)
-        self._home = self._bench.root / HOME
-        self._store = SqliteStore(self._home / LOG, read_only=True)
+        self._home = self._bench.root / MZ_FOLDER
+        self._store = SqliteStore(self._home / LOG_FILE, read_only=True)
         (self._run,) = (name for name, _ in self._store.streams(run_stream("")) if name.count("/") == 1)
-        self._adapters, self._prices = built_in(), GenaiPrices()
+        self._adapters, self._prices = built_in_adapters(), GenaiPrices()
 
     def __enter__(self) -> Replays:
         return self
@@ -68,12 +68,12 @@ class Replays:
             return self._replayed(trees, answered=False)
 
     def _replayed(self, trees: GitTrees | None, *, answered: bool) -> int:
-        means = Means(
-            blobs=FileBlobs(self._home / BLOBS), trees=trees, adapters=self._adapters, prices=self._prices,
-            hints=hints_of(self._store),
+        means = ReplayInputs(
+            blobs=FileBlobs(self._home / BLOBS_FOLDER), trees=trees, adapters=self._adapters, prices=self._prices,
+            hints=hint_lookup(self._store),
         )  # fmt: skip
         found = replay_run(self._store, self._run.removeprefix(run_stream("")), means, answered)
-        left = {what: number for stream in found.streams for what, number in stream.left.items()}
+        left = {what: number for stream in found.streams for what, number in stream.not_recomputed.items()}
         if found.divergences or left:
             raise RuntimeError(f"the run is not as recorded: {found.divergences[:3]} {left}")
         return sum(stream.compared for stream in found.streams)

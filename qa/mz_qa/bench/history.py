@@ -21,8 +21,8 @@ from mz_events.names import FeatureId, RunId, StreamId, run_stream
 from mz_events.store import Append, Blobs, Store
 
 from mz_qa.bench.answers import feature_names, files, repository
-from mz_qa.simulation.driver import drive
-from mz_qa.simulation.world import Answer, Files, World
+from mz_qa.simulation.driver import drive_run
+from mz_qa.simulation.world import Files, ScriptedReply, World
 
 FEATURES = 20
 """Of each run."""
@@ -50,9 +50,9 @@ def simulate(features: int = FEATURES) -> Past:
     world = World(repository(names), _script, lambda command, tree: (0, "Ran 12 tests, OK"))
     pins = _pins()
     _begin(world, pins, names)
-    drive(world, FIRST, pins, SEED)
+    drive_run(world, FIRST, pins, SEED)
     entries = tuple((recorded.stream, recorded.event) for recorded in world.store.log)
-    return Past(entries, tuple(world.blobs.kept.values()))
+    return Past(entries, tuple(world.blobs.data_by_digest.values()))
 
 
 def retold(past: Past, run: str) -> Iterator[Entry]:
@@ -82,9 +82,9 @@ def fill(store: Store, blobs: Blobs, past: Past, events: int) -> int:
     return whole
 
 
-def _script(spec: CallSpec, tree: Files) -> Answer:
+def _script(spec: CallSpec, tree: Files) -> ScriptedReply:
     phase = spec.key.split("/")[2]
-    return Answer(files=dict(files(spec.place.feature, phase)), text=f"The phase {phase} is done.")
+    return ScriptedReply(files=dict(files(spec.worktree.feature, phase)), text=f"The phase {phase} is done.")
 
 
 def _pins() -> Pins:
@@ -97,7 +97,7 @@ def _begin(world: World, pins: Pins, names: tuple[str, ...]) -> None:
     put = world.blobs.put
     started = RunStarted(
         run=RunId(FIRST), pipeline=pins.pipeline.pipeline, base="main", base_commit=world.base,
-        pins=put(encode_pins(pins)), core="bench",
+        pins=put(encode_pins(pins)), mz_version="bench",
     )  # fmt: skip
     added = [
         ItemAdded(feature=FeatureId(name), source=f"features.md#{name}", priority=3, order=order,

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-from mz_engine.home import HOME, LOG
+from mz_engine.home import LOG_FILE, MZ_FOLDER
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.names import run_stream
-from mz_projections.overview import overview
+from mz_projections.overview import run_view
 
 from mz_qa.bench import loop, shim
 from mz_qa.bench.answers import PHASES, feature_names, repository
@@ -84,11 +84,11 @@ class Bench:
         return seconds
 
     def check_delivered(self) -> None:
-        with SqliteStore(self.root / HOME / LOG, read_only=True) as store:
+        with SqliteStore(self.root / MZ_FOLDER / LOG_FILE, read_only=True) as store:
             (run,) = (name.removeprefix("run/") for name, _ in store.streams("run/") if name.count("/") == 1)
-            view = overview(run, store.read_all())
+            view = run_view(run, store.read_all())
         calls = [len(feature.calls) for feature in view.features if feature.status == "delivered"]
-        if calls != [len(PHASES)] * len(self.features) or view.find(run_stream(run)):
+        if calls != [len(PHASES)] * len(self.features) or view.find_feature(run_stream(run)):
             log = (self.place / "mz.log").read_text("utf-8", "replace")
             raise RuntimeError(f"the agent was called {calls} times for features that were delivered: {log[-2000:]}")
 

@@ -13,7 +13,7 @@ from typing import Union
 
 import msgspec
 from mz_events.adapters.database import CHECKPOINT_PAGES
-from mz_events.adapters.sqlite import COLUMNS, INSERT, PAGE_ROWS, Row
+from mz_events.adapters.sqlite import COLUMNS, INSERT_EVENT, PAGE_ROWS, Row
 from mz_events.catalog.base import Event
 from mz_events.codec import ALL_EVENTS
 from mz_events.envelope import Recorded
@@ -43,9 +43,9 @@ class RawLog:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         if len(rows) == 1:
-            execute(INSERT, rows[0])
+            execute(INSERT_EVENT, rows[0])
         else:
-            self._connection.executemany(INSERT, rows)
+            self._connection.executemany(INSERT_EVENT, rows)
         execute("COMMIT")
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
-from mz_engine.adapters.environment import INHERITED
-from mz_recordings.cassette import Cassette, Identity, Taken
+from mz_engine.adapters.environment import INHERITED_VARIABLES
+from mz_recordings.cassette import Cassette, Identity, RecordedCall
 from mz_recordings.files.library import load, save
 from mz_recordings.playing.standin import install
 from mz_recordings.recording.scratch import unpack
-from mz_recordings.recording.scrub import Places, expand
+from mz_recordings.recording.scrub import MachineValues, expand
 
 from mz_qa.bench.clock import alternate, cpu_seconds
 from mz_qa.bench.figure import Figure, compare
@@ -52,12 +52,12 @@ class Replays:
         self.path = place / "cassette"
         self._call("record", "--to", str(self.path), "--provenance", "documented")
         self.cassette = load(self.path)
-        install(place / "bin", self.path, ("claude",), INHERITED.pattern)
+        install(place / "bin", self.path, ("claude",), INHERITED_VARIABLES.pattern)
 
     def library(self, recordings: int) -> Path:
         """A folder of cassettes with so many recordings, or a few more; each is the recorded one by another name."""
         library = self._place / "library"
-        for number in range(-(-recordings // len(self.cassette.taken))):
+        for number in range(-(-recordings // len(self.cassette.calls))):
             name = f"copy-{number:03}"
             manifest = replace(self.cassette.manifest, name=name)
             library.mkdir(exist_ok=True)
@@ -80,38 +80,38 @@ class Replays:
         bare.mkdir()
         unpack(self.cassette, bare / "base", self._bench.environment())
         spawns = tuple(self._spawns(bare))
-        if len(spawns) != len(self.cassette.taken):
-            raise RuntimeError(f"only {len(spawns)} of {len(self.cassette.taken)} calls follow each other")
+        if len(spawns) != len(self.cassette.calls):
+            raise RuntimeError(f"only {len(spawns)} of {len(self.cassette.calls)} calls follow each other")
         return spawns
 
     def _spawns(self, bare: Path) -> Iterator[Spawn]:
         """Each feature begins at the base; every call begins with what the one before it left."""
-        for feature in self.cassette.stories:
+        for feature in self.cassette.traces:
             before, patch = bare / "base", b""
             for taken in self._in_order(feature):
                 root = bare / f"{feature}-{taken.recording.identity.phase}"
-                directory = root / ".mz" / "worktrees" / self.cassette.manifest.world.run / feature
+                directory = root / ".mz" / "worktrees" / self.cassette.manifest.fixture.run / feature
                 shutil.copytree(before, directory, symlinks=True)
                 if patch:
                     self._git(directory, patch)
                 yield self._spawn(taken, root, directory)
                 before, patch = directory, _content(taken, "patch")
 
-    def _in_order(self, feature: str) -> Iterator[Taken]:
+    def _in_order(self, feature: str) -> Iterator[RecordedCall]:
         """The calls of a feature by their trees: several may have begun in one second."""
-        own = [one for one in self.cassette.taken if one.recording.identity.feature == feature]
+        own = [one for one in self.cassette.calls if one.recording.identity.feature == feature]
         by_tree = {one.recording.tree_before: one for one in own}
-        tree = self.cassette.manifest.world.base_tree
+        tree = self.cassette.manifest.fixture.base_tree
         while taken := by_tree.get(tree):
             yield taken
             tree = taken.recording.tree_after
 
-    def _spawn(self, taken: Taken, root: Path, directory: Path) -> Spawn:
-        seen = {name: value for name, value in self._bench.environment().items() if INHERITED.fullmatch(name)}
+    def _spawn(self, taken: RecordedCall, root: Path, directory: Path) -> Spawn:
+        seen = {name: value for name, value in self._bench.environment().items() if INHERITED_VARIABLES.fullmatch(name)}
         environment = {**seen, "MZ_KEY": key_of(self.cassette, taken.recording.identity)}
         environment["PATH"] = os.pathsep.join((str(self._place / "bin"), environment["PATH"]))
         home = environment["HOME"]
-        places = Places(str(directory), str(root), home, Path(home).name, SESSION)
+        places = MachineValues(str(directory), str(root), home, Path(home).name, SESSION)
         stdin = root / "prompt"
         stdin.write_bytes(expand(_content(taken, "prompt"), places))
         argv = tuple(word.replace("<SESSION>", SESSION) for word in taken.recording.argv)
@@ -158,12 +158,12 @@ def served(spawn: Spawn) -> float:
 
 def key_of(cassette: Cassette, identity: Identity) -> str:
     """What the engine calls this call."""
-    unit, run = identity.unit or "-", cassette.manifest.world.run
+    unit, run = identity.unit or "-", cassette.manifest.fixture.run
     place = f"{identity.feature}/{identity.phase}/{unit}/{identity.iteration}/{identity.attempt}"
     return f"{run}/{place}/agent.{identity.role}"
 
 
-def _content(taken: Taken, kind: str) -> bytes:
+def _content(taken: RecordedCall, kind: str) -> bytes:
     return next((taken.contents[file.name] for file in taken.recording.files if file.kind == kind), b"")
 
 
@@ -172,7 +172,7 @@ def transport(
 ) -> tuple[Figure, ...]:
     """CPU seconds per call of one cassette; `place` is an empty directory, `mz` the program."""
     replays = Replays(place, mz, features, compiler)
-    calls = len(replays.cassette.taken)
+    calls = len(replays.cassette.calls)
     found = alternate(rounds, {"mz": lambda: replays.replay(replays.path, 1), "bare": replays.bare})
     value, reference = found["mz"] / calls, found["bare"] / calls
     what = "the bare stand-in"
@@ -185,7 +185,7 @@ def library(
     """Recordings a second of a library, several at a time; `place` is an empty directory, `mz` the program."""
     replays = Replays(place, mz, 1, compiler)
     folder = replays.library(recordings)
-    number = len(replays.cassette.taken) * len(list(folder.iterdir()))
+    number = len(replays.cassette.calls) * len(list(folder.iterdir()))
     candidates = {
         "mz": lambda: replays.library_rate(folder, number, WORKERS),
         "bare": lambda: replays.bare_rate(WORKERS),

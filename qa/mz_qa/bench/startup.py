@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from mz_engine.home import HOME, LOG
+from mz_engine.home import LOG_FILE, MZ_FOLDER
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 
@@ -38,7 +38,7 @@ mine AS MATERIALIZED (
 said AS (
     SELECT payload ->> 'feature' AS feature,
         min(payload ->> 'order') FILTER (WHERE type = 'item.added') AS number,
-        max(printf('%012d', position) || (payload ->> 'status')) FILTER (WHERE type = 'feature.rested') AS status
+        max(printf('%012d', position) || (payload ->> 'status')) FILTER (WHERE type = 'feature.stopped') AS status
     FROM mine WHERE feature = '' GROUP BY 1
 ),
 told AS (
@@ -47,11 +47,11 @@ told AS (
         count(*) FILTER (WHERE type = 'agent.requested') AS attempts,
         max(payload ->> 'branch') FILTER (WHERE type = 'feature.started') AS branch,
         sum((SELECT sum(value ->> 'input') FROM json_each(payload, '$.usage')))
-            FILTER (WHERE type = 'reply.read') AS input,
+            FILTER (WHERE type = 'reply.parsed') AS input,
         sum((SELECT sum(value ->> 'output') FROM json_each(payload, '$.usage')))
-            FILTER (WHERE type = 'reply.read') AS output,
+            FILTER (WHERE type = 'reply.parsed') AS output,
         sum(payload ->> 'estimated_nanousd') FILTER (WHERE type = 'agent.requested') AS estimated,
-        sum(payload ->> 'reported_nanousd') FILTER (WHERE type = 'reply.read') AS reported,
+        sum(payload ->> 'reported_nanousd') FILTER (WHERE type = 'reply.parsed') AS reported,
         sum(payload ->> 'computed_nanousd') FILTER (WHERE type = 'call.priced') AS computed
     FROM mine WHERE feature <> '' GROUP BY feature
 )
@@ -71,11 +71,11 @@ class Bench:
         self.place, self.mz, self.root = place, mz, place / "project"
         self.root.mkdir()
         subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=self.root, check=True)
-        home = self.root / HOME
+        home = self.root / MZ_FOLDER
         home.mkdir()
-        with SqliteStore(home / LOG) as log:
+        with SqliteStore(home / LOG_FILE) as log:
             self.count = fill(log, FileBlobs(home / "blobs"), simulate(), events)
-        self.log = home / LOG
+        self.log = home / LOG_FILE
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from mz_events.store import Append
 from mz_projections.cost import COSTS
 from mz_projections.delivered import DELIVERED
 from mz_projections.readmodel import ReadModel
-from mz_projections.runner import Views
+from mz_projections.runner import ReadModelStore
 from mz_projections.runs import RUNS
 
 from mz_qa.bench.clock import alternate, rate
@@ -147,9 +147,9 @@ class Reading:
         return rate(self._count, partial(self._refresh, model))
 
     def _refresh(self, model: ReadModel[Any]) -> None:
-        with Views(self._views, self._store, (model,)) as views:
+        with ReadModelStore(self._views, self._store, (model,)) as views:
             views.refresh()
-            assert not views.in_memory
+            assert not views.is_in_memory
 
     def decode(self) -> float:
         """Every payload of the log, already in memory."""

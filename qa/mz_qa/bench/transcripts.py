@@ -12,10 +12,10 @@ from itertools import chain
 
 import msgspec
 from mz_recordings.transcripts.bytestream import Piece, buffered
-from mz_recordings.transcripts.facts import Carry, Format
+from mz_recordings.transcripts.facts import Format, ReaderState
 from mz_recordings.transcripts.formats import FORMATS
-from mz_recordings.transcripts.read import feed, find
-from mz_recordings.transcripts.summary import Summary
+from mz_recordings.transcripts.read import detect_transcript, read_piece
+from mz_recordings.transcripts.summary import SummaryBuilder
 
 from mz_qa.bench.clock import alternate, rate
 from mz_qa.bench.figure import Figure, compare
@@ -59,13 +59,13 @@ def one(form: Format, sample: tuple[bytes, ...], lines: int, rounds: int) -> Fig
             decoder.decode(line)
 
     def read() -> None:
-        reader = form.reader(Carry())
+        reader = form.reader(ReaderState())
         for line in many:
-            for _ in feed(form, reader, Piece(data=line, end=0)):
+            for _ in read_piece(form, reader, Piece(data=line, offset_end=0)):
                 pass
 
     found = alternate(rounds, {"read": lambda: rate(lines, read), "bare": lambda: rate(lines, bare)})
-    goal = LOG_MIN if form.log else STREAM_MIN
+    goal = LOG_MIN if form.is_session_log else STREAM_MIN
     name = f"transcripts.{form.name}"
     return compare(name, found["read"], "lines/s", "msgspec, decoding only", found["bare"], at_least=goal)
 
@@ -81,11 +81,11 @@ def whole(lines: int, rounds: int) -> Figure:
             decoder.decode(line)
 
     def read() -> None:
-        found = find(buffered(io.BytesIO(data)))
-        summary = Summary(found.format)
-        for sighting in found.sightings():
-            summary.see(sighting)
-        summary.transcript()
+        found = detect_transcript(buffered(io.BytesIO(data)))
+        summary = SummaryBuilder(found.format)
+        for sighting in found.records():
+            summary.add(sighting)
+        summary.build()
 
     rates = alternate(rounds, {"read": lambda: rate(lines, read), "bare": lambda: rate(lines, bare)})
     return compare(

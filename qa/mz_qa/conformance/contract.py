@@ -11,66 +11,66 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import get_args
 
 import msgspec
-from mz_engine.agents.contract import Adapter, Capabilities, Invocation, Spawn, Tells
+from mz_engine.agents.contract import Adapter, Capabilities, Invocation, ReportedFields, Spawn
 from mz_engine.pipelines.definition import Tool
-from mz_engine.ports import COUNT_MAX, CallResult, CallSpec, Place
+from mz_engine.ports import COUNT_MAX, CallResult, CallSpec, FeatureWorktree
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_recordings.findings import Finding
 
-from mz_qa.layers.facts import Checked, Said
+from mz_qa.layers.facts import CheckedItem, LayerOutput
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 TIERS = frozenset({"cheap", "mid", "premium"})
 PROMPT = "# Write a note\n\nKeep these rules, word by word:\n\n- A note has a title — always.\n- `x` stays as it is.\n"
 PROMPT_BYTES = 1_000_000
 CANARY = "canary-value-of-"
-FOREIGN = ("DATABASE_URL", "GITHUB_TOKEN", "NPM_TOKEN", "PYPI_TOKEN", "SSH_AUTH_SOCK")
+FOREIGN_VARIABLES = ("DATABASE_URL", "GITHUB_TOKEN", "NPM_TOKEN", "PYPI_TOKEN", "SSH_AUTH_SOCK")
 """Variables that no agent may receive."""
 
 
-def _said(stdout: bytes, status: int | None = 0, problem: Problem | None = None) -> CallResult:
+def _count_result(stdout: bytes, status: int | None = 0, problem: Problem | None = None) -> CallResult:
     return CallResult(stdout=stdout, stderr=b"", exit=status, duration_ms=1, problem=problem)
 
 
-COUNTED = b'{"type":"start"}\n{"type":"count","input_tokens":%s}\n{"type":"end","status":"success"}\n'
-ANSWERS = (
-    _said(COUNTED % b"1200"),
-    _said(b""),
-    _said(b"\xff\x00 no JSON \n[[[[\n" + b"[" * 100_000),
-    *(_said(COUNTED % number) for number in (b"0", b"-5", b"1e9", b"12.5", b"true", b'"7"', b"null", b"[1]")),
-    *(_said(COUNTED % (b"9" * digits)) for digits in (12, 30, 5000)),
-    _said(b'{"type":"count"}\n{"type":"count","input_tokens":12'),
-    _said(COUNTED % b"1200", 3),
-    _said(COUNTED % b"1200", None),
-    _said(COUNTED % b"1200", -15, problem=Problem(kind=ProblemClass.TRANSIENT, code="timeout")),
-    _said(COUNTED % b"1200", problem=Problem(kind=ProblemClass.PHASE, code="output-limit")),
+COUNT_OUTPUT = b'{"type":"start"}\n{"type":"count","input_tokens":%s}\n{"type":"end","status":"success"}\n'
+COUNT_RESULTS = (
+    _count_result(COUNT_OUTPUT % b"1200"),
+    _count_result(b""),
+    _count_result(b"\xff\x00 no JSON \n[[[[\n" + b"[" * 100_000),
+    *(_count_result(COUNT_OUTPUT % number) for number in (b"0", b"-5", b"1e9", b"12.5", b"true", b'"7"', b"null", b"[1]")),
+    *(_count_result(COUNT_OUTPUT % (b"9" * digits)) for digits in (12, 30, 5000)),
+    _count_result(b'{"type":"count"}\n{"type":"count","input_tokens":12'),
+    _count_result(COUNT_OUTPUT % b"1200", 3),
+    _count_result(COUNT_OUTPUT % b"1200", None),
+    _count_result(COUNT_OUTPUT % b"1200", -15, problem=Problem(kind=ProblemClass.TRANSIENT, code="timeout")),
+    _count_result(COUNT_OUTPUT % b"1200", problem=Problem(kind=ProblemClass.PHASE, code="output-limit")),
 )
 """Possible outputs of a program that counts tokens: valid, empty, malformed, failed or timed out."""
 
-Check = Callable[[Adapter], Iterator[str]]
+ContractCheck = Callable[[Adapter], Iterator[str]]
 """Yields violations as text that follows the adapter's name."""
 
 
-def conform(adapter: Adapter) -> Iterator[Said]:
+def check_contract(adapter: Adapter) -> Iterator[LayerOutput]:
     """Run all checks that need neither a stream nor a process."""
     for check in (functions, capabilities, estimates, counts, prompts, arguments, environment, tools, sessions):
-        yield Checked("contract checks")
-        yield from complaints(adapter, check.__name__, check)
+        yield CheckedItem("contract checks")
+        yield from run_check(adapter, check.__name__, check)
 
 
-def complaints(adapter: Adapter, name: str, check: Check) -> Iterator[Finding]:
+def run_check(adapter: Adapter, name: str, check: ContractCheck) -> Iterator[Finding]:
     """Convert the violations of a check to findings; an exception is one too."""
     try:
         for problem in check(adapter):
-            yield broken(adapter, name, problem)
+            yield adapter_finding(adapter, name, problem)
     except Exception as error:
-        yield broken(adapter, name, f"raises {type(error).__name__}: {error}")
+        yield adapter_finding(adapter, name, f"raises {type(error).__name__}: {error}")
 
 
-def broken(adapter: Adapter, check: str, problem: str) -> Finding:
+def adapter_finding(adapter: Adapter, check: str, problem: str) -> Finding:
     message = " ".join(f"{adapter.name} {problem}".split())
     fix = "fix the adapter, then run: mz gate --layer 2"
-    return Finding(kind="ADAPTER", what=message[:400], cause=f"{adapter.name}.{check}", mend=fix)
+    return Finding(kind="ADAPTER", message=message[:400], cause=f"{adapter.name}.{check}", fix=fix)
 
 
 # the contract itself --------------------------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ def capabilities(adapter: Adapter) -> Iterator[str]:
         yield f"names tools that pipelines do not know: {', '.join(sorted(unknown))}"
     if not declared.auth:
         yield "has no way to log in"
-    if not declared.tells or declared.tells[0].since:
+    if not declared.reported_fields or declared.reported_fields[0].since:
         yield "does not describe its agent's output from the oldest version on"
-    versions = [version_key(fields.since) for fields in declared.tells]
+    versions = [version_key(fields.since) for fields in declared.reported_fields]
     if versions != sorted(set(versions)):
         yield "describes its agent's output in another order than that of the versions"
 
@@ -118,11 +118,11 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in match[1].split(".")) if match else ()
 
 
-def told_by(capabilities: Capabilities, version: str) -> Tells:
+def fields_for_version(capabilities: Capabilities, version: str) -> ReportedFields:
     """Return the reported fields for a version; for an unknown one those of the newest."""
     if not version:
-        return capabilities.tells[-1]
-    candidates = [fields for fields in capabilities.tells if version_key(fields.since) <= version_key(version)]
+        return capabilities.reported_fields[-1]
+    candidates = [fields for fields in capabilities.reported_fields if version_key(fields.since) <= version_key(version)]
     return candidates[-1]
 
 
@@ -145,10 +145,10 @@ def estimates(adapter: Adapter) -> Iterator[str]:
 def counts(adapter: Adapter) -> Iterator[str]:
     """A count is a valid number of tokens or None, for any output; it starts at most one process, which sees no more
     than a call would."""
-    (call,) = invocation_of(adapter, spec_of(adapter))
-    for result in ANSWERS:
+    (call,) = invocation_of(adapter, sample_call(adapter))
+    for result in COUNT_RESULTS:
         started: list[Invocation] = []
-        tokens = adapter.count_tokens(spec_of(adapter), Everything(), _answering(result, started))
+        tokens = adapter.count_tokens(sample_call(adapter), AllVariables(), _spawn_returning(result, started))
         if tokens is not None and not (type(tokens) is int and 0 < tokens <= COUNT_MAX):
             yield f"counts {str(tokens)[:40]} tokens where its program prints {result.stdout[:60]!r}"
         if tokens is not None and (result.problem is not None or result.exit != 0):
@@ -162,7 +162,7 @@ def counts(adapter: Adapter) -> Iterator[str]:
             yield "passes on more variables to count than to call"
 
 
-def _answering(result: CallResult, started: list[Invocation]) -> Spawn:
+def _spawn_returning(result: CallResult, started: list[Invocation]) -> Spawn:
     def spawn(spec: CallSpec, invocation: Invocation) -> CallResult:
         started.append(invocation)
         return result
@@ -185,7 +185,7 @@ def prompts(adapter: Adapter) -> Iterator[str]:
 
 
 # started processes ----------------------------------------------------------------------------------------------------
-class Everything(Mapping[str, str]):
+class AllVariables(Mapping[str, str]):
     """An environment in which every variable is set to a recognisable value."""
 
     def __getitem__(self, name: str) -> str:
@@ -195,30 +195,30 @@ class Everything(Mapping[str, str]):
         return True
 
     def __iter__(self) -> Iterator[str]:
-        return iter(FOREIGN)
+        return iter(FOREIGN_VARIABLES)
 
     def __len__(self) -> int:
-        return len(FOREIGN)
+        return len(FOREIGN_VARIABLES)
 
 
-def spec_of(adapter: Adapter, prompt: str = PROMPT, **more: object) -> CallSpec:
+def sample_call(adapter: Adapter, prompt: str = PROMPT, **more: object) -> CallSpec:
     """Return a call of the agent, as the engine would make it."""
     spec = CallSpec(
         key="r1/sample/write/-/1/1/agent.builder",
-        place=Place(run="r1", feature="sample", branch="feat/sample"),
+        worktree=FeatureWorktree(run="r1", feature="sample", branch="feat/sample"),
         agent=adapter.name,
         model=adapter.capabilities().models["mid"],
         prompt=prompt,
         session=None,
         resumes=False,
-        tools=known_tools(adapter),
+        tools=pipeline_tools(adapter),
         total_seconds=20,
         idle_seconds=20,
     )
     return msgspec.structs.replace(spec, **more)
 
 
-def known_tools(adapter: Adapter) -> tuple[Tool, ...]:
+def pipeline_tools(adapter: Adapter) -> tuple[Tool, ...]:
     """Return the adapter's tools that pipelines know."""
     return tuple(tool for tool in get_args(Tool) if tool in adapter.capabilities().tools)
 
@@ -231,14 +231,14 @@ def invocation_of(adapter: Adapter, spec: CallSpec) -> tuple[Invocation, ...]:
         started.append(invocation)
         return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=1)
 
-    adapter.run_phase(spec, Everything(), spawn)
+    adapter.run_phase(spec, AllVariables(), spawn)
     return tuple(started)
 
 
 def arguments(adapter: Adapter) -> Iterator[str]:
     """A call starts one process, with the complete prompt on stdin only, and calls the requested model."""
     prompt = PROMPT + "é𝛼 " * (PROMPT_BYTES // 7)
-    started = invocation_of(adapter, spec_of(adapter, prompt, model="model-of-the-gate"))
+    started = invocation_of(adapter, sample_call(adapter, prompt, model="model-of-the-gate"))
     if len(started) != 1:
         yield f"starts {len(started)} processes for one call"
         return
@@ -256,8 +256,8 @@ def arguments(adapter: Adapter) -> Iterator[str]:
 
 def environment(adapter: Adapter) -> Iterator[str]:
     """Only variables that the agent reads are passed, each under its own name."""
-    (invocation,) = invocation_of(adapter, spec_of(adapter))
-    foreign = sorted(set(invocation.env) & set(FOREIGN))
+    (invocation,) = invocation_of(adapter, sample_call(adapter))
+    foreign = sorted(set(invocation.env) & set(FOREIGN_VARIABLES))
     if foreign:
         yield f"passes variables that no agent may receive: {', '.join(foreign)}"
     # A list, such as PATH, may be made longer.
@@ -269,10 +269,10 @@ def environment(adapter: Adapter) -> Iterator[str]:
 
 def tools(adapter: Adapter) -> Iterator[str]:
     """Each tool changes the process that is started."""
-    agent_tools = known_tools(adapter)
-    (without_tools,) = invocation_of(adapter, spec_of(adapter, tools=()))
+    agent_tools = pipeline_tools(adapter)
+    (without_tools,) = invocation_of(adapter, sample_call(adapter, tools=()))
     for tool in agent_tools:
-        (with_tool,) = invocation_of(adapter, spec_of(adapter, tools=(tool,)))
+        (with_tool,) = invocation_of(adapter, sample_call(adapter, tools=(tool,)))
         if with_tool.argv == without_tools.argv and with_tool.env == without_tools.env:
             yield f"starts the agent alike with and without the tool {tool}"
 
@@ -280,7 +280,7 @@ def tools(adapter: Adapter) -> Iterator[str]:
 def sessions(adapter: Adapter) -> Iterator[str]:
     """Sessions are started and continued by id if the agent supports sessions, and only then."""
     plain, begun, continued = (
-        invocation_of(adapter, spec_of(adapter, session=session, resumes=resumes))[0].argv
+        invocation_of(adapter, sample_call(adapter, session=session, resumes=resumes))[0].argv
         for session, resumes in ((None, False), (SESSION, False), (SESSION, True))
     )
     if not adapter.capabilities().sessions:

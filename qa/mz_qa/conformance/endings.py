@@ -13,14 +13,14 @@ from mz_engine.ports import CallResult
 from mz_events.catalog.call import ProblemClass, Usage
 
 FIXTURES = "fixtures"
-STDERR = ".stderr"
-STREAM = re.compile(r"(.+)\.exit(-?\d+)\.[a-z]+")
+STDERR_SUFFIX = ".stderr"
+STREAM_FILE_NAME = re.compile(r"(.+)\.exit(-?\d+)\.[a-z]+")
 """File name: ending and exit code."""
-ASKED = "model-that-was-asked-for"
-WORDS = "words.yaml"
+REQUESTED_MODEL = "model-that-was-asked-for"
+FAILURES_FILE = "words.yaml"
 
 
-class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExpectedParse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Expected parse of a stream."""
 
     terminal: Literal["success", "error", "no-terminal"]
@@ -37,12 +37,12 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Total input and output, in cases about token counts."""
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
+class StoredEnding(msgspec.Struct, frozen=True, kw_only=True):
     """One call: output of the agent's process, and its expected parse."""
 
     name: str
     result: CallResult
-    expected: Expected
+    expected: ExpectedParse
 
 
 def fixtures() -> Traversable:
@@ -50,47 +50,47 @@ def fixtures() -> Traversable:
     return files("mz_qa") / FIXTURES
 
 
-def expectations(agent: str) -> dict[str, Expected]:
+def expectations(agent: str) -> dict[str, ExpectedParse]:
     """Load the expectations by ending; empty for an agent without stored streams."""
     file = fixtures() / "agents" / f"{agent}.yaml"
     if not file.is_file():
         return {}
-    return msgspec.convert(yaml.safe_load(file.read_text("utf-8")), dict[str, Expected])
+    return msgspec.convert(yaml.safe_load(file.read_text("utf-8")), dict[str, ExpectedParse])
 
 
-def endings(agent: str) -> tuple[Ending, ...]:
+def stored_endings(agent: str) -> tuple[StoredEnding, ...]:
     """Load all stored endings of an agent, sorted by name. Raises KeyError for a stream without expectation."""
     expected_by_name = expectations(agent)
     streams = (
-        [file for file in (fixtures() / "agents" / agent).iterdir() if not file.name.endswith(STDERR)]
+        [file for file in (fixtures() / "agents" / agent).iterdir() if not file.name.endswith(STDERR_SUFFIX)]
         if expected_by_name
         else []
     )
-    return tuple(_ending(file, agent, expected_by_name) for file in sorted(streams, key=lambda file: file.name))
+    return tuple(_load_ending(file, agent, expected_by_name) for file in sorted(streams, key=lambda file: file.name))
 
 
-def failures() -> tuple[Ending, ...]:
+def stored_failures() -> tuple[StoredEnding, ...]:
     """Load failures without a final event, which mean the same for any agent."""
-    entries = yaml.safe_load((fixtures() / "agents" / WORDS).read_text("utf-8"))
-    return tuple(_failure(dict(entry)) for entry in entries)
+    entries = yaml.safe_load((fixtures() / "agents" / FAILURES_FILE).read_text("utf-8"))
+    return tuple(_load_failure(dict(entry)) for entry in entries)
 
 
-def _failure(entry: dict[str, Any]) -> Ending:
+def _load_failure(entry: dict[str, Any]) -> StoredEnding:
     code, stderr = entry.pop("exit"), entry.pop("stderr")
-    result = CallResult(stdout=b"", stderr=stderr.encode(), exit=code, duration_ms=1, model=ASKED)
-    expected = msgspec.convert({"terminal": "no-terminal", **entry}, Expected)
-    return Ending(name=f"exit {code}, {stderr!r}", result=result, expected=expected)
+    result = CallResult(stdout=b"", stderr=stderr.encode(), exit=code, duration_ms=1, model=REQUESTED_MODEL)
+    expected = msgspec.convert({"terminal": "no-terminal", **entry}, ExpectedParse)
+    return StoredEnding(name=f"exit {code}, {stderr!r}", result=result, expected=expected)
 
 
-def _ending(file: Traversable, agent: str, expected_by_name: dict[str, Expected]) -> Ending:
-    match = STREAM.fullmatch(file.name)
+def _load_ending(file: Traversable, agent: str, expected_by_name: dict[str, ExpectedParse]) -> StoredEnding:
+    match = STREAM_FILE_NAME.fullmatch(file.name)
     if match is None:
         raise KeyError(f"{agent}/{file.name} is not called NAME.exitCODE.SUFFIX")
     name, code = match[1], int(match[2])
-    stderr_file = fixtures() / "agents" / agent / f"{name}.exit{code}{STDERR}"
+    stderr_file = fixtures() / "agents" / agent / f"{name}.exit{code}{STDERR_SUFFIX}"
     stderr = stderr_file.read_bytes() if stderr_file.is_file() else b""
     expected = expected_by_name[name]
     result = CallResult(
-        stdout=file.read_bytes(), stderr=stderr, exit=code, duration_ms=1, model=ASKED, earlier=expected.earlier
+        stdout=file.read_bytes(), stderr=stderr, exit=code, duration_ms=1, model=REQUESTED_MODEL, session_usage_before=expected.earlier
     )
-    return Ending(name=name, result=result, expected=expected)
+    return StoredEnding(name=name, result=result, expected=expected)

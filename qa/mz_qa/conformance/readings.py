@@ -18,28 +18,28 @@ from typing import Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.agents.contract import Adapter, Tells, Watch
-from mz_engine.agents.jsonline import decode
-from mz_engine.ports import CallResult, Reading
+from mz_engine.agents.contract import Adapter, ObjectObserver, ReportedFields
+from mz_engine.agents.jsonline import decode_object
+from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_recordings.findings import Finding
 
-from mz_qa.conformance.contract import broken, told_by
-from mz_qa.conformance.endings import ASKED, Ending
-from mz_qa.layers.facts import Checked, Said
+from mz_qa.conformance.contract import adapter_finding, fields_for_version
+from mz_qa.conformance.endings import REQUESTED_MODEL, StoredEnding
+from mz_qa.layers.facts import CheckedItem, LayerOutput
 
 T = TypeVar("T")
 
-OURS = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
-LYING_EXITS = (0, 1, 143, -9, None)
+OWN_PROBLEM = Problem(kind=ProblemClass.TRANSIENT, code="timeout")
+OTHER_EXITS = (0, 1, 143, -9, None)
 VALUES = (b"null", b"-1", b"1e999", b"[]", b"{}", b'"\\ud800"', b"[" * 2000, b"9" * 400, b"true", b"\xff\xfe", b"\0",
           b'"--help"')  # fmt: skip
 """Unexpected values to insert."""
 OBJECTS_MAX = 500
 """Maximum number of cut objects per stream."""
-AROUND = (-2, -1, 0, 1)
+CUT_OFFSETS = (-2, -1, 0, 1)
 """Cuts around the end of a text line, relative to it."""
-FOUND_MAX = 3
+FINDINGS_MAX = 3
 """Maximum number of findings per stream; more would repeat them."""
 
 
@@ -50,65 +50,65 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     result: CallResult
 
 
-def read_all(
-    adapter: Adapter, endings: Sequence[Ending], failures: Sequence[Ending], streams: Sequence[Stream], budget: int
-) -> Iterator[Said]:
+def check_parser(
+    adapter: Adapter, endings: Sequence[StoredEnding], failures: Sequence[StoredEnding], streams: Sequence[Stream], budget: int
+) -> Iterator[LayerOutput]:
     """Check the parser on all endings and streams. `budget` is the number of damaged streams and sampled cuts, shared
     evenly by the streams; cuts of objects (`OBJECTS_MAX`) come on top. `failures` apply to any agent."""
     for ending in (*endings, *failures):
-        yield Checked("endings")
-        yield from expected(adapter, ending)
+        yield CheckedItem("endings")
+        yield from check_ending(adapter, ending)
     all_streams = [*(Stream(name=stored.name, result=stored.result) for stored in endings), *streams]
     share = max(20, budget // max(1, len(all_streams)))
     for stream in all_streams:
-        yield from read_stream(adapter, stream, share)
-    yield from complete(adapter, endings)
-    yield from truthful(adapter, all_streams)
+        yield from check_stream(adapter, stream, share)
+    yield from check_coverage(adapter, endings)
+    yield from check_capabilities(adapter, all_streams)
 
 
-def expected(adapter: Adapter, ending: Ending) -> Iterator[Finding]:
+def check_ending(adapter: Adapter, ending: StoredEnding) -> Iterator[Finding]:
     """The parse of an ending is the expected one."""
-    reading = attempt(adapter, ending.result)
+    reading = try_parse(adapter, ending.result)
     if isinstance(reading, str):
-        yield broken(adapter, "parse_output", f"raises on the ending {ending.name}: {reading}")
+        yield adapter_finding(adapter, "parse_output", f"raises on the ending {ending.name}: {reading}")
         return
     problem, expected = reading.problem, ending.expected
-    actual = (reading.terminal, problem.code if problem else "", problem.kind if problem else None)
+    actual = (reading.ending, problem.code if problem else "", problem.kind if problem else None)
     wait = problem.retry_after_seconds if problem else None
     if (*actual, wait) != (expected.terminal, expected.code, expected.kind, expected.wait):
         actual_text = ", ".join(str(part) for part in (*actual, wait) if part)
         expected_text = ", ".join(
             str(part) for part in (expected.terminal, expected.code, expected.kind, expected.wait) if part
         )
-        yield broken(
+        yield adapter_finding(
             adapter, "parse_output", f"parses the ending {ending.name} as {actual_text}; expected {expected_text}"
         )
     counted = (sum(entry.input for entry in reading.usage), sum(entry.output for entry in reading.usage))
     if expected.tokens is not None and counted != expected.tokens:
-        yield broken(adapter, "parse_output", f"counts {counted} tokens in {ending.name}; expected {expected.tokens}")
+        yield adapter_finding(adapter, "parse_output", f"counts {counted} tokens in {ending.name}; expected {expected.tokens}")
     if expected.session is not None and reading.session != expected.session:
-        yield broken(
+        yield adapter_finding(
             adapter,
             "parse_output",
             f"reads the session {reading.session} in {ending.name}; expected {expected.session}",
         )
 
 
-def read_stream(adapter: Adapter, stream: Stream, share: int) -> Iterator[Said]:
+def check_stream(adapter: Adapter, stream: Stream, share: int) -> Iterator[LayerOutput]:
     """Check one stream: complete, with other exit codes, cut off, and damaged."""
-    counting = Asked(adapter)
+    counting = CountingAdapter(adapter)
     counting_adapter = cast("Adapter", counting)
     problems = [
-        *whole(counting_adapter, stream),
-        *prefixes(counting_adapter, stream, share // 2),
-        *damaged(counting_adapter, stream, share // 2),
+        *check_complete(counting_adapter, stream),
+        *check_prefixes(counting_adapter, stream, share // 2),
+        *check_damaged(counting_adapter, stream, share // 2),
     ]
-    yield Checked("readings", counting.parses)
-    for problem in list(dict.fromkeys(problems))[:FOUND_MAX]:
-        yield broken(adapter, "parse_output", f"{problem} (stream {stream.name})")
+    yield CheckedItem("readings", counting.parses)
+    for problem in list(dict.fromkeys(problems))[:FINDINGS_MAX]:
+        yield adapter_finding(adapter, "parse_output", f"{problem} (stream {stream.name})")
 
 
-class Asked:
+class CountingAdapter:
     """An adapter that counts the calls of its parser."""
 
     def __init__(self, adapter: Adapter) -> None:
@@ -117,13 +117,13 @@ class Asked:
     def __getattr__(self, name: str) -> object:
         return getattr(self._adapter, name)
 
-    def parse_output(self, result: CallResult, watch: Watch | None = None) -> Reading:
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         """Parse like the adapter, and count. Raises what it raises."""
         self.parses += 1
         return self._adapter.parse_output(result) if watch is None else self._adapter.parse_output(result, watch)
 
 
-def attempt(adapter: Adapter, result: CallResult) -> Reading | str:
+def try_parse(adapter: Adapter, result: CallResult) -> ParsedReply | str:
     """Parse; return the exception as text if it raises."""
     try:
         return adapter.parse_output(result)
@@ -131,51 +131,51 @@ def attempt(adapter: Adapter, result: CallResult) -> Reading | str:
         return f"{type(error).__name__}: {error}"[:200]
 
 
-def whole(adapter: Adapter, stream: Stream) -> Iterator[str]:
+def check_complete(adapter: Adapter, stream: Stream) -> Iterator[str]:
     """Parsing is deterministic; the exit code does not decide; a problem caused by mz does."""
-    first = attempt(adapter, stream.result)
+    first = try_parse(adapter, stream.result)
     if isinstance(first, str):
         yield f"raises on a recorded stream: {first}"
         return
-    if first != attempt(adapter, stream.result):
+    if first != try_parse(adapter, stream.result):
         yield "reads the same bytes differently"
     if first != adapter.parse_output(stream.result, dict):
         yield "reads the same bytes differently with an observer"
-    if first.terminal == "success" and first.problem is None:
-        for code in LYING_EXITS:
-            other = attempt(adapter, replace(stream.result, exit=code))
-            if isinstance(other, str) or (other.terminal, other.problem) != ("success", None):
+    if first.ending == "success" and first.problem is None:
+        for code in OTHER_EXITS:
+            other = try_parse(adapter, replace(stream.result, exit=code))
+            if isinstance(other, str) or (other.ending, other.problem) != ("success", None):
                 yield f"believes exit code {code} rather than the stream's final event"
-    ended = attempt(adapter, replace(stream.result, problem=OURS))
-    if isinstance(ended, str) or ended.problem != OURS:
+    ended = try_parse(adapter, replace(stream.result, problem=OWN_PROBLEM))
+    if isinstance(ended, str) or ended.problem != OWN_PROBLEM:
         yield "ignores that mz ended the call"
-    silent = attempt(adapter, replace(stream.result, stdout=b"", stderr=b"", exit=0))
-    if isinstance(silent, str) or silent.terminal != "no-terminal" or silent.problem is None:
+    silent = try_parse(adapter, replace(stream.result, stdout=b"", stderr=b"", exit=0))
+    if isinstance(silent, str) or silent.ending != "no-terminal" or silent.problem is None:
         yield "takes empty output for a reply"
 
 
-def prefixes(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
+def check_prefixes(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
     """A stream cut before its final event (which may be on standard error) is no success; every cut is parsed."""
-    channel = carrier(adapter, stream)
+    channel = final_event_stream(adapter, stream)
     data: bytes = getattr(stream.result, channel)
     lines = list(accumulate(len(line) + 1 for line in data.split(b"\n")))
     verdict = next((end for end in lines if succeeds(adapter, replace(stream.result, **{channel: data[:end]}))), None)
     if verdict is not None and channel == "stderr":  # Text, which need not be complete.
         verdict = data.rfind(b"\n", 0, verdict - 1) + 2
-    objects, text_cuts, ends = parted(data)
+    objects, text_cuts, ends = split_lines(data)
     last_byte = (verdict if verdict is not None else len(data)) - 2
-    edge_cuts = sorted({end + by for end in ends for by in AROUND if 0 <= end + by <= len(data)})
+    edge_cuts = sorted({end + by for end in ends for by in CUT_OFFSETS if 0 <= end + by <= len(data)})
     cuts = {cut for line in objects for cut in (line.start, *line.inside, line.end)}
-    cuts |= {*spread(text_cuts, share), *spread(edge_cuts, share)}
+    cuts |= {*sample_evenly(text_cuts, share), *sample_evenly(edge_cuts, share)}
     cuts |= {cut for cut in range(last_byte - 1, last_byte + 4) if 0 <= cut <= len(data)}
-    readings = {cut: attempt(adapter, replace(stream.result, **{channel: data[:cut]})) for cut in sorted(cuts)}
+    readings = {cut: try_parse(adapter, replace(stream.result, **{channel: data[:cut]})) for cut in sorted(cuts)}
     for cut, reading in readings.items():
-        yield from unsound(adapter, reading)
+        yield from reply_errors(adapter, reading)
         # The newline after the final event may be missing.
-        is_success = not isinstance(reading, str) and reading.terminal == "success"
+        is_success = not isinstance(reading, str) and reading.ending == "success"
         if is_success and (verdict is None or cut < verdict - 1):
             yield "parses a cut-off stream as a success"
-    yield from torn(objects, readings)
+    yield from check_cut_objects(objects, readings)
 
 
 class ObjectLine(NamedTuple):
@@ -187,7 +187,7 @@ class ObjectLine(NamedTuple):
     end: int
 
 
-def parted(data: bytes) -> tuple[tuple[ObjectLine, ...], tuple[int, ...], tuple[int, ...]]:
+def split_lines(data: bytes) -> tuple[tuple[ObjectLine, ...], tuple[int, ...], tuple[int, ...]]:
     """Return the lines with objects, all positions in other lines, and the ends of these."""
     objects: list[ObjectLine] = []
     text_cuts: list[int] = []
@@ -195,49 +195,49 @@ def parted(data: bytes) -> tuple[tuple[ObjectLine, ...], tuple[int, ...], tuple[
     at = 0
     for line in data.split(b"\n"):
         end, close = at + len(line), at + line.rfind(b"}")
-        if line.startswith(b"{") and decode(line) is not None:
+        if line.startswith(b"{") and decode_object(line) is not None:
             objects.append(ObjectLine(at, tuple(sorted({at + 1, (at + 1 + close) // 2, close})), end))
         else:
             text_cuts += range(at, end + 1)
             ends.append(end)
         at = end + 1
-    return spread(objects, OBJECTS_MAX), tuple(text_cuts), tuple(ends)
+    return sample_evenly(objects, OBJECTS_MAX), tuple(text_cuts), tuple(ends)
 
 
-def spread(values: Sequence[T], count_max: int) -> tuple[T, ...]:
+def sample_evenly(values: Sequence[T], count_max: int) -> tuple[T, ...]:
     """Return all values, or a sample at equal distances."""
     return tuple(values[:: -(-len(values) // count_max)]) if values else ()
 
 
-def torn(objects: Sequence[ObjectLine], readings: Mapping[int, Reading | str]) -> Iterator[str]:
+def check_cut_objects(objects: Sequence[ObjectLine], readings: Mapping[int, ParsedReply | str]) -> Iterator[str]:
     """A cut-off object is one bad line and has no other effect."""
     for line in objects:
         reading_before = readings[line.start]
         if isinstance(reading_before, str):
             continue
-        expected = replace(reading_before, bad_lines=reading_before.bad_lines + 1)
+        expected = replace(reading_before, undecodable_lines=reading_before.undecodable_lines + 1)
         if any(not isinstance(readings[cut], str) and readings[cut] != expected for cut in line.inside):
             yield "parses a cut-off object as more than a bad line"
 
 
-def carrier(adapter: Adapter, stream: Stream) -> Literal["stdout", "stderr"]:
+def final_event_stream(adapter: Adapter, stream: Stream) -> Literal["stdout", "stderr"]:
     """Return the stream with the agent's final event."""
     without_stderr = replace(stream.result, stderr=b"")
     return "stderr" if succeeds(adapter, stream.result) and not succeeds(adapter, without_stderr) else "stdout"
 
 
 def succeeds(adapter: Adapter, result: CallResult) -> bool:
-    reading = attempt(adapter, result)
-    return not isinstance(reading, str) and reading.terminal == "success"
+    reading = try_parse(adapter, result)
+    return not isinstance(reading, str) and reading.ending == "success"
 
 
-def damaged(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
+def check_damaged(adapter: Adapter, stream: Stream, share: int) -> Iterator[str]:
     """Check streams with damage seeded by the stream's name."""
-    rng, channel = random.Random(stream.name), carrier(adapter, stream)
+    rng, channel = random.Random(stream.name), final_event_stream(adapter, stream)
     for _ in range(share):
         data = damage(getattr(stream.result, channel), rng)
-        exit_code = rng.choice(LYING_EXITS)
-        yield from unsound(adapter, attempt(adapter, replace(stream.result, **{channel: data}, exit=exit_code)))
+        exit_code = rng.choice(OTHER_EXITS)
+        yield from reply_errors(adapter, try_parse(adapter, replace(stream.result, **{channel: data}, exit=exit_code)))
 
 
 def damage(data: bytes, rng: random.Random) -> bytes:
@@ -259,11 +259,11 @@ def damage(data: bytes, rng: random.Random) -> bytes:
             case 4:
                 data = b"\n".join(lines[: rng.randint(0, len(lines))] * 2)
             case _:
-                data = revalued(data, rng)
+                data = replace_value(data, rng)
     return data
 
 
-def revalued(data: bytes, rng: random.Random) -> bytes:
+def replace_value(data: bytes, rng: random.Random) -> bytes:
     """Replace the value after one of the colons."""
     colons = [match.start() for match in re.finditer(b":", data)]
     if not colons:
@@ -273,21 +273,21 @@ def revalued(data: bytes, rng: random.Random) -> bytes:
     return data[:at] + rng.choice(VALUES) + data[min(ends, default=len(data)) :]
 
 
-def unsound(adapter: Adapter, reading: Reading | str) -> Iterator[str]:
+def reply_errors(adapter: Adapter, reading: ParsedReply | str) -> Iterator[str]:
     """Yield the violations of a parsed reply that hold for any bytes."""
     if isinstance(reading, str):
         yield f"raises on damaged bytes: {reading}"
         return
-    if reading.terminal not in ("success", "error", "no-terminal"):
-        yield f"returns an unknown ending {reading.terminal!r}"
-    if reading.terminal != "success" and reading.problem is None:
-        yield f"has no problem for the ending {reading.terminal}"
+    if reading.ending not in ("success", "error", "no-terminal"):
+        yield f"returns an unknown ending {reading.ending!r}"
+    if reading.ending != "success" and reading.problem is None:
+        yield f"has no problem for the ending {reading.ending}"
     if reading.parser != adapter.parser:
         yield f"names its parser {reading.parser}"
     if reading.session is not None and (not reading.session or reading.session.startswith("-")):
         yield f"takes {reading.session!r} for a session, which its program would take for an option"
-    yield from miscounted(reading)
-    if reading.bad_lines < 0 or (reading.reported_nanousd or 0) < 0:
+    yield from usage_errors(reading)
+    if reading.undecodable_lines < 0 or (reading.reported_nanousd or 0) < 0:
         yield "reports a negative number"
     try:
         msgspec.json.encode(reading)
@@ -295,7 +295,7 @@ def unsound(adapter: Adapter, reading: Reading | str) -> Iterator[str]:
         yield f"returns a reply that cannot be encoded: {error}"
 
 
-def miscounted(reading: Reading) -> Iterator[str]:
+def usage_errors(reading: ParsedReply) -> Iterator[str]:
     """Yield invalid token counts."""
     for entry in reading.usage:
         parts = (entry.cache_read, entry.cache_write_5m, entry.cache_write_1h)
@@ -309,27 +309,27 @@ def miscounted(reading: Reading) -> Iterator[str]:
             yield "counts tokens without a model name, though the request named one"
 
 
-NEEDED = frozenset({"", "auth-failure", "rate-limit", "no-terminal"})
+REQUIRED_CODES = frozenset({"", "auth-failure", "rate-limit", "no-terminal"})
 """Endings that every agent must have stored, by code: success, two common failures, and no final event."""
 
 
-def complete(adapter: Adapter, endings: Sequence[Ending]) -> Iterator[Said]:
+def check_coverage(adapter: Adapter, endings: Sequence[StoredEnding]) -> Iterator[LayerOutput]:
     """The required endings are stored."""
-    yield Checked("contract checks")
-    missing = NEEDED - {ending.expected.code for ending in endings}
+    yield CheckedItem("contract checks")
+    missing = REQUIRED_CODES - {ending.expected.code for ending in endings}
     if missing:
         names = ", ".join(sorted(code or "success" for code in missing))
-        yield broken(adapter, "fixtures", f"has no stored streams of these endings: {names}")
+        yield adapter_finding(adapter, "fixtures", f"has no stored streams of these endings: {names}")
 
 
-def truthful(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[Said]:
+def check_capabilities(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[LayerOutput]:
     """The capabilities agree with the recorded successful streams."""
-    yield Checked("contract checks")
+    yield CheckedItem("contract checks")
     capabilities = adapter.capabilities()
-    readings = [attempt(adapter, stream.result) for stream in streams]
-    successes = [reading for reading in readings if not isinstance(reading, str) and reading.terminal == "success"]
+    readings = [try_parse(adapter, stream.result) for stream in streams]
+    successes = [reading for reading in readings if not isinstance(reading, str) and reading.ending == "success"]
     if not successes:
-        yield broken(adapter, "capabilities", "has no recorded successful stream, so its capabilities are untested")
+        yield adapter_finding(adapter, "capabilities", "has no recorded successful stream, so its capabilities are untested")
         return
     shown: dict[str, object] = {
         "reports_money": any(reading.reported_nanousd for reading in successes),
@@ -340,19 +340,19 @@ def truthful(adapter: Adapter, streams: Sequence[Stream]) -> Iterator[Said]:
     for name, value in shown.items():
         if getattr(capabilities, name) != value:
             problem = f"claims {name}: {getattr(capabilities, name)}, but its recorded streams show {value}"
-            yield broken(adapter, "capabilities", problem)
-    for fields in capabilities.tells:
+            yield adapter_finding(adapter, "capabilities", problem)
+    for fields in capabilities.reported_fields:
         if fields.evidence == "recorded":
-            of_version = [reading for reading in successes if told_by(capabilities, reading.version) == fields]
-            yield from outspoken(adapter, fields, of_version)
+            of_version = [reading for reading in successes if fields_for_version(capabilities, reading.version) == fields]
+            yield from check_reported_fields(adapter, fields, of_version)
 
 
-def outspoken(adapter: Adapter, fields: Tells, successes: Sequence[Reading]) -> Iterator[Finding]:
+def check_reported_fields(adapter: Adapter, fields: ReportedFields, successes: Sequence[ParsedReply]) -> Iterator[Finding]:
     """The reported fields agree with the recorded successes of these versions."""
     entries = [entry for reading in successes for entry in reading.usage]
     hour, short = any(item.cache_write_1h for item in entries), any(item.cache_write_5m for item in entries)
     shown = {
-        "model": any(entry.model != ASKED for entry in entries),
+        "model": any(entry.model != REQUESTED_MODEL for entry in entries),
         "requests": any(len(item.usage) > 1 and all(entry.requests == 1 for entry in item.usage) for item in successes),
         "money": any(item.reported_nanousd for item in successes),
         "thoughts": any(item.reasoning for item in entries),
@@ -362,4 +362,4 @@ def outspoken(adapter: Adapter, fields: Tells, successes: Sequence[Reading]) -> 
     for name, value in shown.items():
         if getattr(fields, name) != value:
             claim = f"since {fields.since or 'ever'} claims {name}: {getattr(fields, name)}"
-            yield broken(adapter, "reported_fields", f"{claim}, but recorded streams show {value}")
+            yield adapter_finding(adapter, "reported_fields", f"{claim}, but recorded streams show {value}")

@@ -11,18 +11,18 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from mz_engine.config import Config
-from mz_engine.exits import Exit, worst
-from mz_recordings.findings import KINDS, Finding
+from mz_engine.exits import Exit, most_severe
+from mz_recordings.findings import KIND_PROPERTIES, Finding
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
     """The project to check; the gate changes nothing in it."""
 
     root: Path
-    here: Path
+    cwd: Path
     """The current directory, in which suggested commands are run."""
     environment: dict[str, str]
-    today: datetime
+    now: datetime
     """Current time with its zone; expiry dates are checked against it."""
     config: Config
     """The settings; the defaults if they are invalid, which the static layer reports."""
@@ -30,21 +30,21 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     """Cassettes of the library, or the named ones."""
     workers: int = 1
     """Number of cassettes replayed in parallel."""
-    say: Callable[[str], None]
+    report_progress: Callable[[str], None]
     """Receives progress messages of long layers."""
 
-    def shown(self, path: Path) -> str:
+    def display_path(self, path: Path) -> str:
         """Return a path for display, relative to the project if it is inside."""
         path, root = path.resolve(), self.root.resolve()
         return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
-    def typed(self, path: Path) -> str:
+    def shell_path(self, path: Path) -> str:
         """Return a path quoted for a shell in the current directory."""
         path, root = path.resolve(), self.root.resolve()
-        return quote(relpath(path, self.here) if path.is_relative_to(root) else str(path))
+        return quote(relpath(path, self.cwd) if path.is_relative_to(root) else str(path))
 
 
-class Checked(msgspec.Struct, frozen=True):
+class CheckedItem(msgspec.Struct, frozen=True):
     """A number of things of one kind that were checked, whatever the result."""
 
     kind: str
@@ -55,10 +55,10 @@ class Checked(msgspec.Struct, frozen=True):
 class Remark(msgspec.Struct, frozen=True):
     """An observation that is no failure."""
 
-    words: str
+    text: str
 
 
-Said: TypeAlias = Finding | Checked | Remark
+LayerOutput: TypeAlias = Finding | CheckedItem | Remark
 
 
 class Layer(NamedTuple):
@@ -68,7 +68,7 @@ class Layer(NamedTuple):
     name: str
     about: str
     """Description, as half a sentence."""
-    check: Callable[[Project], Iterator[Said]]
+    check: Callable[[Project], Iterator[LayerOutput]]
 
 
 Status = Literal["passed", "failed", "empty", "skipped"]
@@ -110,4 +110,4 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit(self) -> Exit:
-        return worst(KINDS[finding.kind].exit for layer in self.layers for finding in layer.findings)
+        return most_severe(KIND_PROPERTIES[finding.kind].exit for layer in self.layers for finding in layer.findings)

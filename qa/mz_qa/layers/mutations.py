@@ -8,30 +8,40 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from mz_engine.artifacts.rule import (
-    Acyclic,
-    Bytes,
-    Covers,
-    Field,
-    File,
-    Files,
-    Json,
-    Paths,
-    Placeholders,
-    References,
+    AcyclicItems,
+    ByteSize,
+    CoversIds,
+    FieldRule,
+    FileList,
+    FilePaths,
+    FileRule,
+    JsonForm,
+    MaximumField,
+    NoPlaceholders,
+    ReferencesIds,
     Rule,
-    Section,
-    Title,
-    Unique,
-    Words,
-    Worst,
+    SectionRule,
+    TitleRule,
+    UniqueIds,
+    WordCount,
 )
 
-from mz_qa.layers.drafts import Draft, Part, choice_of, definition, files, filled, least_bytes, neutral, with_words
+from mz_qa.layers.drafts import (
+    GeneratedArtifact,
+    Part,
+    add_paragraph,
+    bytes_min,
+    choice_field,
+    definition,
+    file_list,
+    neutral_heading,
+    pad_to_size,
+)
 
 BYTES_MAX = 4_000_000
 """Larger limits are not tested."""
 ENTRIES_MAX = 2_000
-OUTSIDE = ("../a.py", "/etc/passwd", "src/", "*.py")
+INVALID_PATHS = ("../a.py", "/etc/passwd", "src/", "*.py")
 """Paths that are no single file inside the repository."""
 NO_CHOICE = "NO-SUCH-CHOICE"
 
@@ -39,39 +49,39 @@ NO_CHOICE = "NO-SUCH-CHOICE"
 class Mutation(NamedTuple):
     """An artifact that breaks a rule."""
 
-    what: str
+    description: str
     """Description that follows "an artifact"."""
     text: str | None
     """None: the file is missing."""
-    others: dict[str, str] | None = None
+    other_artifacts: dict[str, str] | None = None
     """Texts of other artifacts; None: those of the artifact."""
 
 
-def mutations(artifact: Draft, rule: Rule) -> Iterator[Mutation]:
+def mutations(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
     """Yield ways to break this rule while fulfilling the others as far as possible."""
     match rule:
-        case File():
+        case FileRule():
             yield Mutation("that is missing", None)
-        case Bytes():
+        case ByteSize():
             yield from _sizes(artifact, rule)
-        case Placeholders():
+        case NoPlaceholders():
             for alias in rule.aliases:
-                if (text := _saying(artifact, alias)) is not None:
+                if (text := _with_text(artifact, alias)) is not None:
                     yield Mutation(f"with {alias!r} in it", text)
-        case Covers():
+        case CoversIds():
             yield from _uncovered(artifact, rule)
-        case Unique(pattern=str() as pattern):
+        case UniqueIds(pattern=str() as pattern):
             if line := definition(pattern, 7):
                 yield Mutation(
                     "with an id that is defined twice", f"{artifact.text}\n{line}\n\nwords\n\n{line}\n\nwords\n"
                 )
-        case Words() | Title() | Section() | Files() | Paths():
+        case WordCount() | TitleRule() | SectionRule() | FileList() | FilePaths():
             yield from _markdown(artifact, rule)
         case _:
             yield from _json(artifact, rule)
 
 
-def _sizes(artifact: Draft, rule: Bytes) -> Iterator[Mutation]:
+def _sizes(artifact: GeneratedArtifact, rule: ByteSize) -> Iterator[Mutation]:
     least, most = artifact.limit(rule.min), artifact.limit(rule.max)
     if least > 0:
         yield Mutation("that is too short", artifact.text[: least // 4])
@@ -79,113 +89,113 @@ def _sizes(artifact: Draft, rule: Bytes) -> Iterator[Mutation]:
         yield Mutation("that is too long", artifact.text + "\n" * (most + 1))
 
 
-def _saying(artifact: Draft, text: str) -> str | None:
+def _with_text(artifact: GeneratedArtifact, text: str) -> str | None:
     """Insert a text into the artifact's prose; None if it has no prose."""
     if artifact.rules.form == "markdown":
-        return with_words(artifact, text).text
-    field = _prose(artifact)
-    return None if field is None else _with(artifact, field, f"{text} {artifact.items[0].get(field.field, '')} {text}")
+        return add_paragraph(artifact, text).text
+    field = _prose_field(artifact)
+    return None if field is None else _with_field(artifact, field, f"{text} {artifact.items[0].get(field.field, '')} {text}")
 
 
-def _prose(artifact: Draft) -> Field | None:
+def _prose_field(artifact: GeneratedArtifact) -> FieldRule | None:
     fields = [
-        rule for rule in artifact.rules.rules if isinstance(rule, Field) and rule.type == "text" and not rule.within
+        rule for rule in artifact.rules.rules if isinstance(rule, FieldRule) and rule.type == "text" and not rule.within
     ]
     return next(iter(fields), None)
 
 
-def _uncovered(artifact: Draft, rule: Covers) -> Iterator[Mutation]:
-    text = artifact.others.get(rule.artifact, "")
+def _uncovered(artifact: GeneratedArtifact, rule: CoversIds) -> Iterator[Mutation]:
+    text = artifact.other_artifacts.get(rule.artifact, "")
     if rule.field:
         items = json.loads(text or "[]")
         more = json.dumps([*items, {**(items[0] if items else {}), rule.field: "no-such-id"}])
         yield Mutation(
-            f"that leaves out an id of {rule.artifact}", artifact.text, {**artifact.others, rule.artifact: more}
+            f"that leaves out an id of {rule.artifact}", artifact.text, {**artifact.other_artifacts, rule.artifact: more}
         )
     elif line := definition(rule.pattern or "", 777):
         more = f"{text}\n\n{line}\n\nwords\n"
         yield Mutation(
-            f"that leaves out an id of {rule.artifact}", artifact.text, {**artifact.others, rule.artifact: more}
+            f"that leaves out an id of {rule.artifact}", artifact.text, {**artifact.other_artifacts, rule.artifact: more}
         )
 
 
 # Markdown -------------------------------------------------------------------------------------------------------------
-def _markdown(artifact: Draft, rule: Rule) -> Iterator[Mutation]:
+def _markdown(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
     match rule:
-        case Words():
+        case WordCount():
             count = artifact.limit(rule.max) + 1
-            yield Mutation("with too many words", with_words(artifact, " ".join(["word"] * count)).text)
-        case Title():
+            yield Mutation("with too many words", add_paragraph(artifact, " ".join(["word"] * count)).text)
+        case TitleRule():
             most = artifact.limit(rule.max)
             yield Mutation("without a title", replace(artifact, title="").text)
             yield Mutation("whose title is of level 2", "#" + artifact.text)
             yield Mutation("whose title is too long", replace(artifact, title="w" * (most + 1)).text)
-        case Section():
+        case SectionRule():
             yield from _sections(artifact, rule)
-        case Files():
+        case FileList():
             yield from _lists(artifact, rule)
-        case Paths():
-            lists = next(other for other in artifact.rules.rules if isinstance(other, Files) and other.id == rule.files)
-            for path in OUTSIDE:
-                listed = files(max(1, artifact.limit(lists.min)), False, path)
+        case FilePaths():
+            lists = next(other for other in artifact.rules.rules if isinstance(other, FileList) and other.id == rule.files)
+            for path in INVALID_PATHS:
+                listed = file_list(max(1, artifact.limit(lists.min)), False, path)
                 yield Mutation(f"that lists {path}", _with_body(artifact, lists.section, listed))
 
 
-def _sections(artifact: Draft, rule: Section) -> Iterator[Mutation]:
+def _sections(artifact: GeneratedArtifact, rule: SectionRule) -> Iterator[Mutation]:
     others = tuple(part for part in artifact.parts if part.rule != rule.id)
     (section,) = (part for part in artifact.parts if part.rule == rule.id)
-    yield Mutation("without the section", _ended(artifact, others))
-    yield Mutation("whose section is empty", _ended(artifact, (replace(section, body=""), *others)))
-    if section.head.startswith("## "):
-        lower = replace(section, head=f"##{section.head}")
-        yield Mutation("whose section has a heading of level 4", _ended(artifact, (*others, lower)))
+    yield Mutation("without the section", _with_neutral_end(artifact, others))
+    yield Mutation("whose section is empty", _with_neutral_end(artifact, (replace(section, body=""), *others)))
+    if section.heading_line.startswith("## "):
+        lower = replace(section, heading_line=f"##{section.heading_line}")
+        yield Mutation("whose section has a heading of level 4", _with_neutral_end(artifact, (*others, lower)))
 
 
-def _ended(artifact: Draft, parts: tuple[Part, ...]) -> str:
+def _with_neutral_end(artifact: GeneratedArtifact, parts: tuple[Part, ...]) -> str:
     """Append a section that fulfils no rule, so that no tested section ends the text, and pad the artifact."""
-    return filled(replace(artifact, parts=(*parts, Part(rule="", head=neutral(artifact.rules), body="words")))).text
+    return pad_to_size(replace(artifact, parts=(*parts, Part(rule="", heading_line=neutral_heading(artifact.rules), body="words")))).text
 
 
-def _lists(artifact: Draft, rule: Files) -> Iterator[Mutation]:
+def _lists(artifact: GeneratedArtifact, rule: FileList) -> Iterator[Mutation]:
     minimum, most = artifact.limit(rule.min), artifact.limit(rule.max)
     if minimum > 0:
         yield Mutation("that lists no file", _with_body(artifact, rule.section, "words, and no list"))
     if most <= ENTRIES_MAX:
-        yield Mutation("that lists too many files", _with_body(artifact, rule.section, files(most + 1)))
+        yield Mutation("that lists too many files", _with_body(artifact, rule.section, file_list(most + 1)))
 
 
-def _with_body(artifact: Draft, section: str, body: str) -> str:
+def _with_body(artifact: GeneratedArtifact, section: str, body: str) -> str:
     parts = tuple(replace(part, body=body) if part.rule == section else part for part in artifact.parts)
-    return filled(replace(artifact, parts=parts)).text
+    return pad_to_size(replace(artifact, parts=parts)).text
 
 
 # JSON -----------------------------------------------------------------------------------------------------------------
-def _json(artifact: Draft, rule: Rule) -> Iterator[Mutation]:
+def _json(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
     match rule:
-        case Json():
-            yield from _no_json(artifact, rule)
-        case Unique(field=str() as field):
-            yield from _twice(artifact, field)
-        case References():
+        case JsonForm():
+            yield from _invalid_json(artifact, rule)
+        case UniqueIds(field=str() as field):
+            yield from _duplicates(artifact, field)
+        case ReferencesIds():
             value: Any = "no-such-id" if _type_of(artifact, rule.field) == "name" else ["no-such-id"]
             yield Mutation("that refers to an unknown id", _with_value(artifact, rule.field, value))
-        case Acyclic():
+        case AcyclicItems():
             own_id = artifact.items[0].get(rule.to)
             value = own_id if _type_of(artifact, rule.field) == "name" else [own_id]
             yield Mutation("with an item that depends on itself", _with_value(artifact, rule.field, value))
-        case Worst():
-            choice = choice_of(artifact.rules, rule)
+        case MaximumField():
+            choice = choice_field(artifact.rules, rule)
             for value in choice.values:
                 if value != artifact.items[0][rule.field]:
                     yield Mutation(f"that says {value}", _with_value(artifact, rule.field, value))
-        case Field():
-            for what, value in _bad_values(artifact, rule):
-                yield Mutation(f"whose `{rule.field}` {what}", _with(artifact, rule, value))
+        case FieldRule():
+            for description, value in _bad_values(artifact, rule):
+                yield Mutation(f"whose `{rule.field}` {description}", _with_field(artifact, rule, value))
 
 
-def _no_json(artifact: Draft, rule: Json) -> Iterator[Mutation]:
+def _invalid_json(artifact: GeneratedArtifact, rule: JsonForm) -> Iterator[Mutation]:
     stripped = artifact.text.rstrip()
-    size = least_bytes(artifact)
+    size = bytes_min(artifact)
     yield Mutation("that is cut off", stripped[:-1] + " " * size)
     yield Mutation("that is a text", json.dumps("x" * max(10, size)))
     if rule.root == "list":
@@ -195,18 +205,18 @@ def _no_json(artifact: Draft, rule: Json) -> Iterator[Mutation]:
         yield Mutation("that is a list", json.dumps(list(artifact.items)) + " " * size)
 
 
-def _twice(artifact: Draft, field: str) -> Iterator[Mutation]:
+def _duplicates(artifact: GeneratedArtifact, field: str) -> Iterator[Mutation]:
     value = artifact.items[0].get(field)
     if isinstance(value, list) and value:
         yield Mutation(f"with a duplicate `{field}`", _with_value(artifact, field, [*value, value[0]]))
-    elif not any(isinstance(rule, Json) and rule.root == "object" for rule in artifact.rules.rules):
+    elif not any(isinstance(rule, JsonForm) and rule.root == "object" for rule in artifact.rules.rules):
         duplicate = replace(artifact, items=(*artifact.items, artifact.items[0]))
         yield Mutation(f"with a duplicate `{field}`", duplicate.text)
 
 
-def _type_of(artifact: Draft, field: str) -> str:
+def _type_of(artifact: GeneratedArtifact, field: str) -> str:
     return next(
-        (rule.type for rule in artifact.rules.rules if isinstance(rule, Field) and rule.field == field), "names"
+        (rule.type for rule in artifact.rules.rules if isinstance(rule, FieldRule) and rule.field == field), "names"
     )
 
 
@@ -214,7 +224,7 @@ class Absent:
     """Marks a missing value."""
 
 
-def _bad_values(artifact: Draft, rule: Field) -> Iterator[tuple[str, Any]]:
+def _bad_values(artifact: GeneratedArtifact, rule: FieldRule) -> Iterator[tuple[str, Any]]:
     """Yield invalid values of a field, with descriptions."""
     least, most = artifact.limit(rule.min), None if rule.max is None else artifact.limit(rule.max)
     if not rule.optional:
@@ -238,11 +248,11 @@ def _bad_values(artifact: Draft, rule: Field) -> Iterator[tuple[str, Any]]:
             yield from _bad_lists(rule, least, most)
 
 
-def _bad_lists(rule: Field, least: int, most: int | None) -> Iterator[tuple[str, Any]]:
+def _bad_lists(rule: FieldRule, least: int, most: int | None) -> Iterator[tuple[str, Any]]:
     yield from (("is no list", 7), ("lists a number", [7] * max(1, least)))
     if least > 0:
         yield "is empty", []
-    members: dict[str, tuple[Any, ...]] = {"texts": ("",), "names": ("", "a name"), "paths": ("", *OUTSIDE)}
+    members: dict[str, tuple[Any, ...]] = {"texts": ("",), "names": ("", "a name"), "paths": ("", *INVALID_PATHS)}
     for member in members.get(rule.type, ()):
         yield f"lists {member!r}", [member] * max(1, least)
     if most is not None and most <= ENTRIES_MAX:
@@ -250,13 +260,13 @@ def _bad_lists(rule: Field, least: int, most: int | None) -> Iterator[tuple[str,
         yield "lists too many", [good] * (most + 1)
 
 
-def _with_value(artifact: Draft, field: str, value: Any) -> str:
+def _with_value(artifact: GeneratedArtifact, field: str, value: Any) -> str:
     """Set a field of the first item."""
     first = {**artifact.items[0], field: value}
     return replace(artifact, items=(first, *artifact.items[1:])).text
 
 
-def _with(artifact: Draft, rule: Field, value: Any) -> str:
+def _with_field(artifact: GeneratedArtifact, rule: FieldRule, value: Any) -> str:
     """Set the field of a rule, at any nesting; Absent removes it."""
     names = (rule.field, *rule.aliases)
 

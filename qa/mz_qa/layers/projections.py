@@ -14,17 +14,17 @@ from mz_events.catalog.base import Event
 from mz_events.codec import CODEC
 from mz_events.envelope import FEATURE_DEPTH, Recorded
 from mz_events.names import StreamId
-from mz_projections.cost import costs
+from mz_projections.cost import call_costs
 from mz_projections.feature import fold
-from mz_projections.overview import overview
-from mz_projections.queue import decisions, queue
+from mz_projections.overview import run_view
+from mz_projections.queue import decisions, open_questions
 from mz_projections.run import fold_run
-from mz_recordings.recording.story import story, write
+from mz_recordings.recording.story import encode_trace, feature_trace
 
 SHOWN_MAX = 160
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a stored log, with its payload unchanged."""
 
     stream: str
@@ -38,16 +38,16 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     payload: msgspec.Raw
 
 
-_LINE = msgspec.json.Decoder(Line)
+_LINE = msgspec.json.Decoder(StoredEvent)
 
 
 def read_log(data: bytes) -> tuple[Recorded[Event], ...]:
     """Read the events of a stored log, one per line, upcast to current schemas. Raises UnknownEvent, StoreUnusable and
     msgspec.DecodeError."""
-    return tuple(_recorded(_LINE.decode(line)) for line in data.splitlines() if line)
+    return tuple(_decode_event(_LINE.decode(line)) for line in data.splitlines() if line)
 
 
-def _recorded(line: Line) -> Recorded[Event]:
+def _decode_event(line: StoredEvent) -> Recorded[Event]:
     event_ref = f"{line.stream}@{line.version}"
     return Recorded(
         stream=StreamId(line.stream),
@@ -61,7 +61,7 @@ def _recorded(line: Line) -> Recorded[Event]:
     )
 
 
-def projected(events: Sequence[Recorded[Event]]) -> dict[str, Any]:
+def project_events(events: Sequence[Recorded[Event]]) -> dict[str, Any]:
     """Return the projections by run and feature: states, views, costs, questions, and digests of traces.
 
     The values are builtins only: dicts, lists, strings, numbers.
@@ -72,7 +72,7 @@ def projected(events: Sequence[Recorded[Event]]) -> dict[str, Any]:
     projections: dict[str, Any] = {}
     for name, stream_events in streams.items():
         if name.startswith("run/") and name.count("/") == FEATURE_DEPTH:
-            digest = hashlib.sha256(write(story(recorded_event.event for recorded_event in stream_events))).hexdigest()
+            digest = hashlib.sha256(encode_trace(feature_trace(recorded_event.event for recorded_event in stream_events))).hexdigest()
             projections[name] = {"state": fold(stream_events), "story": digest}
         elif name.startswith("run/"):
             run = name.removeprefix("run/")
@@ -82,8 +82,8 @@ def projected(events: Sequence[Recorded[Event]]) -> dict[str, Any]:
                 if recorded_event.stream == name or recorded_event.stream.startswith(f"{name}/")
             ]
             projections[name] = {
-                "state": fold_run(stream_events), "view": overview(run, run_events), "costs": costs(run_events),
-                "questions": queue(run_events), "decisions": decisions(run_events),
+                "state": fold_run(stream_events), "view": run_view(run, run_events), "costs": call_costs(run_events),
+                "questions": open_questions(run_events), "decisions": decisions(run_events),
             }  # fmt: skip
     builtins: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(projections, order="deterministic"))
     return builtins
@@ -101,10 +101,10 @@ def differences(stored: Any, current: Any, path: str = "") -> Iterator[str]:
         for at, (old, new) in enumerate(zip(stored, current, strict=True)):
             yield from differences(old, new, f"{path}[{at}]")
     elif stored != current:
-        yield f"- {path}: {_short(stored)}"
-        yield f"+ {path}: {_short(current)}"
+        yield f"- {path}: {_shorten(stored)}"
+        yield f"+ {path}: {_shorten(current)}"
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."

@@ -15,108 +15,108 @@ from mz_engine.configform import FILE_NAME
 from mz_engine.errors import Diagnostic, MzError
 from mz_engine.pins import Pins
 from mz_engine.pipelines.form import parse_pipeline
-from mz_engine.pipelines.lint import NO_COMMAND, in_short
-from mz_engine.pipelines.load import Source, built_in_pipelines, check_source, find_source, project_pipelines
-from mz_engine.pipelines.material import check_template, fault_of
-from mz_engine.pipelines.own import TEMPLATES, Material, load_material
+from mz_engine.pipelines.lint import MISSING_COMMAND_CODE, summarise_warnings
+from mz_engine.pipelines.load import PipelineSource, built_in_pipelines, check_source, find_source, project_pipelines
+from mz_engine.pipelines.material import check_template, find_fault
+from mz_engine.pipelines.own import TEMPLATES_FOLDER, PipelineFiles, load_pipeline_files
 from mz_engine.planning import known_names
-from mz_engine.preflight import known_agent
+from mz_engine.preflight import find_agent
 from mz_engine.prompts.load import load_templates
-from mz_engine.prompts.render import TemplateBroken, render
+from mz_engine.prompts.render import TemplateError, render
 from mz_recordings.findings import Finding
 
-from mz_qa.layers.facts import Checked, Project, Remark, Said
-from mz_qa.layers.prompts import Sample, samples, unstated
+from mz_qa.layers.facts import CheckedItem, LayerOutput, Project, Remark
+from mz_qa.layers.prompts import SamplePrompt, sample_prompts, unstated_requirements
 
 
-def check(project: Project) -> Iterator[Said]:
+def check(project: Project) -> Iterator[LayerOutput]:
     """Report everything that prevents a run from starting, and prompts that cannot be rendered."""
-    outputs = tuple(settings(project))
+    outputs = tuple(check_settings(project))
     yield from outputs
     # With invalid settings, missing commands of a pipeline would be false findings.
     settings_invalid = any(isinstance(output, Finding) for output in outputs)
-    material = load_material(project.root)
-    yield Checked("files of the project's own", len(material.files))
-    yield from told(material.found)
-    yield from built_in_material()
-    for name in names(project):
-        for output in pipeline(project, name, material):
-            if not (settings_invalid and isinstance(output, Finding) and output.cause == NO_COMMAND):
+    material = load_pipeline_files(project.root)
+    yield CheckedItem("files of the project's own", len(material.files))
+    yield from to_layer_output(material.diagnostics)
+    yield from check_bundled_material()
+    for name in pipeline_names(project):
+        for output in check_pipeline(project, name, material):
+            if not (settings_invalid and isinstance(output, Finding) and output.cause == MISSING_COMMAND_CODE):
                 yield output
-    yield from backlog(project)
+    yield from check_backlog(project)
 
 
-def settings(project: Project) -> Iterator[Said]:
-    yield Checked("settings files")
+def check_settings(project: Project) -> Iterator[LayerOutput]:
+    yield CheckedItem("settings files")
     try:
         loaded = load_config(project.root, project.environment, {})
     except MzError as error:
-        yield from told(error.diagnostics)
+        yield from to_layer_output(error.diagnostics)
         return
-    yield from told(loaded.warnings)
+    yield from to_layer_output(loaded.warnings)
     names = [("agent", loaded.config.agent), *(("failover", name) for name in loaded.config.failover)]
     for key, name in names:
         try:
-            known_agent(name, loaded.config.agents)
+            find_agent(name, loaded.config.agents)
         except MzError as error:
-            yield from told(loaded.blamed(key, MzError("MZ2013", error.message, hint=error.hint)).diagnostics)
+            yield from to_layer_output(loaded.with_location(key, MzError("MZ2013", error.message, hint=error.hint)).diagnostics)
 
 
-def built_in_material() -> Iterator[Said]:
+def check_bundled_material() -> Iterator[LayerOutput]:
     """Check bundled templates and rules like those of a project."""
     templates = load_templates()
     for name, text in templates.items():
-        yield Checked("templates")
-        yield from told(check_template(name, name, text, templates))
+        yield CheckedItem("templates")
+        yield from to_layer_output(check_template(name, name, text, templates))
     for name, rules in load_rules().items():
-        yield Checked("rule sets")
-        fault = fault_of(rules)
+        yield CheckedItem("rule sets")
+        fault = find_fault(rules)
         if fault:
-            yield Finding(kind="RULE", what=f"the rule set {name} is invalid: {fault}", cause=name, mend="report it")
+            yield Finding(kind="RULE", message=f"the rule set {name} is invalid: {fault}", cause=name, fix="report it")
 
 
-def names(project: Project) -> tuple[str, ...]:
+def pipeline_names(project: Project) -> tuple[str, ...]:
     """Return the pipelines of the project and of mz, and the configured one, which may be any file."""
     return tuple(dict.fromkeys((project.config.pipeline, *project_pipelines(project.root), *built_in_pipelines())))
 
 
-def pipeline(project: Project, name: str, material: Material) -> Iterator[Said]:
+def check_pipeline(project: Project, name: str, material: PipelineFiles) -> Iterator[LayerOutput]:
     """Check a pipeline: syntax, lint rules, and all its prompts."""
-    yield Checked("pipelines")
-    valid_names, chosen = known_names(project.config, material), name == project.config.pipeline
+    yield CheckedItem("pipelines")
+    valid_names, is_configured = known_names(project.config, material), name == project.config.pipeline
     try:
         source = find_source(name, project.root)
     except MzError as error:
-        yield from told(error.diagnostics)
+        yield from to_layer_output(error.diagnostics)
         return
     diagnostics = check_source(source, valid_names)
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
     if errors:
-        yield from told(errors)
+        yield from to_layer_output(errors)
         return
     definition = parse_pipeline(source.text, source.name)[0]
-    if chosen or not source.built_in:
-        yield from told(in_short(diagnostics, definition, project.config.commands))
+    if is_configured or not source.built_in:
+        yield from to_layer_output(summarise_warnings(diagnostics, definition, project.config.commands))
     pins = Pins(pipeline=definition, rules=material.rules, templates=material.templates, config=project.config)
-    yield from prompts(pins, source)
+    yield from check_prompts(pins, source)
 
 
-def prompts(pins: Pins, source: Source) -> Iterator[Said]:
+def check_prompts(pins: Pins, source: PipelineSource) -> Iterator[LayerOutput]:
     """Check that all prompts render. Bundled templates must state every rule; for the project's it is a remark."""
     bundled = load_templates()
     project_templates = {name for name, text in pins.templates.items() if bundled.get(name) != text}
     broken: set[str] = set()
     unstated_lines: dict[tuple[str, str], set[str]] = {}
-    for sample in samples(pins):
-        yield Checked("prompts")
+    for sample in sample_prompts(pins):
+        yield CheckedItem("prompts")
         try:
             text = render(pins.templates, sample.template, sample.data, sample.continuation)
-        except TemplateBroken as error:
+        except TemplateError as error:
             if str(error) not in broken:
-                yield unmakeable(sample, error, source, error.template in project_templates)
+                yield template_finding(sample, error, source, error.template in project_templates)
             broken.add(str(error))
             continue
-        if not sample.continuation and (missing := unstated(sample, text)):
+        if not sample.continuation and (missing := unstated_requirements(sample, text)):
             unstated_lines.setdefault((sample.phase, sample.template), set()).update(missing)
     for (phase, template), lines in unstated_lines.items():
         message = f"{template} does not state all rules to the agent of phase {phase}; missing: {len(lines)}"
@@ -124,47 +124,47 @@ def prompts(pins: Pins, source: Source) -> Iterator[Said]:
             yield Remark(f"{source.name}: {message}")
         else:
             detail = tuple(f"  {line}" for line in sorted(lines))
-            yield Finding(kind="PIPELINE", what=message, cause=template, detail=detail, file=source.name)
+            yield Finding(kind="PIPELINE", message=message, cause=template, detail=detail, file=source.name)
 
 
-def unmakeable(sample: Sample, error: TemplateBroken, source: Source, is_project_template: bool) -> Finding:
+def template_finding(sample: SamplePrompt, error: TemplateError, source: PipelineSource, is_project_template: bool) -> Finding:
     """Return a finding located in the project's template, or else in the pipeline that uses it."""
     return Finding(
         kind="PIPELINE",
-        what=f"the prompt of phase {sample.phase} cannot be rendered {sample.how}: {error.why}",
+        message=f"the prompt of phase {sample.phase} cannot be rendered {sample.situation}: {error.reason}",
         cause=error.template,
-        mend=f"mz pipelines lint {source.name}" if is_project_template else "mz explain MZ3017",
-        file=f"{TEMPLATES}/{error.template}" if is_project_template else source.name,
+        fix=f"mz pipelines lint {source.name}" if is_project_template else "mz explain MZ3017",
+        file=f"{TEMPLATES_FOLDER}/{error.template}" if is_project_template else source.name,
         line=error.line if is_project_template else None,
     )
 
 
-def backlog(project: Project) -> Iterator[Said]:
+def check_backlog(project: Project) -> Iterator[LayerOutput]:
     """Check the backlog if it exists; it may be written for each run."""
     name = project.config.backlog
     if not os.path.lexists(project.root / name):
         yield Remark(f"{name} does not exist")
         return
     try:
-        yield Checked("backlog items", len(read_backlog(project.root, name)))
+        yield CheckedItem("backlog items", len(read_backlog(project.root, name)))
     except MzError as error:
-        yield from told(error.diagnostics)
+        yield from to_layer_output(error.diagnostics)
 
 
-def told(diagnostics: Iterable[Diagnostic]) -> Iterator[Said]:
+def to_layer_output(diagnostics: Iterable[Diagnostic]) -> Iterator[LayerOutput]:
     """Convert errors to findings and warnings to remarks."""
     for diagnostic in diagnostics:
-        location = diagnostic.place
+        location = diagnostic.location
         if diagnostic.severity == "warning":
             prefix = f"{location}: " if location else ""
             yield Remark(f"{prefix}{diagnostic.message} [{diagnostic.code}]")
             continue
         yield Finding(
             kind="PIPELINE",
-            what=f"{diagnostic.message} [{diagnostic.code}]",
+            message=f"{diagnostic.message} [{diagnostic.code}]",
             cause=diagnostic.code,
             detail=tuple(f"  {line}" for line in diagnostic.hint.splitlines()),
-            mend=f"mz explain {diagnostic.code}",
+            fix=f"mz explain {diagnostic.code}",
             file=location.file if location else FILE_NAME,
             line=(location.line or None) if location else None,
         )

@@ -11,29 +11,29 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class TookTooLong(Exception):
+class TimeLimitExceeded(Exception):
     """The function did not end in time."""
 
 
-class Died(Exception):
+class ProcessDied(Exception):
     """The process ended without a result."""
 
 
-def within(seconds: float, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+def call_with_timeout(seconds: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function in another process; function, arguments and result must be picklable. Raises TimeLimitExceeded,
     ProcessDied and what the function raises."""
     context = get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(sender, function, args, named), daemon=True)
+    process = context.Process(target=_send_result, args=(sender, function, args, kwargs), daemon=True)
     process.start()
     sender.close()
     try:
         if not receiver.poll(seconds):
-            raise TookTooLong
+            raise TimeLimitExceeded
         result: T | Exception = receiver.recv()
     except EOFError:
         process.join()
-        raise Died(f"the process ended with exit {process.exitcode}") from None
+        raise ProcessDied(f"the process ended with exit {process.exitcode}") from None
     finally:
         process.kill()
         process.join()
@@ -43,8 +43,8 @@ def within(seconds: float, function: Callable[P, T], *args: P.args, **named: P.k
     return result
 
 
-def _answer(sender: Connection, function: Callable[..., T], args: tuple[object, ...], named: dict[str, object]) -> None:
+def _send_result(sender: Connection, function: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     try:
-        sender.send(function(*args, **named))
+        sender.send(function(*args, **kwargs))
     except Exception as error:
         sender.send(error)

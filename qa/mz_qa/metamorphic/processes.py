@@ -14,84 +14,84 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from msgspec.structs import replace
-from mz_recordings.cassette import Cassette, Taken
-from mz_recordings.files.library import load_part, write_copy
-from mz_recordings.playing.replay import Job, perform
-from mz_recordings.whatif.variants import Variant, altered, content, paced
+from mz_recordings.cassette import Cassette, RecordedCall
+from mz_recordings.files.library import load_without_traces, write_copy
+from mz_recordings.playing.replay import ReplayJob, run_replay
+from mz_recordings.whatif.variants import Variant, content, process_variants, with_variant
 
-from mz_qa.metamorphic.properties import Outcome, end_of, parse_story, succeeds, violations
+from mz_qa.metamorphic.properties import VariantOutcome, end_state, parse_trace, succeeds, violations
 
-SECONDS_MAX = 180
+TIMEOUT_SECONDS = 180
 """Time limit for one variant; it takes a few seconds."""
 
 
 def play_sample(
     cassette: Cassette, project: Path, environment: Mapping[str, str], today: datetime
-) -> tuple[Outcome, ...]:
+) -> tuple[VariantOutcome, ...]:
     """Play the variants of one call; empty if no recorded call succeeded. Raises WorldMissing and MzError like a
     replay."""
-    recorded_call = _sampled(cassette)
+    recorded_call = _choose_call(cassette)
     if recorded_call is None:
         return ()
     with tempfile.TemporaryDirectory(prefix="mz-variants-", ignore_cleanup_errors=True) as name:
-        job = Job(path="", project=str(project), environment=dict(environment), today=today)
+        job = ReplayJob(path="", project=str(project), environment=dict(environment), today=today)
         return tuple(_outcomes(cassette, recorded_call, Path(name), job))
 
 
-def _sampled(cassette: Cassette) -> Taken | None:
+def _choose_call(cassette: Cassette) -> RecordedCall | None:
     """Choose the first call of the shortest feature without dependencies; None if it failed."""
-    calls = Counter(call.recording.identity.feature for call in cassette.taken)
-    candidates = [item.feature for item in cassette.manifest.world.items if not item.depends_on and calls[item.feature]]
+    calls = Counter(call.recording.identity.feature for call in cassette.calls)
+    candidates = [item.feature for item in cassette.manifest.fixture.items if not item.depends_on and calls[item.feature]]
     if not candidates:
         return None
     shortest = min(candidates, key=lambda feature: calls[feature])
-    call = next(call for call in cassette.taken if call.recording.identity.feature == shortest)
+    call = next(call for call in cassette.calls if call.recording.identity.feature == shortest)
     succeeded = succeeds(cassette.manifest.agent, content(call, "stdout"))
     return call if succeeded and call.recording.outcome == "replied" else None
 
 
-def _outcomes(cassette: Cassette, recorded_call: Taken, root: Path, job: Job) -> Iterator[Outcome]:
+def _outcomes(cassette: Cassette, recorded_call: RecordedCall, root: Path, job: ReplayJob) -> Iterator[VariantOutcome]:
     feature = recorded_call.recording.identity.feature
-    recorded_trace = cassette.stories.get(feature)
-    pool = _pool()
+    recorded_trace = cassette.traces.get(feature)
+    pool = _new_pool()
     try:
-        for variant in paced(recorded_call):
-            succeeded = bool(succeeds(cassette.manifest.agent, variant.stdout)) and variant.ours is None
-            folder, altered_cassette = root / variant.name, altered(cassette, variant)
-            write_copy(altered_cassette if succeeded else _unanswered(altered_cassette), folder)
-            future = pool.submit(played, str(folder), job)
+        for variant in process_variants(recorded_call):
+            succeeded = bool(succeeds(cassette.manifest.agent, variant.stdout)) and variant.ended_by_mz is None
+            folder, altered_cassette = root / variant.name, with_variant(cassette, variant)
+            write_copy(altered_cassette if succeeded else _without_decisions(altered_cassette), folder)
+            future = pool.submit(replay_traces, str(folder), job)
             try:
-                trace = parse_story(future.result(SECONDS_MAX)[feature])
+                trace = parse_trace(future.result(TIMEOUT_SECONDS)[feature])
             except TimeoutError:
                 _kill(pool, future)
-                pool = _pool()
+                pool = _new_pool()
                 yield _outcome(variant, "", ("it does not stop",))
                 continue
-            usual = end_of(parse_story(recorded_trace)) if recorded_trace else end_of(trace)
-            yield _outcome(variant, end_of(trace), violations(variant, succeeded, trace, usual))
+            usual = end_state(parse_trace(recorded_trace)) if recorded_trace else end_state(trace)
+            yield _outcome(variant, end_state(trace), violations(variant, succeeded, trace, usual))
     finally:
         pool.shutdown()
 
 
-def _unanswered(cassette: Cassette) -> Cassette:
+def _without_decisions(cassette: Cassette) -> Cassette:
     """Remove the decisions of people, which do not apply to a failing variant."""
-    fixture = replace(cassette.manifest.world, said=())
-    return cassette._replace(manifest=replace(cassette.manifest, world=fixture))
+    fixture = replace(cassette.manifest.fixture, decisions=())
+    return cassette._replace(manifest=replace(cassette.manifest, fixture=fixture))
 
 
-def _outcome(variant: Variant, end: str, violated: tuple[str, ...]) -> Outcome:
+def _outcome(variant: Variant, end: str, violated: tuple[str, ...]) -> VariantOutcome:
     identity = variant.identity
-    return Outcome(
-        feature=identity.feature, call=identity.name, variant=variant.name, how="process", end=end, violations=violated
+    return VariantOutcome(
+        feature=identity.feature, call=identity.name, variant=variant.name, mode="process", end=end, violations=violated
     )
 
 
-def played(path: str, job: Job) -> dict[str, bytes]:
+def replay_traces(path: str, job: ReplayJob) -> dict[str, bytes]:
     """Replay a cassette and return its traces; runs in a separate process."""
-    return dict(perform(load_part(Path(path)), job).stories)
+    return dict(run_replay(load_without_traces(Path(path)), job).traces)
 
 
-def _pool() -> ProcessPoolExecutor:
+def _new_pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
 

@@ -9,26 +9,26 @@ from pathlib import Path
 
 from mz_events.names import Commit
 from mz_recordings.cassette import Cassette
-from mz_recordings.recording.scratch import Git, unpack
+from mz_recordings.recording.scratch import ScratchGit, unpack
 
 from mz_qa.simulation.world import Files
 
-SECONDS = 120
+TIMEOUT_SECONDS = 120
 LINK, PROGRAM = b"120000", b"100755"
 
 
 class Trees:
     """A scratch repository below an empty folder. Raises WorldMissing."""
 
-    def __init__(self, cassette: Cassette, place: Path, environment: Mapping[str, str]) -> None:
-        self._root, self._environment = place / "repository", dict(environment)
+    def __init__(self, cassette: Cassette, folder: Path, environment: Mapping[str, str]) -> None:
+        self._root, self._environment = folder / "repository", dict(environment)
         self.delivered = unpack(cassette, self._root, environment)
         """Heads of dependencies delivered by an earlier run, by feature."""
-        self.head = Commit(Git(self._root, environment)("rev-parse", "HEAD"))
+        self.head = Commit(ScratchGit(self._root, environment)("rev-parse", "HEAD"))
         self._modes: dict[str, bytes] = {}
-        self._there: Files = {}
+        self._current_files: Files = {}
         """Current files of the working directory for patches."""
-        self._work = place / "work"
+        self._work = folder / "work"
         self._work.mkdir()
         self._git(self._work, "init", "--quiet")
 
@@ -43,32 +43,32 @@ class Trees:
                 files[os.fsdecode(path)] = self._git(self._root, "cat-file", "blob", blob.decode())
         return files
 
-    def patched(self, files: Files, patch: bytes) -> Files | None:
+    def apply_patch(self, files: Files, patch: bytes) -> Files | None:
         """Return the files with the patch applied; None if it does not apply."""
         if not patch:
             return dict(files)
-        self._put(files)
-        before = self._stamps()
+        self._write_files(files)
+        before = self._file_stamps()
         try:
             self._git(self._work, "apply", "--binary", "--whitespace=nowarn", "-", stdin=patch)
         except subprocess.CalledProcessError:
             return None
-        after = self._stamps()
+        after = self._file_stamps()
         changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
         for path in changed:
-            self._there.pop(path, None)
+            self._current_files.pop(path, None)
             if path in after:
-                self._there[path] = self._read(path)
-        return dict(self._there)
+                self._current_files[path] = self._read(path)
+        return dict(self._current_files)
 
-    def _put(self, files: Files) -> None:
+    def _write_files(self, files: Files) -> None:
         """Update the working directory to these files."""
-        for path in self._there.keys() - files.keys():
+        for path in self._current_files.keys() - files.keys():
             (self._work / path).unlink()
         for path, data in files.items():
-            if self._there.get(path) != data:
+            if self._current_files.get(path) != data:
                 self._write(path, data)
-        self._there = dict(files)
+        self._current_files = dict(files)
 
     def _write(self, path: str, data: bytes) -> None:
         target, mode = self._work / path, self._modes.get(path, b"")
@@ -88,7 +88,7 @@ class Trees:
         self._modes[path] = PROGRAM if os.access(target, os.X_OK) else b"100644"
         return target.read_bytes()
 
-    def _stamps(self) -> dict[str, tuple[int, int, int]]:
+    def _file_stamps(self) -> dict[str, tuple[int, int, int]]:
         """Return metadata of all files that changes when they are written."""
         stamps = {}
         for folder, folders, names in os.walk(self._work):
@@ -101,15 +101,15 @@ class Trees:
                 stamps[path] = (status.st_ino, status.st_mtime_ns, status.st_mode)
         return stamps
 
-    def _git(self, place: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+    def _git(self, cwd: Path, *arguments: str, stdin: bytes = b"") -> bytes:
         variables = {name: value for name, value in self._environment.items() if not name.startswith("GIT_")}
         result = subprocess.run(
             ["git", "-c", "core.autocrlf=false", "-c", f"core.hooksPath={os.devnull}", *arguments],
-            cwd=place,
+            cwd=cwd,
             env={**variables, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"},
             input=stdin,
             capture_output=True,
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
             check=True,
         )
         return result.stdout

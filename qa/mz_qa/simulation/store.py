@@ -10,7 +10,7 @@ from mz_events.chain import GENESIS, link
 from mz_events.codec import CODEC
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
-from mz_events.store import Append, BlobMissing, WrongVersion
+from mz_events.store import Append, BlobMissing, VersionConflict
 
 Tick = Callable[[str], None]
 
@@ -50,7 +50,7 @@ class MemoryStore:
             else (0, 0, GENESIS)
         )
         if append.expected is not None and append.expected != version:
-            raise WrongVersion(append.stream, append.expected, version)
+            raise VersionConflict(append.stream, append.expected, version)
         for event in append.events:
             version, position, recorded_at_us = version + 1, position + 1, max(recorded_at_us, now_us)
             type_, schema, payload = CODEC.encode(event)
@@ -82,15 +82,15 @@ class MemoryBlobs:
     """Implements the Blobs port."""
 
     def __init__(self) -> None:
-        self.kept: MutableMapping[Digest, bytes] = {}
+        self.data_by_digest: MutableMapping[Digest, bytes] = {}
 
     def put(self, data: bytes) -> Digest:
         digest = Digest(hashlib.sha256(data).hexdigest())
-        self.kept[digest] = data
+        self.data_by_digest[digest] = data
         return digest
 
     def get(self, digest: Digest) -> bytes:
         try:
-            return self.kept[digest]
+            return self.data_by_digest[digest]
         except KeyError:
             raise BlobMissing(digest) from None

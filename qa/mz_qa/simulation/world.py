@@ -15,17 +15,17 @@ from mz_engine.ports import (
     CallResult,
     CallSpec,
     Capture,
-    Check,
+    CiCheck,
     CommandResult,
-    Conflicted,
-    MadeCommit,
-    Merged,
-    Moved,
-    Opened,
-    Place,
+    CreatedCommit,
+    FeatureWorktree,
+    MergeConflict,
+    MergeResult,
+    ParsedReply,
     Price,
     PullRequest,
-    Reading,
+    RefChange,
+    WorkspaceCreated,
 )
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 from mz_events.catalog.check import Change
@@ -43,7 +43,7 @@ class Crash(BaseException):
     """The simulated process crashed. A BaseException, so that only the test catches it."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptedReply(msgspec.Struct, frozen=True, kw_only=True):
     """Actions of a scripted agent in one call."""
 
     files: Mapping[str, str | None] = {}
@@ -53,9 +53,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The call ends with this problem instead of a reply."""
 
 
-Script = Callable[[CallSpec, Files], Answer]
+Script = Callable[[CallSpec, Files], ScriptedReply]
 Commands = Callable[[str, Files], tuple[int, str]]
-Checks = Callable[[Commit, int], tuple[Check, ...] | None]
+Checks = Callable[[Commit, int], tuple[CiCheck, ...] | None]
 """From the head of a pull request and the number of earlier polls."""
 
 
@@ -73,7 +73,7 @@ class World:
     def __init__(self, files: Mapping[str, str], script: Script, commands: Commands) -> None:
         self.script, self.commands = script, commands
         self.steps = 0
-        self.dies_at: int | None = None
+        self.crash_at_step: int | None = None
         self.now_us = 1_000_000
         self.store, self.blobs = MemoryStore(self.tick), MemoryBlobs()
         self.objects: MutableMapping[Commit, Tree] = {}
@@ -81,37 +81,37 @@ class World:
         self.refs: dict[str, Commit] = {"refs/heads/main": self.base}
         self.remote: dict[str, Commit] = {}
         self.worktrees: dict[str, Files] = {}
-        self.adopted: set[str] = set()
+        self.set_up_features: set[str] = set()
         """Features whose worktrees are set up."""
         self.spools: dict[str, CallResult] = {}
-        self.calls: list[str] = []
+        self.call_keys: list[str] = []
         """Keys of the agent calls made, in order."""
-        self.forgetful: set[str] = set()
+        self.agents_without_sessions: set[str] = set()
         """Agents without sessions."""
-        self.naming: set[str] = set()
+        self.session_naming_agents: set[str] = set()
         """Agents that name their sessions themselves."""
-        self.counts: Callable[[CallSpec], int | None] = lambda spec: None
+        self.count_tokens: Callable[[CallSpec], int | None] = lambda spec: None
         """Token count of a call's first request, as the agent reports it."""
-        self.talks: dict[tuple[str, str], list[str]] = {}
+        self.session_prompts: dict[tuple[str, str], list[str]] = {}
         """Prompts of the calls by agent and session."""
         self.pushes: list[Commit] = []
         self.pull_requests: dict[str, PullRequest] = {}
         """By key."""
         self.targets: dict[int, str] = {}
         """Branch that each pull request targets, by number."""
-        self.checks: Checks = lambda head, looks: (Check(name="ci", state="green", run="1"),)
-        self.looks: Counter[Commit] = Counter()
+        self.checks: Checks = lambda head, looks: (CiCheck(name="ci", state="green", run="1"),)
+        self.poll_counts: Counter[Commit] = Counter()
         self.reruns: list[str] = []
         self.on_wait: Callable[[], None] | None = None
         """Action of a person, taken once, when the run waits."""
-        self.merged: set[str] = set()
+        self.merged_branches: set[str] = set()
         """Branches whose pull requests were merged."""
 
     def tick(self, name: str) -> None:
         """Advance the clock by a step; the process may crash here. Raises Crash."""
         self.steps += 1
         self.now_us += STEP_US
-        if self.steps == self.dies_at:
+        if self.steps == self.crash_at_step:
             raise Crash(name)
 
     def write(self, tree: Tree) -> Commit:
@@ -135,7 +135,7 @@ class SimulatedWorkspace:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def open(self, worktree: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
+    def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
         self.world.tick("open.before")
         head = starts_from[0]
         if len(starts_from) > 1:
@@ -146,29 +146,29 @@ class SimulatedWorkspace:
         self.world.refs.setdefault(f"refs/heads/{worktree.branch}", head)
         self.world.worktrees[worktree.feature] = dict(self.world.objects[head].files)
         self.world.tick("open.after")
-        return Opened(head=head, tree=head)
+        return WorkspaceCreated(head=head, tree=head)
 
-    def ensure(self, worktree: Place, head: Commit, tree: Commit) -> bool:
+    def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
         self.world.tick("ensure.before")
         if worktree.feature not in self.world.worktrees:
-            self.world.adopted.discard(worktree.feature)
+            self.world.set_up_features.discard(worktree.feature)
         self.world.refs[f"refs/heads/{worktree.branch}"] = head
         self.world.worktrees[worktree.feature] = dict(self.world.objects[tree].files)
         self.world.tick("ensure.after")
-        return worktree.feature not in self.world.adopted
+        return worktree.feature not in self.world.set_up_features
 
-    def capture(self, worktree: Place, before: Commit) -> Capture:
+    def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         self.world.tick("capture.before")
         return Capture(tree=self.world.write(Tree(dict(self.world.worktrees[worktree.feature]), before)))
 
-    def adopt(self, worktree: Place, tree: Commit) -> None:
+    def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         self.world.tick("adopt.before")
-        self.world.adopted.add(worktree.feature)
+        self.world.set_up_features.add(worktree.feature)
 
-    def provide(self, worktree: Place, files: Mapping[Path, bytes]) -> None:
+    def provide(self, worktree: FeatureWorktree, files: Mapping[Path, bytes]) -> None:
         self.world.tick("provide.before")
 
-    def keep(self, worktree: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
+    def revert_paths(self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
         files, old = dict(self.world.objects[tree].files), self.world.objects[before].files
         for path in revert:
             files.pop(path, None)
@@ -205,27 +205,27 @@ class SimulatedWorkspace:
     def snapshot(self) -> Mapping[str, str]:
         return dict(self.world.refs)
 
-    def rescue(self, worktree: Place, moved: tuple[Moved, ...]) -> None:
+    def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> None:
         self.world.tick("rescue.before")
 
-    def find_commit(self, worktree: Place, key: str) -> MadeCommit | None:
+    def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
         commit = self.world.refs.get(f"refs/heads/{worktree.branch}")
         while commit is not None:
             tree = self.world.objects[commit]
             if f"Mz-Key: {key}\n".encode() in tree.message and tree.parent is not None:
-                return self._made(commit, tree.parent)
+                return self._made_commit(commit, tree.parent)
             commit = tree.parent
         return None
 
-    def commit(self, worktree: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
+    def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
         self.world.tick("commit.before")
         commit = self.world.write(Tree(self.world.objects[tree].files, parent, message))
         self.world.refs[f"refs/heads/{worktree.branch}"] = commit
         self.world.tick("commit.after")
-        return self._made(commit, parent)
+        return self._made_commit(commit, parent)
 
-    def _made(self, commit: Commit, parent: Commit) -> MadeCommit:
-        return MadeCommit(commit=commit, files=len(self.changes(parent, commit)), insertions=0, deletions=0)
+    def _made_commit(self, commit: Commit, parent: Commit) -> CreatedCommit:
+        return CreatedCommit(commit=commit, files=len(self.changes(parent, commit)), insertions=0, deletions=0)
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
         remote_head = self.world.remote.get(branch) if remote else None
@@ -240,10 +240,10 @@ class SimulatedWorkspace:
             pending += [parent for parent in (tree.parent, tree.merged) if parent is not None]
         return False
 
-    def merge(self, worktree: Place, head: Commit, other: Commit, message: bytes) -> Merged:
+    def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
         """Merge by file; a file changed on both sides since the start of the run conflicts."""
         if self.contains(head, other):
-            return Merged(commit=head, tree=head, changed=False)
+            return MergeResult(commit=head, tree=head, changed=False)
         ours, theirs = self.world.objects[head].files, self.world.objects[other].files
         base = self.world.objects[self.world.base].files
         files, conflicts = {**base, **ours}, []
@@ -260,7 +260,7 @@ class SimulatedWorkspace:
         self.world.refs[f"refs/heads/{worktree.branch}"] = commit
         self.world.worktrees[worktree.feature] = dict(files)
         self.world.tick("merge.after")
-        return Merged(commit=commit, tree=commit, changed=True, conflicts=tuple(conflicts))
+        return MergeResult(commit=commit, tree=commit, changed=True, conflicts=tuple(conflicts))
 
     def remote_head(self, remote: str, branch: str) -> Commit | None:
         return self.world.remote.get(branch)
@@ -272,10 +272,10 @@ class SimulatedWorkspace:
         self.world.pushes.append(commit)
         self.world.tick("push.after")
 
-    def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]:
+    def changed_paths(self, base: Commit, head: Commit) -> tuple[Path, ...]:
         return tuple(change.path for change in self.changes(base, head))
 
-    def close(self, worktree: Place) -> None:
+    def close(self, worktree: FeatureWorktree) -> None:
         self.world.tick("close.before")
         self.world.worktrees.pop(worktree.feature, None)
 
@@ -288,35 +288,35 @@ class SimulatedAgents:
 
     def call(self, spec: CallSpec) -> CallResult:
         self.world.tick("call.before")
-        self.world.calls.append(spec.key)
+        self.world.call_keys.append(spec.key)
         session = self._session(spec)
         if session is None:
             self.world.tick("call.after")
             return CallResult(stdout=b"", stderr=b"", exit=1, duration_ms=5, problem=NO_SESSION)
-        files = self.world.worktrees[spec.place.feature]
-        answer = self.world.script(spec, dict(files))
-        for path, text in answer.files.items():
+        files = self.world.worktrees[spec.worktree.feature]
+        scripted_reply = self.world.script(spec, dict(files))
+        for path, text in scripted_reply.files.items():
             if text is None:
                 files.pop(path, None)
             else:
                 files[path] = text.encode()
-        reply = {"text": answer.text, "tokens": len(spec.prompt) // 4, "session": session}
+        reply = {"text": scripted_reply.text, "tokens": len(spec.prompt) // 4, "session": session}
         stdout = msgspec.json.encode(reply)
-        result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=5, problem=answer.problem)
+        result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=5, problem=scripted_reply.problem)
         self.world.spools[spec.key] = result
         self.world.tick("call.after")
         return result
 
     def _session(self, spec: CallSpec) -> str | None:
         """Return the session of the call and add its prompt; None if the session does not exist."""
-        sessions, session = self.world.talks, spec.session
-        if session is None or spec.agent in self.world.forgetful:
+        sessions, session = self.world.session_prompts, spec.session
+        if session is None or spec.agent in self.world.agents_without_sessions:
             return ""
         if spec.resumes:
             if (spec.agent, session) not in sessions:
                 return None
         else:
-            session = f"{spec.agent}-{len(sessions)}" if spec.agent in self.world.naming else session
+            session = f"{spec.agent}-{len(sessions)}" if spec.agent in self.world.session_naming_agents else session
             assert (spec.agent, session) not in sessions, "a session was begun twice"
         sessions.setdefault((spec.agent, session), []).append(spec.prompt)
         return session
@@ -325,15 +325,15 @@ class SimulatedAgents:
         result = self.world.spools.get(key)
         return msgspec.structs.replace(result, exit=None) if result else None
 
-    def read(self, agent: str, result: CallResult) -> Reading:
+    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
         try:
             reply = msgspec.json.decode(result.stdout)
         except msgspec.DecodeError:
-            return Reading(parser="simulated/1", terminal="no-terminal", text="", problem=result.problem)
+            return ParsedReply(parser="simulated/1", ending="no-terminal", text="", problem=result.problem)
         usage = Usage(model="simulated", input=reply["tokens"], output=len(reply["text"]) // 4)
-        return Reading(
+        return ParsedReply(
             parser="simulated/1",
-            terminal="success" if result.problem is None else "error",
+            ending="success" if result.problem is None else "error",
             text=reply["text"],
             session=reply["session"] or None,
             usage=(usage,),
@@ -345,7 +345,7 @@ class SimulatedAgents:
         return len(prompt) // 4
 
     def count_tokens(self, spec: CallSpec) -> int | None:
-        return self.world.counts(spec)
+        return self.world.count_tokens(spec)
 
     def format_prompt(self, agent: str, prompt: str) -> str:
         return prompt
@@ -354,10 +354,10 @@ class SimulatedAgents:
         return "simulated"
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
-        return agent not in self.world.forgetful
+        return agent not in self.world.agents_without_sessions
 
 
-def key_in(body: str) -> str:
+def key_in_body(body: str) -> str:
     return body.rsplit("Mz-Key: ", 1)[1].strip()
 
 
@@ -370,7 +370,7 @@ class SimulatedForge:
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
         self.world.tick("open_pr.before")
-        key, number = key_in(body), len(self.world.pull_requests) + 1
+        key, number = key_in_body(body), len(self.world.pull_requests) + 1
         assert key not in self.world.pull_requests, "opened twice"
         opened = PullRequest(url=f"forge/{number}", number=number, key=key)
         self.world.pull_requests[key] = opened
@@ -382,16 +382,16 @@ class SimulatedForge:
         self.world.tick("update.before")
         pulls = self.world.pull_requests
         old_key = next(key for key, pull in pulls.items() if pull.number == number)
-        pulls[key_in(body)] = msgspec.structs.replace(pulls.pop(old_key), key=key_in(body))
+        pulls[key_in_body(body)] = msgspec.structs.replace(pulls.pop(old_key), key=key_in_body(body))
         self.world.targets[number] = target
         self.world.tick("update.after")
 
-    def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
-        checks = self.world.checks(head, self.world.looks[head])
-        self.world.looks[head] += 1
+    def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:
+        checks = self.world.checks(head, self.world.poll_counts[head])
+        self.world.poll_counts[head] += 1
         return checks
 
-    def failed_log(self, check: Check) -> str:
+    def failed_log(self, check: CiCheck) -> str:
         return f"{check.name} is broken"
 
     def rerun(self, run: str) -> None:
@@ -399,9 +399,9 @@ class SimulatedForge:
         self.world.reruns.append(run)
 
     def merged(self, branch: str) -> Commit | None:
-        return self.world.remote.get("main", self.world.base) if branch in self.world.merged else None
+        return self.world.remote.get("main", self.world.base) if branch in self.world.merged_branches else None
 
-    def hand_over(self, worktree: Place, target: str, title: str, body: str) -> str:
+    def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
         self.world.tick("hand_over.before")
         return f"{worktree.feature}.md"
 
@@ -421,7 +421,7 @@ class SimulatedPorts:
 
     prices = secrets = learnings = clock = executor
 
-    def run(self, worktree: Place, command: str, timeout_seconds: int, key: str) -> CommandResult:
+    def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         self.world.tick("command.before")
         code, output = self.world.commands(command, dict(self.world.worktrees[worktree.feature]))
         return CommandResult(exit=code, output=output.encode(), duration_ms=3)
@@ -438,7 +438,7 @@ class SimulatedPorts:
     def redact(self, text: str) -> str:
         return text
 
-    def scan(self, data: bytes) -> tuple[str, ...]:
+    def names_in(self, data: bytes) -> tuple[str, ...]:
         return ("secret",) if b"SECRET" in data else ()
 
     def hint(self, signature: str) -> str | None:

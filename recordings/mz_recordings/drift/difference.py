@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mz_recordings.cassette import Cassette, Identity, Taken
+from mz_recordings.cassette import Cassette, Identity, RecordedCall
 from mz_recordings.findings import Finding
 
 
-class Pair(NamedTuple):
+class RecordingPair(NamedTuple):
     """Two recordings of one call, and their cassettes."""
 
-    old: Taken
-    new: Taken
-    olds: Cassette
-    news: Cassette
+    old: RecordedCall
+    new: RecordedCall
+    old_cassette: Cassette
+    new_cassette: Cassette
 
     @property
     def identity(self) -> Identity:
         return self.old.recording.identity
 
 
-class Atom(NamedTuple):
+class LeafDifference(NamedTuple):
     """The smallest part of a difference that noise can hide."""
 
     path: str
@@ -33,5 +33,5 @@ class Atom(NamedTuple):
 
 class Difference(NamedTuple):
     finding: Finding
-    atoms: tuple[Atom, ...] = ()
+    leaves: tuple[LeafDifference, ...] = ()
     """Empty: it can never be noise."""

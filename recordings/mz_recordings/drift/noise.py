@@ -13,15 +13,15 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from mz_recordings.drift.difference import Atom, Difference
-from mz_recordings.drift.outputs import grown
+from mz_recordings.drift.difference import Difference, LeafDifference
+from mz_recordings.drift.outputs import relative_growth
 from mz_recordings.findings import FindingKind
 
-RefusalName: TypeAlias = Literal[
+RejectionName: TypeAlias = Literal[
     "NO_REASON", "HIDES_VERDICT", "HIDES_INPUT", "STRUCTURAL_CHANGE", "OVER_BROAD_PATH", "OVER_BROAD_RANGE",
     "PATTERN_TOO_NARROW", "PATTERN_BROKEN", "TOO_MANY_DIFFS", "EXPIRED", "UNUSED_ENTRY",
 ]  # fmt: skip
-WHY: dict[RefusalName, str] = {
+REJECTION_REASONS: dict[RejectionName, str] = {
     "NO_REASON": "an entry must give a reason",
     "HIDES_VERDICT": "decisions of a rule, a gate or a permission are never noise",
     "HIDES_INPUT": "prompts and settings come from mz, so they do not vary by themselves",
@@ -35,25 +35,25 @@ WHY: dict[RefusalName, str] = {
     "UNUSED_ENTRY": "nothing can match it any more",
 }
 AMOUNTS = ("usage.input", "usage.output", "usage.cache_read", "usage.cache_write", "reported", "prices")
-WITHIN_MAX = 50
+WITHIN_PERCENT_MAX = 50
 """Percent."""
 ENTRIES_MAX = 30
 """Maximum of entries to propose from one comparison."""
-LINE_MAX = 500
+LINE_CHARS_MAX = 500
 """Maximum characters of a line that a pattern may match."""
 PROBES = (
     "The report has one line a month.", "- a point of a list", "| month | total |", "0", "2026-03", "def main():",
     "So that nobody waits, it is done at once.", "x",
 )  # fmt: skip
 """Unrelated lines: a pattern that matches two of them matches nearly everything."""
-SLOW = re.compile(r"[+*}][^()]*\)+[+*{]")
+NESTED_REPETITION = re.compile(r"[+*}][^()]*\)+[+*{]")
 """A repetition within a repetition, which can take exponential time."""
-FREE_MAX = 2
+WILDCARDS_MAX = 2
 """Maximum of `.*` and `.+` in one pattern."""
 LITERAL = re.compile(r"(?:[^\\.\[\](){}*+?|^$]|\\[^A-Za-z0-9])*")
 
 
-class Noise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class NoiseEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One entry of `noise.yaml`."""
 
     kind: FindingKind = msgspec.field(name="class")
@@ -72,53 +72,53 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.kind == "ARTIFACT" and not self.path.endswith(".text")
 
 
-class Refusal(NamedTuple):
+class NoiseRejection(NamedTuple):
     """Why something cannot be noise."""
 
-    name: RefusalName
-    what: str
+    name: RejectionName
+    subject: str
     """Subject of the rejection."""
 
     @property
-    def why(self) -> str:
-        return WHY[self.name]
+    def reason(self) -> str:
+        return REJECTION_REASONS[self.name]
 
 
 # validity of an entry -------------------------------------------------------------------------------------------------
-def refusal_of(entry: Noise, today: date) -> RefusalName | None:
+def rejection_of(entry: NoiseEntry, today: date) -> RejectionName | None:
     """Return the first reason against the entry; None: it is valid."""
-    if found := refusal_of_kind(entry.kind):
-        return found
+    if rejection := rejection_of_kind(entry.kind):
+        return rejection
     if not entry.reason.strip():
         return "NO_REASON"
     if entry.kind == "COST":
-        found = _of_amount(entry)
+        rejection = _rejection_of_amount(entry)
     elif entry.is_pattern:
-        found = _of_pattern(entry.path)
+        rejection = _rejection_of_pattern(entry.path)
     else:
-        found = "OVER_BROAD_PATH" if re.search(r"[*?\s]|^\.", entry.path) or not entry.path else None
-    if found is None and entry.until is not None and entry.until < today:
+        rejection = "OVER_BROAD_PATH" if re.search(r"[*?\s]|^\.", entry.path) or not entry.path else None
+    if rejection is None and entry.until is not None and entry.until < today:
         return "EXPIRED"
-    return found
+    return rejection
 
 
-def refusal_of_kind(kind: FindingKind) -> RefusalName | None:
-    if kind == "POLICY":
+def rejection_of_kind(kind: FindingKind) -> RejectionName | None:
+    if kind == "DECISION":
         return "HIDES_VERDICT"
     if kind in ("PROMPT", "CONFIG"):
         return "HIDES_INPUT"
-    return None if kind in ("ARTIFACT", "COST", "WIRE") else "STRUCTURAL_CHANGE"
+    return None if kind in ("ARTIFACT", "COST", "STREAM") else "STRUCTURAL_CHANGE"
 
 
-def _of_amount(entry: Noise) -> RefusalName | None:
+def _rejection_of_amount(entry: NoiseEntry) -> RejectionName | None:
     if entry.path == "models":
         return "STRUCTURAL_CHANGE"
     if entry.path not in AMOUNTS:
         return "OVER_BROAD_PATH"
-    return None if entry.within is not None and 0 < entry.within <= WITHIN_MAX else "OVER_BROAD_RANGE"
+    return None if entry.within is not None and 0 < entry.within <= WITHIN_PERCENT_MAX else "OVER_BROAD_RANGE"
 
 
-def _of_pattern(path: str) -> RefusalName | None:
+def _rejection_of_pattern(path: str) -> RejectionName | None:
     if not path.startswith("^") and re.fullmatch(r"[\w-]+", path):
         return "STRUCTURAL_CHANGE"  # Would hide the whole artifact.
     if not (path.startswith("^") and path.endswith("$")):
@@ -127,7 +127,7 @@ def _of_pattern(path: str) -> RefusalName | None:
         pattern = re.compile(path)
     except (re.error, RecursionError, OverflowError):
         return "PATTERN_BROKEN"
-    if SLOW.search(path) or len(re.findall(r"\.[*+]", path)) > FREE_MAX:
+    if NESTED_REPETITION.search(path) or len(re.findall(r"\.[*+]", path)) > WILDCARDS_MAX:
         return "OVER_BROAD_PATH"
     if sum(bool(pattern.fullmatch(line)) for line in PROBES) > 1 or pattern.fullmatch(""):
         return "OVER_BROAD_PATH"
@@ -135,46 +135,46 @@ def _of_pattern(path: str) -> RefusalName | None:
 
 
 # matching -------------------------------------------------------------------------------------------------------------
-class Heard(NamedTuple):
+class NoiseMatch(NamedTuple):
     """Differences, split into remaining and hidden ones."""
 
-    kept: tuple[Difference, ...]
-    hidden: tuple[tuple[Noise, int], ...]
+    remaining: tuple[Difference, ...]
+    matched_entries: tuple[tuple[NoiseEntry, int], ...]
     """Entries that hid something, each with the number of differences."""
-    differences: int
+    hidden_count: int
     """Number of hidden differences."""
 
 
-def without_noise(differences: Iterable[Difference], entries: Iterable[Noise], names: Iterable[str]) -> Heard:
+def hide_noise(differences: Iterable[Difference], entries: Iterable[NoiseEntry], names: Iterable[str]) -> NoiseMatch:
     """Hide the differences of which every part is noise. `names`: names of the compared cassettes."""
-    known = [entry for entry in entries if entry.cassette is None or entry.cassette in set(names)]
-    kept, times, hidden = [], dict[int, int](), 0
-    for each in differences:
-        mine = [_first(each, atom, known) for atom in each.atoms]
-        if mine and all(at is not None for at in mine):
+    applicable = [entry for entry in entries if entry.cassette is None or entry.cassette in set(names)]
+    remaining, counts, hidden = [], dict[int, int](), 0
+    for difference in differences:
+        matching = [_first_match(difference, atom, applicable) for atom in difference.leaves]
+        if matching and all(at is not None for at in matching):
             hidden += 1
-            for at in {at for at in mine if at is not None}:
-                times[at] = times.get(at, 0) + 1
+            for at in {at for at in matching if at is not None}:
+                counts[at] = counts.get(at, 0) + 1
         else:
-            kept.append(each)
-    return Heard(tuple(kept), tuple((known[at], count) for at, count in sorted(times.items())), hidden)
+            remaining.append(difference)
+    return NoiseMatch(tuple(remaining), tuple((applicable[at], count) for at, count in sorted(counts.items())), hidden)
 
 
-def _first(difference: Difference, atom: Atom, entries: list[Noise]) -> int | None:
+def _first_match(difference: Difference, leaf: LeafDifference, entries: list[NoiseEntry]) -> int | None:
     kind = difference.finding.kind
-    return next((at for at, entry in enumerate(entries) if entry.kind == kind and matches(entry, atom)), None)
+    return next((at for at, entry in enumerate(entries) if entry.kind == kind and matches(entry, leaf)), None)
 
 
-def matches(entry: Noise, atom: Atom) -> bool:
+def matches(entry: NoiseEntry, leaf: LeafDifference) -> bool:
     """Return True if the entry matches this part of a difference."""
     if entry.kind == "COST":
-        change = grown(atom)
-        return entry.path == atom.path and change is not None and abs(change) * 100 <= (entry.within or 0)
+        growth = relative_growth(leaf)
+        return entry.path == leaf.path and growth is not None and abs(growth) * 100 <= (entry.within or 0)
     if entry.is_pattern:
-        lines = [line for line in (atom.old, atom.new) if line]
+        lines = [line for line in (leaf.old, leaf.new) if line]
         return bool(lines) and all(line_matches(entry.path, line) for line in lines)
-    return entry.path == atom.path
+    return entry.path == leaf.path
 
 
 def line_matches(pattern: str, line: str) -> bool:
-    return len(line) <= LINE_MAX and re.fullmatch(pattern, line) is not None
+    return len(line) <= LINE_CHARS_MAX and re.fullmatch(pattern, line) is not None

@@ -6,31 +6,31 @@ import re
 from typing import Literal, NamedTuple
 
 HEADER = re.compile(rb"^diff --git (.+)$", re.MULTILINE)
-Kind = Literal["added", "modified", "deleted"]
+FileChangeKind = Literal["added", "modified", "deleted"]
 
 
-class Changed(NamedTuple):
+class FileChange(NamedTuple):
     """Change of one file."""
 
-    kind: Kind
+    kind: FileChangeKind
     mode: str
     """The new mode, if the patch names it."""
     content: bytes
     """The part of the patch for this file, without its header line."""
 
 
-def changed_files(patch: bytes) -> dict[str, Changed]:
+def changed_files(patch: bytes) -> dict[str, FileChange]:
     """Return the changes by path, as the patch spells it. Text that is not a patch has no changes.
 
     Lines of a hunk begin with a sign, so a line that begins with `diff` is a header.
     """
-    found: dict[str, Changed] = {}
+    changes: dict[str, FileChange] = {}
     heads = list(HEADER.finditer(patch))
     for at, head in enumerate(heads):
         end = heads[at + 1].start() if at + 1 < len(heads) else len(patch)
         body = patch[head.end() + 1 : end]
-        found[_path(head[1])] = Changed(_kind(body), _mode(body), body)
-    return found
+        changes[_path(head[1])] = FileChange(_kind(body), _mode(body), body)
+    return changes
 
 
 def _path(names: bytes) -> str:
@@ -39,7 +39,7 @@ def _path(names: bytes) -> str:
     return half.strip('"').removeprefix("a/")
 
 
-def _kind(body: bytes) -> Kind:
+def _kind(body: bytes) -> FileChangeKind:
     first = body.split(b"\n", 1)[0]
     if first.startswith(b"new file"):
         return "added"
@@ -47,5 +47,5 @@ def _kind(body: bytes) -> Kind:
 
 
 def _mode(body: bytes) -> str:
-    found = re.match(rb"(?:old mode \d+\n)?new (?:file )?mode (\d+)", body)
-    return found[1].decode() if found else ""
+    match = re.match(rb"(?:old mode \d+\n)?new (?:file )?mode (\d+)", body)
+    return match[1].decode() if match else ""

@@ -15,184 +15,184 @@ from mz_engine.pins import Pins
 from mz_recordings.cassette import Cassette
 from mz_recordings.drift.difference import Difference
 from mz_recordings.drift.drift import differences
-from mz_recordings.drift.known import Known
-from mz_recordings.drift.noise import Heard, Noise, Refusal, refusal_of, without_noise
-from mz_recordings.drift.noisefile import NAME, add_noise
-from mz_recordings.drift.noiselearn import learn, may_match
-from mz_recordings.drift.static import check, judged
-from mz_recordings.files.library import CassetteUnusable, load
-from mz_recordings.findings import Finding, Played
-from mz_recordings.mending import ALL
-from mz_recordings.playing.compare import by_itself, counted
-from mz_recordings.playing.fleet import play_all
-from mz_recordings.playing.replay import Job, placed, unplayable
-from mz_recordings.playing.today import pins_of
-from mz_recordings.recording.scratch import WorldMissing
-from mz_recordings.wire.check import check_wires
+from mz_recordings.drift.known import LibraryKnowledge
+from mz_recordings.drift.noise import NoiseEntry, NoiseMatch, NoiseRejection, hide_noise, rejection_of
+from mz_recordings.drift.noisefile import FILE_NAME, add_noise
+from mz_recordings.drift.noiselearn import may_match, propose_noise
+from mz_recordings.drift.static import check_cassette, count_checked_artifacts
+from mz_recordings.files.library import CassetteUnreadable, load
+from mz_recordings.findings import Finding, ReplayResult
+from mz_recordings.mending import RERECORD_ALL
+from mz_recordings.playing.compare import count_accepted, static_findings
+from mz_recordings.playing.fleet import replay_all
+from mz_recordings.playing.replay import ReplayJob, replay_error_finding, with_locations
+from mz_recordings.playing.today import replay_pins
+from mz_recordings.recording.scratch import FixtureUnavailable
+from mz_recordings.wire.check import check_streams
 
 
-class Drifted(msgspec.Struct, frozen=True, kw_only=True):
+class LibraryDrift(msgspec.Struct, frozen=True, kw_only=True):
     """Findings without noise, and the noise."""
 
-    played: tuple[Played, ...]
-    hidden: tuple[tuple[Noise, int], ...] = ()
+    results: tuple[ReplayResult, ...]
+    matched_entries: tuple[tuple[NoiseEntry, int], ...] = ()
     """Entries that hid something, each with the number of differences."""
-    quiet: int = 0
+    hidden_count: int = 0
     """Number of hidden differences."""
-    learned: tuple[Noise, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    proposed: tuple[NoiseEntry, ...] = ()
+    rejections: tuple[NoiseRejection, ...] = ()
 
 
 # current project ------------------------------------------------------------------------------------------------------
-def check_today(
-    jobs: tuple[Job, ...],
-    known: Known,
+def check_current(
+    jobs: tuple[ReplayJob, ...],
+    knowledge: LibraryKnowledge,
     *,
     static: bool,
-    whole: bool,
+    is_whole_library: bool,
     workers: int,
-    tell: Callable[[Played], None],
+    report: Callable[[ReplayResult], None],
     reason: str = "",
-) -> Drifted:
+) -> LibraryDrift:
     """Compare each cassette with the current parsers, prices, rules and baselines, and unless `static` replay it.
 
     `is_whole_library`: these are all its cassettes. With a `reason`, differences that can be noise are added to the
     library's file.
     """
-    played = (None,) * len(jobs) if static else play_all(jobs, workers, tell)
-    found, cassettes, through = [], list[Cassette](), _Today()
-    for job, one in zip(jobs, played, strict=True):
-        cassette, result, plain = _checked(job, one, known, through)
+    replay_results = (None,) * len(jobs) if static else replay_all(jobs, workers, report)
+    checked, cassettes, pins_cache = [], list[Cassette](), _PinsCache()
+    for job, replayed in zip(jobs, replay_results, strict=True):
+        cassette, result, static_differences = _check_cassette(job, replayed, knowledge, pins_cache)
         cassettes += [cassette] if cassette else []
-        found.append((cassette.manifest.name if cassette else "", result, plain))
-    drifted = _heard(found, known, reason)
-    drifted = replace(drifted, played=tuple(placed(one, Path(jobs[0].project)) for one in drifted.played))
-    aged = tuple(_aged(known, cassettes, whole and len(cassettes) == len(jobs)))
-    return replace(drifted, played=(*drifted.played, *aged))
+        checked.append((cassette.manifest.name if cassette else "", result, static_differences))
+    drifted = _apply_noise(checked, knowledge, reason)
+    drifted = replace(drifted, results=tuple(with_locations(replayed, Path(jobs[0].project)) for replayed in drifted.results))
+    outdated = tuple(_outdated_entries(knowledge, cassettes, is_whole_library and len(cassettes) == len(jobs)))
+    return replace(drifted, results=(*drifted.results, *outdated))
 
 
-def _checked(
-    job: Job, played: Played | None, known: Known, today: _Today
-) -> tuple[Cassette | None, Played, tuple[Difference, ...]]:
+def _check_cassette(
+    job: ReplayJob, replayed: ReplayResult | None, knowledge: LibraryKnowledge, pins_cache: _PinsCache
+) -> tuple[Cassette | None, ReplayResult, tuple[Difference, ...]]:
     """Return the cassette if it is readable, the result of its replay, and the differences found without a replay."""
     path = Path(job.path)
-    result = played or Played(path=job.path, name=path.name)
+    result = replayed or ReplayResult(path=job.path, name=path.name)
     try:
         cassette = load(path)
-    except CassetteUnusable as error:
-        return None, result if played else replace(result, findings=(unplayable(error),)), ()
+    except CassetteUnreadable as error:
+        return None, result if replayed else replace(result, findings=(replay_error_finding(error),)), ()
     manifest = cassette.manifest
     result = replace(
         result,
         name=manifest.name,
         provenance=manifest.provenance,
-        recordings=len(cassette.taken),
-        predates=counted(cassette),
-        calls=tuple(one.recording.identity.path for one in cassette.taken),
+        recordings=len(cassette.calls),
+        accepted_replies=count_accepted(cassette),
+        calls=tuple(call.recording.identity.path for call in cassette.calls),
     )
-    pins, problem = today.pins(job, cassette)
-    if problem is not None and played is None:
+    pins, problem = pins_cache.pins(job, cassette)
+    if problem is not None and replayed is None:
         result = replace(result, findings=(problem,))
-    if manifest.provenance == "seeded":
-        plain = tuple(Difference(finding) for finding in by_itself(cassette, job.today))
+    if manifest.provenance == "copied":
+        static_differences = tuple(Difference(finding) for finding in static_findings(cassette, job.today))
     else:
         prices = GenaiPrices(pins.config.prices if pins is not None else ())
-        plain = (*check(cassette, pins, prices, job.today), *check_wires(cassette, known.baselines, known.described))
-        result = replace(result, judged=judged(cassette, pins) if pins is not None else 0)
-    return cassette, result, tuple(each for each in plain if not _told(each.finding, result.findings))
+        static_differences = (*check_cassette(cassette, pins, prices, job.today), *check_streams(cassette, knowledge.baselines, knowledge.agent_descriptions))
+        result = replace(result, artifacts_checked=count_checked_artifacts(cassette, pins) if pins is not None else 0)
+    return cassette, result, tuple(difference for difference in static_differences if not _is_reported(difference.finding, result.findings))
 
 
-class _Today:
+class _PinsCache:
     """Caches the current pins, which many cassettes share."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[Pins | None, Finding | None]] = {}
+        self._pins_by_key: dict[bytes, tuple[Pins | None, Finding | None]] = {}
 
-    def pins(self, job: Job, cassette: Cassette) -> tuple[Pins | None, Finding | None]:
+    def pins(self, job: ReplayJob, cassette: Cassette) -> tuple[Pins | None, Finding | None]:
         manifest = cassette.manifest
-        key = msgspec.json.encode((job.project, manifest.pipeline, manifest.agent, manifest.world.config))
-        if key not in self._known:
+        key = msgspec.json.encode((job.project, manifest.pipeline, manifest.agent, manifest.fixture.config))
+        if key not in self._pins_by_key:
             try:
-                self._known[key] = pins_of(Path(job.project), job.environment, manifest, 1), None
-            except (WorldMissing, MzError) as error:
-                self._known[key] = None, unplayable(error)
-        return self._known[key]
+                self._pins_by_key[key] = replay_pins(Path(job.project), job.environment, manifest, 1), None
+            except (FixtureUnavailable, MzError) as error:
+                self._pins_by_key[key] = None, replay_error_finding(error)
+        return self._pins_by_key[key]
 
 
-def _told(finding: Finding, known: tuple[Finding, ...]) -> bool:
+def _is_reported(finding: Finding, reported: tuple[Finding, ...]) -> bool:
     """Return True if the replay reported the finding too."""
-    by_cassette = (finding.kind, finding.what) in {(one.kind, one.what) for one in known}
+    by_cassette = (finding.kind, finding.message) in {(other.kind, other.message) for other in reported}
     return by_cassette or (
-        bool(finding.feature) and (finding.kind, finding.feature) in {(one.kind, one.feature) for one in known}
+        bool(finding.feature) and (finding.kind, finding.feature) in {(other.kind, other.feature) for other in reported}
     )
 
 
 # two cassettes --------------------------------------------------------------------------------------------------------
-def compare_two(old: Path, new: Path, known: Known, reason: str = "") -> Drifted:
+def compare_two(old: Path, new: Path, knowledge: LibraryKnowledge, reason: str = "") -> LibraryDrift:
     """Compare two recordings of the same calls. Copied replies are rejected."""
     try:
-        was, now = load(old), load(new)
-    except CassetteUnusable as error:
-        return Drifted(played=(Played(path=str(error.path), name=old.name, findings=(unplayable(error),)),))
-    names = (was.manifest.name, now.manifest.name)
-    result = Played(path=str(old), name=names[0], provenance=now.manifest.provenance, recordings=len(now.taken))
-    seeded = [one.manifest.name for one in (was, now) if one.manifest.provenance == "seeded"]
-    if seeded:
-        what = (
-            f"the replies of {', '.join(dict.fromkeys(seeded))} were copied from another agent: nothing can be compared"
+        old_cassette, new_cassette = load(old), load(new)
+    except CassetteUnreadable as error:
+        return LibraryDrift(results=(ReplayResult(path=str(error.path), name=old.name, findings=(replay_error_finding(error),)),))
+    names = (old_cassette.manifest.name, new_cassette.manifest.name)
+    result = ReplayResult(path=str(old), name=names[0], provenance=new_cassette.manifest.provenance, recordings=len(new_cassette.calls))
+    copied = [cassette.manifest.name for cassette in (old_cassette, new_cassette) if cassette.manifest.provenance == "copied"]
+    if copied:
+        message = (
+            f"the replies of {', '.join(dict.fromkeys(copied))} were copied from another agent: nothing can be compared"
         )
-        return Drifted(played=(replace(result, findings=(Finding(kind="SEEDED", what=what, mend=ALL),)),))
-    drifted = _heard([(names[0], result, differences(was, now, known.described))], known, reason, names)
-    return replace(drifted, played=(*drifted.played, *_aged(known, [was, now], False)))
+        return LibraryDrift(results=(replace(result, findings=(Finding(kind="COPIED", message=message, fix=RERECORD_ALL),)),))
+    drifted = _apply_noise([(names[0], result, differences(old_cassette, new_cassette, knowledge.agent_descriptions))], knowledge, reason, names)
+    return replace(drifted, results=(*drifted.results, *_outdated_entries(knowledge, [old_cassette, new_cassette], False)))
 
 
 # noise ----------------------------------------------------------------------------------------------------------------
-def _heard(
-    found: list[tuple[str, Played, tuple[Difference, ...]]], known: Known, reason: str, names: tuple[str, ...] = ()
-) -> Drifted:
-    entries, learned, refused = known.noise, list[Noise](), list[Refusal]()
+def _apply_noise(
+    checked: list[tuple[str, ReplayResult, tuple[Difference, ...]]], knowledge: LibraryKnowledge, reason: str, names: tuple[str, ...] = ()
+) -> LibraryDrift:
+    entries, proposed, rejections = knowledge.noise, list[NoiseEntry](), list[NoiseRejection]()
     if reason:
-        for name, _, plain in found:
-            more, against = learn(without_noise(plain, entries, (name, *names)).kept, name, reason, known.today)
-            learned += more
-            refused += against
-        if learned:
-            add_noise(known.library, tuple(learned))
-        entries = (*entries, *learned)
-    heard = [(result, without_noise(plain, entries, (name, *names))) for name, result, plain in found]
-    return Drifted(
-        played=tuple(_merged(result, each) for result, each in heard),
-        hidden=tuple(_sums(each for _, each in heard)),
-        quiet=sum(each.differences for _, each in heard),
-        learned=tuple(learned),
-        refused=tuple(refused),
+        for name, _, static_differences in checked:
+            new_entries, new_rejections = propose_noise(hide_noise(static_differences, entries, (name, *names)).remaining, name, reason, knowledge.today)
+            proposed += new_entries
+            rejections += new_rejections
+        if proposed:
+            add_noise(knowledge.library, tuple(proposed))
+        entries = (*entries, *proposed)
+    matches = [(result, hide_noise(static_differences, entries, (name, *names))) for name, result, static_differences in checked]
+    return LibraryDrift(
+        results=tuple(_add_findings(result, match_result) for result, match_result in matches),
+        matched_entries=tuple(_total_matches(match_result for _, match_result in matches)),
+        hidden_count=sum(match_result.hidden_count for _, match_result in matches),
+        proposed=tuple(proposed),
+        rejections=tuple(rejections),
     )
 
 
-def _merged(result: Played, heard: Heard) -> Played:
-    return replace(result, findings=(*result.findings, *(each.finding for each in heard.kept)))
+def _add_findings(result: ReplayResult, match_result: NoiseMatch) -> ReplayResult:
+    return replace(result, findings=(*result.findings, *(difference.finding for difference in match_result.remaining)))
 
 
-def _sums(heard: Iterable[Heard]) -> Iterator[tuple[Noise, int]]:
-    times: dict[Noise, int] = {}
-    for each in heard:
-        for entry, count in each.hidden:
-            times[entry] = times.get(entry, 0) + count
-    yield from times.items()
+def _total_matches(matches: Iterable[NoiseMatch]) -> Iterator[tuple[NoiseEntry, int]]:
+    counts: dict[NoiseEntry, int] = {}
+    for match_result in matches:
+        for entry, count in match_result.matched_entries:
+            counts[entry] = counts.get(entry, 0) + count
+    yield from counts.items()
 
 
-def _aged(known: Known, cassettes: list[Cassette], whole: bool) -> Iterator[Played]:
+def _outdated_entries(knowledge: LibraryKnowledge, cassettes: list[Cassette], is_whole_library: bool) -> Iterator[ReplayResult]:
     """Yield findings for noise entries that have expired or match nothing. An entry for all cassettes is only reported
     as unmatched if the `is_whole_library` library was read."""
-    path, found = str(known.library / NAME), list[Finding]()
+    path, findings = str(knowledge.library / FILE_NAME), list[Finding]()
     names = {cassette.manifest.name for cassette in cassettes}
-    for at, entry in enumerate(known.noise, start=1):
-        place, mend = f"entry {at} ({entry.kind} {entry.path})", f"remove entry {at} from {{cassette}}"
-        if refusal_of(entry, known.today) == "EXPIRED":
-            what = f"EXPIRED: {place} was valid until {entry.until}"
-            found.append(Finding(kind="STALE", what=what, cause="EXPIRED", mend=f"{mend}, or change its date"))
-        elif (whole or entry.cassette in names) and not any(may_match(entry, each) for each in cassettes):
-            what = f"UNUSED_ENTRY: {place} matches nothing any more"
-            found.append(Finding(kind="UNUSED", what=what, cause="UNUSED_ENTRY", mend=mend))
-    if found:
-        yield Played(path=path, name=NAME, findings=tuple(found))
+    for number, entry in enumerate(knowledge.noise, start=1):
+        entry_label, fix = f"entry {number} ({entry.kind} {entry.path})", f"remove entry {number} from {{cassette}}"
+        if rejection_of(entry, knowledge.today) == "EXPIRED":
+            message = f"EXPIRED: {entry_label} was valid until {entry.until}"
+            findings.append(Finding(kind="EXPIRED", message=message, cause="EXPIRED", fix=f"{fix}, or change its date"))
+        elif (is_whole_library or entry.cassette in names) and not any(may_match(entry, candidate) for candidate in cassettes):
+            message = f"UNUSED_ENTRY: {entry_label} matches nothing any more"
+            findings.append(Finding(kind="UNUSED", message=message, cause="UNUSED_ENTRY", fix=fix))
+    if findings:
+        yield ReplayResult(path=path, name=FILE_NAME, findings=tuple(findings))

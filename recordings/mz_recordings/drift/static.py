@@ -9,85 +9,85 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import msgspec
-from mz_engine.agents.registry import adapters
-from mz_engine.artifacts.parse import parse
+from mz_engine.agents.registry import all_adapters
+from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.rule import RuleSet
 from mz_engine.artifacts.validate import validate
 from mz_engine.pins import Pins
 from mz_engine.pipelines.definition import Phase
-from mz_engine.ports import Prices, Reading
+from mz_engine.ports import ParsedReply, Prices
 from mz_events.catalog.call import CallRef
 from mz_events.catalog.check import Violation
 
-from mz_recordings.cassette import BUILDER, Cassette, Identity, StoredFile, Taken, identity_of, parse_time
-from mz_recordings.drift.difference import Atom, Difference
-from mz_recordings.drift.noise import WITHIN_MAX
-from mz_recordings.drift.outputs import NANOUSD_PER_USD, grown, reading_of
+from mz_recordings.cassette import BUILDER, Cassette, Identity, RecordedCall, StoredFile, identity_of, parse_time
+from mz_recordings.drift.difference import Difference, LeafDifference
+from mz_recordings.drift.noise import WITHIN_PERCENT_MAX
+from mz_recordings.drift.outputs import NANOUSD_PER_USD, parse_recorded, relative_growth
 from mz_recordings.findings import Finding, FindingKind
-from mz_recordings.mending import ACCEPT, ALL, LEARN
-from mz_recordings.playing.compare import by_itself
-from mz_recordings.playing.parting import kind_of
-from mz_recordings.recording.story import Divergence
+from mz_recordings.mending import ACCEPT, PROPOSE_NOISE, RERECORD_ALL
+from mz_recordings.playing.compare import static_findings
+from mz_recordings.playing.parting import drift_kind
+from mz_recordings.recording.story import EventDifference
 
-Line = dict[str, Any]
+EventJson = dict[str, Any]
 PRICE_TOLERANCE = 0.01
 """Relative difference that rounding of agents and price tables explains."""
 TREE_RULES = "tree."
 """Prefix of rules about contents that no tree can hold; they do not concern an artifact."""
-READ = ("terminal", "bad_lines", "problem", "usage", "reported_nanousd")
+PARSED_FIELDS = ("terminal", "bad_lines", "problem", "usage", "reported_nanousd")
 
 
-def check(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime) -> Iterator[Difference]:
+def check_cassette(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime) -> Iterator[Difference]:
     """Yield the differences from the current state. Without `pins` (the pipeline is invalid) rules are not checked."""
-    yield from (Difference(finding) for finding in by_itself(cassette, today))
-    known = {one.recording.identity: one for one in cassette.taken}
-    agents = adapters(pins.config.agents if pins is not None else {})
-    readings = {call: reading for call, one in known.items() if (reading := reading_of(one, agents))}
-    yield from _readings(cassette, readings)
-    yield from _prices(known, readings, prices)
+    yield from (Difference(finding) for finding in static_findings(cassette, today))
+    calls = {recorded_call.recording.identity: recorded_call for recorded_call in cassette.calls}
+    agents = all_adapters(pins.config.agents if pins is not None else {})
+    readings = {call: reading for call, recorded_call in calls.items() if (reading := parse_recorded(recorded_call, agents))}
+    yield from _parser_differences(cassette, readings)
+    yield from _price_differences(calls, readings, prices)
     if pins is not None:
-        yield from _rules(cassette, pins)
+        yield from _rule_differences(cassette, pins)
 
 
 # parsers --------------------------------------------------------------------------------------------------------------
-def _readings(cassette: Cassette, readings: Mapping[Identity, Reading]) -> Iterator[Difference]:
+def _parser_differences(cassette: Cassette, readings: Mapping[Identity, ParsedReply]) -> Iterator[Difference]:
     """Yield recorded bytes that the current parser reads differently than the trace says."""
-    for call, line in _told(cassette, "reply.read"):
+    for call, line in _call_events(cassette, "reply.parsed"):
         reading = readings.get(call)
         if reading is None:
             continue
-        old = {"type": line["type"], **{name: line.get(name) for name in READ}}
-        new = {"type": line["type"], **_read_now(reading)}
-        old["problem"], new["problem"] = _known_words(old["problem"]), _known_words(new["problem"])
+        old = {"type": line["type"], **{name: line.get(name) for name in PARSED_FIELDS}}
+        new = {"type": line["type"], **_parsed_fields(reading)}
+        old["problem"], new["problem"] = _comparable_problem(old["problem"]), _comparable_problem(new["problem"])
         if old != new:
-            where = Divergence(0, old, new)
-            kind = kind_of(where)
+            difference = EventDifference(0, old, new)
+            kind = drift_kind(difference)
             verb = "counts other tokens in" if kind == "COST" else "reads"
-            yield _finding(
+            yield _call_difference(
                 kind,
                 call,
                 f"the current parser {verb} the recorded bytes" + ("" if kind == "COST" else " differently"),
                 "parser",
-                where.lines(),
+                difference.lines(),
             )
 
 
-def _read_now(reading: Reading) -> Line:
-    plain: Line = msgspec.json.decode(msgspec.json.encode({name: getattr(reading, name) for name in READ}))
-    return plain
+def _parsed_fields(reading: ParsedReply) -> EventJson:
+    values: EventJson = msgspec.json.decode(msgspec.json.encode({name: getattr(reading, name) for name in PARSED_FIELDS}))
+    return values
 
 
-def _known_words(problem: Line | None) -> Line | None:
+def _comparable_problem(problem: EventJson | None) -> EventJson | None:
     """Return the problem without the agent's own description and without empty fields."""
     if not isinstance(problem, dict):
         return problem
     return {name: value for name, value in problem.items() if name != "detail" and value}
 
 
-def _told(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, Line]]:
+def _call_events(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, EventJson]]:
     """Yield events of these types that concern a call."""
-    for feature, story in cassette.stories.items():
-        for raw in story.splitlines():
+    for feature, trace in cassette.traces.items():
+        for raw in trace.splitlines():
             line = json.loads(raw)
             if line["type"] in types:
                 ref = msgspec.convert(line["ref"], CallRef)
@@ -95,27 +95,27 @@ def _told(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, Line]]:
 
 
 # prices ---------------------------------------------------------------------------------------------------------------
-def _prices(
-    known: Mapping[Identity, Taken], readings: Mapping[Identity, Reading], prices: Prices
+def _price_differences(
+    recorded_calls: Mapping[Identity, RecordedCall], readings: Mapping[Identity, ParsedReply], prices: Prices
 ) -> Iterator[Difference]:
     """Yield the difference between the reported cost and the current price table, for all calls together."""
     reported = computed = calls = 0
     for call, reading in readings.items():
-        at = parse_time(known[call].recording.recorded_at)
+        at = parse_time(recorded_calls[call].recording.recorded_at)
         price = prices.price(reading.usage, int(at.timestamp()) * 1_000_000).nanousd if reading.usage else None
         if price is not None and reading.reported_nanousd is not None:
             calls, reported, computed = calls + 1, reported + reading.reported_nanousd, computed + price
-    atom = Atom("prices", str(reported), str(computed))
-    if calls and abs(grown(atom) or Fraction()) > PRICE_TOLERANCE:
+    leaf = LeafDifference("prices", str(reported), str(computed))
+    if calls and abs(relative_growth(leaf) or Fraction()) > PRICE_TOLERANCE:
         amounts = [f"${amount / NANOUSD_PER_USD:.6f}" for amount in (reported, computed)]
-        what = f"the agent reported {amounts[0]} for {calls} calls, the current price table gives {amounts[1]}"
+        message = f"the agent reported {amounts[0]} for {calls} calls, the current price table gives {amounts[1]}"
         detail = (f"- prices: {amounts[0]}", f"+ prices: {amounts[1]}")
-        mend = LEARN if abs(grown(atom) or Fraction()) * 100 <= WITHIN_MAX else ALL
-        yield Difference(Finding(kind="COST", what=what, cause="prices", detail=detail, mend=mend), (atom,))
+        fix = PROPOSE_NOISE if abs(relative_growth(leaf) or Fraction()) * 100 <= WITHIN_PERCENT_MAX else RERECORD_ALL
+        yield Difference(Finding(kind="COST", message=message, cause="prices", detail=detail, fix=fix), (leaf,))
 
 
 # rules ----------------------------------------------------------------------------------------------------------------
-class Handed(NamedTuple):
+class ProducedArtifacts(NamedTuple):
     """An artifact that a call had to produce, with its rules and the artifacts that existed before."""
 
     artifact: str
@@ -124,78 +124,78 @@ class Handed(NamedTuple):
     stored: StoredFile | None
     """None: it is missing."""
     text: str | None
-    others: Mapping[str, str]
+    earlier_artifacts: Mapping[str, str]
 
 
-def judged(cassette: Cassette, pins: Pins) -> int:
+def count_checked_artifacts(cassette: Cassette, pins: Pins) -> int:
     """Return the number of recorded artifacts that the current rules check."""
-    return sum(one.text is not None for _, _, handed in _handed_over(cassette, pins) for one in handed)
+    return sum(artifact.text is not None for _, _, artifacts in _produced_artifacts(cassette, pins) for artifact in artifacts)
 
 
-def _rules(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
+def _rule_differences(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
     """Yield differences in what the current rules decide on the recorded artifacts and parse from them."""
-    parsed = {(call.feature, line.get("digest")): line for call, line in _parsed(cassette)}
-    for call, line, handed in _handed_over(cassette, pins):
+    parsed = {(call.feature, line.get("digest")): line for call, line in _parsed_artifacts(cassette)}
+    for call, line, artifacts in _produced_artifacts(cassette, pins):
         violations: list[tuple[str, str]] = []
-        for one in handed:
-            found = validate(one.rules, one.text, one.path or one.artifact, pins.config.limits, one.others)
-            violations += [(each.violation.rule, each.violation.path) for each in found]
-            if one.text is not None and one.stored is not None:
-                before = parsed.get((call.feature, one.stored.sha256))
-                yield from _taken_from(call, one.artifact, before, parse(one.rules, one.text))
-        yield from _verdict(call, _recorded_violations(line), violations)
+        for artifact in artifacts:
+            problems = validate(artifact.rules, artifact.text, artifact.path or artifact.artifact, pins.config.limits, artifact.earlier_artifacts)
+            violations += [(problem.violation.rule, problem.violation.path) for problem in problems]
+            if artifact.text is not None and artifact.stored is not None:
+                before = parsed.get((call.feature, artifact.stored.sha256))
+                yield from _parse_difference(call, artifact.artifact, before, parse_artifact(artifact.rules, artifact.text))
+        yield from _verdict_difference(call, _recorded_violations(line), violations)
 
 
-def _handed_over(cassette: Cassette, pins: Pins) -> Iterator[tuple[Identity, Line, tuple[Handed, ...]]]:
+def _produced_artifacts(cassette: Cassette, pins: Pins) -> Iterator[tuple[Identity, EventJson, tuple[ProducedArtifacts, ...]]]:
     """Yield each call with a recorded verdict and a current phase: the call, the verdict's event, its artifacts."""
     order = [phase.phase for phase in pins.pipeline.phases]
-    taken = {one.recording.identity: one for one in cassette.taken}
+    recorded_calls = {recorded_call.recording.identity: recorded_call for recorded_call in cassette.calls}
     texts: dict[str, dict[tuple[int, str], str]] = {}
-    for call, line in _told(cassette, "artifact.validated"):
-        one, phase = taken.get(call), pins.pipeline.find(call.phase) if call.phase in order else None
-        if one is None or phase is None:
+    for call, line in _call_events(cassette, "artifact.validated"):
+        recorded_call, phase = recorded_calls.get(call), pins.pipeline.find_phase(call.phase) if call.phase in order else None
+        if recorded_call is None or phase is None:
             continue
-        at, known = order.index(call.phase), texts.setdefault(call.feature, {})
-        others = {name: text for (place, name), text in sorted(known.items()) if place <= at}
-        handed = tuple(_handed(one, phase, pins, others))
-        known |= {(at, each.artifact): each.text for each in handed if each.text is not None}
-        yield call, line, handed
+        position, feature_texts = order.index(call.phase), texts.setdefault(call.feature, {})
+        earlier_artifacts = {name: text for (text_position, name), text in sorted(feature_texts.items()) if text_position <= position}
+        artifacts = tuple(_artifacts_of_call(recorded_call, phase, pins, earlier_artifacts))
+        feature_texts |= {(position, artifact.artifact): artifact.text for artifact in artifacts if artifact.text is not None}
+        yield call, line, artifacts
 
 
-def _handed(one: Taken, phase: Phase, pins: Pins, others: Mapping[str, str]) -> Iterator[Handed]:
+def _artifacts_of_call(call: RecordedCall, phase: Phase, pins: Pins, earlier_artifacts: Mapping[str, str]) -> Iterator[ProducedArtifacts]:
     """Yield the artifacts that a call had to produce and that have rules now."""
-    for artifact, path, rules in _outputs(phase, one.recording.identity):
+    for artifact, path, rules in _outputs(phase, call.recording.identity):
         if rules not in pins.rules:
             continue
-        stored = next((file for file in one.recording.files if (file.artifact, file.path) == (artifact, path)), None)
-        text = one.contents[stored.name].decode("utf-8", "replace") if stored else None
-        yield Handed(artifact, path, pins.rules[rules], stored, text, others)
-        others = others if text is None else {**others, artifact: text}
+        stored = next((file for file in call.recording.files if (file.artifact, file.path) == (artifact, path)), None)
+        text = call.contents[stored.name].decode("utf-8", "replace") if stored else None
+        yield ProducedArtifacts(artifact, path, pins.rules[rules], stored, text, earlier_artifacts)
+        earlier_artifacts = earlier_artifacts if text is None else {**earlier_artifacts, artifact: text}
 
 
-def _verdict(call: Identity, was: list[tuple[str, str]], now: list[tuple[str, str]]) -> Iterator[Difference]:
-    if set(was) == set(now):
+def _verdict_difference(call: Identity, recorded: list[tuple[str, str]], current: list[tuple[str, str]]) -> Iterator[Difference]:
+    if set(recorded) == set(current):
         return
-    gone = [f"- {rule} {path}".rstrip() for rule, path in was if (rule, path) not in now]
-    more = [f"+ {rule} {path}".rstrip() for rule, path in now if (rule, path) not in was]
+    removed = [f"- {rule} {path}".rstrip() for rule, path in recorded if (rule, path) not in current]
+    added = [f"+ {rule} {path}".rstrip() for rule, path in current if (rule, path) not in recorded]
     verdict = (
-        "the current rules reject accepted artifacts" if not was else "the current rules accept rejected artifacts"
+        "the current rules reject accepted artifacts" if not recorded else "the current rules accept rejected artifacts"
     )
-    what = "the current rules report other violations" if was and now else verdict
-    yield _finding("POLICY", call, what, "rules", (*gone, *more))
+    message = "the current rules report other violations" if recorded and current else verdict
+    yield _call_difference("DECISION", call, message, "rules", (*removed, *added))
 
 
-def _recorded_violations(line: Line) -> list[tuple[str, str]]:
+def _recorded_violations(line: EventJson) -> list[tuple[str, str]]:
     try:
-        found = msgspec.convert(line.get("violations", []), list[Violation])
+        violations = msgspec.convert(line.get("violations", []), list[Violation])
     except msgspec.ValidationError:
         return []
-    return [(one.rule, one.path) for one in found if not one.rule.startswith(TREE_RULES)]
+    return [(violation.rule, violation.path) for violation in violations if not violation.rule.startswith(TREE_RULES)]
 
 
-def _parsed(cassette: Cassette) -> Iterator[tuple[Identity, Line]]:
-    for feature, story in cassette.stories.items():
-        for raw in story.splitlines():
+def _parsed_artifacts(cassette: Cassette) -> Iterator[tuple[Identity, EventJson]]:
+    for feature, trace in cassette.traces.items():
+        for raw in trace.splitlines():
             line = json.loads(raw)
             if line["type"] == "artifact.parsed":
                 yield Identity(pipeline="", feature=feature, phase=str(line.get("phase"))), line
@@ -212,22 +212,22 @@ def _outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:
         yield output.artifact, path, output.rules
 
 
-def _taken_from(call: Identity, artifact: str, before: Line | None, found: Any) -> Iterator[Difference]:
+def _parse_difference(call: Identity, artifact: str, before: EventJson | None, parsed: Any) -> Iterator[Difference]:
     if before is None:
         return
-    now = msgspec.json.decode(
-        msgspec.json.encode({name: getattr(found, name) for name in ("units", "files", "fields")})
+    current = msgspec.json.decode(
+        msgspec.json.encode({name: getattr(parsed, name) for name in ("units", "files", "fields")})
     )
-    old = {"type": "artifact.parsed", **{name: before.get(name, now[name]) for name in now}}
-    new = {"type": "artifact.parsed", **now}
+    old = {"type": "artifact.parsed", **{name: before.get(name, current[name]) for name in current}}
+    new = {"type": "artifact.parsed", **current}
     if old != new:
-        what = f"the artifact {artifact} is parsed differently now"
-        yield _finding("ARTIFACT", call, what, artifact, Divergence(0, old, new).lines())
+        message = f"the artifact {artifact} is parsed differently now"
+        yield _call_difference("ARTIFACT", call, message, artifact, EventDifference(0, old, new).lines())
 
 
-def _finding(kind: FindingKind, call: Identity, what: str, cause: str, detail: tuple[str, ...]) -> Difference:
+def _call_difference(kind: FindingKind, call: Identity, message: str, cause: str, detail: tuple[str, ...]) -> Difference:
     return Difference(
         Finding(
-            kind=kind, what=what, feature=call.feature, call=call.name, cause=cause, detail=detail, mend=ACCEPT % kind
+            kind=kind, message=message, feature=call.feature, call=call.name, cause=cause, detail=detail, fix=ACCEPT % kind
         )
     )

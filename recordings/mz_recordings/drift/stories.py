@@ -11,11 +11,11 @@ import msgspec
 from mz_recordings.cassette import Cassette, Identity
 from mz_recordings.drift.difference import Difference
 from mz_recordings.findings import Finding, FindingKind
-from mz_recordings.mending import again, again_feature
-from mz_recordings.playing.parting import partings
+from mz_recordings.mending import rerecord_call, rerecord_feature
+from mz_recordings.playing.parting import trace_divergences
 
-Line = dict[str, Any]
-ELSEWHERE = frozenset(
+EventJson = dict[str, Any]
+IGNORED_FIELDS = frozenset(
     {
         "prompt", "estimated_tokens", "estimated_nanousd", "model", "agent", "template", "whole",
         "prompt_tokens", "whole_tokens", "counted",
@@ -28,58 +28,58 @@ ELSEWHERE = frozenset(
 """Fields that prompts, settings, artifacts, patches and tokens cover, and numbers that follow from text."""
 
 
-def of_stories(
-    old: Cassette, new: Cassette, only: Collection[Identity], ended: Collection[str]
+def trace_differences(
+    old: Cassette, new: Cassette, unpaired: Collection[Identity], features_ended_differently: Collection[str]
 ) -> Iterator[Difference]:
     """Yield the differences between the traces of each feature, except consequences of reported differences.
 
     `unpaired`: calls of only one recording; `features_ended_differently`: features with a call that ended differently.
     """
-    for feature in sorted(old.stories.keys() & new.stories.keys()):
-        for parting in partings(_plain(old.stories[feature]), _plain(new.stories[feature])):
-            calls = [call for line in (parting.where.recorded, parting.where.produced) if (call := _call(line))]
-            if parting.kind == "EVENT" and (feature in ended or any(_among(call, feature, only) for call in calls)):
+    for feature in sorted(old.traces.keys() & new.traces.keys()):
+        for divergence in trace_divergences(_comparable_trace(old.traces[feature]), _comparable_trace(new.traces[feature])):
+            calls = [call for line in (divergence.difference.recorded, divergence.difference.produced) if (call := _call_of_event(line))]
+            if divergence.kind == "TRACE" and (feature in features_ended_differently or any(_is_among(call, feature, unpaired) for call in calls)):
                 continue
-            yield Difference(_finding(feature, parting.kind, parting.what, parting.where.lines(), calls))
-    for feature in sorted(old.stories.keys() ^ new.stories.keys()):
-        only_in = "the old" if feature in old.stories else "the new"
-        what = f"only {only_in} recording has a trace of {feature}"
-        yield Difference(Finding(kind="EVENT", what=what, feature=feature, mend=again_feature(feature)))
+            yield Difference(_trace_finding(feature, divergence.kind, divergence.description, divergence.difference.lines(), calls))
+    for feature in sorted(old.traces.keys() ^ new.traces.keys()):
+        side = "the old" if feature in old.traces else "the new"
+        message = f"only {side} recording has a trace of {feature}"
+        yield Difference(Finding(kind="TRACE", message=message, feature=feature, fix=rerecord_feature(feature)))
 
 
-def _finding(feature: str, kind: FindingKind, what: str, detail: tuple[str, ...], calls: list[Identity]) -> Finding:
+def _trace_finding(feature: str, kind: FindingKind, description: str, detail: tuple[str, ...], calls: list[Identity]) -> Finding:
     name = calls[0].name if calls else ""
-    mend = again(calls[0]) if calls else again_feature(feature)
-    mend = mend if not calls else again(msgspec.structs.replace(calls[0], feature=feature))
+    fix = rerecord_call(calls[0]) if calls else rerecord_feature(feature)
+    fix = fix if not calls else rerecord_call(msgspec.structs.replace(calls[0], feature=feature))
     return Finding(
-        kind=kind, what=f"the trace of {feature} {what}", feature=feature, call=name, detail=detail, mend=mend
+        kind=kind, message=f"the trace of {feature} {description}", feature=feature, call=name, detail=detail, fix=fix
     )
 
 
-def _plain(told: bytes) -> bytes:
-    lines = (_without(json.loads(raw)) for raw in told.splitlines())
+def _comparable_trace(trace: bytes) -> bytes:
+    lines = (_comparable_event(json.loads(raw)) for raw in trace.splitlines())
     return b"".join(msgspec.json.encode(line, order="deterministic") + b"\n" for line in lines)
 
 
-def _without(line: Line) -> Line:
+def _comparable_event(line: EventJson) -> EventJson:
     kind = line.get("type")
-    drop = ELSEWHERE - {"passed", "files"} if kind in ("gate.checked", "artifact.parsed") else ELSEWHERE
+    ignored = IGNORED_FIELDS - {"passed", "files"} if kind in ("gate.checked", "artifact.parsed") else IGNORED_FIELDS
     # All fields of a parsed artifact count: the files of a unit are those that it may change.
-    within = frozenset[str]() if kind == "artifact.parsed" else ELSEWHERE
-    return {name: _inner(name, value, within) for name, value in line.items() if name not in drop}
+    ignored_inside = frozenset[str]() if kind == "artifact.parsed" else IGNORED_FIELDS
+    return {name: _comparable_value(name, value, ignored_inside) for name, value in line.items() if name not in ignored}
 
 
-def _inner(name: str, value: Any, drop: frozenset[str]) -> Any:
+def _comparable_value(name: str, value: Any, ignored: frozenset[str]) -> Any:
     if name == "key" and isinstance(value, str):
         return value.partition("/")[2]
     if isinstance(value, dict):
-        return {key: _inner(key, inner, drop) for key, inner in value.items() if key not in drop}
+        return {key: _comparable_value(key, inner, ignored) for key, inner in value.items() if key not in ignored}
     if isinstance(value, list):
-        return [_inner("", inner, drop) for inner in value]
+        return [_comparable_value("", inner, ignored) for inner in value]
     return value
 
 
-def _call(line: Line | None) -> Identity | None:
+def _call_of_event(line: EventJson | None) -> Identity | None:
     """Return the call that an event concerns."""
     ref = (line or {}).get("ref")
     if not isinstance(ref, dict):
@@ -90,17 +90,17 @@ def _call(line: Line | None) -> Identity | None:
     )  # fmt: skip
 
 
-def _among(call: Identity, feature: str, known: Collection[Identity]) -> bool:
-    return any((one.feature, one.name) == (feature, call.name) for one in known)
+def _is_among(call: Identity, feature: str, calls: Collection[Identity]) -> bool:
+    return any((other.feature, other.name) == (feature, call.name) for other in calls)
 
 
 def templates_of(cassette: Cassette) -> Mapping[Identity, str]:
     """Return the template of each call's prompt, as far as the traces name it."""
-    found = {}
-    for feature, told in cassette.stories.items():
-        for raw in told.splitlines():
+    templates = {}
+    for feature, trace in cassette.traces.items():
+        for raw in trace.splitlines():
             line = json.loads(raw)
-            if line["type"] == "agent.requested" and (call := _call(line)):
+            if line["type"] == "agent.requested" and (call := _call_of_event(line)):
                 pipeline = cassette.manifest.pipeline
-                found[msgspec.structs.replace(call, pipeline=pipeline, feature=feature)] = str(line.get("template", ""))
-    return found
+                templates[msgspec.structs.replace(call, pipeline=pipeline, feature=feature)] = str(line.get("template", ""))
+    return templates

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from mz_engine.artifacts.document import plain, read_markdown
+from mz_engine.artifacts.document import comparable_heading, read_markdown
 
-TITLE, DEEPEST = 1, 3
+TITLE_LEVEL, LEVEL_MAX = 1, 3
 """Levels of headings; the text of the title is not structure, and neither are deeper levels."""
 
 
@@ -17,18 +17,18 @@ def structure(text: str, name: str) -> tuple[str, ...]:
     type."""
     if name.endswith(".json"):
         try:
-            return tuple(dict.fromkeys(sorted(_keys(json.loads(text), ""))))
+            return tuple(dict.fromkeys(sorted(_json_parts(json.loads(text), ""))))
         except (ValueError, RecursionError):
             return ("no JSON",)
-    return tuple(_markdown(text))
+    return tuple(_markdown_parts(text))
 
 
-def _markdown(text: str) -> Iterator[str]:
+def _markdown_parts(text: str) -> Iterator[str]:
     document = read_markdown(text)
     parts = [
-        (heading.line, f"{'#' * heading.level} {'' if heading.level == TITLE else plain(heading.text)}".rstrip())
+        (heading.line, f"{'#' * heading.level} {'' if heading.level == TITLE_LEVEL else comparable_heading(heading.text)}".rstrip())
         for heading in document.headings
-        if heading.level <= DEEPEST
+        if heading.level <= LEVEL_MAX
     ]
     tables: dict[tuple[int, tuple[str, ...]], int] = {}
     for entry in document.entries:
@@ -39,21 +39,21 @@ def _markdown(text: str) -> Iterator[str]:
     yield from (part for _, part in sorted(parts))
 
 
-def _keys(value: object, path: str) -> Iterator[str]:
+def _json_parts(value: object, path: str) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _keys(inner, f"{path}.{key}" if path else key)
+            yield from _json_parts(inner, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
         yield f"{path}[]"
         for at, inner in enumerate(value):
             if isinstance(inner, dict):
-                yield f"{path}[{_id(inner, at)}]"
-            yield from _keys(inner, f"{path}[]")
+                yield f"{path}[{_item_id(inner, at)}]"
+            yield from _json_parts(inner, f"{path}[]")
     else:
         yield f"{path}: {json_type(value)}"
 
 
-def _id(value: dict[str, object], at: int) -> str:
+def _item_id(value: dict[str, object], at: int) -> str:
     name = value.get("id")
     return name if isinstance(name, str) else str(at)
 

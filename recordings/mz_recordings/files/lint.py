@@ -16,28 +16,28 @@ import msgspec
 from mz_events.redact import Secrets
 
 from mz_recordings.cassette import BUNDLE, FORMAT, MANIFEST, Cassette
-from mz_recordings.files.leaks import Leak, leaks
-from mz_recordings.files.library import CassetteUnusable, NewerFormat, digest, is_recording, load_written
-from mz_recordings.files.plainfiles import FILE_BYTES_MAX, Unreadable, read_plain, walk
+from mz_recordings.files.leaks import Leak, find_leaks
+from mz_recordings.files.library import CassetteUnreadable, NewerFormat, digest, is_recording, load_with_format
+from mz_recordings.files.plainfiles import FILE_BYTES_MAX, UnreadableFileError, read_plain, walk
 from mz_recordings.files.sums import SUMS
 from mz_recordings.findings import Finding
-from mz_recordings.mending import ALL, COMMITTED
-from mz_recordings.recording.scratch import Packed
+from mz_recordings.mending import RECORD_AGAIN, RERECORD_ALL
+from mz_recordings.recording.scratch import BundleReader
 
 LARGE_BYTES = 5_000_000
 """Larger files are a burden for everybody who clones the project."""
-PART = 16
+CASSETTES_PER_TASK = 16
 """Cassettes per task of a worker."""
-PLACES_MAX = 5
+REPEATS_MAX = 5
 """Maximum of equal leaks reported per file."""
 RESTORE = "git restore {cassette}"
 NEWER = "use the mz that wrote it, or a newer mz"
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
+class LintNotice(msgspec.Struct, frozen=True, kw_only=True):
     """Something to look at that may be harmless."""
 
-    what: str
+    message: str
     """One sentence without a full stop."""
     file: str
     """Path within the cassette; for the bundle, followed by a colon and the path in the repository."""
@@ -46,7 +46,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """From 1."""
 
 
-class Linted(msgspec.Struct, frozen=True, kw_only=True):
+class LintResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result of linting one cassette."""
 
     path: str
@@ -56,7 +56,7 @@ class Linted(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 0
     bytes: int = 0
     findings: tuple[Finding, ...] = ()
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[LintNotice, ...] = ()
 
 
 class Linter:
@@ -66,99 +66,99 @@ class Linter:
         self._secrets, self._environment = secrets, environment
         self._bundles: dict[str, tuple[tuple[str, Leak], ...]] = {}
 
-    def lint(self, place: Path, path: str) -> Linted:
+    def lint(self, folder: Path, path: str) -> LintResult:
         """Lint the cassette, displayed as `path`. Never raises for its content."""
-        found: list[Finding | Notice] = []
+        entries: list[Finding | LintNotice] = []
         cassette: Cassette | None = None
-        number: int | None = None
+        format_number: int | None = None
         try:
-            number, cassette = load_written(place)
-        except CassetteUnusable as error:
-            found.append(unusable(error, place, path))
+            format_number, cassette = load_with_format(folder)
+        except CassetteUnreadable as error:
+            entries.append(unreadable_finding(error, folder, path))
         recordings = files = size = 0
-        for name, data, length in self._files(place, path, found):
+        for name, data, length in self._files(folder, path, entries):
             recordings, files, size = recordings + is_recording(name), files + 1, size + length
-            found += self._look(name, data, path)
+            entries += self._lint_file(name, data, path)
         if cassette is not None:
-            found += _strange(cassette, place, path)
-            found += _notices(cassette, number)
-        return Linted(
+            entries += _unexpected_files(cassette, folder, path)
+            entries += _notices(cassette, format_number)
+        return LintResult(
             path=path,
-            format=number,
+            format=format_number,
             recordings=recordings,
             files=files,
             bytes=size,
-            findings=tuple(entry for entry in found if isinstance(entry, Finding)),
-            notices=tuple(entry for entry in found if isinstance(entry, Notice)),
+            findings=tuple(entry for entry in entries if isinstance(entry, Finding)),
+            notices=tuple(entry for entry in entries if isinstance(entry, LintNotice)),
         )
 
-    def _files(self, place: Path, path: str, found: list[Finding | Notice]) -> Iterator[tuple[str, bytes, int]]:
+    def _files(self, folder: Path, path: str, entries: list[Finding | LintNotice]) -> Iterator[tuple[str, bytes, int]]:
         """Yield name, bytes and size of every regular file; add findings for unreadable ones."""
         try:
-            for name, status in walk(place):
+            for name, status in walk(folder):
                 try:
-                    data = read_plain(place / name)
-                except Unreadable as error:
-                    wrong = Finding(kind="UNUSABLE", what=f"{name} {error.why}", file=f"{path}/{name}", mend=RESTORE)
-                    if not any(isinstance(one, Finding) and one.file == wrong.file for one in found):
-                        found.append(wrong)
+                    data = read_plain(folder / name)
+                except UnreadableFileError as error:
+                    finding = Finding(kind="UNREADABLE", message=f"{name} {error.reason}", file=f"{path}/{name}", fix=RESTORE)
+                    if not any(isinstance(entry, Finding) and entry.file == finding.file for entry in entries):
+                        entries.append(finding)
                     data = b""
                 yield name, data, status.st_size
-        except Unreadable as error:
-            found.append(Finding(kind="UNUSABLE", what=str(error), file=path, mend=RESTORE))
+        except UnreadableFileError as error:
+            entries.append(Finding(kind="UNREADABLE", message=str(error), file=path, fix=RESTORE))
 
-    def _look(self, name: str, data: bytes, path: str) -> Iterator[Finding | Notice]:
+    def _lint_file(self, name: str, data: bytes, path: str) -> Iterator[Finding | LintNotice]:
         if name == SUMS:
             return
         if name == BUNDLE:
-            yield from self._unpacked(data, path)
+            yield from self._lint_bundle(data, path)
             return
         if len(data) > LARGE_BYTES:
-            yield Notice(what=f"large file ({len(data) / 1_000_000:.1f} MB)", file=name)
-        yield from told(name, leaks(data, self._secrets), path)
+            yield LintNotice(message=f"large file ({len(data) / 1_000_000:.1f} MB)", file=name)
+        yield from report_leaks(name, find_leaks(data, self._secrets), path)
 
-    def _unpacked(self, data: bytes, path: str) -> Iterator[Finding | Notice]:
-        known = digest(data)
-        if known not in self._bundles:
+    def _lint_bundle(self, data: bytes, path: str) -> Iterator[Finding | LintNotice]:
+        bundle_sha256 = digest(data)
+        if bundle_sha256 not in self._bundles:
             try:
-                self._bundles[known] = tuple(packed(data, self._secrets, self._environment))
+                self._bundles[bundle_sha256] = tuple(bundle_leaks(data, self._secrets, self._environment))
             except (OSError, subprocess.SubprocessError) as error:
                 reason = getattr(error, "stderr", "") or str(error)
-                what = f"{BUNDLE} cannot be unpacked: {' '.join(str(reason).split())}"
-                yield Finding(kind="UNUSABLE", what=what, file=f"{path}/{BUNDLE}", mend=RESTORE)
+                message = f"{BUNDLE} cannot be unpacked: {' '.join(str(reason).split())}"
+                yield Finding(kind="UNREADABLE", message=message, file=f"{path}/{BUNDLE}", fix=RESTORE)
                 return
-        inside: dict[str, list[Leak]] = {}
-        for name, leak in self._bundles[known]:
-            inside.setdefault(name, []).append(leak)
-        for name, found in inside.items():
-            yield from told(f"{BUNDLE}:{name}", tuple(found), path, COMMITTED)
+        leaks_by_file: dict[str, list[Leak]] = {}
+        for name, leak in self._bundles[bundle_sha256]:
+            leaks_by_file.setdefault(name, []).append(leak)
+        for name, file_leaks in leaks_by_file.items():
+            yield from report_leaks(f"{BUNDLE}:{name}", tuple(file_leaks), path, RECORD_AGAIN)
 
 
-def packed(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]) -> Iterator[tuple[str, Leak]]:
+def bundle_leaks(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]) -> Iterator[tuple[str, Leak]]:
     """Yield secrets in a bundled repository, each with its file. Personal data in it is the user's own.
 
     Raises OSError and SubprocessError.
     """
     with tempfile.TemporaryDirectory(prefix="mz-lint-") as folder:
-        for name, content in Packed(Path(folder), environment).contents(bundle, FILE_BYTES_MAX):
-            yield from ((name, leak) for leak in leaks(content, secrets, personal=False))
+        for name, content in BundleReader(Path(folder), environment).contents(bundle, FILE_BYTES_MAX):
+            yield from ((name, leak) for leak in find_leaks(content, secrets, personal=False))
 
 
 def lint_all(
-    shown: Mapping[Path, str], values: Mapping[str, str], environment: Mapping[str, str], workers: int
-) -> Iterator[Linted]:
+    paths: Mapping[Path, str], values: Mapping[str, str], environment: Mapping[str, str], workers: int
+) -> Iterator[LintResult]:
     """Lint cassettes in the order of the mapping, which gives the path to display; several workers share the work.
 
     `values`: secrets by name.
     """
-    work = [(place, path) for place, path in shown.items()]
-    parts = [work[at : at + PART] for at in range(0, len(work), PART)]
-    if workers == 1 or len(parts) == 1:
-        yield from _part(work, values, environment)
+    tasks = [(folder, path) for folder, path in paths.items()]
+    batches = [tasks[at : at + CASSETTES_PER_TASK] for at in range(0, len(tasks), CASSETTES_PER_TASK)]
+    if workers == 1 or len(batches) == 1:
+        yield from _lint_batch(tasks, values, environment)
         return
-    with ProcessPoolExecutor(min(workers, len(parts)), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(workers, len(batches)), mp_context=get_context("spawn")) as pool:
         try:
-            for results in pool.map(_listed, parts, repeat(dict(values)), repeat(dict(environment))):
+            for results in pool.map(_lint_batch_list, batches, repeat(dict(values)), repeat(dict(environment))):
                 yield from results
         except BaseException:
             # Do not wait for tasks that have not started.
@@ -166,66 +166,66 @@ def lint_all(
             raise
 
 
-def _listed(part: list[tuple[Path, str]], values: dict[str, str], environment: dict[str, str]) -> list[Linted]:
-    return list(_part(part, values, environment))
+def _lint_batch_list(batch: list[tuple[Path, str]], values: dict[str, str], environment: dict[str, str]) -> list[LintResult]:
+    return list(_lint_batch(batch, values, environment))
 
 
-def _part(part: list[tuple[Path, str]], values: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[Linted]:
+def _lint_batch(batch: list[tuple[Path, str]], values: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[LintResult]:
     linter = Linter(Secrets(values), environment)
-    return (linter.lint(place, path) for place, path in part)
+    return (linter.lint(folder, path) for folder, path in batch)
 
 
-def unusable(error: CassetteUnusable, place: Path, path: str) -> Finding:
+def unreadable_finding(error: CassetteUnreadable, folder: Path, path: str) -> Finding:
     """Return the finding for an unreadable cassette, with the file relative to it and the fix."""
-    inside = error.path.relative_to(place).as_posix() if error.path.is_relative_to(place) else ""
-    what = f"{inside or path} {str(error).removeprefix(f'{error.path}: ')}"
-    file = f"{path}/{inside}" if inside not in ("", ".") else path
-    mend = NEWER if isinstance(error, NewerFormat) else RESTORE
-    return Finding(kind="UNUSABLE", what=what.removeprefix(". "), file=file, mend=mend)
+    relative_path = error.path.relative_to(folder).as_posix() if error.path.is_relative_to(folder) else ""
+    message = f"{relative_path or path} {str(error).removeprefix(f'{error.path}: ')}"
+    file = f"{path}/{relative_path}" if relative_path not in ("", ".") else path
+    fix = NEWER if isinstance(error, NewerFormat) else RESTORE
+    return Finding(kind="UNREADABLE", message=message.removeprefix(". "), file=file, fix=fix)
 
 
-def told(name: str, found: tuple[Leak, ...], path: str, mend: str = ALL) -> Iterator[Finding | Notice]:
+def report_leaks(name: str, file_leaks: tuple[Leak, ...], path: str, fix: str = RERECORD_ALL) -> Iterator[Finding | LintNotice]:
     """Yield a finding or notice for each leak; repetitions in one file are limited."""
     counts: Counter[str] = Counter()
-    totals = Counter(leak.what for leak in found)
-    for leak in found:
-        counts[leak.what] += 1
-        if counts[leak.what] > PLACES_MAX:
+    totals = Counter(leak.description for leak in file_leaks)
+    for leak in file_leaks:
+        counts[leak.description] += 1
+        if counts[leak.description] > REPEATS_MAX:
             continue
-        remaining = totals[leak.what] - PLACES_MAX if counts[leak.what] == PLACES_MAX else 0
-        more = f", and in {remaining} more lines" if remaining > 0 else ""
-        if leak.certain:
+        remaining = totals[leak.description] - REPEATS_MAX if counts[leak.description] == REPEATS_MAX else 0
+        suffix = f", and in {remaining} more lines" if remaining > 0 else ""
+        if leak.is_secret:
             yield Finding(
                 kind="SECRET",
-                what=f"the file contains {leak.what}{more}",
+                message=f"the file contains {leak.description}{suffix}",
                 detail=(f"  column {leak.column}",),
                 file=f"{path}/{name}",
                 line=leak.line,
-                mend=mend,
+                fix=fix,
             )
         else:
-            yield Notice(what=f"{leak.what}{more}", file=name, line=leak.line, column=leak.column)
+            yield LintNotice(message=f"{leak.description}{suffix}", file=name, line=leak.line, column=leak.column)
 
 
-def _strange(cassette: Cassette, place: Path, path: str) -> Iterator[Finding]:
+def _unexpected_files(cassette: Cassette, folder: Path, path: str) -> Iterator[Finding]:
     """Yield findings for files that do not belong to the cassette."""
-    known = {MANIFEST, SUMS, *([BUNDLE] if cassette.bundle else [])}
-    known |= {f"{feature}/events.jsonl" for feature in cassette.stories}
-    for recording, contents in cassette.taken:
-        known.add(f"{recording.identity.path}.json")
-        known |= {f"{recording.identity.feature}/{name}" for name in contents}
-    for name, _ in walk(place):
-        if name not in known:
+    expected_paths = {MANIFEST, SUMS, *([BUNDLE] if cassette.bundle else [])}
+    expected_paths |= {f"{feature}/events.jsonl" for feature in cassette.traces}
+    for recording, contents in cassette.calls:
+        expected_paths.add(f"{recording.identity.path}.json")
+        expected_paths |= {f"{recording.identity.feature}/{name}" for name in contents}
+    for name, _ in walk(folder):
+        if name not in expected_paths:
             file = f"{path}/{name}"
-            yield Finding(kind="UNUSED", what=f"{name} is not part of the cassette", file=file, mend=f"rm {file}")
+            yield Finding(kind="UNUSED", message=f"{name} is not part of the cassette", file=file, fix=f"rm {file}")
 
 
-def _notices(cassette: Cassette, number: int | None) -> Iterator[Notice]:
-    if number is not None and number < FORMAT:
-        yield Notice(what=f"format {number}; the first change writes format {FORMAT}", file=MANIFEST)
-    features = dict.fromkeys(call.recording.identity.feature for call in cassette.taken)
+def _notices(cassette: Cassette, format_number: int | None) -> Iterator[LintNotice]:
+    if format_number is not None and format_number < FORMAT:
+        yield LintNotice(message=f"format {format_number}; the first change writes format {FORMAT}", file=MANIFEST)
+    features = dict.fromkeys(call.recording.identity.feature for call in cassette.calls)
     for feature in features:
-        if feature not in cassette.stories:
-            yield Notice(
-                what=f"{feature} has recordings but no trace: a replay cannot compare its events", file=MANIFEST
+        if feature not in cassette.traces:
+            yield LintNotice(
+                message=f"{feature} has recordings but no trace: a replay cannot compare its events", file=MANIFEST
             )

@@ -15,7 +15,7 @@ DEPTH_MAX = 40
 EVIDENCE = "\nevidence:"
 """Start of the last and largest part; text in other parts is indented."""
 
-WORDS: dict[str, bool | None] = {
+CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -36,7 +36,7 @@ def parse_manifest_text(text: str, evidence: bool = True) -> Any:
     builder = _Builder()
     try:
         for event in yaml.parse(text, Loader=_LOADER):
-            builder.take(event)
+            builder.add_event(event)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
     return builder.root
@@ -50,43 +50,43 @@ class _Builder:
         self._open: list[tuple[Any, list[Any]]] = []
         """Open containers, each with the pending key of a mapping."""
 
-    def take(self, event: yaml.Event) -> None:
+    def add_event(self, event: yaml.Event) -> None:
         if isinstance(event, yaml.ScalarEvent):
             self._add(_scalar(event), event)
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            _refuse_tag(event)
+            _reject_tag(event)
             container: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
             self._add(container, event)
             self._open.append((container, []))
             if len(self._open) > DEPTH_MAX:
-                raise _wrong(event, "is nested too deeply")
+                raise _error(event, "is nested too deeply")
         elif isinstance(event, yaml.CollectionEndEvent):
             self._open.pop()
         elif isinstance(event, yaml.AliasEvent):
-            raise _wrong(event, "has an alias, which a cassette may not have")
+            raise _error(event, "has an alias, which a cassette may not have")
 
     def _add(self, value: Any, event: yaml.Event) -> None:
         if not self._open:
             self.root = value
             return
-        into, key = self._open[-1]
-        if isinstance(into, list):
-            into.append(value)
+        container, key = self._open[-1]
+        if isinstance(container, list):
+            container.append(value)
         elif key:
-            into[key.pop()] = value
-        elif not isinstance(value, str) or value in into:
-            raise _wrong(event, "has a duplicate key, or a key that is not a string")
+            container[key.pop()] = value
+        elif not isinstance(value, str) or value in container:
+            raise _error(event, "has a duplicate key, or a key that is not a string")
         else:
             key.append(value)
 
 
 def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
-    _refuse_tag(event)
+    _reject_tag(event)
     text = str(event.value)
     if not event.implicit[0] or event.style:
         return text
-    if text in WORDS:
-        return WORDS[text]
+    if text in CONSTANTS:
+        return CONSTANTS[text]
     if text[0] not in NUMERIC:
         return text
     if INTEGER.fullmatch(text):
@@ -94,13 +94,13 @@ def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
     return float(text) if FLOAT.fullmatch(text) else text
 
 
-def _refuse_tag(event: Any) -> None:
+def _reject_tag(event: Any) -> None:
     if event.tag is not None:
-        raise _wrong(event, "has a tag, which a cassette may not have")
+        raise _error(event, "has a tag, which a cassette may not have")
 
 
-def _wrong(event: yaml.Event, what: str) -> ValueError:
-    return ValueError(f"line {event.start_mark.line + 1} {what}" if event.start_mark else f"it {what}")
+def _error(event: yaml.Event, defect: str) -> ValueError:
+    return ValueError(f"line {event.start_mark.line + 1} {defect}" if event.start_mark else f"it {defect}")
 
 
 def write_yaml(content: Any) -> str:

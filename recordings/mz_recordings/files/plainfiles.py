@@ -17,12 +17,12 @@ DEPTH_MAX = 8
 """Levels of folders."""
 
 
-class Unreadable(Exception):
+class UnreadableFileError(Exception):
     """A file cannot be read as part of a cassette."""
 
-    def __init__(self, path: Path, why: str, missing: bool = False) -> None:
-        super().__init__(f"{path}: {why}")
-        self.path, self.why, self.missing = path, why, missing
+    def __init__(self, path: Path, reason: str, missing: bool = False) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason, self.missing = path, reason, missing
 
 
 def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
@@ -30,23 +30,23 @@ def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        why = f"cannot be read ({error.strerror})"
-        raise Unreadable(path, _no_file(path) or why, isinstance(error, FileNotFoundError)) from error
+        reason = f"cannot be read ({error.strerror})"
+        raise UnreadableFileError(path, _not_regular(path) or reason, isinstance(error, FileNotFoundError)) from error
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(path, "is not a regular file")
+            raise UnreadableFileError(path, "is not a regular file")
         if status.st_size > bytes_max:
-            raise Unreadable(path, f"is larger than {bytes_max // 1_000_000} MB")
+            raise UnreadableFileError(path, f"is larger than {bytes_max // 1_000_000} MB")
         with open(file, "rb", closefd=False) as stream:
             return stream.read(bytes_max)
     except OSError as error:
-        raise Unreadable(path, f"cannot be read ({error.strerror})") from error
+        raise UnreadableFileError(path, f"cannot be read ({error.strerror})") from error
     finally:
         os.close(file)
 
 
-def _no_file(path: Path) -> str:
+def _not_regular(path: Path) -> str:
     """Return the reason if the path is not a regular file; empty if that is not the reason."""
     try:
         return "" if stat.S_ISREG(path.lstat().st_mode) else "is not a regular file"
@@ -54,29 +54,29 @@ def _no_file(path: Path) -> str:
         return ""
 
 
-def walk(place: Path, depth: int = DEPTH_MAX) -> Iterator[tuple[str, os.stat_result]]:
+def walk(folder: Path, depth: int = DEPTH_MAX) -> Iterator[tuple[str, os.stat_result]]:
     """Yield everything below a directory except directories, sorted, by relative path. Links are not followed.
 
     Raises UnreadableFileError.
     """
     if not depth:
-        raise Unreadable(place, "is nested too deeply")
+        raise UnreadableFileError(folder, "is nested too deeply")
     try:
-        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        raise Unreadable(place, f"cannot be read ({error.strerror})") from error
+        raise UnreadableFileError(folder, f"cannot be read ({error.strerror})") from error
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            yield from ((f"{entry.name}/{name}", status) for name, status in walk(place / entry.name, depth - 1))
+            yield from ((f"{entry.name}/{name}", status) for name, status in walk(folder / entry.name, depth - 1))
         else:
             try:
                 yield entry.name, entry.stat(follow_symlinks=False)
             except OSError as error:
-                raise Unreadable(place / entry.name, f"cannot be read ({error.strerror})") from error
+                raise UnreadableFileError(folder / entry.name, f"cannot be read ({error.strerror})") from error
 
 
 @contextmanager
-def locked(folder: Path, alone: bool) -> Iterator[None]:
+def locked(folder: Path, exclusive: bool) -> Iterator[None]:
     """Hold a lock on the folder, exclusive or shared. File systems without locks are not locked."""
     try:
         file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -85,7 +85,7 @@ def locked(folder: Path, alone: bool) -> Iterator[None]:
         return
     try:
         with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         yield
     finally:
         os.close(file)

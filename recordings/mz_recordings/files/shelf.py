@@ -7,55 +7,55 @@ from pathlib import Path
 import msgspec
 
 from mz_recordings.cassette import FORMAT, Manifest
-from mz_recordings.files.library import SUMMED_SINCE, CassetteUnusable, is_recording, peek, sums_of
-from mz_recordings.files.plainfiles import Unreadable, walk
+from mz_recordings.files.library import SUMS_SINCE_FORMAT, CassetteUnreadable, is_recording, load_summary, read_sums
+from mz_recordings.files.plainfiles import UnreadableFileError, walk
 from mz_recordings.files.sums import SUMS
 
 
-class Shelved(msgspec.Struct, frozen=True, kw_only=True):
+class CassetteSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Description of one cassette."""
 
-    place: Path
+    folder: Path
     manifest: Manifest | None
     """Without its evidence; None if it cannot be read."""
     format: int | None
     """As stored."""
     recordings: int
-    bytes: int
+    size_bytes: int
     problem: str
     """Why it cannot be replayed; empty: no defect seen, but the files were not read."""
 
 
-def look(place: Path) -> Shelved:
+def summarize(folder: Path) -> CassetteSummary:
     """Describe a cassette. Never raises for its content."""
     manifest: Manifest | None = None
-    number: int | None = None
+    format_number: int | None = None
     problem = ""
     try:
-        number, manifest = peek(place)
-    except CassetteUnusable as error:
+        format_number, manifest = load_summary(folder)
+    except CassetteUnreadable as error:
         problem = str(error)
-    names: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     try:
-        names = {name: status.st_size for name, status in walk(place)}
-    except Unreadable as error:
+        sizes = {name: status.st_size for name, status in walk(folder)}
+    except UnreadableFileError as error:
         problem = problem or str(error)
-    return Shelved(
-        place=place,
+    return CassetteSummary(
+        folder=folder,
         manifest=manifest,
-        format=number,
-        recordings=sum(map(is_recording, names)),
-        bytes=sum(names.values()),
-        problem=problem or _incomplete(place, number or FORMAT, names),
+        format=format_number,
+        recordings=sum(map(is_recording, sizes)),
+        size_bytes=sum(sizes.values()),
+        problem=problem or _missing_file(folder, format_number or FORMAT, sizes),
     )
 
 
-def _incomplete(place: Path, number: int, names: dict[str, int]) -> str:
+def _missing_file(folder: Path, format_number: int, names: dict[str, int]) -> str:
     """Return the reason if files are missing, else an empty string."""
-    if number < SUMMED_SINCE and SUMS not in names:
+    if format_number < SUMS_SINCE_FORMAT and SUMS not in names:
         return ""
     try:
-        missing = [name for name in sums_of(place) if name not in names]
-    except CassetteUnusable as error:
+        missing = [name for name in read_sums(folder) if name not in names]
+    except CassetteUnreadable as error:
         return str(error)
-    return f"{place}: {missing[0]} is missing" if missing else ""
+    return f"{folder}: {missing[0]} is missing" if missing else ""

@@ -19,13 +19,13 @@ def write_sums(digests: Mapping[str, str]) -> bytes:
 
 def parse_sums(data: bytes) -> dict[str, str]:
     """Return the digests by path. Raises ValueError for anything that `write_sums` would not have written."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for line in data.decode().split("\n"):
         if line:
-            parts = LINE.fullmatch(line)
-            if parts is None:
+            match = LINE.fullmatch(line)
+            if match is None:
                 raise ValueError(f"{line[:80]!r} is not a digest and a path")
-            found[parts[2]] = parts[1]
-    if write_sums(found) != data:
+            digests[match[2]] = match[1]
+    if write_sums(digests) != data:
         raise ValueError("it was edited or reordered")
-    return found
+    return digests

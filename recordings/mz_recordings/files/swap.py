@@ -27,25 +27,25 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 @contextmanager
-def beside(place: Path) -> Iterator[Path]:
+def work_folder(target: Path) -> Iterator[Path]:
     """Provide a work folder beside the target, with an empty subfolder `new`. It is removed afterwards, unless it holds
     the only copy of the target's content. Remains of dead writers in the same directory are removed first."""
-    with locked(place.parent, alone=True):
-        _sweep(place.parent)
-        partial = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".partial", dir=place.parent))
-        held = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
+    with locked(target.parent, exclusive=True):
+        _remove_dead(target.parent)
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+        lock_file = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
         with suppress(OSError):
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
     try:
         (partial / ".gitignore").write_text("*\n")
         (partial / NEW).mkdir()
         yield partial
     finally:
-        _mend(partial)
-        os.close(held)
+        _clean_up(partial)
+        os.close(lock_file)
 
 
-def put(partial: Path, place: Path) -> None:
+def replace_folder(partial: Path, target: Path) -> None:
     """Move `new` of the work folder to the target and flush it to disk. Atomic for readers if the system can exchange
     folders, else only for holders of the directory's lock."""
     new = partial / NEW
@@ -53,61 +53,61 @@ def put(partial: Path, place: Path) -> None:
         for name in names:
             sync(Path(folder, name))
         sync(Path(folder))
-    if not place.exists():
-        new.rename(place)
-    elif not _exchanged(new, place):
-        by_renames(partial, place)
-    sync(place.parent)
+    if not target.exists():
+        new.rename(target)
+    elif not _exchange(new, target):
+        replace_by_renames(partial, target)
+    sync(target.parent)
 
 
-def by_renames(partial: Path, place: Path) -> None:
+def replace_by_renames(partial: Path, target: Path) -> None:
     """Replace the target with two renames: move it aside first, and back if the second one fails."""
     try:
-        place.rename(partial / OLD)
-        (partial / NEW).rename(place)
+        target.rename(partial / OLD)
+        (partial / NEW).rename(target)
     except BaseException:
-        _put_back(partial)
+        _restore_target(partial)
         raise
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _exchange(first: Path, second: Path) -> bool:
     """Exchange two folders. Return False, without a change, if the system or the file system cannot."""
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
     return renameat2 is not None and not renameat2(
-        AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE
+        AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE
     )
 
 
-def recover(folder: Path) -> None:
+def restore_old(folder: Path) -> None:
     """Restore what a killed writer had moved aside in this directory, if the directory is writable."""
     if any((partial / OLD).exists() for partial in _partials(folder)):
-        with locked(folder, alone=True):
+        with locked(folder, exclusive=True):
             for partial in _partials(folder):
-                _put_back(partial)
+                _restore_target(partial)
 
 
-def _sweep(folder: Path) -> None:
+def _remove_dead(folder: Path) -> None:
     """Remove work folders without a writer. They stay on file systems without locks."""
     for partial in _partials(folder):
         with suppress(OSError):
-            held = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            lock_file = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _mend(partial)
+                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _clean_up(partial)
             finally:
-                os.close(held)
+                os.close(lock_file)
 
 
-def _mend(partial: Path) -> None:
-    _put_back(partial)
-    if _place_of(partial).exists() or not (partial / OLD).exists():
+def _clean_up(partial: Path) -> None:
+    _restore_target(partial)
+    if _target_of(partial).exists() or not (partial / OLD).exists():
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _put_back(partial: Path) -> None:
+def _restore_target(partial: Path) -> None:
     with suppress(OSError):
-        if not os.path.lexists(_place_of(partial)):
-            (partial / OLD).rename(_place_of(partial))
+        if not os.path.lexists(_target_of(partial)):
+            (partial / OLD).rename(_target_of(partial))
 
 
 def _partials(folder: Path) -> tuple[Path, ...]:
@@ -118,7 +118,7 @@ def _partials(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / name for name in names if PARTIAL.fullmatch(name))
 
 
-def _place_of(partial: Path) -> Path:
+def _target_of(partial: Path) -> Path:
     name = PARTIAL.fullmatch(partial.name)
     assert name is not None
     return partial.with_name(name[1])

@@ -11,11 +11,11 @@ from mz_events.names import StreamId
 
 from mz_recordings.findings import FindingKind
 
-Parting = Literal[
+DivergenceKind = Literal[
     "order", "missing", "extra", "decision", "arguments", "result", "verdict", "nondeterminism", "failure"
 ]
 
-PARTINGS: Mapping[Parting, str] = {
+DIVERGENCE_DESCRIPTIONS: Mapping[DivergenceKind, str] = {
     "order": "the same events are in another order",
     "missing": "the current code does not produce a recorded event",
     "extra": "the current code produces an event that was not recorded",
@@ -29,7 +29,7 @@ PARTINGS: Mapping[Parting, str] = {
 """Descriptions, each a clause."""
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class EventFieldDifference(msgspec.Struct, frozen=True, kw_only=True):
     """One field that differs from the recorded one."""
 
     field: str
@@ -44,24 +44,24 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """One event where the current code diverges from the recorded stream."""
 
-    place: str
+    event_ref: str
     """`stream@version` of the recorded event, or of the one before which another event was produced."""
-    kind: Parting
+    kind: DivergenceKind
     finding: FindingKind
     recorded: str | None
     """Type of the recorded event; None: there is none."""
     produced: str | None
     """Type of the event that the current code produces; None: none."""
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[EventFieldDifference, ...] = ()
     note: str = ""
     """Further explanation, in a sentence."""
-    explained: str = ""
+    intended_change: str = ""
     """Id of the intended change of `mz` that explains it."""
 
     @property
     def cause(self) -> tuple[str, ...]:
         """Return what divergences of one cause share: kind, event types, and the fields that differ."""
-        fields = sorted({field_name(each.field) for each in self.differences})
+        fields = sorted({field_name(difference.field) for difference in self.differences})
         return (self.kind, self.recorded or "", self.produced or "", *fields)
 
 
@@ -70,7 +70,7 @@ def field_name(path: str) -> str:
     return ".".join(part for part in path.split(".") if not part.isdigit())
 
 
-class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+class StreamReplay(msgspec.Struct, frozen=True, kw_only=True):
     """Result of replaying one stream."""
 
     stream: StreamId
@@ -79,40 +79,40 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     """Number of intents and derived events that were compared."""
     divergences: tuple[Divergence, ...] = ()
     """In the order of the stream; the first one may cause others."""
-    unfollowed: int = 0
+    not_compared: int = 0
     """Number of events after a divergence that could not be compared."""
-    left: Mapping[str, int] = {}
+    not_recomputed: Mapping[str, int] = {}
     """Recorded results that were not computed again, and how often."""
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True):
+class RunReplay(msgspec.Struct, frozen=True, kw_only=True):
     """Result of replaying one run."""
 
     run: str
-    core: str
+    mz_version: str
     """Version of `mz` that started the run."""
-    streams: tuple[Replayed, ...]
+    streams: tuple[StreamReplay, ...]
 
     @property
     def divergences(self) -> tuple[Divergence, ...]:
         """Return the divergences that no intended change explains."""
-        return tuple(one for each in self.streams for one in each.divergences if not one.explained)
+        return tuple(divergence for stream in self.streams for divergence in stream.divergences if not divergence.intended_change)
 
     @property
     def explained(self) -> tuple[Divergence, ...]:
-        return tuple(one for each in self.streams for one in each.divergences if one.explained)
+        return tuple(divergence for stream in self.streams for divergence in stream.divergences if divergence.intended_change)
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class DivergenceCause(msgspec.Struct, frozen=True, kw_only=True):
     """Divergences with one cause: the same kind, event types and fields."""
 
     first: Divergence
-    places: tuple[str, ...]
+    event_refs: tuple[str, ...]
 
 
-def grouped(divergences: tuple[Divergence, ...]) -> tuple[Cause, ...]:
+def group_by_cause(divergences: tuple[Divergence, ...]) -> tuple[DivergenceCause, ...]:
     """Group divergences by cause, in order of first occurrence."""
-    found: dict[tuple[str, ...], list[Divergence]] = {}
-    for one in divergences:
-        found.setdefault(one.cause, []).append(one)
-    return tuple(Cause(first=each[0], places=tuple(one.place for one in each)) for each in found.values())
+    by_cause: dict[tuple[str, ...], list[Divergence]] = {}
+    for divergence in divergences:
+        by_cause.setdefault(divergence.cause, []).append(divergence)
+    return tuple(DivergenceCause(first=group[0], event_refs=tuple(divergence.event_ref for divergence in group)) for group in by_cause.values())

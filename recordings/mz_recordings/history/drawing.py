@@ -6,85 +6,85 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from mz_engine.effects.steps import Scene
+from mz_engine.effects.steps import StepContext
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied
 from mz_events.catalog.check import CommandRan, RefMoved
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
 
-from mz_recordings.history.tape import NEAR, Tape
+from mz_recordings.history.tape import NEAR, RecordedStream
 
 E = TypeVar("E", bound=Event)
 
 
-class Sketch:
+class ExpectedEvents:
     """The expected events of one action; `events` grows as far as the recorded stream matches."""
 
-    __slots__ = ("at", "events", "scene", "tape")
+    __slots__ = ("events", "position", "scene", "stream")
 
-    def __init__(self, scene: Scene, tape: Tape, at: int) -> None:
-        self.scene, self.tape, self.at = scene, tape, at
+    def __init__(self, scene: StepContext, stream: RecordedStream, position: int) -> None:
+        self.scene, self.stream, self.position = scene, stream, position
         self.events: list[Event] = []
 
-    def next(self) -> Event | None:
-        return self.tape.events[self.at].event if self.at < len(self.tape.events) else None
+    def next_event(self) -> Event | None:
+        return self.stream.events[self.position].event if self.position < len(self.stream.events) else None
 
-    def answered(self, *kinds: type[Event]) -> Event | None:
+    def append_outcome(self, *kinds: type[Event]) -> Event | None:
         """Append and return the recorded outcome if it is of these kinds; None if the recorded stream has none here, so
         that the action ends."""
-        found = self.next()
-        while isinstance(found, RefMoved) and AgentReplied in kinds:
-            self._take(found)
-            found = self.next()
-        if isinstance(found, kinds) or (isinstance(found, FeatureHeld) and found.hold is Hold.FATAL):
-            self._take(found)
-            return found if isinstance(found, kinds) else None
+        event = self.next_event()
+        while isinstance(event, RefMoved) and AgentReplied in kinds:
+            self._append_recorded(event)
+            event = self.next_event()
+        if isinstance(event, kinds) or (isinstance(event, FeatureHeld) and event.hold is Hold.FATAL):
+            self._append_recorded(event)
+            return event if isinstance(event, kinds) else None
         return None
 
-    def decided(self, kind: type[E], blank: Mapping[str, Any], **fields: Any) -> E:
+    def append_decided(self, kind: type[E], blank: Mapping[str, Any], **fields: Any) -> E:
         """Append an event with these fields; the others are those of the recorded event, or of `blank`."""
-        found = self.next()
-        if type(found) is not kind:
-            near = self._near(kind)
+        recorded = self.next_event()
+        if type(recorded) is not kind:
+            near = self._find_after_next(kind)
             event = kind(**{**blank, **fields}) if near is None else msgspec.structs.replace(near, **fields)
             self.events.append(event)
             return event
         for name, value in fields.items():
-            if getattr(found, name) != value:
-                found = msgspec.structs.replace(found, **fields)
+            if getattr(recorded, name) != value:
+                recorded = msgspec.structs.replace(recorded, **fields)
                 break
-        self._take(found)
-        return found
+        self._append_recorded(recorded)
+        return recorded
 
-    def _near(self, kind: type[E]) -> E | None:
+    def _find_after_next(self, kind: type[E]) -> E | None:
         """Return a near event of that kind behind one that does not belong here."""
-        near = self.tape.events[self.at + 1 : self.at + NEAR]
-        return next((one.event for one in near if isinstance(one.event, kind)), None)
+        near = self.stream.events[self.position + 1 : self.position + NEAR]
+        return next((recorded.event for recorded in near if isinstance(recorded.event, kind)), None)
 
-    def ahead(self, kind: type[E]) -> E | None:
+    def find_near(self, kind: type[E]) -> E | None:
         """Return a near event of that kind."""
-        near = self.tape.events[self.at : self.at + NEAR]
-        return next((one.event for one in near if isinstance(one.event, kind)), None)
+        near = self.stream.events[self.position : self.position + NEAR]
+        return next((recorded.event for recorded in near if isinstance(recorded.event, kind)), None)
 
     def first_of(self, usual: type[Event], other: type[Event]) -> type[Event]:
         """Return which of the two outcomes was recorded here."""
-        return self.tape.first_of(self.at, usual, other)
+        return self.stream.first_of(self.position, usual, other)
 
-    def exactly(self, event: Event) -> None:
+    def append(self, event: Event) -> None:
         self.events.append(event)
-        if type(self.next()) is type(event):
-            self.at += 1
+        if type(self.next_event()) is type(event):
+            self.position += 1
 
-    def set_up(self) -> bool:
+    def append_setup(self) -> bool:
         """Append the set-up of a rebuilt worktree. Return False if it failed, and with it the action."""
-        while isinstance(found := self.next(), CommandRan) and found.stage == "setup":
-            self._take(found)
-            if found.exit != 0:
-                self.answered()
+        while isinstance(event := self.next_event(), CommandRan) and event.stage == "setup":
+            self._append_recorded(event)
+            if event.exit != 0:
+                self.append_outcome()
                 return False
-        return not (isinstance(found, FeatureHeld) and found.hold is Hold.FATAL and self.answered() is None)
+        return not (isinstance(event, FeatureHeld) and event.hold is Hold.FATAL and self.append_outcome() is None)
 
-    def _take(self, event: Event) -> None:
+    def _append_recorded(self, event: Event) -> None:
         self.events.append(event)
-        self.at += 1
+        self.position += 1

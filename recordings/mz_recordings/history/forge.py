@@ -4,51 +4,57 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mz_engine.ports import Check, Place, PullRequest, RemoteRefused
-from mz_events.catalog.delivery import ChecksRerun, ChecksSeen, DeliveryFailed, PullRequestOpened, PullRequestRequested
+from mz_engine.ports import CiCheck, FeatureWorktree, PullRequest, RemoteError
+from mz_events.catalog.delivery import (
+    ChecksPolled,
+    ChecksRerun,
+    DeliveryFailed,
+    PullRequestOpened,
+    PullRequestRequested,
+)
 from mz_events.names import Commit, Digest
 
-from mz_recordings.history.tape import Tape
+from mz_recordings.history.tape import RecordedStream
 
 SOME_COMMIT = Commit("0" * 40)
 
 
-class Texts(Protocol):
+class BlobReader(Protocol):
     """Blob store."""
 
     def get(self, digest: Digest) -> bytes: ...
 
 
-class AnsweredForge:
+class RecordedForge:
     """Implements `mz_engine.ports.Forge`. `base` is the run's base branch."""
 
-    def __init__(self, tape: Tape, blobs: Texts, base: str) -> None:
-        self.tape, self.blobs, self.base = tape, blobs, base
+    def __init__(self, stream: RecordedStream, blobs: BlobReader, base: str) -> None:
+        self.stream, self.blobs, self.base = stream, blobs, base
 
     def find(self, branch: str, key: str) -> PullRequest | None:
         """`open` returns the recorded pull request."""
         return None
 
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
-        found = self.tape.outcome(PullRequestOpened, DeliveryFailed)
-        if isinstance(found, DeliveryFailed):
-            raise RemoteRefused(self.blobs.get(found.detail).decode("utf-8", "replace"))
-        return PullRequest(url=found.url, number=found.number)
+        outcome = self.stream.outcome(PullRequestOpened, DeliveryFailed)
+        if isinstance(outcome, DeliveryFailed):
+            raise RemoteError(self.blobs.get(outcome.detail).decode("utf-8", "replace"))
+        return PullRequest(url=outcome.url, number=outcome.number)
 
     def update(self, number: int, target: str, title: str, body: str) -> None:
         pass
 
-    def checks(self, number: int, head: Commit) -> tuple[Check, ...] | None:
-        found = self.tape.outcome(ChecksSeen, ChecksRerun)
-        if isinstance(found, ChecksRerun) or not found.known:
-            return () if isinstance(found, ChecksRerun) else None
+    def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:
+        outcome = self.stream.outcome(ChecksPolled, ChecksRerun)
+        if isinstance(outcome, ChecksRerun) or not outcome.commit_known:
+            return () if isinstance(outcome, ChecksRerun) else None
         return (
-            *(Check(name="", state="green") for _ in range(found.green)),
-            *(Check(name="", state="red") for _ in range(found.red)),
-            *(Check(name="", state="pending") for _ in range(found.pending)),
+            *(CiCheck(name="", state="green") for _ in range(outcome.passed)),
+            *(CiCheck(name="", state="red") for _ in range(outcome.failed)),
+            *(CiCheck(name="", state="pending") for _ in range(outcome.pending)),
         )
 
-    def failed_log(self, check: Check) -> str:
+    def failed_log(self, check: CiCheck) -> str:
         return ""
 
     def rerun(self, run: str) -> None:
@@ -56,11 +62,11 @@ class AnsweredForge:
 
     def merged(self, branch: str) -> Commit | None:
         """Derive from the recorded target whether the dependency was merged."""
-        found = self.tape.next()
-        if isinstance(found, DeliveryFailed):
-            raise RemoteRefused(self.blobs.get(found.detail).decode("utf-8", "replace"))
-        return SOME_COMMIT if isinstance(found, PullRequestRequested) and found.target == self.base else None
+        event = self.stream.next_event()
+        if isinstance(event, DeliveryFailed):
+            raise RemoteError(self.blobs.get(event.detail).decode("utf-8", "replace"))
+        return SOME_COMMIT if isinstance(event, PullRequestRequested) and event.target == self.base else None
 
-    def hand_over(self, place: Place, target: str, title: str, body: str) -> str:
-        self.tape.outcome(PullRequestOpened)
+    def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
+        self.stream.outcome(PullRequestOpened)
         return ""

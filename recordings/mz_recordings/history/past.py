@@ -11,14 +11,14 @@ from mz_events.catalog.run import RunStarted
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
 from mz_events.store import BlobMissing, Blobs, Store
-from mz_projections.memory import hint_of, learn
+from mz_projections.memory import failure_histories, prompt_hint
 
-from mz_recordings.history.answers import Means
-from mz_recordings.history.changes import CHANGES, Change
-from mz_recordings.history.divergence import History, Replayed
-from mz_recordings.history.feature import replay_stream
-from mz_recordings.history.run import replay_run_stream, rests_of
-from mz_recordings.recording.record import RunUnknown
+from mz_recordings.history.answers import ReplayInputs
+from mz_recordings.history.changes import INTENDED_CHANGES, IntendedChange
+from mz_recordings.history.divergence import RunReplay, StreamReplay
+from mz_recordings.history.feature import replay_feature_stream
+from mz_recordings.history.run import feature_stops, replay_run_stream
+from mz_recordings.recording.record import UnknownRun
 
 
 class PinsUnreadable(Exception):
@@ -26,46 +26,46 @@ class PinsUnreadable(Exception):
 
 
 def replay_run(
-    log: Store, run: str, means: Means, answered: bool = False, changes: tuple[Change, ...] = CHANGES
-) -> History:
+    log: Store, run: str, inputs: ReplayInputs, decisions_only: bool = False, changes: tuple[IntendedChange, ...] = INTENDED_CHANGES
+) -> RunReplay:
     """Replay every stream of the run. Raises RunUnknown, PinsUnreadable, and what the log raises."""
-    started = started_of(log, run)
-    own = tuple(log.read(run_stream(run)))
-    pins = pins_of(means.blobs, started)
+    started = run_started(log, run)
+    run_events = tuple(log.read(run_stream(run)))
+    pins = load_pins(inputs.blobs, started)
     prefix = feature_stream(run, "")
     streams = {name.removeprefix(prefix): tuple(log.read(name)) for name, _ in log.streams(prefix)}
-    replayed: list[Replayed] = [replay_run_stream(own, pins, streams, changes, answered)]
-    rests = rests_of(own)
+    replayed: list[StreamReplay] = [replay_run_stream(run_events, pins, streams, changes, decisions_only)]
+    stops = feature_stops(run_events)
     for feature, events in streams.items():
-        replayed.append(replay_stream(events, pins, answered, means, started.base, changes, rests.get(feature, {})))
-    return History(run=run, core=started.core, streams=tuple(replayed))
+        replayed.append(replay_feature_stream(events, pins, decisions_only, inputs, started.base, changes, stops.get(feature, {})))
+    return RunReplay(run=run, mz_version=started.mz_version, streams=tuple(replayed))
 
 
-def started_of(log: Store, run: str) -> RunStarted:
+def run_started(log: Store, run: str) -> RunStarted:
     """Return the run's start event. Raises RunUnknown."""
-    found = next((one.event for one in log.read(run_stream(run)) if isinstance(one.event, RunStarted)), None)
-    if found is None:
-        raise RunUnknown(f"there is no run {run!r}")
-    return found
+    started = next((recorded.event for recorded in log.read(run_stream(run)) if isinstance(recorded.event, RunStarted)), None)
+    if started is None:
+        raise UnknownRun(f"there is no run {run!r}")
+    return started
 
 
-def pins_of(blobs: Blobs, started: RunStarted) -> Pins:
+def load_pins(blobs: Blobs, started: RunStarted) -> Pins:
     """Return the run's pins. Raises PinsUnreadable."""
     try:
         return decode_pins(blobs.get(started.pins))
     except BlobMissing:
         raise PinsUnreadable(f"run {started.run} has no readable settings: they were erased or lost") from None
     except msgspec.MsgspecError as error:
-        why = f"this mz cannot read the settings that mz {started.core} stored for run {started.run}: {error}"
-        raise PinsUnreadable(why) from error
+        message = f"this mz cannot read the settings that mz {started.mz_version} stored for run {started.run}: {error}"
+        raise PinsUnreadable(message) from error
 
 
-def hints_of(log: Store) -> Callable[[str, int], str | None]:
+def hint_lookup(log: Store) -> Callable[[str, int], str | None]:
     """Return a function for the hint about a failure that was known when the event at a position was appended."""
 
     def hint(signature: str, position: int) -> str | None:
-        known = learn(_before(log, position))
-        return hint_of(known.get(signature))
+        known = failure_histories(_before(log, position))
+        return prompt_hint(known.get(signature))
 
     return hint
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mz_engine.artifacts.rule import File
+from mz_engine.artifacts.rule import FileRule
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
 from mz_engine.decide.recovery import agent_of
-from mz_engine.effects.call import session_of
+from mz_engine.effects.call import session_id
 from mz_engine.effects.prompt import outputs_of
-from mz_engine.effects.steps import Scene
-from mz_engine.effects.talk import configured_model, ended, keeps
-from mz_engine.pipelines.definition import Output
+from mz_engine.effects.steps import StepContext
+from mz_engine.effects.talk import configured_model, drop_reason, keeps_session
+from mz_engine.pipelines.definition import PhaseOutput
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
     AgentFailed,
@@ -22,14 +22,14 @@ from mz_events.catalog.call import (
     AgentReplied,
     AgentRequested,
     AgentSwitched,
-    CallHeld,
+    CallOverBudget,
     CallPriced,
     CallRef,
     CallReserved,
     CallSettled,
-    ReplyRead,
-    SessionBroken,
-    SessionEnd,
+    ReplyParsed,
+    SessionDropped,
+    SessionDropReason,
 )
 from mz_events.catalog.check import (
     ArtifactParsed,
@@ -42,8 +42,8 @@ from mz_events.catalog.check import (
 )
 from mz_events.catalog.delivery import (
     BaseMerged,
+    ChecksPolled,
     ChecksRerun,
-    ChecksSeen,
     CommitRequested,
     Committed,
     DeliveryFailed,
@@ -53,7 +53,6 @@ from mz_events.catalog.delivery import (
     PushRequested,
 )
 from mz_events.catalog.feature import (
-    Ask,
     Blocked,
     FeatureDelivered,
     FeatureFailed,
@@ -61,6 +60,7 @@ from mz_events.catalog.feature import (
     HumanRequested,
     PhaseCompleted,
     PhaseStarted,
+    QuestionKind,
     RolledBack,
     TreeRestored,
     UnitCompleted,
@@ -68,59 +68,59 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
     WorkspaceReady,
 )
-from mz_events.catalog.run import FilesClaimed, FilesContended
+from mz_events.catalog.run import ClaimRejected, FilesClaimed
 from mz_events.names import Commit, Digest, FeatureId, Path, parse_path
-from mz_projections.state import Between, Conversation, Restoring, Working
+from mz_projections.state import AgentSession, BetweenPhases, InPhase, Restoring
 
-from mz_recordings.history.drawing import Sketch
-from mz_recordings.history.tape import Tape
+from mz_recordings.history.drawing import ExpectedEvents
+from mz_recordings.history.tape import RecordedStream
 
 NO_TEXT = Digest("")
 
 
-def sketch(action: Action, scene: Scene, tape: Tape) -> list[Event]:
+def expected_events(action: Action, scene: StepContext, stream: RecordedStream) -> list[Event]:
     """Return the events that the action appends, as far as the recorded stream matches."""
-    drawn = Sketch(scene, tape, tape.at)
-    DRAWN[type(action)](drawn, action)
-    return drawn.events
+    expected = ExpectedEvents(scene, stream, stream.position)
+    EXPECTED_BY_ACTION[type(action)](expected, action)
+    return expected.events
 
 
 # workspace ------------------------------------------------------------------------------------------------------------
-def _open(drawn: Sketch, action: act.Open) -> None:
-    found = drawn.next()
-    if isinstance(found, HumanRequested) and found.ask is Ask.CONFLICT:
-        drawn.exactly(found)
+def _open(expected: ExpectedEvents, action: act.CreateWorkspace) -> None:
+    event = expected.next_event()
+    if isinstance(event, HumanRequested) and event.question_kind is QuestionKind.CONFLICT:
+        expected.append(event)
     else:
-        drawn.answered(WorkspaceReady, WorkspaceConflicted)
+        expected.append_outcome(WorkspaceReady, WorkspaceConflicted)
 
 
-def _set_up(drawn: Sketch, action: act.SetUp) -> None:
-    found = drawn.next()
-    if isinstance(found, CommandRan) and (found.stage, found.name) == ("setup", action.command):
-        drawn.answered(CommandRan)
-        drawn.answered(WorkspaceReady)
+def _set_up(expected: ExpectedEvents, action: act.RunSetup) -> None:
+    event = expected.next_event()
+    if isinstance(event, CommandRan) and (event.stage, event.name) == ("setup", action.command):
+        expected.append_outcome(CommandRan)
+        expected.append_outcome(WorkspaceReady)
     else:
-        drawn.answered()
+        expected.append_outcome()
 
 
-def _restore(drawn: Sketch, action: act.Restore) -> None:
-    state, scene = drawn.scene.state, drawn.scene
+def _restore(expected: ExpectedEvents, action: act.RestoreTree) -> None:
+    state, scene = expected.scene.state, expected.scene
     assert isinstance(state, Restoring)
     if action.committed:
-        if drawn.set_up():
-            drawn.decided(TreeRestored, {}, tree=state.book.tree)
+        if expected.append_setup():
+            expected.append_decided(TreeRestored, {}, tree=state.progress.tree)
         return
-    key = f"{scene.run}/{scene.feature}/-/-/{state.book.restores}/0/restore"
-    _commit(drawn, key, "restore", state.book.tree, state.book.head, state.to, "")
+    key = f"{scene.run}/{scene.feature}/-/-/{state.progress.restore_count}/0/restore"
+    _commit(expected, key, "restore", state.progress.tree, state.progress.head, state.to, "")
 
 
-def _make_commit(drawn: Sketch, action: act.MakeCommit) -> None:
-    scene, cell = drawn.scene, drawn.scene.cell
-    _commit(drawn, scene.key("commit"), "work", cell.tree, scene.work.book.head, scene.work.phase, cell.unit)
+def _make_commit(expected: ExpectedEvents, action: act.MakeCommit) -> None:
+    scene, cell = expected.scene, expected.scene.unit_run
+    _commit(expected, scene.key("commit"), "work", cell.tree, scene.phase_state.progress.head, scene.phase_state.phase, cell.unit)
 
 
-def _commit(drawn: Sketch, key: str, purpose: str, tree: Commit, parent: Commit, phase: str, unit: str) -> None:
-    drawn.decided(
+def _commit(expected: ExpectedEvents, key: str, purpose: str, tree: Commit, parent: Commit, phase: str, unit: str) -> None:
+    expected.append_decided(
         CommitRequested,
         {"message": NO_TEXT},
         key=key,
@@ -130,22 +130,22 @@ def _commit(drawn: Sketch, key: str, purpose: str, tree: Commit, parent: Commit,
         phase=phase,
         unit=unit,
     )
-    drawn.answered(Committed)
+    expected.append_outcome(Committed)
 
 
 # calls ----------------------------------------------------------------------------------------------------------------
-def _call(drawn: Sketch, action: act.CallAgent) -> None:
-    if not drawn.set_up():
+def _call(expected: ExpectedEvents, action: act.CallAgent) -> None:
+    if not expected.append_setup():
         return
-    scene, cell, config = drawn.scene, drawn.scene.cell, drawn.scene.pins.config
+    scene, cell, config = expected.scene, expected.scene.unit_run, expected.scene.pins.config
     phase, key, feature = scene.phase, scene.key(f"agent.{action.role}", action.attempt), FeatureId(scene.feature)
-    book = scene.work.book
+    book = scene.phase_state.progress
     agent = agent_of(book, config)
-    goes_on = _session(drawn, action.role, agent, key)
-    if drawn.first_of(CallReserved, CallHeld) is CallHeld:
-        drawn.decided(CallHeld, {"nanousd": None}, feature=feature, key=key, role=action.role)
+    session = _session(expected, action.role, agent, key)
+    if expected.first_of(CallReserved, CallOverBudget) is CallOverBudget:
+        expected.append_decided(CallOverBudget, {"nanousd": None}, feature=feature, key=key, role=action.role)
         return
-    drawn.decided(CallReserved, {"nanousd": None}, feature=feature, key=key)
+    expected.append_decided(CallReserved, {"nanousd": None}, feature=feature, key=key)
     if action.role == "builder":
         assert phase.agent is not None
         tier, template = phase.agent.tier, phase.prompt or phase.phase
@@ -153,291 +153,291 @@ def _call(drawn: Sketch, action: act.CallAgent) -> None:
         assert phase.review is not None
         tier, template = phase.review.tier, phase.review.prompt
     model = configured_model(config, agent, tier)
-    drawn.decided(
+    expected.append_decided(
         AgentRequested,
         {
             "model": "", "prompt": NO_TEXT, "refs": NO_TEXT, "estimated_tokens": 0, "estimated_nanousd": None,
             "whole": True, "session": None, "resumes": False,
         },
         ref=CallRef(
-            key=key, phase=scene.work.phase, unit=cell.unit, iteration=cell.iteration, attempt=action.attempt,
+            key=key, phase=scene.phase_state.phase, unit=cell.unit, iteration=cell.iteration, attempt=action.attempt,
             role=action.role,
         ),
         agent=agent, template=template, tree=cell.tree,
-        session=goes_on.id if goes_on else session_of(key), resumes=goes_on is not None,
-        **({} if goes_on else {"whole": True}),
+        session=session.id if session else session_id(key), resumes=session is not None,
+        **({} if session else {"whole": True}),
         **({"model": model} if model else {}),
     )  # fmt: skip
-    found = _behind_moves(drawn)
-    if isinstance(found, AgentReplied | AgentFailed) and found.ref.key == key and not getattr(found, "salvaged", False):
-        drawn.answered(AgentReplied, AgentFailed)
+    event = _event_after_moves(expected)
+    if isinstance(event, AgentReplied | AgentFailed) and event.ref.key == key and not getattr(event, "salvaged", False):
+        expected.append_outcome(AgentReplied, AgentFailed)
 
 
-def _session(drawn: Sketch, role: str, agent: str, key: str) -> Conversation | None:
+def _session(expected: ExpectedEvents, role: str, agent: str, key: str) -> AgentSession | None:
     """Return the session that the call continues. If it ends, append that event first. What an agent cannot do, and its
     model, are as recorded."""
-    scene = drawn.scene
-    conversation = scene.work.book.conversation
-    if conversation is None or not keeps(scene.phase, role, scene.pins.config):
+    scene = expected.scene
+    conversation = scene.phase_state.progress.agent_session
+    if conversation is None or not keeps_session(scene.phase, role, scene.pins.config):
         return None
-    request = drawn.ahead(AgentRequested)
-    reason = ended(conversation, scene.run, agent, request.model if request else conversation.model)
-    found = drawn.next()
-    if reason is None and isinstance(found, SessionBroken) and found.reason is SessionEnd.ELSEWHERE:
-        reason = SessionEnd.ELSEWHERE
+    request = expected.find_near(AgentRequested)
+    reason = drop_reason(conversation, scene.run, agent, request.model if request else conversation.model)
+    event = expected.next_event()
+    if reason is None and isinstance(event, SessionDropped) and event.reason is SessionDropReason.RECORDED:
+        reason = SessionDropReason.RECORDED
     if reason is None:
         return conversation
-    drawn.decided(SessionBroken, {}, key=key, session=conversation.id, reason=reason)
+    expected.append_decided(SessionDropped, {}, key=key, session=conversation.id, reason=reason)
     return None
 
 
-def _switch(drawn: Sketch, action: act.SwitchAgent) -> None:
-    request = drawn.scene.cell.request
+def _switch(expected: ExpectedEvents, action: act.SwitchAgent) -> None:
+    request = expected.scene.unit_run.request
     assert request is not None
-    drawn.exactly(AgentSwitched(ref=request.ref, source=request.agent, to=action.to, code=action.code))
+    expected.append(AgentSwitched(ref=request.ref, source=request.agent, to=action.to, code=action.code))
 
 
-def _behind_moves(drawn: Sketch) -> Event | None:
-    at, events = drawn.at, drawn.tape.events
+def _event_after_moves(expected: ExpectedEvents) -> Event | None:
+    at, events = expected.position, expected.stream.events
     while at < len(events) and isinstance(events[at].event, RefMoved):
         at += 1
     return events[at].event if at < len(events) else None
 
 
-def _settle(drawn: Sketch, action: act.Settle) -> None:
-    found = drawn.next()
+def _settle(expected: ExpectedEvents, action: act.ReconcileIntent) -> None:
+    event = expected.next_event()
     match action.intent:
         case AgentRequested(ref=ref):
-            found = _behind_moves(drawn)
-            if isinstance(found, AgentReplied | AgentLost) and found.ref == ref:
-                drawn.answered(AgentReplied, AgentLost)
-            elif isinstance(found, FeatureHeld):
-                drawn.answered()
+            event = _event_after_moves(expected)
+            if isinstance(event, AgentReplied | AgentLost) and event.ref == ref:
+                expected.append_outcome(AgentReplied, AgentLost)
+            elif isinstance(event, FeatureHeld):
+                expected.append_outcome()
         case CommitRequested():
-            drawn.answered(Committed)
+            expected.append_outcome(Committed)
         case PushRequested():
-            drawn.answered(Pushed, DeliveryFailed)
+            expected.append_outcome(Pushed, DeliveryFailed)
         case PullRequestRequested():
-            drawn.answered(PullRequestOpened, DeliveryFailed)
+            expected.append_outcome(PullRequestOpened, DeliveryFailed)
 
 
-def _read(drawn: Sketch, action: act.ReadReply) -> None:
+def _read_reply(expected: ExpectedEvents, action: act.ParseReply) -> None:
     ref = action.outcome.ref
     blank = {"parser": "", "terminal": "", "session": None, "text": NO_TEXT}
-    drawn.decided(ReplyRead, blank, ref=ref)
-    drawn.decided(CallPriced, {"computed_nanousd": None}, key=ref.key)
-    drawn.decided(CallSettled, {"nanousd": 0}, feature=FeatureId(drawn.scene.feature), key=ref.key)
+    expected.append_decided(ReplyParsed, blank, ref=ref)
+    expected.append_decided(CallPriced, {"computed_nanousd": None}, key=ref.key)
+    expected.append_decided(CallSettled, {"nanousd": 0}, feature=FeatureId(expected.scene.feature), key=ref.key)
 
 
 # checks ---------------------------------------------------------------------------------------------------------------
-def _prepare(drawn: Sketch, action: act.Prepare) -> None:
-    if drawn.set_up():
-        _ran(drawn, "prepare", action.command)
+def _prepare(expected: ExpectedEvents, action: act.RunPreparation) -> None:
+    if expected.append_setup():
+        _ran(expected, "prepare", action.command)
 
 
-def _ran(drawn: Sketch, stage: str, name: str) -> CommandRan | None:
-    found, scene = drawn.next(), drawn.scene
-    if isinstance(found, CommandRan) and found.stage == stage:
-        return drawn.decided(CommandRan, {}, phase=scene.work.phase, unit=scene.cell.unit, name=name)
-    drawn.answered()
+def _ran(expected: ExpectedEvents, stage: str, name: str) -> CommandRan | None:
+    event, scene = expected.next_event(), expected.scene
+    if isinstance(event, CommandRan) and event.stage == stage:
+        return expected.append_decided(CommandRan, {}, phase=scene.phase_state.phase, unit=scene.unit_run.unit, name=name)
+    expected.append_outcome()
     return None
 
 
-def _changes(drawn: Sketch, action: act.CheckChanges) -> None:
-    if drawn.set_up():
-        found, reply = drawn.next(), drawn.scene.cell.replied
-        if isinstance(found, ChangesChecked) and reply is not None:
-            drawn.decided(ChangesChecked, {}, ref=reply.ref)
+def _changes(expected: ExpectedEvents, action: act.CheckChanges) -> None:
+    if expected.append_setup():
+        event, reply = expected.next_event(), expected.scene.unit_run.reply_event
+        if isinstance(event, ChangesChecked) and reply is not None:
+            expected.append_decided(ChangesChecked, {}, ref=reply.ref)
         else:
-            drawn.answered()
+            expected.append_outcome()
 
 
-def _validate(drawn: Sketch, action: act.Validate) -> None:
-    scene, reply = drawn.scene, drawn.scene.cell.replied
+def _validate(expected: ExpectedEvents, action: act.ValidateOutputs) -> None:
+    scene, reply = expected.scene, expected.scene.unit_run.reply_event
     assert reply is not None
-    for output in outputs_of(scene, scene.cell.role):
-        found = drawn.next()
-        parsed = found if isinstance(found, ArtifactParsed) else None
-        if (parsed and parsed.artifact == output.artifact) or _is_owed(drawn, output):
+    for output in outputs_of(scene, scene.unit_run.role):
+        event = expected.next_event()
+        parsed = event if isinstance(event, ArtifactParsed) else None
+        if (parsed and parsed.artifact == output.artifact) or _must_exist(expected, output):
             path = Path(output.path) if output.path else None
             if path and not (parsed and parsed.path == path):
                 path = parse_path(path)  # Expensive.
-            drawn.decided(
-                ArtifactParsed, {"digest": NO_TEXT}, artifact=output.artifact, phase=scene.work.phase,
-                unit=scene.cell.unit, path=path,
+            expected.append_decided(
+                ArtifactParsed, {"digest": NO_TEXT}, artifact=output.artifact, phase=scene.phase_state.phase,
+                unit=scene.unit_run.unit, path=path,
             )  # fmt: skip
-    found = drawn.next()
-    if isinstance(found, FeatureHeld):
-        drawn.answered()
+    event = expected.next_event()
+    if isinstance(event, FeatureHeld):
+        expected.append_outcome()
     else:
-        drawn.decided(ArtifactValidated, {}, ref=reply.ref)
+        expected.append_decided(ArtifactValidated, {}, ref=reply.ref)
 
 
-def _is_owed(drawn: Sketch, output: Output) -> bool:
+def _must_exist(expected: ExpectedEvents, output: PhaseOutput) -> bool:
     """Return True if the artifact must have existed: it is the reply, or the verdict does not report it missing."""
     if output.path is None:
         return True
-    verdict = drawn.next()
-    files = {rule.id for rule in drawn.scene.pins.rules[output.rules].rules if isinstance(rule, File)}
+    verdict = expected.next_event()
+    files = {rule.id for rule in expected.scene.pins.rules[output.rules].rules if isinstance(rule, FileRule)}
     if not files or not isinstance(verdict, ArtifactValidated):
         return False
-    return not any(one.rule in files and one.path == output.path for one in verdict.violations)
+    return not any(violation.rule in files and violation.path == output.path for violation in verdict.violations)
 
 
-def _gate(drawn: Sketch, action: act.RunGate) -> None:
-    if not drawn.set_up():
+def _gate(expected: ExpectedEvents, action: act.RunGate) -> None:
+    if not expected.append_setup():
         return
-    ran, scene = _ran(drawn, "gate", action.gate), drawn.scene
+    ran, scene = _ran(expected, "gate", action.gate), expected.scene
     if ran is None:
         return
     passed = ran.exit == 0
-    drawn.decided(
-        GateChecked, {}, phase=scene.work.phase, unit=scene.cell.unit, gate=action.gate, passed=passed,
+    expected.append_decided(
+        GateChecked, {}, phase=scene.phase_state.phase, unit=scene.unit_run.unit, gate=action.gate, passed=passed,
         cause=action.cause, violations=() if passed else (Violation(rule=action.gate),),
         signature="" if passed else ran.signature,
     )  # fmt: skip
 
 
-def _rule(drawn: Sketch, action: act.CheckRule) -> None:
-    scene = drawn.scene
-    if isinstance(drawn.next(), FeatureHeld):
-        drawn.answered()
+def _rule(expected: ExpectedEvents, action: act.CheckRule) -> None:
+    scene = expected.scene
+    if isinstance(expected.next_event(), FeatureHeld):
+        expected.append_outcome()
         return
-    drawn.decided(
+    expected.append_decided(
         GateChecked,
         {"passed": True},
-        phase=scene.work.phase,
-        unit=scene.cell.unit,
+        phase=scene.phase_state.phase,
+        unit=scene.unit_run.unit,
         gate=action.rule,
         cause=action.cause,
     )
 
 
 # people, blocks -------------------------------------------------------------------------------------------------------
-def _ask(drawn: Sketch, action: act.AskHuman) -> None:
-    state = drawn.scene.state
-    phase, unit = (state.phase, state.cell.unit if state.cell else "") if isinstance(state, Working) else ("", "")
-    drawn.decided(HumanRequested, {}, phase=phase, unit=unit, ask=action.ask, code=action.code)
+def _ask(expected: ExpectedEvents, action: act.AskPerson) -> None:
+    state = expected.scene.state
+    phase, unit = (state.phase, state.unit_run.unit if state.unit_run else "") if isinstance(state, InPhase) else ("", "")
+    expected.append_decided(HumanRequested, {}, phase=phase, unit=unit, ask=action.question_kind, code=action.code)
 
 
-def _block(drawn: Sketch, action: act.Block) -> None:
-    scene, cell, path = drawn.scene, drawn.scene.cell, ""
-    match cell.last:
+def _block(expected: ExpectedEvents, action: act.BlockPhase) -> None:
+    scene, cell, path = expected.scene, expected.scene.unit_run, ""
+    match cell.last_event:
         case GateChecked(violations=(first, *_)):
             path = first.path
         case BaseMerged(conflicts=conflicts, unmarked=unmarked) if conflicts or unmarked:
             path = (*conflicts, *unmarked)[0]
-    drawn.decided(
-        Blocked, {}, phase=scene.work.phase, unit=cell.unit, cause=action.cause, check=action.check, path=path
+    expected.append_decided(
+        Blocked, {}, phase=scene.phase_state.phase, unit=cell.unit, cause=action.cause, check=action.check, path=path
     )
 
 
-def _roll_back(drawn: Sketch, action: act.RollBack) -> None:
-    source = drawn.scene.work.phase
-    drawn.exactly(RolledBack(source=source, to=action.to, units=action.units, keeps_tree=action.keeps_tree))
+def _roll_back(expected: ExpectedEvents, action: act.RollBack) -> None:
+    source = expected.scene.phase_state.phase
+    expected.append(RolledBack(source=source, to=action.to, units=action.units, keeps_tree=action.keeps_tree))
 
 
 # phases and units -----------------------------------------------------------------------------------------------------
-def _start_phase(drawn: Sketch, action: act.StartPhase) -> None:
-    drawn.exactly(PhaseStarted(phase=action.phase, iteration=action.iteration, units=action.units))
+def _start_phase(expected: ExpectedEvents, action: act.StartPhase) -> None:
+    expected.append(PhaseStarted(phase=action.phase, iteration=action.iteration, units=action.units))
 
 
-def _claim(drawn: Sketch, action: act.ClaimFiles) -> None:
-    kind = drawn.first_of(FilesClaimed, FilesContended)
-    drawn.decided(kind, {}, feature=FeatureId(drawn.scene.feature), phase=action.phase, paths=action.paths)
+def _claim(expected: ExpectedEvents, action: act.ClaimFiles) -> None:
+    kind = expected.first_of(FilesClaimed, ClaimRejected)
+    expected.append_decided(kind, {}, feature=FeatureId(expected.scene.feature), phase=action.phase, paths=action.paths)
 
 
-def _start_unit(drawn: Sketch, action: act.StartUnit) -> None:
-    drawn.exactly(UnitStarted(phase=action.phase, unit=action.unit, iteration=action.iteration))
+def _start_unit(expected: ExpectedEvents, action: act.StartUnit) -> None:
+    expected.append(UnitStarted(phase=action.phase, unit=action.unit, iteration=action.iteration))
 
 
-def _complete_unit(drawn: Sketch, action: act.CompleteUnit) -> None:
-    drawn.exactly(UnitCompleted(phase=drawn.scene.work.phase, unit=action.unit))
+def _complete_unit(expected: ExpectedEvents, action: act.CompleteUnit) -> None:
+    expected.append(UnitCompleted(phase=expected.scene.phase_state.phase, unit=action.unit))
 
 
-def _complete_phase(drawn: Sketch, action: act.CompletePhase) -> None:
-    drawn.exactly(PhaseCompleted(phase=action.phase))
+def _complete_phase(expected: ExpectedEvents, action: act.CompletePhase) -> None:
+    expected.append(PhaseCompleted(phase=action.phase))
 
 
-def _hold(drawn: Sketch, action: act.HoldFeature) -> None:
-    drawn.exactly(FeatureHeld(hold=action.hold, until_us=action.until_us, code=action.code))
+def _hold(expected: ExpectedEvents, action: act.HoldFeature) -> None:
+    expected.append(FeatureHeld(hold=action.hold, until_us=action.until_us, code=action.code))
 
 
-def _fail(drawn: Sketch, action: act.FailFeature) -> None:
-    drawn.exactly(FeatureFailed(code=action.code))
+def _fail(expected: ExpectedEvents, action: act.FailFeature) -> None:
+    expected.append(FeatureFailed(code=action.code))
 
 
 # delivery -------------------------------------------------------------------------------------------------------------
-def _push(drawn: Sketch, action: act.Push) -> None:
-    scene = drawn.scene
-    if isinstance(drawn.next(), DeliveryFailed | FeatureHeld):
-        drawn.answered(DeliveryFailed)
+def _push(expected: ExpectedEvents, action: act.PushBranch) -> None:
+    scene = expected.scene
+    if isinstance(expected.next_event(), DeliveryFailed | FeatureHeld):
+        expected.append_outcome(DeliveryFailed)
         return
-    drawn.decided(
+    expected.append_decided(
         PushRequested, {"old": None}, key=scene.key("push"), remote=scene.pins.config.pull_requests.remote,
-        branch=scene.place.branch, commit=scene.work.book.head,
+        branch=scene.worktree.branch, commit=scene.phase_state.progress.head,
     )  # fmt: skip
-    drawn.answered(Pushed, DeliveryFailed)
+    expected.append_outcome(Pushed, DeliveryFailed)
 
 
-def _open_pull_request(drawn: Sketch, action: act.OpenPullRequest) -> None:
-    scene = drawn.scene
-    if isinstance(drawn.next(), DeliveryFailed | FeatureHeld):
-        drawn.answered(DeliveryFailed)
+def _open_pull_request(expected: ExpectedEvents, action: act.OpenPullRequest) -> None:
+    scene = expected.scene
+    if isinstance(expected.next_event(), DeliveryFailed | FeatureHeld):
+        expected.append_outcome(DeliveryFailed)
         return
-    drawn.decided(
+    expected.append_decided(
         PullRequestRequested, {"target": "", "title": NO_TEXT, "body": NO_TEXT}, key=scene.key("open_pr"),
-        branch=scene.place.branch, strategy=scene.pins.config.pull_requests.strategy,
+        branch=scene.worktree.branch, strategy=scene.pins.config.pull_requests.strategy,
     )  # fmt: skip
-    drawn.answered(PullRequestOpened, DeliveryFailed)
+    expected.append_outcome(PullRequestOpened, DeliveryFailed)
 
 
-def _merge(drawn: Sketch, action: act.MergeBase) -> None:
-    if drawn.set_up():
-        drawn.answered(BaseMerged, DeliveryFailed)
+def _merge(expected: ExpectedEvents, action: act.MergeBase) -> None:
+    if expected.append_setup():
+        expected.append_outcome(BaseMerged, DeliveryFailed)
 
 
-def _look(drawn: Sketch, action: act.LookAtChecks) -> None:
-    drawn.answered(ChecksSeen)
+def _poll_checks(expected: ExpectedEvents, action: act.PollChecks) -> None:
+    expected.append_outcome(ChecksPolled)
 
 
-def _rerun(drawn: Sketch, action: act.RerunChecks) -> None:
-    drawn.answered(ChecksRerun)
+def _rerun(expected: ExpectedEvents, action: act.RerunChecks) -> None:
+    expected.append_outcome(ChecksRerun)
 
 
-def _finish(drawn: Sketch, action: act.FinishFeature) -> None:
-    state = drawn.scene.state
-    assert isinstance(state, Between)
-    if isinstance(drawn.next(), FeatureHeld):
-        drawn.answered()
+def _finish(expected: ExpectedEvents, action: act.FinishFeature) -> None:
+    state = expected.scene.state
+    assert isinstance(state, BetweenPhases)
+    if isinstance(expected.next_event(), FeatureHeld):
+        expected.append_outcome()
         return
-    drawn.decided(FeatureDelivered, {}, terminal=drawn.scene.pins.pipeline.terminal, head=state.book.head)
+    expected.append_decided(FeatureDelivered, {}, terminal=expected.scene.pins.pipeline.terminal, head=state.progress.head)
 
 
-DRAWN: Mapping[type[Action], Callable[[Sketch, Any], None]] = {
-    act.Open: _open,
-    act.SetUp: _set_up,
+EXPECTED_BY_ACTION: Mapping[type[Action], Callable[[ExpectedEvents, Any], None]] = {
+    act.CreateWorkspace: _open,
+    act.RunSetup: _set_up,
     act.StartPhase: _start_phase,
     act.ClaimFiles: _claim,
     act.StartUnit: _start_unit,
-    act.Prepare: _prepare,
+    act.RunPreparation: _prepare,
     act.CallAgent: _call,
     act.SwitchAgent: _switch,
-    act.Settle: _settle,
-    act.ReadReply: _read,
+    act.ReconcileIntent: _settle,
+    act.ParseReply: _read_reply,
     act.CheckChanges: _changes,
-    act.Validate: _validate,
+    act.ValidateOutputs: _validate,
     act.RunGate: _gate,
     act.CheckRule: _rule,
-    act.AskHuman: _ask,
-    act.Block: _block,
+    act.AskPerson: _ask,
+    act.BlockPhase: _block,
     act.RollBack: _roll_back,
-    act.Restore: _restore,
+    act.RestoreTree: _restore,
     act.MakeCommit: _make_commit,
-    act.Push: _push,
+    act.PushBranch: _push,
     act.OpenPullRequest: _open_pull_request,
     act.MergeBase: _merge,
-    act.LookAtChecks: _look,
+    act.PollChecks: _poll_checks,
     act.RerunChecks: _rerun,
     act.CompleteUnit: _complete_unit,
     act.CompletePhase: _complete_phase,

@@ -5,57 +5,64 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mz_recordings.findings import Finding
-from mz_recordings.history.divergence import PARTINGS, Cause, Difference, Divergence, History, grouped
+from mz_recordings.history.divergence import (
+    DIVERGENCE_DESCRIPTIONS,
+    Divergence,
+    DivergenceCause,
+    EventFieldDifference,
+    RunReplay,
+    group_by_cause,
+)
 
-MEND = "revert the change of mz, or add it to mz_recordings/history/changes.py"
+FIX = "revert the change of mz, or add it to mz_recordings/history/changes.py"
 FIELDS_MAX = 20
 
 
-def findings_of(history: History) -> tuple[Finding, ...]:
+def findings_of(history: RunReplay) -> tuple[Finding, ...]:
     """Return one finding per cause, in order of first occurrence."""
-    return tuple(_finding(cause) for cause in grouped(history.divergences))
+    return tuple(_finding(cause) for cause in group_by_cause(history.divergences))
 
 
-def _finding(cause: Cause) -> Finding:
-    first, more = cause.first, len(cause.places) - 1
-    where = f"{first.place}{f' and {more} more events' if more > 1 else ' and 1 more event' if more else ''}"
+def _finding(cause: DivergenceCause) -> Finding:
+    first, more = cause.first, len(cause.event_refs) - 1
+    location = f"{first.event_ref}{f' and {more} more events' if more > 1 else ' and 1 more event' if more else ''}"
     return Finding(
         kind=first.finding,
-        what=f"at {where}: {PARTINGS[first.kind]}",
-        feature=_feature(first.place),
+        message=f"at {location}: {DIVERGENCE_DESCRIPTIONS[first.kind]}",
+        feature=_feature(first.event_ref),
         cause=first.produced or first.recorded or "",
-        detail=tuple(lines_of(first)),
-        mend=MEND,
+        detail=tuple(divergence_lines(first)),
+        fix=FIX,
     )
 
 
-def _feature(place: str) -> str:
+def _feature(event_ref: str) -> str:
     """Return the feature of an event reference; empty for the run's stream."""
-    _, _, feature = place.partition("@")[0].removeprefix("run/").partition("/")
+    _, _, feature = event_ref.partition("@")[0].removeprefix("run/").partition("/")
     return feature
 
 
-def lines_of(one: Divergence) -> Iterator[str]:
+def divergence_lines(divergence: Divergence) -> Iterator[str]:
     """Yield the differences, one line per field: `-` recorded, `+` current; then the lines of a text that differ."""
-    if one.recorded == one.produced and one.differences:
-        yield f"  {one.recorded}"
+    if divergence.recorded == divergence.produced and divergence.differences:
+        yield f"  {divergence.recorded}"
     else:
-        yield f"- {one.recorded or 'nothing'}" if one.kind != "extra" else f"- nothing; next is {one.recorded}"
-        yield f"+ {one.produced or 'nothing'}"
-    for each in one.differences[:FIELDS_MAX]:
-        yield from _field(each)
-    if len(one.differences) > FIELDS_MAX:
-        yield f"  ... and {len(one.differences) - FIELDS_MAX} more fields"
-    if one.note:
-        yield f"  {one.note}"
+        yield f"- {divergence.recorded or 'nothing'}" if divergence.kind != "extra" else f"- nothing; next is {divergence.recorded}"
+        yield f"+ {divergence.produced or 'nothing'}"
+    for difference in divergence.differences[:FIELDS_MAX]:
+        yield from _difference_lines(difference)
+    if len(divergence.differences) > FIELDS_MAX:
+        yield f"  ... and {len(divergence.differences) - FIELDS_MAX} more fields"
+    if divergence.note:
+        yield f"  {divergence.note}"
 
 
-def _field(each: Difference) -> Iterator[str]:
-    if each.lines:
-        yield f"  {each.field}:"
-        yield from each.lines
+def _difference_lines(difference: EventFieldDifference) -> Iterator[str]:
+    if difference.lines:
+        yield f"  {difference.field}:"
+        yield from difference.lines
         return
-    if each.recorded is not None:
-        yield f"-   {each.field}: {each.recorded}"
-    if each.produced is not None:
-        yield f"+   {each.field}: {each.produced}"
+    if difference.recorded is not None:
+        yield f"-   {difference.field}: {difference.recorded}"
+    if difference.produced is not None:
+        yield f"+   {difference.field}: {difference.produced}"

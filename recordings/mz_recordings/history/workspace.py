@@ -9,14 +9,14 @@ import msgspec
 from mz_engine.effects.call import WORKTREE_LOST
 from mz_engine.ports import (
     Capture,
-    Conflicted,
-    MadeCommit,
-    Merged,
-    Moved,
-    Opened,
-    Place,
-    RemoteRefused,
+    CreatedCommit,
+    FeatureWorktree,
+    MergeConflict,
+    MergeResult,
+    RefChange,
+    RemoteError,
     RepositoryUnusable,
+    WorkspaceCreated,
 )
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
 from mz_events.catalog.check import ArtifactParsed, Change, CommandRan
@@ -29,12 +29,12 @@ from mz_events.catalog.feature import (
 )
 from mz_events.names import Commit, Digest, Path
 
-from mz_recordings.history.tape import Lost, Tape, Unanswered
+from mz_recordings.history.tape import NotInRecord, RecordedDataMissing, RecordedStream
 
-MARKED = b"<<<<<<< \n"
+CONFLICT_MARKER = b"<<<<<<< \n"
 
 
-class Contents(Protocol):
+class TreeContents(Protocol):
     """Captured trees; each method raises RecordedDataMissing."""
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
@@ -44,164 +44,164 @@ class Contents(Protocol):
     def paths(self, tree: Commit) -> tuple[Path, ...]: ...
 
 
-class Texts(Protocol):
+class BlobReader(Protocol):
     """Blob store; raises RecordedDataMissing."""
 
     def get(self, digest: Digest) -> bytes: ...
 
 
-class AnsweredWorkspace:
+class RecordedWorkspace:
     """Implements `mz_engine.ports.Workspace`."""
 
-    def __init__(self, tape: Tape, trees: Contents | None, blobs: Texts) -> None:
-        self.tape, self.trees, self.blobs = tape, trees, blobs
+    def __init__(self, stream: RecordedStream, trees: TreeContents | None, blobs: BlobReader) -> None:
+        self.stream, self.trees, self.blobs = stream, trees, blobs
         self.read_last: Path | None = None
         """Path that was read last."""
 
     # worktrees --------------------------------------------------------------------------------------------------------
-    def open(self, place: Place, starts_from: tuple[Commit, ...]) -> Opened | Conflicted:
-        found = self.tape.outcome(WorkspaceReady, WorkspaceConflicted, HumanRequested)
-        if isinstance(found, WorkspaceReady):
-            return Opened(head=found.head, tree=found.tree)
-        if isinstance(found, WorkspaceConflicted):
-            return Conflicted(paths=found.paths)
-        raise RepositoryUnusable(found.code, self._words(found.detail))
+    def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
+        outcome = self.stream.outcome(WorkspaceReady, WorkspaceConflicted, HumanRequested)
+        if isinstance(outcome, WorkspaceReady):
+            return WorkspaceCreated(head=outcome.head, tree=outcome.tree)
+        if isinstance(outcome, WorkspaceConflicted):
+            return MergeConflict(paths=outcome.paths)
+        raise RepositoryUnusable(outcome.code, self._text(outcome.detail))
 
-    def ensure(self, place: Place, head: Commit, tree: Commit) -> bool:
+    def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
         """Return True if a set-up of the worktree was recorded here."""
-        self.tape.unusable()
-        found = self.tape.next()
-        return isinstance(found, CommandRan) and found.stage == "setup"
+        self.stream.raise_if_unusable()
+        event = self.stream.next_event()
+        return isinstance(event, CommandRan) and event.stage == "setup"
 
-    def capture(self, place: Place, before: Commit) -> Capture:
-        ready = self.tape.ahead(WorkspaceReady)
+    def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
+        ready = self.stream.find_near(WorkspaceReady)
         if ready is not None:
             return Capture(tree=ready.tree)
-        found = self.tape.outcome(AgentReplied, AgentFailed, AgentLost)
-        if isinstance(found, AgentLost) or (isinstance(found, AgentFailed) and found.problem == WORKTREE_LOST):
+        outcome = self.stream.outcome(AgentReplied, AgentFailed, AgentLost)
+        if isinstance(outcome, AgentLost) or (isinstance(outcome, AgentFailed) and outcome.problem == WORKTREE_LOST):
             raise RepositoryUnusable("worktree-lost", "as it was recorded")
-        return Capture(tree=found.tree, offences=found.offences if isinstance(found, AgentReplied) else ())
+        return Capture(tree=outcome.tree, forbidden_changes=outcome.forbidden_changes if isinstance(outcome, AgentReplied) else ())
 
-    def adopt(self, place: Place, tree: Commit) -> None:
+    def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         pass
 
-    def provide(self, place: Place, files: Mapping[Path, bytes]) -> None:
+    def provide(self, worktree: FeatureWorktree, files: Mapping[Path, bytes]) -> None:
         pass
 
-    def keep(self, place: Place, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
-        checked = self.tape.checked()
+    def revert_paths(self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
+        checked = self.stream.changes_checked()
         if checked is None:
-            self.tape.unusable()
-            raise Unanswered
+            self.stream.raise_if_unusable()
+            raise NotInRecord
         return checked.tree
 
-    def close(self, place: Place) -> None:
-        self.tape.unusable()
+    def close(self, worktree: FeatureWorktree) -> None:
+        self.stream.raise_if_unusable()
 
     # contents ---------------------------------------------------------------------------------------------------------
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
         if self.trees is None:
-            raise Lost("changes between captured trees")
+            raise RecordedDataMissing("changes between captured trees")
         return self.trees.changes(old, new)
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
         """Read from the tree, or an artifact from its blob: only parsed files were read."""
         self.read_last = path
-        merged = self.tape.next()
+        merged = self.stream.next_event()
         if isinstance(merged, BaseMerged):
-            return MARKED if path in merged.conflicts else b""
+            return CONFLICT_MARKER if path in merged.conflicts else b""
         if self.trees is not None:
             return self.trees.read(tree, path)
-        for one in self.tape.events[self.tape.at :]:
-            if not isinstance(one.event, ArtifactParsed):
+        for recorded in self.stream.events[self.stream.position :]:
+            if not isinstance(recorded.event, ArtifactParsed):
                 return None
-            if one.event.path == path:
-                return self.blobs.get(one.event.digest)
+            if recorded.event.path == path:
+                return self.blobs.get(recorded.event.digest)
         return None
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
         if self.trees is None:
-            raise Lost("files of captured trees")
+            raise RecordedDataMissing("files of captured trees")
         return self.trees.paths(tree)
 
     def patch(self, old: Commit, new: Commit) -> bytes:
-        raise Lost("patches")
+        raise RecordedDataMissing("patches")
 
     # references -------------------------------------------------------------------------------------------------------
     def snapshot(self) -> Mapping[str, str]:
         """Return the refs: before a call those that its request refers to, after it with the moved ones."""
-        request = self.tape.ahead(AgentRequested)
+        request = self.stream.find_near(AgentRequested)
         if request is not None:
-            return self._refs(request)
-        self.tape.unusable()
-        refs = self._refs(self._last_request())
-        for moved in self.tape.moved():
+            return self._recorded_refs(request)
+        self.stream.raise_if_unusable()
+        refs = self._recorded_refs(self._last_request())
+        for moved in self.stream.moved_refs():
             refs.pop(moved.name, None)
             if moved.new:
                 refs[moved.name] = moved.new
         return refs
 
     def _last_request(self) -> AgentRequested | None:
-        before = reversed(self.tape.events[: self.tape.at])
-        return next((one.event for one in before if isinstance(one.event, AgentRequested)), None)
+        before = reversed(self.stream.events[: self.stream.position])
+        return next((recorded.event for recorded in before if isinstance(recorded.event, AgentRequested)), None)
 
-    def _refs(self, request: AgentRequested | None) -> dict[str, str]:
+    def _recorded_refs(self, request: AgentRequested | None) -> dict[str, str]:
         return msgspec.json.decode(self.blobs.get(request.refs), type=dict[str, str]) if request is not None else {}
 
-    def rescue(self, place: Place, moved: tuple[Moved, ...]) -> None:
+    def rescue(self, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> None:
         pass
 
     # commits ----------------------------------------------------------------------------------------------------------
-    def find_commit(self, place: Place, key: str) -> MadeCommit | None:
-        return self._made()
+    def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
+        return self._recorded_commit()
 
-    def commit(self, place: Place, tree: Commit, parent: Commit, message: bytes) -> MadeCommit:
-        return self._made()
+    def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
+        return self._recorded_commit()
 
-    def _made(self) -> MadeCommit:
-        made = self.tape.outcome(Committed)
-        return MadeCommit(commit=made.commit, files=made.files, insertions=made.insertions, deletions=made.deletions)
+    def _recorded_commit(self) -> CreatedCommit:
+        committed = self.stream.outcome(Committed)
+        return CreatedCommit(commit=committed.commit, files=committed.files, insertions=committed.insertions, deletions=committed.deletions)
 
     def target_head(self, remote: str | None, branch: str) -> Commit | None:
-        return self._merged().base
+        return self._recorded_merge().base
 
-    def merge(self, place: Place, head: Commit, other: Commit, message: bytes) -> Merged:
-        merged = self._merged()
+    def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
+        merged = self._recorded_merge()
         paths = (*merged.conflicts, *merged.unmarked)
-        return Merged(commit=merged.head, tree=merged.tree, changed=merged.changed, conflicts=paths)
+        return MergeResult(commit=merged.head, tree=merged.tree, changed=merged.changed, conflicts=paths)
 
-    def _merged(self) -> BaseMerged:
-        found = self.tape.outcome(BaseMerged, DeliveryFailed)
-        if isinstance(found, DeliveryFailed):
-            raise RemoteRefused(self._words(found.detail))
-        return found
+    def _recorded_merge(self) -> BaseMerged:
+        outcome = self.stream.outcome(BaseMerged, DeliveryFailed)
+        if isinstance(outcome, DeliveryFailed):
+            raise RemoteError(self._text(outcome.detail))
+        return outcome
 
     def contains(self, head: Commit, commit: Commit) -> bool:
-        return isinstance(self.tape.next(), PushRequested)
+        return isinstance(self.stream.next_event(), PushRequested)
 
     def remote_head(self, remote: str, branch: str) -> Commit | None:
-        match self.tape.outcome(PushRequested, Pushed, DeliveryFailed):
+        match self.stream.outcome(PushRequested, Pushed, DeliveryFailed):
             case PushRequested(old=old):
                 return old
             case Pushed(commit=commit):
                 return commit
             case DeliveryFailed(code="remote-unreachable", detail=detail):
-                raise RemoteRefused(self._words(detail))
+                raise RemoteError(self._text(detail))
             case DeliveryFailed(code="branch-moved"):
                 return Commit("somebody else's")
         return None
 
     def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
-        found = self.tape.outcome(Pushed, DeliveryFailed)
-        if isinstance(found, DeliveryFailed):
-            raise RemoteRefused(self._words(found.detail))
+        outcome = self.stream.outcome(Pushed, DeliveryFailed)
+        if isinstance(outcome, DeliveryFailed):
+            raise RemoteError(self._text(outcome.detail))
 
-    def touched(self, base: Commit, head: Commit) -> tuple[Path, ...]:
-        found = self.tape.ahead(FeatureDelivered)
-        if found is None:
-            self.tape.unusable()
-            raise Unanswered
-        return found.touched
+    def changed_paths(self, base: Commit, head: Commit) -> tuple[Path, ...]:
+        delivered = self.stream.find_near(FeatureDelivered)
+        if delivered is None:
+            self.stream.raise_if_unusable()
+            raise NotInRecord
+        return delivered.changed_paths
 
-    def _words(self, detail: Digest | None) -> str:
+    def _text(self, detail: Digest | None) -> str:
         return self.blobs.get(detail).decode("utf-8", "replace") if detail is not None else ""

@@ -11,23 +11,23 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import plus
+from mz_projections.usage import add_usage
 
 from mz_recordings.importing.names import label, model, name, request_key
 from mz_recordings.transcripts.facts import (
-    Asked,
-    Bad,
-    Billed,
-    Ended,
-    Opened,
-    Remark,
-    Requested,
-    Sighting,
-    Unknown,
-    Used,
+    CostReported,
+    ModelRequest,
+    Note,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UndecodableLine,
+    UnknownLine,
+    UserPrompt,
 )
-from mz_recordings.transcripts.notes import LACKS
-from mz_recordings.transcripts.sums import includes
+from mz_recordings.transcripts.notes import INCOMPLETE_NOTES
+from mz_recordings.transcripts.sums import includes_previous_end
 
 SINCE_US = 946_684_800_000_000
 """2000-01-01: earlier times are invalid."""
@@ -44,31 +44,31 @@ TOKENS_MAX = 10**10
 """Limit for one request, and for all of a call; higher counts are wrong."""
 
 
-class Seen(msgspec.Struct, gc=False):
+class ParsedRequest(msgspec.Struct, gc=False):
     """One request, as the file reports it."""
 
     at_us: int
-    dated: bool
+    is_dated: bool
     usage: Usage
     reported_nanousd: int | None
 
 
-class Gathered(msgspec.Struct):
+class SegmentStats(msgspec.Struct):
     """Statistics of one segment of a file; they grow with each record."""
 
     agent: str
     section: str = ""
     """Session that this section of a stream is about; empty: the first."""
-    head: str = ""
+    first_line_sha256: str = ""
     """sha256 of the section's first line."""
-    fresh: bool = False
+    is_new: bool = False
     """True if nothing of the section was read before."""
-    part: str | None = None
+    subagent: str | None = None
     """Subagent whose file this is, empty for a main conversation; None: unknown yet. The first record counts, since in
     old versions lines of subagents are among the others."""
     at_us: int = 0
     """Last time in the file; before the first one, a guess."""
-    requests: dict[str, Seen] = {}
+    requests: dict[str, ParsedRequest] = {}
     """By id, in order of first occurrence."""
     sessions: dict[str, None] = {}
     """Ids that the file names, in order."""
@@ -78,165 +78,165 @@ class Gathered(msgspec.Struct):
     undated: int = 0
     prompts: int = 0
     tools: dict[str, int] = {}
-    failed: int = 0
+    failed_tools: int = 0
     lines: int = 0
-    bad: int = 0
-    unknown: dict[str, int] = {}
-    lacks: dict[str, None] = {}
+    undecodable_lines: int = 0
+    unknown_lines: dict[str, int] = {}
+    incomplete_reasons: dict[str, None] = {}
     """Codes of notes that say that tokens are missing."""
-    told: dict[str, Usage] = {}
+    reported_totals: dict[str, Usage] = {}
     """Totals at the file's end, by model."""
     reported_nanousd: int | None = None
     """Money at the file's end."""
-    before: dict[str, Usage] = {}
-    before_nanousd: int | None = None
+    totals_before: dict[str, Usage] = {}
+    nanousd_before: int | None = None
     """Totals that the processes before the last one reported at their ends."""
-    last: Ended | None = None
+    last_end: StreamEnd | None = None
     session: str = ""
     """Id of the session that was named last."""
-    last_session: str = ""
+    last_end_session: str = ""
     """Id of the session at the last end."""
-    group: int = 0
-    since: int = 0
+    process_input_tokens: int = 0
+    input_tokens_since_end: int = 0
     """Input tokens since the process started, and since the last end."""
 
-    def take(self, sighting: Sighting) -> None:
+    def add(self, record: TranscriptRecord) -> None:
         """Add a record."""
-        TAKING.get(type(sighting), _nothing)(self, sighting)
+        ADDERS.get(type(record), _ignore)(self, record)
 
-    def keyed(self) -> dict[str, Seen]:
+    def requests_by_key(self) -> dict[str, ParsedRequest]:
         """Return the requests by their keys in the log."""
-        return {request_key(self.agent, id_): seen for id_, seen in self.requests.items()}
+        return {request_key(self.agent, id_): request for id_, request in self.requests.items()}
 
 
-def total(usage: Usage) -> int:
+def token_total(usage: Usage) -> int:
     """Return the token count by which the fuller of two occurrences of a request is chosen."""
     return usage.input + usage.output
 
 
-def _dated(self: Gathered, at_us: int | None) -> bool:
+def _set_time(stats: SegmentStats, at_us: int | None) -> bool:
     if at_us is None or not SINCE_US <= at_us < UNTIL_US:
         return False
-    self.at_us = at_us
+    stats.at_us = at_us
     return True
 
 
-def _opened(self: Gathered, seen: Opened) -> None:
-    _dated(self, seen.at_us)
-    if seen.session:
-        self.session = name(seen.session)
-        if len(self.sessions) < SESSIONS_MAX:
-            self.sessions.setdefault(self.session)
-    self.version = name(seen.version) or self.version
-    self.cwd = seen.cwd or self.cwd
-    self.parent = name(seen.parent) or self.parent
-    if self.part is None:
-        self.part = label(seen.part)
+def _add_session_info(stats: SegmentStats, info: SessionInfo) -> None:
+    _set_time(stats, info.at_us)
+    if info.session:
+        stats.session = name(info.session)
+        if len(stats.sessions) < SESSIONS_MAX:
+            stats.sessions.setdefault(stats.session)
+    stats.version = name(info.version) or stats.version
+    stats.cwd = info.cwd or stats.cwd
+    stats.parent = name(info.parent) or stats.parent
+    if stats.subagent is None:
+        stats.subagent = label(info.subagent)
 
 
-def _asked(self: Gathered, seen: Asked) -> None:
-    _dated(self, seen.at_us)
-    self.prompts += 1
+def _add_prompt(stats: SegmentStats, prompt: UserPrompt) -> None:
+    _set_time(stats, prompt.at_us)
+    stats.prompts += 1
 
 
-def _requested(self: Gathered, seen: Requested) -> None:
-    dated = _dated(self, seen.at_us)
-    before = self.requests.get(seen.id)
-    if before is None:
-        self.undated += not dated
-        self.group += seen.usage.input
-        self.since += seen.usage.input
-        self.requests[seen.id] = Seen(self.at_us, dated, fit(seen.usage, self.part or ""), seen.reported_nanousd)
-    elif total(seen.usage) > total(before.usage):
-        usage = replace(fit(seen.usage, self.part or ""), part=before.usage.part)
-        reported = before.reported_nanousd if seen.reported_nanousd is None else seen.reported_nanousd
-        self.requests[seen.id] = Seen(before.at_us, before.dated, usage, reported)
+def _add_request(stats: SegmentStats, request: ModelRequest) -> None:
+    is_dated = _set_time(stats, request.at_us)
+    earlier = stats.requests.get(request.id)
+    if earlier is None:
+        stats.undated += not is_dated
+        stats.process_input_tokens += request.usage.input
+        stats.input_tokens_since_end += request.usage.input
+        stats.requests[request.id] = ParsedRequest(stats.at_us, is_dated, sanitize_usage(request.usage, stats.subagent or ""), request.reported_nanousd)
+    elif token_total(request.usage) > token_total(earlier.usage):
+        usage = replace(sanitize_usage(request.usage, stats.subagent or ""), subagent=earlier.usage.subagent)
+        reported_nanousd = earlier.reported_nanousd if request.reported_nanousd is None else request.reported_nanousd
+        stats.requests[request.id] = ParsedRequest(earlier.at_us, earlier.is_dated, usage, reported_nanousd)
 
 
-def fit(usage: Usage, part: str) -> Usage:
+def sanitize_usage(usage: Usage, subagent: str) -> Usage:
     """Return the usage with sanitised names and with numbers within the limits."""
-    names = model(usage.model), label(usage.part) or part, label(usage.tier)
+    names = model(usage.model), label(usage.subagent) or subagent, label(usage.tier)
     if (
         0 <= usage.input < TOKENS_MAX and 0 <= usage.output < TOKENS_MAX and 0 <= usage.cache_read < TOKENS_MAX
         and 0 <= usage.cache_write_5m < TOKENS_MAX and 0 <= usage.cache_write_1h < TOKENS_MAX
-        and 0 <= usage.reasoning < TOKENS_MAX and names == (usage.model, usage.part, usage.tier)
+        and 0 <= usage.reasoning < TOKENS_MAX and names == (usage.model, usage.subagent, usage.tier)
     ):  # fmt: skip
         return usage
     numbers = (usage.input, usage.output, usage.cache_read, usage.cache_write_5m, usage.cache_write_1h, usage.reasoning)
     input_, output, read, short, long, reasoning = (min(max(number, 0), TOKENS_MAX) for number in numbers)
     return Usage(
-        model=names[0], part=names[1], tier=names[2], requests=usage.requests, input=input_, output=output,
+        model=names[0], subagent=names[1], tier=names[2], requests=usage.requests, input=input_, output=output,
         cache_read=read, cache_write_5m=short, cache_write_1h=long, reasoning=reasoning,
     )  # fmt: skip
 
 
-def _used(self: Gathered, seen: Used) -> None:
-    _count(self.tools, label(seen.tool) or OTHERS)
-    self.failed += seen.failed
+def _add_tool_use(stats: SegmentStats, tool_use: ToolUse) -> None:
+    _count(stats.tools, label(tool_use.tool) or OTHERS)
+    stats.failed_tools += tool_use.failed
 
 
-def _ended(self: Gathered, seen: Ended) -> None:
+def _add_end(stats: SegmentStats, raw_end: StreamEnd) -> None:
     """Add an end. Totals that include the previous ones replace them; others are added. An end with nothing but zeros
     is that of a killed call: unknown."""
-    if not seen.usage and not seen.reported_nanousd:
+    if not raw_end.usage and not raw_end.reported_nanousd:
         return
-    end = replace(seen, usage=tuple(fit(usage, self.part or "") for usage in seen.usage), text=None, detail="")
-    if self.last is None or not _goes_on(self, end, self.last):
-        self.before, self.before_nanousd, self.group = self.told, self.reported_nanousd, self.since
-    self.last, self.since, self.last_session = end, 0, self.session
-    self.told = dict(self.before)
+    end = replace(raw_end, usage=tuple(sanitize_usage(usage, stats.subagent or "") for usage in raw_end.usage), text=None, detail="")
+    if stats.last_end is None or not _replaces_end(stats, end, stats.last_end):
+        stats.totals_before, stats.nanousd_before, stats.process_input_tokens = stats.reported_totals, stats.reported_nanousd, stats.input_tokens_since_end
+    stats.last_end, stats.input_tokens_since_end, stats.last_end_session = end, 0, stats.session
+    stats.reported_totals = dict(stats.totals_before)
     for usage in end.usage:
-        known = self.told.get(usage.model)
-        self.told[usage.model] = usage if known is None else plus(known, usage)
+        earlier = stats.reported_totals.get(usage.model)
+        stats.reported_totals[usage.model] = usage if earlier is None else add_usage(earlier, usage)
     if end.reported_nanousd is not None:
-        self.reported_nanousd = min((self.before_nanousd or 0) + end.reported_nanousd, NANOUSD_MAX)
+        stats.reported_nanousd = min((stats.nanousd_before or 0) + end.reported_nanousd, NANOUSD_MAX)
 
 
-def _goes_on(self: Gathered, end: Ended, last: Ended) -> bool:
+def _replaces_end(stats: SegmentStats, end: StreamEnd, previous: StreamEnd) -> bool:
     """Return True if this end replaces the previous one."""
-    return self.session == self.last_session and includes(
-        end, last, requests=self.group > 0, enough=lambda sums: sum(each.input for each in sums.values()) >= self.group
+    return stats.session == stats.last_end_session and includes_previous_end(
+        end, previous, has_requests=stats.process_input_tokens > 0, is_enough=lambda sums: sum(token_sum.input for token_sum in sums.values()) >= stats.process_input_tokens
     )
 
 
-def _unknown(self: Gathered, seen: Unknown) -> None:
-    _count(self.unknown, label(seen.type) or OTHERS)
+def _add_unknown_line(stats: SegmentStats, line: UnknownLine) -> None:
+    _count(stats.unknown_lines, label(line.type) or OTHERS)
 
 
-def _bad(self: Gathered, seen: Bad) -> None:
-    self.bad += 1
+def _add_undecodable_line(stats: SegmentStats, line: UndecodableLine) -> None:
+    stats.undecodable_lines += 1
 
 
-def _billed(self: Gathered, seen: Billed) -> None:
+def _add_cost(stats: SegmentStats, cost: CostReported) -> None:
     """Replace the totals of the session so far."""
-    self.told.update((usage.model, usage) for usage in (fit(each, self.part or "") for each in seen.usage))
-    if seen.reported_nanousd is not None:
-        self.reported_nanousd = seen.reported_nanousd
+    stats.reported_totals.update((usage.model, usage) for usage in (sanitize_usage(raw_usage, stats.subagent or "") for raw_usage in cost.usage))
+    if cost.reported_nanousd is not None:
+        stats.reported_nanousd = cost.reported_nanousd
 
 
-def _remarked(self: Gathered, seen: Remark) -> None:
-    if seen.code in LACKS:
-        self.lacks.setdefault(seen.code)
+def _add_note(stats: SegmentStats, note: Note) -> None:
+    if note.code in INCOMPLETE_NOTES:
+        stats.incomplete_reasons.setdefault(note.code)
 
 
-def _nothing(self: Gathered, seen: Sighting) -> None:
+def _ignore(stats: SegmentStats, record: TranscriptRecord) -> None:
     """Ignore text."""
 
 
-def _count(numbers: dict[str, int], what: str) -> None:
-    if what not in numbers and len(numbers) >= KINDS_MAX:
-        what = OTHERS
-    numbers[what] = numbers.get(what, 0) + 1
+def _count(counts: dict[str, int], kind: str) -> None:
+    if kind not in counts and len(counts) >= KINDS_MAX:
+        kind = OTHERS
+    counts[kind] = counts.get(kind, 0) + 1
 
 
-TAKING: dict[type[Sighting], Callable[[Gathered, Any], None]] = {
-    Opened: _opened,
-    Asked: _asked,
-    Requested: _requested,
-    Used: _used,
-    Ended: _ended,
-    Unknown: _unknown,
-    Bad: _bad,
-    Billed: _billed,
-    Remark: _remarked,
+ADDERS: dict[type[TranscriptRecord], Callable[[SegmentStats, Any], None]] = {
+    SessionInfo: _add_session_info,
+    UserPrompt: _add_prompt,
+    ModelRequest: _add_request,
+    ToolUse: _add_tool_use,
+    StreamEnd: _add_end,
+    UnknownLine: _add_unknown_line,
+    UndecodableLine: _add_undecodable_line,
+    CostReported: _add_cost,
+    Note: _add_note,
 }

@@ -18,70 +18,70 @@ import msgspec
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.session import SessionOpened, SessionSettled
+from mz_events.catalog.session import ImportedSessionFound, ImportedTotalsReconciled
 from mz_events.names import Digest, StreamId
 from mz_events.store import Append
-from mz_projections.imported import File, Session, opened
-from mz_projections.importedviews import ImportedViews
+from mz_projections.imported import ImportedFile, ImportedSession, update_session
+from mz_projections.importedviews import ImportedStore
 
 from mz_recordings.importing.names import stream_of
-from mz_recordings.importing.reading import digest_of, stretches, told_by_file, untouched
-from mz_recordings.importing.reckon import PriceOf, Reckoning, Stretch, Tally
-from mz_recordings.importing.records import RECORDS
-from mz_recordings.importing.scan import Found, Unreadable, scan
-from mz_recordings.importing.settle import invocations, keys, lacking, settled
+from mz_recordings.importing.reading import file_key, is_unchanged, modified_us, new_segments
+from mz_recordings.importing.reckon import EventBuilder, FileSegment, PriceOf, RequestTotals
+from mz_recordings.importing.records import RECORD_FORMATS
+from mz_recordings.importing.scan import FileMetadata, UnreadableFile, scan_files
+from mz_recordings.importing.settle import incomplete_reasons, invocations, reconcile_totals, reconciliation_keys
 from mz_recordings.transcripts.detect import Undetected
 from mz_recordings.transcripts.facts import Format
 from mz_recordings.transcripts.formats import FORMATS
 
 LOG, VIEWS, BLOBS, LOCK = "mz.db", "imported.sqlite", "blobs", "import.lock"
-REQUESTS_A_BATCH, BYTES_A_BATCH, STRETCHES_A_BATCH = 8000, 128 << 20, 1000
+REQUESTS_PER_BATCH, BYTES_PER_BATCH, SEGMENTS_PER_BATCH = 8000, 128 << 20, 1000
 """Limits of one append: few disk flushes, but bounded memory."""
-US = 1_000_000
+US_PER_SECOND = 1_000_000
 NAMED_MAX = 5
-YOUNG = 1
+YOUNG_GENERATION = 1
 """Generation of objects that were created since the last batch."""
-EVERY = (*FORMATS, *RECORDS)
+IMPORT_FORMATS = (*FORMATS, *RECORD_FORMATS)
 
 
 class Busy(Exception):
     """Another process imports into the same log."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ImportProgress(msgspec.Struct, frozen=True):
     """Progress of an import."""
 
-    files: int
-    of_files: int
-    bytes: int
-    of_bytes: int
+    files_done: int
+    files_total: int
+    bytes_done: int
+    bytes_total: int
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ImportOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Result of an import."""
 
     files: int
     """Files found."""
-    read: int
+    files_read: int
     """Files with new content."""
-    untouched: int
+    unchanged: int
     """Files that were not opened, because they are unchanged."""
-    unknown: tuple[Unreadable, ...]
+    unknown_format: tuple[UnreadableFile, ...]
     """Files of unknown formats, if the user named them."""
-    passed_over: int
+    skipped: int
     """Other files of unknown formats."""
-    passed_names: tuple[str, ...]
+    skipped_names: tuple[str, ...]
     """The first of these."""
-    unreadable: tuple[Unreadable, ...]
-    bytes: int
+    unreadable: tuple[UnreadableFile, ...]
+    bytes_read: int
     """Bytes read."""
     lines: int
-    bad: int
+    undecodable_lines: int
     sessions: int
     """Sessions with new content."""
-    short: int
+    incomplete_sessions: int
     """Sessions of these whose files report fewer tokens than were used."""
-    tally: Tally
+    totals: RequestTotals
 
 
 class Importer:
@@ -89,163 +89,163 @@ class Importer:
     by the price table named `table`."""
 
     def __init__(
-        self, home: Path, price: PriceOf, table: str, formats: tuple[Format, ...] = EVERY,
+        self, home: Path, price: PriceOf, table: str, formats: tuple[Format, ...] = IMPORT_FORMATS,
         now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._home, self._formats, self._now = home, formats, now
         self._price, self._table = price, table
 
-    def run(self, paths: Iterable[Path], say: Callable[[Progress], None] = lambda _: None) -> Outcome:
+    def run(self, paths: Iterable[Path], on_progress: Callable[[ImportProgress], None] = lambda _: None) -> ImportOutcome:
         """Import the new content of files and directories, and report progress to `on_progress`.
 
         Raises Busy if another process imports into the same log, StoreUnusable.
         """
         self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
-            _seldom_collected(),
-            _alone(self._home / LOCK),
+            _garbage_collection_paused(),
+            _import_lock(self._home / LOCK),
             SqliteStore(self._home / LOG) as store,
-            ImportedViews(self._home / VIEWS, store) as views,
+            ImportedStore(self._home / VIEWS, store) as views,
         ):
             views.refresh()
-            blobs = _Directories(FileBlobs(self._home / BLOBS))
-            reckoning = Reckoning(self._price, self._table, blobs.keep, self._now_us())
-            return _Taking(store, views, blobs, reckoning, self._formats, self._now_us).take(paths, say)
+            blobs = _DirectoryBlobs(FileBlobs(self._home / BLOBS))
+            builder = EventBuilder(self._price, self._table, blobs.store, self._now_us())
+            return ImportBatch(store, views, blobs, builder, self._formats, self._now_us).run(paths, on_progress)
 
     def _now_us(self) -> int:
-        return int(self._now() * US)
+        return int(self._now() * US_PER_SECOND)
 
 
-class _Directories:
+class _DirectoryBlobs:
     """Stores directories as blobs; each is written once."""
 
     def __init__(self, blobs: FileBlobs) -> None:
         self.blobs = blobs
-        self._kept: dict[str, Digest] = {}
+        self._digests: dict[str, Digest] = {}
 
-    def keep(self, directory: str) -> Digest:
-        found = self._kept.get(directory)
-        if found is None:
-            found = self._kept[directory] = self.blobs.put(_encoded(directory))
-        return found
+    def store(self, directory: str) -> Digest:
+        digest = self._digests.get(directory)
+        if digest is None:
+            digest = self._digests[directory] = self.blobs.put(_encode_directory(directory))
+        return digest
 
 
-class _Taking:
+class ImportBatch:
     """One import."""
 
     def __init__(
-        self, store: SqliteStore, views: ImportedViews, directories: _Directories, reckoning: Reckoning,
+        self, store: SqliteStore, views: ImportedStore, directories: _DirectoryBlobs, builder: EventBuilder,
         formats: tuple[Format, ...], now_us: Callable[[], int],
     ) -> None:  # fmt: skip
-        self._store, self._views, self._blobs, self._reckoning = store, views, directories.blobs, reckoning
+        self._store, self._views, self._blobs, self._builder = store, views, directories.blobs, builder
         self._formats, self._now_us = formats, now_us
-        self._batch: list[Stretch] = []
-        self._read: set[str] = set()
+        self._segments: list[FileSegment] = []
+        self._files_read: set[str] = set()
         self._sessions: set[StreamId] = set()
-        self._bytes = self._lines = self._bad = 0
+        self._bytes = self._lines = self._undecodable_lines = 0
 
-    def take(self, paths: Iterable[Path], say: Callable[[Progress], None]) -> Outcome:
-        unreadable: list[Unreadable] = []
-        unknown: list[Unreadable] = []
-        found = scan(paths, unreadable)
+    def run(self, paths: Iterable[Path], on_progress: Callable[[ImportProgress], None]) -> ImportOutcome:
+        unreadable: list[UnreadableFile] = []
+        unknown: list[UnreadableFile] = []
+        files = scan_files(paths, unreadable)
         rows = {row.file: row for row in self._views.files()}
-        changed = [each for each in found if (row := rows.get(digest_of(each))) is None or not untouched(each, row)]
-        of_bytes = sum(each.size for each in changed)
-        for number, each in enumerate(changed):
-            say(Progress(number, len(changed), self._bytes, of_bytes))
+        changed = [entry for entry in files if (row := rows.get(file_key(entry))) is None or not is_unchanged(entry, row)]
+        bytes_total = sum(entry.size_bytes for entry in changed)
+        for number, entry in enumerate(changed):
+            on_progress(ImportProgress(number, len(changed), self._bytes, bytes_total))
             try:
-                self._file(each, rows.get(digest_of(each)))
+                self._read_file(entry, rows.get(file_key(entry)))
             except OSError as error:
-                unreadable.append(Unreadable(str(each.path), error.strerror or str(error)))
+                unreadable.append(UnreadableFile(str(entry.path), error.strerror or str(error)))
             except Undetected as error:
-                unknown.append(Unreadable(str(each.path), str(error)))
+                unknown.append(UnreadableFile(str(entry.path), str(error)))
         self._append()
-        self._settle()
-        named = {str(each.path) for each in changed if each.named}
-        passed = [each.path for each in unknown if each.path not in named]
-        return Outcome(
-            files=len(found), read=len(self._read), untouched=len(found) - len(changed),
-            unknown=tuple(each for each in unknown if each.path in named),
-            passed_over=len(passed), passed_names=tuple(passed[:NAMED_MAX]),
-            unreadable=tuple(dict.fromkeys(unreadable)), bytes=self._bytes, lines=self._lines, bad=self._bad,
-            sessions=len(self._sessions), short=sum(map(self._lacks, self._sessions)), tally=self._reckoning.tally,
+        self._reconcile_totals()
+        named_paths = {str(entry.path) for entry in changed if entry.is_named}
+        skipped = [entry.path for entry in unknown if entry.path not in named_paths]
+        return ImportOutcome(
+            files=len(files), files_read=len(self._files_read), unchanged=len(files) - len(changed),
+            unknown_format=tuple(entry for entry in unknown if entry.path in named_paths),
+            skipped=len(skipped), skipped_names=tuple(skipped[:NAMED_MAX]),
+            unreadable=tuple(dict.fromkeys(unreadable)), bytes_read=self._bytes, lines=self._lines, undecodable_lines=self._undecodable_lines,
+            sessions=len(self._sessions), incomplete_sessions=sum(map(self._is_incomplete, self._sessions)), totals=self._builder.totals,
         )  # fmt: skip
 
-    def _lacks(self, stream: StreamId) -> bool:
-        return bool(lacking(self._views.files_of(stream), self._views.sums_of(stream)))
+    def _is_incomplete(self, stream: StreamId) -> bool:
+        return bool(incomplete_reasons(self._views.files_of(stream), self._views.sums_of(stream)))
 
-    def _file(self, found: Found, row: File | None) -> None:
-        for stretch in stretches(found, row, self._formats):
-            self._batch.append(stretch)
-            self._read.add(digest_of(found))
-            self._bytes += stretch.bytes
-            self._lines += stretch.gathered.lines
-            self._bad += stretch.gathered.bad
-            if _full(self._batch):
+    def _read_file(self, file: FileMetadata, row: ImportedFile | None) -> None:
+        for segment in new_segments(file, row, self._formats):
+            self._segments.append(segment)
+            self._files_read.add(file_key(file))
+            self._bytes += segment.bytes_read
+            self._lines += segment.stats.lines
+            self._undecodable_lines += segment.stats.undecodable_lines
+            if _is_full(self._segments):
                 self._append()
 
     def _append(self) -> None:
         """Append the batch in one durable transaction, then update the rows."""
-        batch, self._batch = self._batch, []
+        batch, self._segments = self._segments, []
         if not batch:
             return
-        paths = self._blobs.put(b"".join(sorted({os.fsencode(each.path) + b"\0" for each in batch})))
-        known = self._views.known(list(dict.fromkeys(key for each in batch for key in each.requests)))
-        sessions: dict[StreamId, Session | None] = {}
+        paths = self._blobs.put(b"".join(sorted({os.fsencode(segment.path) + b"\0" for segment in batch})))
+        counted = self._views.counted_requests(list(dict.fromkeys(key for segment in batch for key in segment.requests)))
+        sessions: dict[StreamId, ImportedSession | None] = {}
         appends = []
-        for each in batch:
-            stream = stream_of(each.gathered.agent, each.session)
+        for segment in batch:
+            stream = stream_of(segment.stats.agent, segment.session)
             if stream not in sessions:
                 sessions[stream] = self._views.session(stream)
-            events = self._reckoning.events(each, paths, known, sessions[stream])
-            if isinstance(events[0], SessionOpened):
-                sessions[stream] = opened(stream, events[0], sessions[stream])
+            events = self._builder.events(segment, paths, counted, sessions[stream])
+            if isinstance(events[0], ImportedSessionFound):
+                sessions[stream] = update_session(stream, events[0], sessions[stream])
             appends.append(Append(stream, None, events))
         self._sessions.update(sessions)
         self._write(appends)
-        gc.collect(YOUNG)
+        gc.collect(YOUNG_GENERATION)
 
     def _write(self, appends: Sequence[Append]) -> None:
         self._views.refresh(self._store.append(appends, self._now_us()))
 
-    def _settle(self) -> None:
+    def _reconcile_totals(self) -> None:
         """Reconcile the totals of all sessions; a killed import may have left some."""
         views = self._views
         appends: list[Append] = []
-        for stream in views.settling():
+        for stream in views.sessions_with_totals():
             session, files = views.session(stream), invocations(views.files_of(stream))
             if session is None:
                 continue
             sums = views.sums_of(stream)
-            changed_us = told_by_file(max(each.modified_ns for each in files))
-            newest_us = max((each.start_s * US for each in sums), default=changed_us)
-            known = views.known(keys(session.agent, stream, files))
-            requests = tuple(settled(session.agent, stream, files, sums, known, newest_us))
+            changed_us = modified_us(max(row.modified_ns for row in files))
+            newest_us = max((row.start_s * US_PER_SECOND for row in sums), default=changed_us)
+            counted = views.counted_requests(reconciliation_keys(session.agent, stream, files))
+            requests = tuple(reconcile_totals(session.agent, stream, files, sums, counted, newest_us))
             if requests:
-                priced = self._reckoning.settled(requests)
-                events: tuple[Event, ...] = (SessionSettled(requests=requests), *((priced,) if priced.sums else ()))
+                priced = self._builder.priced_reconciliations(requests)
+                events: tuple[Event, ...] = (ImportedTotalsReconciled(requests=requests), *((priced,) if priced.sums else ()))
                 appends.append(Append(StreamId(stream), None, events))
         if appends:
             self._write(appends)
 
 
-def _encoded(directory: str) -> bytes:
+def _encode_directory(directory: str) -> bytes:
     try:
         return os.fsencode(directory)
     except UnicodeEncodeError:
         return directory.encode("utf-8", "replace")
 
 
-def _full(batch: Sequence[Stretch]) -> bool:
+def _is_full(batch: Sequence[FileSegment]) -> bool:
     return (
-        len(batch) >= STRETCHES_A_BATCH
-        or sum(len(each.requests) for each in batch) >= REQUESTS_A_BATCH
-        or sum(each.bytes for each in batch) >= BYTES_A_BATCH
+        len(batch) >= SEGMENTS_PER_BATCH
+        or sum(len(segment.requests) for segment in batch) >= REQUESTS_PER_BATCH
+        or sum(segment.bytes_read for segment in batch) >= BYTES_PER_BATCH
     )
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
+def _garbage_collection_paused() -> Iterator[None]:
     """Disable the garbage collector. Reading makes no cycles, and looking for them would take a tenth of the time; the
     collector runs after each batch instead."""
     enabled = gc.isenabled()
@@ -258,7 +258,7 @@ def _seldom_collected() -> Iterator[None]:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _import_lock(path: Path) -> Iterator[None]:
     """Hold the import lock, which the kernel releases when the process ends. Raises Busy."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

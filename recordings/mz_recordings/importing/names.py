@@ -14,38 +14,38 @@ LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+@/-]{0,95}\Z")
 """Without spaces: with them it may be free text."""
 LENGTH_MAX = 256
 """Longer texts are no names, and are not cached."""
-KNOWN = 4096
+CACHED_NAMES_MAX = 4096
 """Cache size; the same few names repeat."""
-DIGITS = 32
+DIGEST_DIGITS = 32
 WORKTREE = "/.mz/worktrees/"
 
 
 def name(text: str) -> str:
     """Return a sanitised session id, version or agent; empty stays empty."""
-    return _known_name(text) if len(text) < LENGTH_MAX else _fit(NAME, text)
+    return _cached_name(text) if len(text) < LENGTH_MAX else _sanitize(NAME, text)
 
 
 def model(text: str) -> str:
-    return _known_model(text) if len(text) < LENGTH_MAX else _fit(MODEL, text)
+    return _cached_model(text) if len(text) < LENGTH_MAX else _sanitize(MODEL, text)
 
 
 def label(text: str) -> str:
     """Return a sanitised tool, subagent or line type."""
-    return _known_label(text) if len(text) < LENGTH_MAX else _fit(LABEL, text)
+    return _cached_label(text) if len(text) < LENGTH_MAX else _sanitize(LABEL, text)
 
 
-def _fit(pattern: re.Pattern[str], text: str) -> str:
+def _sanitize(pattern: re.Pattern[str], text: str) -> str:
     if not text or pattern.match(text):
         return text
     return f"sha256-{_digest(text)}"
 
 
 # One cache per pattern: looking up a pattern would take longer than looking up a name.
-_known_name, _known_model, _known_label = (lru_cache(KNOWN)(partial(_fit, pattern)) for pattern in (NAME, MODEL, LABEL))
+_cached_name, _cached_model, _cached_label = (lru_cache(CACHED_NAMES_MAX)(partial(_sanitize, pattern)) for pattern in (NAME, MODEL, LABEL))
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_DIGITS]
 
 
 def stream_of(agent: str, session: str) -> StreamId:
@@ -58,11 +58,11 @@ def request_key(agent: str, id_: str) -> str:
     return _digest(f"{agent}\0{id_}")
 
 
-def by_mz(directory: str) -> bool:
+def is_run_worktree(directory: str) -> bool:
     """Return True if the directory is a worktree of a run."""
     return WORKTREE in f"{directory}/"
 
 
 def project_of(directory: str) -> str:
     """Return the repository of a run's worktree, else the directory itself."""
-    return directory.partition(WORKTREE)[0] if by_mz(directory) else directory
+    return directory.partition(WORKTREE)[0] if is_run_worktree(directory) else directory

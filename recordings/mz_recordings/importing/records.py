@@ -10,24 +10,24 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from mz_engine.agents.jsonline import Json, count, decode, mapping, nanousd, string
+from mz_engine.agents.jsonline import Json, count, decode_object, mapping, nanousd, string
 from mz_events.catalog.call import Usage
 
 from mz_recordings.transcripts.claude_lines import time_us
 from mz_recordings.transcripts.facts import (
-    Asked,
-    Ended,
     Format,
-    Opened,
-    Requested,
-    Sighting,
-    Unknown,
-    Used,
+    ModelRequest,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UnknownLine,
+    UserPrompt,
 )
 from mz_recordings.transcripts.objects import ObjectReader
 
 MONOZUKURI, MAGE, CLAUDE = "monozukuri", "mage", "claude-code"
-TYPES = re.compile(r"(run|backlog|feature|phase|skill|memory|learning|log|setup)\.[a-z_]+\Z")
+EVENT_TYPES = re.compile(r"(run|backlog|feature|phase|skill|memory|learning|log|setup)\.[a-z_]+\Z")
 CALLERS = frozenset({"measure", "stitch"})
 FIELD = re.compile(rb"^( *)([a-z_]+):[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 
@@ -39,18 +39,18 @@ class CostReader(ObjectReader):
     agent = MONOZUKURI
     unit: Literal["line", "file"] = "file"
 
-    def see(self, document: Json, /) -> Iterator[Sighting]:
+    def read_object(self, document: Json, /) -> Iterator[TranscriptRecord]:
         feature = string(document.get("feature_id"))
-        yield Opened(session=feature, at_us=time_us(document.get("created_at")))
+        yield SessionInfo(session=feature, at_us=time_us(document.get("created_at")))
         phases = document.get("phases")
         for phase in map(mapping, phases if isinstance(phases, list) else ()):
             tokens = count(phase.get("actual_tokens"))
             if tokens:
-                when = string(phase.get("recorded_at"))
-                yield Requested(
-                    id=f"{feature}/{string(phase.get('phase'))}/{when}",
+                recorded_at = string(phase.get("recorded_at"))
+                yield ModelRequest(
+                    id=f"{feature}/{string(phase.get('phase'))}/{recorded_at}",
                     usage=Usage(model="", input=tokens, output=0, requests=None),
-                    at_us=time_us(when),
+                    at_us=time_us(recorded_at),
                 )
 
 
@@ -60,16 +60,16 @@ class EventReader(ObjectReader):
     format = "monozukuri-events"
     agent = MONOZUKURI
 
-    def see(self, event: Json, /) -> Iterator[Sighting]:
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         kind, at_us = string(event.get("type")), time_us(event.get("ts"))
-        if not TYPES.match(kind):
-            yield Unknown(type=kind[:64] or "?")
+        if not EVENT_TYPES.match(kind):
+            yield UnknownLine(type=kind[:64] or "?")
         if kind == "run.started":
-            yield Opened(session=string(event.get("run_id")), at_us=at_us)
+            yield SessionInfo(session=string(event.get("run_id")), at_us=at_us)
         elif kind == "feature.started":
-            yield Asked(at_us=at_us)
+            yield UserPrompt(at_us=at_us)
         elif kind in ("skill.completed", "skill.failed"):
-            yield Used(tool=string(event.get("skill")) or "skill", failed=kind == "skill.failed")
+            yield ToolUse(tool=string(event.get("skill")) or "skill", failed=kind == "skill.failed")
 
 
 class IssueReader(ObjectReader):
@@ -78,15 +78,15 @@ class IssueReader(ObjectReader):
     format = "mage-issues"
     agent = MAGE
 
-    def see(self, issue: Json, /) -> Iterator[Sighting]:
+    def read_object(self, issue: Json, /) -> Iterator[TranscriptRecord]:
         name = string(issue.get("id"))
         for record in _records(issue):
-            begun, tokens = string(record.get("started_at")), mapping(record.get("tokens"))
+            started_at, tokens = string(record.get("started_at")), mapping(record.get("tokens"))
             caller = string(record.get("caller"))
-            yield Opened(session=name, at_us=time_us(begun))
-            yield Asked(at_us=time_us(begun))
-            yield Requested(
-                id=f"{name}/{caller}/{begun}", usage=_usage(tokens), at_us=time_us(begun),
+            yield SessionInfo(session=name, at_us=time_us(started_at))
+            yield UserPrompt(at_us=time_us(started_at))
+            yield ModelRequest(
+                id=f"{name}/{caller}/{started_at}", usage=_usage(tokens), at_us=time_us(started_at),
                 reported_nanousd=nanousd(record.get("cost_usd")),
             )  # fmt: skip
 
@@ -98,14 +98,14 @@ class StatsReader(ObjectReader):
     agent = CLAUDE
     unit: Literal["line", "file"] = "file"
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        told = _fields(data)
-        yield Opened(session=told.get("session_id", ""), at_us=time_us(told.get("started_at")))
-        usage = _usage({name.removeprefix("tokens."): int(text) for name, text in told.items()
+    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
+        fields = _yaml_fields(data)
+        yield SessionInfo(session=fields.get("session_id", ""), at_us=time_us(fields.get("started_at")))
+        usage = _usage({name.removeprefix("tokens."): int(text) for name, text in fields.items()
                         if name.startswith("tokens.") and text.isdigit()})  # fmt: skip
-        yield Ended(
-            status="success" if told.get("status") in ("success", "completed", "done") else "error",
-            reported_nanousd=nanousd(told.get("cost_usd")), usage=(usage,) if usage.input or usage.output else (),
+        yield StreamEnd(
+            status="success" if fields.get("status") in ("success", "completed", "done") else "error",
+            reported_nanousd=nanousd(fields.get("cost_usd")), usage=(usage,) if usage.input or usage.output else (),
         )  # fmt: skip
 
 
@@ -122,48 +122,48 @@ def _records(issue: Json) -> Iterator[Json]:
     comments = issue.get("comments")
     for comment in comments if isinstance(comments, list) else ():
         text = comment if isinstance(comment, str) else string(mapping(comment).get("text"))
-        record = decode(text.encode("utf-8", "replace")) if text.lstrip().startswith("{") else None
+        record = decode_object(text.encode("utf-8", "replace")) if text.lstrip().startswith("{") else None
         if record is not None and record.get("caller") in CALLERS and isinstance(record.get("tokens"), dict):
             yield record
 
 
-def _fields(data: bytes) -> dict[str, str]:
+def _yaml_fields(data: bytes) -> dict[str, str]:
     """Return the fields of a simple YAML document, nested ones as `outer.inner`. The first of a name counts."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     outer = ""
     for indent, name, value in FIELD.findall(data):
         text = value.decode("utf-8", "replace").strip("\"'")
         key = name.decode()
         if not indent:
             outer = key
-        found.setdefault(f"{outer}.{key}" if indent else key, text)
-    return found
+        fields.setdefault(f"{outer}.{key}" if indent else key, text)
+    return fields
 
 
-def _fits_cost(document: Mapping[str, object]) -> bool:
+def _matches_cost(document: Mapping[str, object]) -> bool:
     return "feature_id" in document and "cumulative_tokens" in document and isinstance(document.get("phases"), list)
 
 
-def _fits_event(line: Mapping[str, object]) -> bool:
-    return "run_id" in line and "ts" in line and TYPES.match(string(line.get("type"))) is not None
+def _matches_event(line: Mapping[str, object]) -> bool:
+    return "run_id" in line and "ts" in line and EVENT_TYPES.match(string(line.get("type"))) is not None
 
 
-def _fits_issue(line: Mapping[str, object]) -> bool:
+def _matches_issue(line: Mapping[str, object]) -> bool:
     return isinstance(line.get("id"), str) and any(True for _ in _records(line))
 
 
-def _fits_stats(head: bytes) -> bool:
-    told = _fields(head)
-    return told.get("caller") in CALLERS and "tokens.input" in told and "session_id" in told
+def _matches_stats(head: bytes) -> bool:
+    fields = _yaml_fields(head)
+    return fields.get("caller") in CALLERS and "tokens.input" in fields and "session_id" in fields
 
 
-def _never(line: Mapping[str, object]) -> bool:
+def _matches_nothing(line: Mapping[str, object]) -> bool:
     return False
 
 
-RECORDS: tuple[Format, ...] = (
-    Format(name=CostReader.format, agent=MONOZUKURI, unit="file", fits=_fits_cost, reader=CostReader),
-    Format(name=EventReader.format, agent=MONOZUKURI, unit="line", fits=_fits_event, reader=EventReader),
-    Format(name=IssueReader.format, agent=MAGE, unit="line", fits=_fits_issue, reader=IssueReader),
-    Format(name=StatsReader.format, agent=CLAUDE, unit="file", fits=_never, reader=StatsReader, fits_text=_fits_stats),
+RECORD_FORMATS: tuple[Format, ...] = (
+    Format(name=CostReader.format, agent=MONOZUKURI, unit="file", matches=_matches_cost, reader=CostReader),
+    Format(name=EventReader.format, agent=MONOZUKURI, unit="line", matches=_matches_event, reader=EventReader),
+    Format(name=IssueReader.format, agent=MAGE, unit="line", matches=_matches_issue, reader=IssueReader),
+    Format(name=StatsReader.format, agent=CLAUDE, unit="file", matches=_matches_nothing, reader=StatsReader, matches_text=_matches_stats),
 )

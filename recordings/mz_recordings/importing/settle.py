@@ -12,187 +12,187 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_events.catalog.session import Request
-from mz_projections.imported import OPEN, File, Known, Sum
-from mz_projections.usage import NUMBERS, plus
+from mz_events.catalog.session import ImportedRequest
+from mz_projections.imported import OUTPUT_OPEN, CountedRequest, ImportedFile, QuarterSum
+from mz_projections.usage import TOKEN_FIELDS, add_usage
 
-from mz_recordings.importing.gather import total
+from mz_recordings.importing.gather import token_total
 from mz_recordings.importing.names import request_key
 from mz_recordings.importing.records import StatsReader
 from mz_recordings.transcripts.formats import FORMATS
 
-LOGS = frozenset(form.name for form in FORMATS if form.log)
+SESSION_LOG_FORMATS = frozenset(form.name for form in FORMATS if form.is_session_log)
 """Formats whose totals are of the whole session, including calls that have streams of their own."""
-SECOND_HAND = frozenset({StatsReader.format})
+SECOND_HAND_FORMATS = frozenset({StatsReader.format})
 """Formats in which another program recorded a call's totals."""
 
 
-def invocations(files: Iterable[File]) -> tuple[File, ...]:
+def invocations(files: Iterable[ImportedFile]) -> tuple[ImportedFile, ...]:
     """Return the files with totals, each call once. Of files with the same beginning the one with the highest totals
     counts; a second-hand record of a call is dropped if the call's own file is there (the same money, to the
     nano-dollar). Session logs come last."""
-    found: dict[str, File] = {}
-    for each in files:
-        if each.told or each.reported_nanousd is not None:
-            other = found.get(each.head)
-            if other is None or _weight(each) > _weight(other):
-                found[each.head] = each
-    spare = Counter(each.reported_nanousd for each in found.values() if each.format not in SECOND_HAND)
+    file_by_first_line: dict[str, ImportedFile] = {}
+    for file in files:
+        if file.reported_totals or file.reported_nanousd is not None:
+            earlier = file_by_first_line.get(file.first_line_sha256)
+            if earlier is None or _totals_weight(file) > _totals_weight(earlier):
+                file_by_first_line[file.first_line_sha256] = file
+    unmatched_costs = Counter(file.reported_nanousd for file in file_by_first_line.values() if file.format not in SECOND_HAND_FORMATS)
     calls = []
-    for each in found.values():
-        if each.format in SECOND_HAND and each.reported_nanousd and spare[each.reported_nanousd]:
-            spare[each.reported_nanousd] -= 1
+    for file in file_by_first_line.values():
+        if file.format in SECOND_HAND_FORMATS and file.reported_nanousd and unmatched_costs[file.reported_nanousd]:
+            unmatched_costs[file.reported_nanousd] -= 1
         else:
-            calls.append(each)
-    return tuple(sorted(calls, key=lambda each: each.format in LOGS))
+            calls.append(file)
+    return tuple(sorted(calls, key=lambda file: file.format in SESSION_LOG_FORMATS))
 
 
-def _weight(file: File) -> tuple[int, int]:
-    return sum(map(total, file.told)), file.reported_nanousd or 0
+def _totals_weight(file: ImportedFile) -> tuple[int, int]:
+    return sum(map(token_total, file.reported_totals)), file.reported_nanousd or 0
 
 
-def keys(agent: str, stream: str, files: Sequence[File]) -> tuple[str, ...]:
+def reconciliation_keys(agent: str, stream: str, files: Sequence[ImportedFile]) -> tuple[str, ...]:
     """Return the keys of all requests that `reconcile_totals` may make, for the lookup."""
-    models = {usage.model for file in files for usage in file.told}
-    return (*(_rest(agent, stream, model) for model in sorted(models)), *(_end(agent, stream, file) for file in files))
+    models = {usage.model for file in files for usage in file.reported_totals}
+    return (*(_remainder_key(agent, stream, model) for model in sorted(models)), *(_cost_key(agent, stream, file) for file in files))
 
 
-def _rest(agent: str, stream: str, model: str) -> str:
+def _remainder_key(agent: str, stream: str, model: str) -> str:
     return request_key(agent, f"{stream}\0rest\0{model}")
 
 
-def _end(agent: str, stream: str, file: File) -> str:
-    return request_key(agent, f"{stream}\0end\0{file.head}")
+def _cost_key(agent: str, stream: str, file: ImportedFile) -> str:
+    return request_key(agent, f"{stream}\0end\0{file.first_line_sha256}")
 
 
-def settled(
-    agent: str, stream: str, files: Sequence[File], sums: Sequence[Sum], known: dict[str, Known], at_us: int
-) -> Iterator[Request]:
+def reconcile_totals(
+    agent: str, stream: str, files: Sequence[ImportedFile], sums: Sequence[QuarterSum], counted: dict[str, CountedRequest], at_us: int
+) -> Iterator[ImportedRequest]:
     """Yield the requests that are new or changed; totals without a model come last. `files` are those of `invocations`,
     `sums` the session's rows, `at_us` the time of the session's last activity."""
-    told = _told(files)
-    before = {model: known.get(_rest(agent, stream, model)) for model in told}
-    shown = _shown(sums, filter(None, before.values()))
-    for model in sorted(told, reverse=True):
-        rest = _beyond(told[model], _taken(shown, told[model]))
-        earlier = before[model]
-        if rest != (earlier.usage if earlier else _nothing(model)):
-            yield _request(_rest(agent, stream, model), rest, None, earlier, at_us)
-    yield from _money(agent, stream, files, sums, known, at_us)
+    totals = _totals_by_model(files)
+    earlier_by_model = {model: counted.get(_remainder_key(agent, stream, model)) for model in totals}
+    shown = _shown_usage(sums, filter(None, earlier_by_model.values()))
+    for model in sorted(totals, reverse=True):
+        remainder = _difference(totals[model], _take_shown(shown, totals[model]))
+        earlier = earlier_by_model[model]
+        if remainder != (earlier.usage if earlier else _zero_usage(model)):
+            yield _request(_remainder_key(agent, stream, model), remainder, None, earlier, at_us)
+    yield from _cost_requests(agent, stream, files, sums, counted, at_us)
 
 
-def _told(files: Sequence[File]) -> dict[str, Usage]:
+def _totals_by_model(files: Sequence[ImportedFile]) -> dict[str, Usage]:
     """Return the totals by model. Calls add up; a session log includes them all, or is not yet as far."""
-    told: dict[str, Usage] = {}
+    totals: dict[str, Usage] = {}
     for file in files:
-        for usage in file.told:
-            other = told.get(usage.model)
-            if other is None:
-                told[usage.model] = usage
-            elif file.format in LOGS:
-                told[usage.model] = max(other, usage, key=total)
+        for usage in file.reported_totals:
+            earlier = totals.get(usage.model)
+            if earlier is None:
+                totals[usage.model] = usage
+            elif file.format in SESSION_LOG_FORMATS:
+                totals[usage.model] = max(earlier, usage, key=token_total)
             else:
-                told[usage.model] = plus(other, usage)
-    return told
+                totals[usage.model] = add_usage(earlier, usage)
+    return totals
 
 
-def lacking(files: Sequence[File], sums: Sequence[Sum]) -> tuple[str, ...]:
+def incomplete_reasons(files: Sequence[ImportedFile], sums: Sequence[QuarterSum]) -> tuple[str, ...]:
     """Return the codes of notes that say why the files of a session report, or may report, fewer tokens than were used.
     `sums` are the session's rows. Unfinished outputs of a log are resolved by totals at the end of a call or session
     that cover all requests, and by a longer copy of the same log."""
-    longest: dict[tuple[str, str], File] = {}
-    for each in files:
-        other = longest.get((each.format, each.part))
-        if other is None or each.lines > other.lines:
-            longest[each.format, each.part] = each
-    found = {code for each in files for code in each.lacks if code != OPEN}
-    if any(OPEN in each.lacks for each in longest.values()) and not _covered(files, sums):
-        found.add(OPEN)
-    return tuple(sorted(found))
+    longest_by_kind: dict[tuple[str, str], ImportedFile] = {}
+    for file in files:
+        earlier = longest_by_kind.get((file.format, file.subagent))
+        if earlier is None or file.lines > earlier.lines:
+            longest_by_kind[file.format, file.subagent] = file
+    reasons = {code for file in files for code in file.incomplete_reasons if code != OUTPUT_OPEN}
+    if any(OUTPUT_OPEN in file.incomplete_reasons for file in longest_by_kind.values()) and not _is_covered(files, sums):
+        reasons.add(OUTPUT_OPEN)
+    return tuple(sorted(reasons))
 
 
-def _covered(files: Sequence[File], sums: Sequence[Sum]) -> bool:
+def _is_covered(files: Sequence[ImportedFile], sums: Sequence[QuarterSum]) -> bool:
     """Return True if the totals have as much input as the session's requests, by model. A total without a model covers
     the rest."""
-    told, shown = Counter[str](), Counter[str]()
-    for usage in _told(invocations(files)).values():
-        told[bare(usage.model)] += usage.input
-    for each in sums:
-        shown[bare(each.model)] += each.input
-    return sum(max(shown[model] - told[model], 0) for model in shown if model) <= told[""]
+    reported, shown = Counter[str](), Counter[str]()
+    for usage in _totals_by_model(invocations(files)).values():
+        reported[plain_model_name(usage.model)] += usage.input
+    for row in sums:
+        shown[plain_model_name(row.model)] += row.input
+    return sum(max(shown[model] - reported[model], 0) for model in shown if model) <= reported[""]
 
 
-def _money(
-    agent: str, stream: str, files: Sequence[File], sums: Sequence[Sum], known: dict[str, Known], at_us: int
-) -> Iterator[Request]:
+def _cost_requests(
+    agent: str, stream: str, files: Sequence[ImportedFile], sums: Sequence[QuarterSum], counted: dict[str, CountedRequest], at_us: int
+) -> Iterator[ImportedRequest]:
     """Yield a request for the money that is reported for a whole call minus that of its requests; and for a whole
     session, minus both."""
-    ends = [known[key] for file in files if (key := _end(agent, stream, file)) in known]
-    single = sum(each.reported_nanousd or 0 for each in sums) - sum(end.reported_nanousd or 0 for end in ends)
-    covered = single
+    earlier_costs = [counted[key] for file in files if (key := _cost_key(agent, stream, file)) in counted]
+    request_nanousd = sum(row.reported_nanousd or 0 for row in sums) - sum(end.reported_nanousd or 0 for end in earlier_costs)
+    covered_nanousd = request_nanousd
     for file in files:
         if file.reported_nanousd is None:
             continue
-        if file.format in LOGS:
-            beyond = max(file.reported_nanousd - covered, 0)
+        if file.format in SESSION_LOG_FORMATS:
+            difference = max(file.reported_nanousd - covered_nanousd, 0)
         else:
-            beyond, single = max(file.reported_nanousd - single, 0), max(single - file.reported_nanousd, 0)
-        covered += beyond
-        before = known.get(_end(agent, stream, file))
-        if beyond != (before.reported_nanousd if before else 0):
-            yield _request(_end(agent, stream, file), _nothing(""), beyond, before, at_us)
+            difference, request_nanousd = max(file.reported_nanousd - request_nanousd, 0), max(request_nanousd - file.reported_nanousd, 0)
+        covered_nanousd += difference
+        earlier = counted.get(_cost_key(agent, stream, file))
+        if difference != (earlier.reported_nanousd if earlier else 0):
+            yield _request(_cost_key(agent, stream, file), _zero_usage(""), difference, earlier, at_us)
 
 
-def _request(key: str, usage: Usage, nanousd: int | None, before: Known | None, at_us: int) -> Request:
-    return Request(
+def _request(key: str, usage: Usage, nanousd: int | None, before: CountedRequest | None, at_us: int) -> ImportedRequest:
+    return ImportedRequest(
         key=key, at_us=before.at_us if before else at_us, dated=False, usage=usage, reported_nanousd=nanousd,
         before=before.usage if before else None, before_nanousd=before.reported_nanousd if before else None,
     )  # fmt: skip
 
 
-def _nothing(model: str) -> Usage:
+def _zero_usage(model: str) -> Usage:
     return Usage(model=model, input=0, output=0)
 
 
-def _shown(sums: Sequence[Sum], rests: Iterable[Known]) -> dict[str, Usage]:
+def _shown_usage(sums: Sequence[QuarterSum], reconciliations: Iterable[CountedRequest]) -> dict[str, Usage]:
     """Return the sums of the session's requests by model, without earlier reconciliations."""
-    found: dict[str, Usage] = {}
-    for each in sums:
-        name = bare(each.model)
-        usage = Usage(model=name, **{field: getattr(each, field) for field in NUMBERS})
-        found[name] = plus(found.get(name, _nothing(name)), usage)
-    for rest in rests:
-        name = bare(rest.usage.model)
-        found[name] = plus(found.get(name, _nothing(name)), rest.usage, -1)
-    return found
+    usage_by_model: dict[str, Usage] = {}
+    for row in sums:
+        name = plain_model_name(row.model)
+        usage = Usage(model=name, **{field: getattr(row, field) for field in TOKEN_FIELDS})
+        usage_by_model[name] = add_usage(usage_by_model.get(name, _zero_usage(name)), usage)
+    for reconciliation in reconciliations:
+        name = plain_model_name(reconciliation.usage.model)
+        usage_by_model[name] = add_usage(usage_by_model.get(name, _zero_usage(name)), reconciliation.usage, -1)
+    return usage_by_model
 
 
-def _taken(shown: dict[str, Usage], told: Usage) -> Usage:
+def _take_shown(shown: dict[str, Usage], total: Usage) -> Usage:
     """Return the known usage of the model, or of all remaining models if none is named. `shown` keeps what this total
     leaves, so that nothing is subtracted twice."""
-    names = (bare(told.model),) if told.model else tuple(shown)
-    found = _nothing(told.model)
+    names = (plain_model_name(total.model),) if total.model else tuple(shown)
+    usage = _zero_usage(total.model)
     for name in names:
-        found = plus(found, shown.pop(name, _nothing(name)))
-    left = {field: max(getattr(found, field) - getattr(told, field), 0) for field in NUMBERS}
-    shown[names[0] if names else ""] = replace(found, **left)
-    return found
+        usage = add_usage(usage, shown.pop(name, _zero_usage(name)))
+    remaining = {field: max(getattr(usage, field) - getattr(total, field), 0) for field in TOKEN_FIELDS}
+    shown[names[0] if names else ""] = replace(usage, **remaining)
+    return usage
 
 
-def bare(model: str) -> str:
+def plain_model_name(model: str) -> str:
     """Return the model name without the mark of its context window, which totals have and lines have not."""
     return model.partition("[")[0]
 
 
-def _beyond(told: Usage, shown: Usage) -> Usage:
+def _difference(total: Usage, shown: Usage) -> Usage:
     """Return what `total` exceeds `shown` by. Totals have no lifetimes of cache writes: those of the shown requests
     apply."""
-    written = max(told.cache_write_5m + told.cache_write_1h - shown.cache_write_5m - shown.cache_write_1h, 0)
-    long = told.cache_write_1h > 0 or shown.cache_write_1h > shown.cache_write_5m
-    read = max(told.cache_read - shown.cache_read, 0)
+    written = max(total.cache_write_5m + total.cache_write_1h - shown.cache_write_5m - shown.cache_write_1h, 0)
+    has_long_lifetime = total.cache_write_1h > 0 or shown.cache_write_1h > shown.cache_write_5m
+    read = max(total.cache_read - shown.cache_read, 0)
     return Usage(
-        model=told.model,
-        input=max(told.input - shown.input, read + written), output=max(told.output - shown.output, 0),
-        cache_read=read, cache_write_5m=0 if long else written, cache_write_1h=written if long else 0,
-        reasoning=max(told.reasoning - shown.reasoning, 0),
+        model=total.model,
+        input=max(total.input - shown.input, read + written), output=max(total.output - shown.output, 0),
+        cache_read=read, cache_write_5m=0 if has_long_lifetime else written, cache_write_1h=written if has_long_lifetime else 0,
+        reasoning=max(total.reasoning - shown.reasoning, 0),
     )  # fmt: skip

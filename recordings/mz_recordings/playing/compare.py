@@ -12,104 +12,104 @@ from typing import NamedTuple
 from mz_engine.pins import Pins
 from mz_events.catalog.call import AgentRequested
 
-from mz_recordings.cassette import Cassette, Identity, Recording, Taken, parse_time
-from mz_recordings.findings import Finding, Noted
-from mz_recordings.mending import ACCEPT, ALL, EXPIRED, NEW, UPDATE_UNUSED, again
-from mz_recordings.playing.parting import partings
-from mz_recordings.recording.story import as_asked
+from mz_recordings.cassette import Cassette, Identity, RecordedCall, Recording, parse_time
+from mz_recordings.findings import CallMismatch, Finding
+from mz_recordings.mending import ACCEPT, PRUNE, RECORD_NEW, RERECORD_ALL, RERECORD_EXPIRED, rerecord_call
+from mz_recordings.playing.parting import trace_divergences
+from mz_recordings.recording.story import with_produced_requests
 
 ACCEPTED_DAYS = 90
 """Validity of a reply after its inputs were updated, in a cassette without `max_age_days`."""
 DIFF_LINES_MAX = 40
-EFFECT = re.compile(r"[^/]+/([^/]+)/([^/]+)/([^/]+)/\d+/\d+/((?:agent|gate|prepare)\..+)", re.DOTALL)
+EFFECT_KEY = re.compile(r"[^/]+/([^/]+)/([^/]+)/([^/]+)/\d+/\d+/((?:agent|gate|prepare)\..+)", re.DOTALL)
 """Key of an effect within a phase: feature, phase, unit, effect."""
 
 
-class Happened(NamedTuple):
+class ReplayOutcome(NamedTuple):
     """Outcome of one replay."""
 
-    played: Mapping[Identity, Noted]
-    missed: tuple[Identity, ...]
+    mismatches: Mapping[Identity, CallMismatch]
+    missing_calls: tuple[Identity, ...]
     requests: Mapping[Identity, AgentRequested]
     """Request of each call."""
-    stories: Mapping[str, bytes]
+    traces: Mapping[str, bytes]
     """Trace by feature."""
-    denied: Mapping[str, int]
+    network_attempts: Mapping[str, int]
     """Attempts to reach the network, by MZ_KEY."""
     pins: Pins
     """Pins of the current project."""
 
 
-def judge(cassette: Cassette, happened: Happened, today: datetime) -> tuple[Finding, ...]:
+def compare_replay(cassette: Cassette, outcome: ReplayOutcome, today: datetime) -> tuple[Finding, ...]:
     """Return all findings of a replay."""
-    stopped = _dependents(cassette, _stopped(happened))
+    stopped = _dependents(cassette, _stopped_features(outcome))
     return (
-        *by_itself(cassette, today),
-        *_network(happened),
-        *_drifted(cassette, happened),
-        *_missing(cassette, happened),
-        *_events(cassette, happened, cut_short(cassette, happened)),
-        *_unused(cassette, happened, stopped),
+        *static_findings(cassette, today),
+        *_network_findings(outcome),
+        *_input_drift(cassette, outcome),
+        *_missing_calls(cassette, outcome),
+        *_trace_findings(cassette, outcome, incomplete_features(cassette, outcome)),
+        *_unused_recordings(cassette, outcome, stopped),
     )
 
 
-def cut_short(cassette: Cassette, happened: Happened) -> frozenset[str]:
+def incomplete_features(cassette: Cassette, outcome: ReplayOutcome) -> frozenset[str]:
     """Return features whose trace ends early, because a call had no reply or fewer calls were made, and their
     dependents. These traces are not compared."""
-    stopped = _dependents(cassette, _stopped(happened))
-    unused = (call.recording.identity for call in cassette.taken if call.recording.identity not in happened.played)
+    stopped = _dependents(cassette, _stopped_features(outcome))
+    unused = (call.recording.identity for call in cassette.calls if call.recording.identity not in outcome.mismatches)
     return frozenset(_dependents(cassette, stopped | {identity.feature for identity in unused}))
 
 
-def _stopped(happened: Happened) -> set[str]:
+def _stopped_features(outcome: ReplayOutcome) -> set[str]:
     """Return features with a call that got no reply."""
-    unfit = {call.feature for call, noted in happened.played.items() if noted.tree or noted.refused is not None}
-    return unfit | {identity.feature for identity in happened.missed}
+    rejected_features = {call.feature for call, mismatch in outcome.mismatches.items() if mismatch.tree or mismatch.rejection is not None}
+    return rejected_features | {identity.feature for identity in outcome.missing_calls}
 
 
-def by_itself(cassette: Cassette, today: datetime) -> tuple[Finding, ...]:
+def static_findings(cassette: Cassette, today: datetime) -> tuple[Finding, ...]:
     """Return the findings that need no replay: about provenance, missing traces and age."""
-    return (*_worthless(cassette), *_untold(cassette), *_expired(cassette, today))
+    return (*_provenance_findings(cassette), *_missing_traces(cassette), *_expired(cassette, today))
 
 
-def counted(cassette: Cassette) -> int:
+def count_accepted(cassette: Cassette) -> int:
     """Return the number of replies that were kept when their inputs were updated."""
-    return sum(call.recording.accepted is not None for call in cassette.taken)
+    return sum(call.recording.accepted is not None for call in cassette.calls)
 
 
 # findings without a replay --------------------------------------------------------------------------------------------
 # what the cassette says by itself -------------------------------------------------------------------------------------
-def _worthless(cassette: Cassette) -> Iterator[Finding]:
-    if not cassette.taken:
-        yield Finding(kind="MISSING", what="the cassette has no recordings", mend=NEW)
-    if cassette.manifest.provenance == "seeded":
-        what = f"its replies were copied from another agent; {cassette.manifest.agent} never gave them"
-        yield Finding(kind="SEEDED", what=what, mend=ALL)
+def _provenance_findings(cassette: Cassette) -> Iterator[Finding]:
+    if not cassette.calls:
+        yield Finding(kind="MISSING", message="the cassette has no recordings", fix=RECORD_NEW)
+    if cassette.manifest.provenance == "copied":
+        message = f"its replies were copied from another agent; {cassette.manifest.agent} never gave them"
+        yield Finding(kind="COPIED", message=message, fix=RERECORD_ALL)
 
 
-def _untold(cassette: Cassette) -> Iterator[Finding]:
+def _missing_traces(cassette: Cassette) -> Iterator[Finding]:
     """Yield a finding for features without a trace, whose decisions cannot be compared."""
-    items = cassette.manifest.world.items
-    untold = [item.feature for item in items if item.feature not in cassette.stories]
-    if untold:
-        which = "recorded" if len(untold) == len(items) else f"{len(untold)} of {len(items)} features recorded"
-        what = f"{which} without a trace: their decisions cannot be compared"
-        detail = tuple(f"  {feature}" for feature in untold[:DIFF_LINES_MAX])
-        yield Finding(kind="MISSING", what=what, cause="story", detail=detail, mend=ACCEPT % "EVENT")
+    items = cassette.manifest.fixture.items
+    untraced = [item.feature for item in items if item.feature not in cassette.traces]
+    if untraced:
+        subject = "recorded" if len(untraced) == len(items) else f"{len(untraced)} of {len(items)} features recorded"
+        message = f"{subject} without a trace: their decisions cannot be compared"
+        detail = tuple(f"  {feature}" for feature in untraced[:DIFF_LINES_MAX])
+        yield Finding(kind="MISSING", message=message, cause="story", detail=detail, fix=ACCEPT % "TRACE")
 
 
 def _expired(cassette: Cassette, today: datetime) -> Iterator[Finding]:
     limit = cassette.manifest.max_age_days
-    old = [call.recording for call in cassette.taken if expires(call.recording, limit, today)]
-    if old:
-        first = min(old, key=lambda recording: recording.recorded_at)
+    expired = [call.recording for call in cassette.calls if is_expired(call.recording, limit, today)]
+    if expired:
+        oldest = min(expired, key=lambda recording: recording.recorded_at)
         days = f"{limit} days" if limit is not None else f"{ACCEPTED_DAYS} days after new inputs were accepted"
-        what = f"{len(old)} of {len(cassette.taken)} recordings are older than allowed ({days})"
-        detail = (f"  oldest: {first.identity.path}, recorded {first.recorded_at}",)
-        yield Finding(kind="STALE", what=what, detail=detail, mend=EXPIRED)
+        message = f"{len(expired)} of {len(cassette.calls)} recordings are older than allowed ({days})"
+        detail = (f"  oldest: {oldest.identity.path}, recorded {oldest.recorded_at}",)
+        yield Finding(kind="EXPIRED", message=message, detail=detail, fix=RERECORD_EXPIRED)
 
 
-def expires(recording: Recording, max_age_days: int | None, today: datetime) -> bool:
+def is_expired(recording: Recording, max_age_days: int | None, today: datetime) -> bool:
     """Return True if the recording is older than allowed."""
     if max_age_days is not None:
         return parse_time(recording.recorded_at) + timedelta(days=max_age_days) < today
@@ -118,104 +118,104 @@ def expires(recording: Recording, max_age_days: int | None, today: datetime) -> 
 
 
 # differences in the inputs --------------------------------------------------------------------------------------------
-def _network(happened: Happened) -> Iterator[Finding]:
-    for key, times in sorted(happened.denied.items()):
-        feature, place, effect = effect_of(key)
-        who = f"{effect} in {place}" if place else f"the setup command `{' '.join(effect.split())}`"
-        what = f"{who} tried to reach the network (at least {times} times) and was blocked"
-        mend = "make the command work offline, then: mz replay {cassette}"
+def _network_findings(outcome: ReplayOutcome) -> Iterator[Finding]:
+    for key, times in sorted(outcome.network_attempts.items()):
+        feature, phase, effect = parse_effect_key(key)
+        process = f"{effect} in {phase}" if phase else f"the setup command `{' '.join(effect.split())}`"
+        message = f"{process} tried to reach the network (at least {times} times) and was blocked"
+        fix = "make the command work offline, then: mz replay {cassette}"
         yield Finding(
-            kind="NETWORK", what=what, feature=feature, call=place, cause=effect if place else "setup", mend=mend
+            kind="NETWORK", message=message, feature=feature, call=phase, cause=effect if phase else "setup", fix=fix
         )
 
 
-def effect_of(key: str) -> tuple[str, str, str]:
+def parse_effect_key(key: str) -> tuple[str, str, str]:
     """Return feature, phase with unit, and effect of a key. A set-up command has an empty phase and is the effect."""
-    if found := EFFECT.fullmatch(key):
-        feature, phase, unit, effect = found.groups()
+    if match := EFFECT_KEY.fullmatch(key):
+        feature, phase, unit, effect = match.groups()
         return feature, phase if unit == "-" else f"{phase} {unit}", effect
     _, feature, effect = (*key.split("/", 2), "", "")[:3]
     return feature, "", effect.removeprefix("setup/")
 
 
-def _drifted(cassette: Cassette, happened: Happened) -> Iterator[Finding]:
-    for one in cassette.taken:
-        noted = happened.played.get(one.recording.identity)
-        if noted is not None:
-            request = happened.requests.get(one.recording.identity)
-            yield from _noted(one, noted, request.template if request else "")
+def _input_drift(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
+    for call in cassette.calls:
+        mismatch = outcome.mismatches.get(call.recording.identity)
+        if mismatch is not None:
+            request = outcome.requests.get(call.recording.identity)
+            yield from _mismatch_findings(call, mismatch, request.template if request else "")
 
 
-def _noted(one: Taken, noted: Noted, template: str) -> Iterator[Finding]:
-    recording = one.recording
+def _mismatch_findings(call: RecordedCall, mismatch: CallMismatch, template: str) -> Iterator[Finding]:
+    recording = call.recording
     feature, name = recording.identity.feature, recording.identity.name
-    if noted.tree is not None:
-        what = f"the call started from the tree {recording.tree_before[:12]}, and now starts from {noted.tree[:12]}"
-        yield Finding(kind="EFFECT", what=what, feature=feature, call=name, mend=again(recording.identity))
-    if noted.refused is not None:
-        lines = tuple(f"  {line}" for line in noted.refused.splitlines()[:DIFF_LINES_MAX])
-        what = "the agent's changes do not apply to the tree"
-        mend = again(recording.identity)
-        yield Finding(kind="EFFECT", what=what, feature=feature, call=name, detail=lines, mend=mend)
-    if noted.argv is not None:
-        detail = lines_of(recording.argv, noted.argv)
-        what = "the agent is called with other arguments"
+    if mismatch.tree is not None:
+        message = f"the call started from the tree {recording.tree_before[:12]}, and now starts from {mismatch.tree[:12]}"
+        yield Finding(kind="FILES", message=message, feature=feature, call=name, fix=rerecord_call(recording.identity))
+    if mismatch.rejection is not None:
+        lines = tuple(f"  {line}" for line in mismatch.rejection.splitlines()[:DIFF_LINES_MAX])
+        message = "the agent's changes do not apply to the tree"
+        fix = rerecord_call(recording.identity)
+        yield Finding(kind="FILES", message=message, feature=feature, call=name, detail=lines, fix=fix)
+    if mismatch.argv is not None:
+        detail = diff_lines(recording.argv, mismatch.argv)
+        message = "the agent is called with other arguments"
         yield Finding(
             kind="CONFIG",
-            what=what,
+            message=message,
             feature=feature,
             call=name,
             cause="arguments",
             detail=detail,
-            mend=ACCEPT % "CONFIG",
+            fix=ACCEPT % "CONFIG",
         )
-    if noted.environment is not None:
-        detail = tuple(f"+ {variable}" for variable in noted.environment)
-        what = "the agent sees other variables"
+    if mismatch.environment is not None:
+        detail = tuple(f"+ {variable}" for variable in mismatch.environment)
+        message = "the agent sees other variables"
         yield Finding(
-            kind="CONFIG", what=what, feature=feature, call=name, cause="environment", detail=detail,
-            mend=ACCEPT % "CONFIG",
+            kind="CONFIG", message=message, feature=feature, call=name, cause="environment", detail=detail,
+            fix=ACCEPT % "CONFIG",
         )  # fmt: skip
-    if noted.prompt is not None:
+    if mismatch.prompt is not None:
         file = recording.find("prompt")
-        before = one.contents[file.name].decode("utf-8", "replace") if file else ""
-        detail = lines_of(before.splitlines(), noted.prompt.splitlines())
-        what = "the prompt differs from the recording"
+        before = call.contents[file.name].decode("utf-8", "replace") if file else ""
+        detail = diff_lines(before.splitlines(), mismatch.prompt.splitlines())
+        message = "the prompt differs from the recording"
         yield Finding(
-            kind="PROMPT", what=what, feature=feature, call=name, cause=template, detail=detail, mend=ACCEPT % "PROMPT"
+            kind="PROMPT", message=message, feature=feature, call=name, cause=template, detail=detail, fix=ACCEPT % "PROMPT"
         )
 
 
-def lines_of(recorded: Iterable[str], given: Iterable[str]) -> tuple[str, ...]:
+def diff_lines(recorded: Iterable[str], current: Iterable[str]) -> tuple[str, ...]:
     """Return the differing lines without headers, at most DIFF_LINES_MAX."""
-    lines = list(difflib.unified_diff(list(recorded), list(given), lineterm="", n=1))[2:]
-    more = len(lines) - DIFF_LINES_MAX
-    return (*lines[:DIFF_LINES_MAX], *((f"... and {more} more lines",) if more > 0 else ()))
+    lines = list(difflib.unified_diff(list(recorded), list(current), lineterm="", n=1))[2:]
+    omitted = len(lines) - DIFF_LINES_MAX
+    return (*lines[:DIFF_LINES_MAX], *((f"... and {omitted} more lines",) if omitted > 0 else ()))
 
 
 # missing and unused recordings ----------------------------------------------------------------------------------------
 WEIGHTS = {"feature": 8, "phase": 8, "unit": 4, "role": 4, "iteration": 2, "attempt": 1}
 
 
-def _missing(cassette: Cassette, happened: Happened) -> Iterator[Finding]:
-    for identity in happened.missed:
-        near = nearest(cassette, identity)
-        detail = () if near is None else (_nearest_words(near, identity),)
-        detail = (*_refusals(happened.stories.get(identity.feature, b""), identity), *detail)
+def _missing_calls(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
+    for identity in outcome.missing_calls:
+        nearest_recording = nearest(cassette, identity)
+        detail = () if nearest_recording is None else (_describe_nearest(nearest_recording, identity),)
+        detail = (*_rejections(outcome.traces.get(identity.feature, b""), identity), *detail)
         yield Finding(
             kind="MISSING",
-            what="the current pipeline makes a call that was not recorded",
+            message="the current pipeline makes a call that was not recorded",
             feature=identity.feature,
             call=identity.name,
             detail=detail,
-            mend=NEW,
+            fix=RECORD_NEW,
         )
 
 
-def _refusals(told: bytes, identity: Identity) -> Iterator[str]:
+def _rejections(trace: bytes, identity: Identity) -> Iterator[str]:
     """Yield the rules or the gate whose rejection caused the call."""
     rejections: tuple[str, ...] = ()
-    for line in map(json.loads, told.splitlines()):
+    for line in map(json.loads, trace.splitlines()):
         ref = line.get("ref") or {}
         if line["type"] == "agent.requested" and (ref["phase"], ref["attempt"]) == (identity.phase, identity.attempt):
             break
@@ -229,7 +229,7 @@ def _refusals(told: bytes, identity: Identity) -> Iterator[str]:
 
 def nearest(cassette: Cassette, wanted: Identity) -> Identity | None:
     """Return the recording whose identity shares most with the wanted one."""
-    identities = [call.recording.identity for call in cassette.taken]
+    identities = [call.recording.identity for call in cassette.calls]
     score = {
         identity: sum(weight for field, weight in WEIGHTS.items() if getattr(identity, field) == getattr(wanted, field))
         for identity in identities
@@ -237,48 +237,48 @@ def nearest(cassette: Cassette, wanted: Identity) -> Identity | None:
     return max(identities, key=lambda identity: score[identity]) if identities else None
 
 
-def _nearest_words(near: Identity, wanted: Identity) -> str:
+def _describe_nearest(nearest_recording: Identity, wanted: Identity) -> str:
     differing = [
-        f"{field} {getattr(near, field) or '-'}" for field in WEIGHTS if getattr(near, field) != getattr(wanted, field)
+        f"{field} {getattr(nearest_recording, field) or '-'}" for field in WEIGHTS if getattr(nearest_recording, field) != getattr(wanted, field)
     ]
-    return f"  nearest: {near.path} ({', '.join(differing)})"
+    return f"  nearest: {nearest_recording.path} ({', '.join(differing)})"
 
 
-def _unused(cassette: Cassette, happened: Happened, waits: Collection[str]) -> Iterator[Finding]:
+def _unused_recordings(cassette: Cassette, outcome: ReplayOutcome, stopped: Collection[str]) -> Iterator[Finding]:
     """Yield unused recordings, except of features that stopped early."""
     by_feature: dict[str, list[Identity]] = {}
-    for call in cassette.taken:
+    for call in cassette.calls:
         by_feature.setdefault(call.recording.identity.feature, []).append(call.recording.identity)
     for feature, identities in by_feature.items():
-        left = [identity for identity in identities if identity not in happened.played]
-        if not left or feature in waits:
+        unused = [identity for identity in identities if identity not in outcome.mismatches]
+        if not unused or feature in stopped:
             continue
-        part = "" if len(left) == len(identities) else f"; its first {len(identities) - len(left)} calls were replayed"
-        what = f"{len(left)} of {len(identities)} recordings of {feature} are unused{part}"
-        detail = tuple(f"  {identity.name}" for identity in left[:DIFF_LINES_MAX])
-        yield Finding(kind="UNUSED", what=what, feature=feature, detail=detail, mend=UPDATE_UNUSED)
+        suffix = "" if len(unused) == len(identities) else f"; its first {len(identities) - len(unused)} calls were replayed"
+        message = f"{len(unused)} of {len(identities)} recordings of {feature} are unused{suffix}"
+        detail = tuple(f"  {identity.name}" for identity in unused[:DIFF_LINES_MAX])
+        yield Finding(kind="UNUSED", message=message, feature=feature, detail=detail, fix=PRUNE)
 
 
 def _dependents(cassette: Cassette, stopped: set[str]) -> set[str]:
     """Return the features and everything that depends on them."""
-    found = set(stopped)
-    for _ in cassette.manifest.world.items:
-        found |= {item.feature for item in cassette.manifest.world.items if found & set(item.depends_on)}
-    return found
+    features = set(stopped)
+    for _ in cassette.manifest.fixture.items:
+        features |= {item.feature for item in cassette.manifest.fixture.items if features & set(item.depends_on)}
+    return features
 
 
-def _events(cassette: Cassette, happened: Happened, silent: Collection[str]) -> Iterator[Finding]:
+def _trace_findings(cassette: Cassette, outcome: ReplayOutcome, incomplete: Collection[str]) -> Iterator[Finding]:
     """Yield differences of traces that no changed request explains."""
-    for feature, recorded in cassette.stories.items():
-        told = happened.stories.get(feature, b"")
-        for parting in () if feature in silent else partings(as_asked(recorded, told), told):
-            at, detail = parting.where.at, parting.where.lines()
+    for feature, recorded in cassette.traces.items():
+        produced = outcome.traces.get(feature, b"")
+        for divergence in () if feature in incomplete else trace_divergences(with_produced_requests(recorded, produced), produced):
+            position, detail = divergence.difference.position, divergence.difference.lines()
             yield Finding(
-                kind=parting.kind,
-                what=f"the trace of {feature} {parting.what} at event {at}",
+                kind=divergence.kind,
+                message=f"the trace of {feature} {divergence.description} at event {position}",
                 feature=feature,
-                call=parting.call,
+                call=divergence.call,
                 detail=detail,
-                mend=ACCEPT % parting.kind,
-                line=at,
+                fix=ACCEPT % divergence.kind,
+                line=position,
             )

@@ -9,20 +9,20 @@ import threading
 from typing import Protocol
 
 from mz_engine.coordinator import Coordinator
-from mz_engine.decide.run import Await, FinishRun, RestRun
+from mz_engine.decide.run import AwaitEvents, FinishRun, IdleRun
 from mz_engine.pins import Pins, encode_pins
 from mz_engine.ports import Clock
-from mz_engine.runner import Coordinating, FeatureRun, Observer
+from mz_engine.runner import FeatureLoop, Observer, RunSide
 from mz_engine.scheduler import Scheduler
 from mz_engine.version import VERSION
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import (
-    AnswerGiven,
-    CancelGiven,
+    AnswerAccepted,
+    CancelAccepted,
+    FeatureOutcome,
     ItemAdded,
     ItemSkipped,
-    Rest,
-    RetryGiven,
+    RetryAccepted,
     RunStarted,
     Verdict,
 )
@@ -30,17 +30,17 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.store import Append, Blobs, Store
 
-from mz_recordings.cassette import Cassette, Item, Said
-from mz_recordings.playing.stage import Stage
-from mz_recordings.recording.story import belongs
+from mz_recordings.cassette import Cassette, Item, RecordedDecision
+from mz_recordings.playing.stage import ReplayEnvironment
+from mz_recordings.recording.story import is_in_trace
 
-SOMEBODY = b"somebody"
+ANONYMOUS = b"somebody"
 """Author of all decisions; names of people are not recorded."""
-LEAVE_SECONDS = 3.0
+JOIN_SECONDS = 3.0
 VERDICTS = {"approve": Verdict.APPROVE, "retry": Verdict.RETRY, "reject": Verdict.REJECT}
 
 
-class Setting(Protocol):
+class StartPorts(Protocol):
     """Ports that the start of a run needs."""
 
     @property
@@ -49,17 +49,17 @@ class Setting(Protocol):
     def clock(self) -> Clock: ...
 
 
-def begin(cassette: Cassette, order: tuple[Item, ...], pins: Pins, store: Store, stage: Setting, base: Commit,
+def start_run(cassette: Cassette, order: tuple[Item, ...], pins: Pins, store: Store, ports: StartPorts, base: Commit,
           heads: dict[str, Commit]) -> None:  # fmt: skip
     """Append the start of the run, with its items in this order."""
-    world, put = cassette.manifest.world, stage.blobs.put
+    fixture, put = cassette.manifest.fixture, ports.blobs.put
     started = RunStarted(
-        run=RunId(world.run),
+        run=RunId(fixture.run),
         pipeline=pins.pipeline.pipeline,
-        base=world.base,
+        base=fixture.base,
         base_commit=base,
         pins=put(encode_pins(pins)),
-        core=VERSION,
+        mz_version=VERSION,
     )
     skipped = [
         ItemSkipped(feature=FeatureId(feature), delivered_by="", changed=False, head=head)
@@ -70,122 +70,122 @@ def begin(cassette: Cassette, order: tuple[Item, ...], pins: Pins, store: Store,
             feature=FeatureId(item.feature),
             source=f"cassette#{item.feature}",
             priority=item.priority,
-            order=at,
-            depends_on=tuple(FeatureId(other) for other in item.depends_on),
+            order=position,
+            depends_on=tuple(FeatureId(dependency) for dependency in item.depends_on),
             title=put(item.title.encode()),
             body=put(item.body.encode()),
         )
-        for at, item in enumerate(order)
+        for position, item in enumerate(order)
     ]
-    store.append([Append(run_stream(world.run), 0, (started, *skipped, *added))], stage.clock.now_us())
+    store.append([Append(run_stream(fixture.run), 0, (started, *skipped, *added))], ports.clock.now_us())
 
 
-def drive(cassette: Cassette, pins: Pins, store: Store, stage: Stage) -> None:
+def drive(cassette: Cassette, pins: Pins, store: Store, environment: ReplayEnvironment) -> None:
     """Run until nothing can continue. Resume after a fatal problem if the recorded run was resumed."""
-    world = cassette.manifest.world
-    coordinator = ReplayCoordinator(world.run, pins, store, stage, world.said)
-    hints = {item.feature: tuple(one for one in world.hints if one.feature == item.feature) for item in world.items}
+    fixture = cassette.manifest.fixture
+    coordinator = ReplayCoordinator(fixture.run, pins, store, environment, fixture.decisions)
+    hints = {item.feature: tuple(hint for hint in fixture.hints if hint.feature == item.feature) for item in fixture.items}
 
-    def start(feature: FeatureId, door: Coordinating) -> FeatureRun:
-        ports = stage.for_feature(hints[feature])
-        run = ReplayFeature(world.run, feature, pins, store, ports, door, unseen)
-        run.killed = stage.kill
+    def start(feature: FeatureId, door: RunSide) -> FeatureLoop:
+        ports = environment.for_feature(hints[feature])
+        run = ReplayFeature(fixture.run, feature, pins, store, ports, door, ignore_event)
+        run.killed = environment.stop
         return run
 
-    played = -1
+    calls_before = -1
     while True:
-        _run(Scheduler(coordinator, start, lambda watch: None), stage)
-        if coordinator.state.halted is None or len(stage.agents.played) in (played, len(cassette.taken)):
+        _run(Scheduler(coordinator, start, lambda watch: None), environment)
+        if coordinator.state.halt is None or len(environment.agents.mismatches) in (calls_before, len(cassette.calls)):
             return
-        played = len(stage.agents.played)
+        calls_before = len(environment.agents.mismatches)
         coordinator.resume()
 
 
-def _run(scheduler: Scheduler, stage: Stage) -> None:
+def _run(scheduler: Scheduler, environment: ReplayEnvironment) -> None:
     """Run the scheduler. On an exception, end all processes and let the threads leave the scratch directory."""
     try:
         scheduler.run()
     except BaseException:
-        stage.kill.set()
+        environment.stop.set()
         for thread in tuple(scheduler.threads.values()):
-            thread.join(LEAVE_SECONDS)
+            thread.join(JOIN_SECONDS)
         raise
 
 
-def unseen(recorded: Recorded[Event]) -> None:
+def ignore_event(recorded: Recorded[Event]) -> None:
     """Observe nothing."""
     del recorded
 
 
-class ReplayFeature(FeatureRun):
+class ReplayFeature(FeatureLoop):
     """Continues after a call that must be found lost, as the next process did after the crash."""
 
     killed: threading.Event
 
     def step(self) -> bool:
-        under_way = self._steps is not None
-        return super().step() or (under_way and not self.killed.is_set())
+        was_running = self._steps is not None
+        return super().step() or (was_running and not self.killed.is_set())
 
 
-class Peopled(Coordinator):
+class ScriptedPeople(Coordinator):
     """Coordinator with recorded decisions, taken at the same point of the trace."""
 
     def __init__(
-        self, run: str, pins: Pins, store: Store, clock: Clock, blobs: Blobs, said: tuple[Said, ...], see: Observer
+        self, run: str, pins: Pins, store: Store, clock: Clock, blobs: Blobs, decisions: tuple[RecordedDecision, ...], observe: Observer
     ) -> None:
-        super().__init__(run, pins, store, clock, see)
+        super().__init__(run, pins, store, clock, observe)
         self._blobs = blobs
-        self._said: dict[str, list[Said]] = {}
-        for one in said:
-            self._said.setdefault(one.feature, []).append(one)
+        self._decisions: dict[str, list[RecordedDecision]] = {}
+        for decision in decisions:
+            self._decisions.setdefault(decision.feature, []).append(decision)
 
-    def rested(self, feature_run: FeatureRun) -> None:
-        super().rested(feature_run)
-        track, left = self.state.tracks[feature_run.feature], self._said.get(feature_run.feature)
-        if track.active or track.rested is None or not left:
+    def worker_stopped(self, feature_run: FeatureLoop) -> None:
+        super().worker_stopped(feature_run)
+        track, pending = self.state.tracks[feature_run.feature], self._decisions.get(feature_run.feature)
+        if track.active or track.last_stop is None or not pending:
             return
-        waits = track.rested.status is Rest.WAITING
-        if self._so_far(feature_run.feature) == left[0].after or (waits and left[0].what in VERDICTS):
-            self._append((self._given(left.pop(0)),))
+        is_waiting = track.last_stop.status is FeatureOutcome.WAITING
+        if self._trace_length(feature_run.feature) == pending[0].after or (is_waiting and pending[0].what in VERDICTS):
+            self._append((self._decision_event(pending.pop(0)),))
 
-    def _so_far(self, feature: str) -> int:
-        return sum(belongs(recorded.event) for recorded in self.store.read(feature_stream(self.run, feature)))
+    def _trace_length(self, feature: str) -> int:
+        return sum(is_in_trace(recorded.event) for recorded in self.store.read(feature_stream(self.run, feature)))
 
-    def _given(self, said: Said) -> Event:
-        feature, who = FeatureId(said.feature), self._blobs.put(SOMEBODY)
-        note = self._blobs.put(said.note.encode()) if said.note is not None else None
-        if said.what == "again":
-            return RetryGiven(feature=feature, phase=said.phase or None, note=note, who=who)
-        if said.what == "cancel":
-            return CancelGiven(feature=feature, note=note, who=who)
-        return AnswerGiven(feature=feature, verdict=VERDICTS[said.what], note=note, who=who)
+    def _decision_event(self, decision: RecordedDecision) -> Event:
+        feature, actor = FeatureId(decision.feature), self._blobs.put(ANONYMOUS)
+        note = self._blobs.put(decision.note.encode()) if decision.note is not None else None
+        if decision.what == "retry-phase":
+            return RetryAccepted(feature=feature, phase=decision.phase or None, note=note, actor=actor)
+        if decision.what == "cancel":
+            return CancelAccepted(feature=feature, note=note, actor=actor)
+        return AnswerAccepted(feature=feature, verdict=VERDICTS[decision.what], note=note, actor=actor)
 
 
-class Leaping(Clock, Protocol):
+class SkippingClock(Clock, Protocol):
     """A clock that can skip waiting times."""
 
-    def leap(self, until_us: int) -> None: ...
+    def skip_to(self, until_us: int) -> None: ...
 
 
-class Timed(Protocol):
+class SkippingPorts(Protocol):
     """A replay environment with a skipping clock."""
 
     @property
     def blobs(self) -> Blobs: ...
     @property
-    def clock(self) -> Leaping: ...
+    def clock(self) -> SkippingClock: ...
 
 
-class ReplayCoordinator(Peopled):
+class ReplayCoordinator(ScriptedPeople):
     """Skips to the next timer."""
 
-    def __init__(self, run: str, pins: Pins, store: Store, stage: Timed, said: tuple[Said, ...]) -> None:
-        super().__init__(run, pins, store, stage.clock, stage.blobs, said, unseen)
-        self._world = stage.clock
+    def __init__(self, run: str, pins: Pins, store: Store, ports: SkippingPorts, decisions: tuple[RecordedDecision, ...]) -> None:
+        super().__init__(run, pins, store, ports.clock, ports.blobs, decisions, ignore_event)
+        self._clock = ports.clock
 
-    def decide(self) -> Await | RestRun | FinishRun:
+    def decide(self) -> AwaitEvents | IdleRun | FinishRun:
         action = super().decide()
-        while isinstance(action, Await) and action.until_us is not None:
-            self._world.leap(action.until_us)
+        while isinstance(action, AwaitEvents) and action.until_us is not None:
+            self._clock.skip_to(action.until_us)
             action = super().decide()
         return action

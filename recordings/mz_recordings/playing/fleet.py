@@ -10,56 +10,56 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from msgspec.structs import replace
-from mz_engine.adapters.known_secrets import known_secrets
+from mz_engine.adapters.known_secrets import project_secrets
 from mz_events.redact import Secrets
 
-from mz_recordings.cassette import STAMP
-from mz_recordings.files.library import CassetteUnusable, cassettes, is_cassette, load, renew, seal_of
-from mz_recordings.findings import Played
-from mz_recordings.playing.leaking import leaking
-from mz_recordings.playing.renew import accept, drop_unused
-from mz_recordings.playing.replay import Job, play, unplayable
+from mz_recordings.cassette import TIME_FORMAT
+from mz_recordings.files.library import CassetteUnreadable, is_cassette, list_cassettes, load, overwrite, seal_of
+from mz_recordings.findings import ReplayResult
+from mz_recordings.playing.leaking import new_secrets
+from mz_recordings.playing.renew import accept_differences, prune
+from mz_recordings.playing.replay import ReplayJob, replay_cassette, replay_error_finding
 
 
-def find(places: tuple[Path, ...]) -> tuple[Path, ...]:
+def find_cassettes(roots: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return the cassettes at these paths, each a cassette or a library, without duplicates."""
-    found = [(place,) if is_cassette(place) else cassettes(place) for place in places]
-    return tuple(dict.fromkeys(path for paths in found for path in paths))
+    groups = [(root,) if is_cassette(root) else list_cassettes(root) for root in roots]
+    return tuple(dict.fromkeys(path for group in groups for path in group))
 
 
-def bundled() -> Path:
+def bundled_library() -> Path:
     """Return the folder of the cassettes that are part of `mz`."""
     return Path(str(files("mz_recordings"))) / "bundled"
 
 
 def shuffled(paths: tuple[Path, ...], seed: int | None) -> tuple[Path, ...]:
     """Return the cassettes in an order that depends on the seed; unchanged without one."""
-    found = list(paths)
+    order = list(paths)
     if seed is not None:
-        random.Random(seed).shuffle(found)
-    return tuple(found)
+        random.Random(seed).shuffle(order)
+    return tuple(order)
 
 
-def environment_of(outside: Mapping[str, str]) -> dict[str, str]:
+def without_git_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without git's variables."""
-    return {name: value for name, value in outside.items() if not name.startswith("GIT_")}
+    return {name: value for name, value in environment.items() if not name.startswith("GIT_")}
 
 
-def play_all(jobs: tuple[Job, ...], workers: int, tell: Callable[[Played], None]) -> tuple[Played, ...]:
+def replay_all(jobs: tuple[ReplayJob, ...], workers: int, report: Callable[[ReplayResult], None]) -> tuple[ReplayResult, ...]:
     """Replay all jobs; call `report` after each one. Results are in the order of the jobs."""
     if workers == 1 or len(jobs) == 1:
         results = []
         for job in jobs:
-            results.append(settle(job))
-            tell(results[-1])
+            results.append(replay_and_update(job))
+            report(results[-1])
         return tuple(results)
-    results_by_path: dict[str, Played] = {}
+    results_by_path: dict[str, ReplayResult] = {}
     with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
         try:
-            for done in as_completed([pool.submit(settle, job) for job in jobs]):
-                played = done.result()
-                results_by_path[played.path] = played
-                tell(played)
+            for future in as_completed([pool.submit(replay_and_update, job) for job in jobs]):
+                result = future.result()
+                results_by_path[result.path] = result
+                report(result)
         except BaseException:
             # Do not wait for jobs that have not started.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -67,36 +67,36 @@ def play_all(jobs: tuple[Job, ...], workers: int, tell: Callable[[Played], None]
     return tuple(results_by_path[job.path] for job in jobs)
 
 
-def settle(job: Job) -> Played:
+def replay_and_update(job: ReplayJob) -> ReplayResult:
     """Replay a cassette; if the job updates it and something changed, write it and replay it again."""
-    if not (job.accept or job.update_unused):
-        return play(job)[0]
+    if not (job.accept or job.prune):
+        return replay_cassette(job)[0]
     try:
-        return _settle(job, seal_of(Path(job.path)))
-    except CassetteUnusable as error:
-        return Played(path=job.path, name=Path(job.path).name, findings=(unplayable(error),))
+        return _update(job, seal_of(Path(job.path)))
+    except CassetteUnreadable as error:
+        return ReplayResult(path=job.path, name=Path(job.path).name, findings=(replay_error_finding(error),))
 
 
-def _settle(job: Job, seal: str) -> Played:
+def _update(job: ReplayJob, seal: str) -> ReplayResult:
     """Raises CassetteUnreadable if another process changed the cassette in the meantime."""
-    result, happened = play(job)
-    if happened is None:
+    result, outcome = replay_cassette(job)
+    if outcome is None:
         return result
-    place = Path(job.path)
-    cassette, said = load(place), list[str]()
-    old = cassette
-    if job.update_unused:
-        cassette, told = drop_unused(cassette, happened, result.findings)
-        said += told
+    folder = Path(job.path)
+    cassette, changes = load(folder), list[str]()
+    before = cassette
+    if job.prune:
+        cassette, step_changes = prune(cassette, outcome, result.findings)
+        changes += step_changes
     if job.accept:
-        cassette, told = accept(cassette, happened, job.accept, job.reason, job.today.strftime(STAMP))
-        said += told
-    if not said:
+        cassette, step_changes = accept_differences(cassette, outcome, job.accept, job.reason, job.today.strftime(TIME_FORMAT))
+        changes += step_changes
+    if not changes:
         return result
-    known = Secrets(known_secrets(Path(job.project), job.environment))
-    if leaks := leaking(old, cassette, known):
-        return replace(result, findings=(*leaks, *result.findings))
-    if kept := renew(cassette, place, seal):
-        said.append(f"backup: {kept}")
-    again, _ = play(replace(job, accept=(), update_unused=False))
-    return replace(again, renewed=tuple(said))
+    secrets = Secrets(project_secrets(Path(job.project), job.environment))
+    if leak_findings := new_secrets(before, cassette, secrets):
+        return replace(result, findings=(*leak_findings, *result.findings))
+    if backup := overwrite(cassette, folder, seal):
+        changes.append(f"backup: {backup}")
+    updated, _ = replay_cassette(replace(job, accept=(), prune=False))
+    return replace(updated, changes=tuple(changes))

@@ -11,51 +11,51 @@ from mz_events.redact import Secrets
 from mz_recordings.cassette import EVENTS, MANIFEST, Cassette
 from mz_recordings.findings import Finding
 
-MEND = "take it out of the project, then: mz replay {cassette}"
+FIX = "take it out of the project, then: mz replay {cassette}"
 
 
-def leaking(old: Cassette, new: Cassette, secrets: Secrets) -> tuple[Finding, ...]:
+def new_secrets(old: Cassette, new: Cassette, secrets: Secrets) -> tuple[Finding, ...]:
     """Return a finding for each file that must not be written; empty: `new` may replace `old`."""
     return tuple(
         Finding(
             kind="SECRET",
-            what=f"{' and '.join(names)} would be written to {file}{where}; nothing was changed",
+            message=f"{' and '.join(names)} would be written to {file}{location}; nothing was changed",
             feature=feature,
             call=call,
-            mend=MEND,
+            fix=FIX,
         )
-        for feature, call, file, where, data in _news(old, new)
-        if (names := secrets.scan(data))
+        for feature, call, file, location, data in _new_content(old, new)
+        if (names := secrets.names_in(data))
     )
 
 
-def _news(old: Cassette, new: Cassette) -> Iterator[tuple[str, str, str, str, bytes]]:
+def _new_content(old: Cassette, new: Cassette) -> Iterator[tuple[str, str, str, str, bytes]]:
     """Yield feature, call, file, location in it and bytes of everything that is new."""
     if new.manifest != old.manifest:
-        for where, text in _texts(msgspec.to_builtins(new.manifest)):
-            yield "", "", MANIFEST, f" ({where})" if where else "", text.encode("utf-8", "surrogateescape")
-    before = {one.recording.identity: one for one in old.taken}
-    for one in new.taken:
-        identity, known = one.recording.identity, before.get(one.recording.identity)
-        if known is None or known.recording != one.recording:
-            for _, text in _texts(msgspec.to_builtins(one.recording)):
+        for location, text in _texts(msgspec.to_builtins(new.manifest)):
+            yield "", "", MANIFEST, f" ({location})" if location else "", text.encode("utf-8", "surrogateescape")
+    before = {call.recording.identity: call for call in old.calls}
+    for call in new.calls:
+        identity, old_call = call.recording.identity, before.get(call.recording.identity)
+        if old_call is None or old_call.recording != call.recording:
+            for _, text in _texts(msgspec.to_builtins(call.recording)):
                 yield identity.feature, identity.name, f"{identity.path}.json", "", text.encode()
-        for name, data in one.contents.items():
-            if known is None or known.contents.get(name) != data:
+        for name, data in call.contents.items():
+            if old_call is None or old_call.contents.get(name) != data:
                 yield identity.feature, identity.name, f"{identity.feature}/{name}", "", data
-    for feature, told in new.stories.items():
-        if old.stories.get(feature) != told:
-            yield feature, "", f"{feature}/{EVENTS}", "", told
+    for feature, trace in new.traces.items():
+        if old.traces.get(feature) != trace:
+            yield feature, "", f"{feature}/{EVENTS}", "", trace
 
 
-def _texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
+def _texts(value: object, key_path: str = "") -> Iterator[tuple[str, str]]:
     """Yield every string in the value, unescaped, with its key path."""
     if isinstance(value, str):
-        yield where, value
+        yield key_path, value
     elif isinstance(value, dict):
-        for name, each in value.items():
-            yield where, str(name)
-            yield from _texts(each, f"{where}.{name}" if where else str(name))
+        for name, item in value.items():
+            yield key_path, str(name)
+            yield from _texts(item, f"{key_path}.{name}" if key_path else str(name))
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each, where)
+        for item in value:
+            yield from _texts(item, key_path)

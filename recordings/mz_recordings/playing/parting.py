@@ -15,44 +15,44 @@ from mz_events.catalog.call import CallRef, Usage
 
 from mz_recordings.cassette import identity_of
 from mz_recordings.findings import FindingKind
-from mz_recordings.recording.story import Divergence, divergences
+from mz_recordings.recording.story import EventDifference, event_differences
 
-Line = dict[str, Any]
-VERDICTS = ("artifact.validated", "gate.checked", "human.requested")
+EventJson = dict[str, Any]
+DECIDING_EVENTS = ("artifact.validated", "gate.checked", "human.requested")
 """Events in which a rule, a gate or a permission decides."""
-MONEY = frozenset({"usage", "reported_nanousd"})
-NO_USAGE: Line = msgspec.to_builtins(Usage(model="", input=0, output=0))
-MATTER = ("type", "ref", "phase", "unit", "iteration", "artifact", "stage", "name", "gate")
+COST_FIELDS = frozenset({"usage", "reported_nanousd"})
+NO_USAGE: EventJson = msgspec.to_builtins(Usage(model="", input=0, output=0))
+SUBJECT_FIELDS = ("type", "ref", "phase", "unit", "iteration", "artifact", "stage", "name", "gate")
 """Fields that name the subject of an event."""
-SAID = {
+DESCRIPTIONS = {
     "PROMPT": "has another prompt",
     "CONFIG": "has other settings",
-    "WIRE": "parses a reply differently",
-    "EVENT": "has another event",
+    "STREAM": "parses a reply differently",
+    "TRACE": "has another event",
     "ARTIFACT": "reads something else from an artifact",
-    "EFFECT": "changes other files",
+    "FILES": "changes other files",
     "COST": "has other token counts",
-    "POLICY": "decides differently",
+    "DECISION": "decides differently",
 }
 
 
-class Parting(msgspec.Struct, frozen=True):
+class TraceDivergence(msgspec.Struct, frozen=True):
     """First difference of a kind between two traces."""
 
     kind: FindingKind
-    where: Divergence
+    difference: EventDifference
 
     @property
-    def what(self) -> str:
-        return SAID[self.kind]
+    def description(self) -> str:
+        return DESCRIPTIONS[self.kind]
 
     @property
     def call(self) -> str:
         """Return the name of the recording, such as `code.a2`, that the event concerns; empty: none."""
-        return next((name for line in (self.where.recorded, self.where.produced) if (name := call_name(line))), "")
+        return next((name for line in (self.difference.recorded, self.difference.produced) if (name := call_name(line))), "")
 
 
-def call_name(line: Line | None) -> str:
+def call_name(line: EventJson | None) -> str:
     """Return the name of the recording of the event's call; empty: none."""
     ref = (line or {}).get("ref")
     if not isinstance(ref, dict):
@@ -60,65 +60,65 @@ def call_name(line: Line | None) -> str:
     return identity_of("", "", msgspec.convert(ref | {"key": ""}, CallRef)).name
 
 
-def partings(recorded: bytes, produced: bytes) -> tuple[Parting, ...]:
+def trace_divergences(recorded: bytes, produced: bytes) -> tuple[TraceDivergence, ...]:
     """Return the differences of two traces in order, the first one of each kind."""
-    found: dict[FindingKind, Parting] = {}
-    for where in divergences(filled(one_parser(recorded, produced)), filled(produced)):
-        kind = kind_of(where)
-        found.setdefault(kind, Parting(kind, where))
-        old, new = where.recorded or {}, where.produced or {}
-        if any(old.get(name) != new.get(name) for name in MATTER):
+    first_by_kind: dict[FindingKind, TraceDivergence] = {}
+    for difference in event_differences(with_all_usage_fields(with_produced_parser(recorded, produced)), with_all_usage_fields(produced)):
+        kind = drift_kind(difference)
+        first_by_kind.setdefault(kind, TraceDivergence(kind, difference))
+        old, new = difference.recorded or {}, difference.produced or {}
+        if any(old.get(name) != new.get(name) for name in SUBJECT_FIELDS):
             break
-    return tuple(found.values())
+    return tuple(first_by_kind.values())
 
 
-def one_parser(recorded: bytes, produced: bytes) -> bytes:
+def with_produced_parser(recorded: bytes, produced: bytes) -> bytes:
     """Return the recorded trace with the parser name of the produced one: a new parser that reads the same is no
     drift."""
-    names = {line.get("parser") for _, line in _reads(produced)}
+    names = {line.get("parser") for _, line in _reply_lines(produced)}
     if len(names) != 1 or None in names:
         return recorded
-    return _replaced(recorded, {raw: {**line, "parser": next(iter(names))} for raw, line in _reads(recorded)})
+    return _replace_lines(recorded, {raw: {**line, "parser": next(iter(names))} for raw, line in _reply_lines(recorded)})
 
 
-def filled(told: bytes) -> bytes:
+def with_all_usage_fields(trace: bytes) -> bytes:
     """Return the trace with all usage fields; fields that are newer than the trace get their default."""
-    lines = {raw: line for raw, line in _reads(told) if any(NO_USAGE.keys() - one for one in line.get("usage", ()))}
-    return _replaced(
-        told, {raw: {**line, "usage": [{**NO_USAGE, **one} for one in line["usage"]]} for raw, line in lines.items()}
+    lines = {raw: line for raw, line in _reply_lines(trace) if any(NO_USAGE.keys() - usage for usage in line.get("usage", ()))}
+    return _replace_lines(
+        trace, {raw: {**line, "usage": [{**NO_USAGE, **usage} for usage in line["usage"]]} for raw, line in lines.items()}
     )
 
 
-def _reads(told: bytes) -> Iterator[tuple[bytes, Line]]:
-    for raw in told.splitlines():
-        if b'"reply.read"' in raw and (line := json.loads(raw))["type"] == "reply.read":
+def _reply_lines(trace: bytes) -> Iterator[tuple[bytes, EventJson]]:
+    for raw in trace.splitlines():
+        if b'"reply.parsed"' in raw and (line := json.loads(raw))["type"] == "reply.parsed":
             yield raw, line
 
 
-def _replaced(told: bytes, lines: dict[bytes, Line]) -> bytes:
-    made = {raw: msgspec.json.encode(line, order="deterministic") for raw, line in lines.items()}
-    return b"".join(made.get(raw, raw) + b"\n" for raw in told.splitlines())
+def _replace_lines(trace: bytes, lines: dict[bytes, EventJson]) -> bytes:
+    encoded = {raw: msgspec.json.encode(line, order="deterministic") for raw, line in lines.items()}
+    return b"".join(encoded.get(raw, raw) + b"\n" for raw in trace.splitlines())
 
 
-def kind_of(where: Divergence) -> FindingKind:
+def drift_kind(difference: EventDifference) -> FindingKind:
     """Return the kind of drift of a differing event."""
-    old, new = where.recorded or {}, where.produced or {}
+    old, new = difference.recorded or {}, difference.produced or {}
     if old.get("type") != new.get("type"):
-        return "POLICY" if _decides(old) or _decides(new) else "EVENT"
+        return "DECISION" if _is_decision(old) or _is_decision(new) else "TRACE"
     differing = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
     if "ref" in differing:
-        return "EVENT"
+        return "TRACE"
     match new["type"]:
-        case "reply.read":
-            return "COST" if differing <= MONEY else "WIRE"
+        case "reply.parsed":
+            return "COST" if differing <= COST_FIELDS else "STREAM"
         case "artifact.parsed":
             return "ARTIFACT"
         case "changes.checked":
-            return "POLICY" if "offences" in differing else "EFFECT"
+            return "DECISION" if "offences" in differing else "FILES"
         case "command.ran":
-            return "POLICY" if new.get("stage") == "gate" and "exit" in differing else "EVENT"
-    return "POLICY" if new["type"] in VERDICTS else "EVENT"
+            return "DECISION" if new.get("stage") == "gate" and "exit" in differing else "TRACE"
+    return "DECISION" if new["type"] in DECIDING_EVENTS else "TRACE"
 
 
-def _decides(line: Line) -> bool:
-    return line.get("type") in VERDICTS or (line.get("type") == "command.ran" and line.get("stage") == "gate")
+def _is_decision(line: EventJson) -> bool:
+    return line.get("type") in DECIDING_EVENTS or (line.get("type") == "command.ran" and line.get("stage") == "gate")

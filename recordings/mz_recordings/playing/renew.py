@@ -9,107 +9,107 @@ import msgspec
 from msgspec.structs import replace
 from mz_engine.pins import encode_pins
 
-from mz_recordings.cassette import Accepted, Cassette, Recording, StoredFile, Taken
-from mz_recordings.findings import Finding, Noted
-from mz_recordings.playing.compare import Happened, cut_short
-from mz_recordings.playing.parting import partings
-from mz_recordings.recording.scrub import Places, scrub
-from mz_recordings.recording.story import as_asked
+from mz_recordings.cassette import Accepted, Cassette, RecordedCall, Recording, StoredFile
+from mz_recordings.findings import CallMismatch, Finding
+from mz_recordings.playing.compare import ReplayOutcome, incomplete_features
+from mz_recordings.playing.parting import trace_divergences
+from mz_recordings.recording.scrub import MachineValues, scrub
+from mz_recordings.recording.story import with_produced_requests
 
-WENT_IN = ("PROMPT", "CONFIG")
+INPUT_KINDS = ("PROMPT", "CONFIG")
 """Kinds whose acceptance is noted in the recordings; the others change the trace only."""
 
 
-def accept(
-    cassette: Cassette, happened: Happened, kinds: Collection[str], reason: str, at: str
+def accept_differences(
+    cassette: Cassette, outcome: ReplayOutcome, kinds: Collection[str], reason: str, at: str
 ) -> tuple[Cassette, tuple[str, ...]]:
     """Accept differences of these kinds (`findings.ACCEPTABLE`); return the cassette and descriptions of the changes.
 
     A trace is replaced if all kinds of its differences are accepted, and never if the replay ended early. `at`: UTC,
     `2026-11-21T10:28:00Z`.
     """
-    said: list[str] = []
-    taken = tuple(
-        _renewed(one, happened, kinds, Accepted(what=_sorted(kinds), reason=reason, at=at)) for one in cassette.taken
+    descriptions: list[str] = []
+    calls = tuple(
+        _accept_call(call, outcome, kinds, Accepted(classes=_sorted_input_kinds(kinds), reason=reason, at=at)) for call in cassette.calls
     )
-    changed = [new.recording.identity.path for old, new in zip(cassette.taken, taken, strict=True) if old is not new]
+    changed = [new.recording.identity.path for old, new in zip(cassette.calls, calls, strict=True) if old is not new]
     if changed:
-        said.append(f"accepted new inputs, kept the replies: {', '.join(changed)}")
-    stories, ends_early = dict(cassette.stories), cut_short(cassette, happened)
-    for feature, told in happened.stories.items():
-        recorded = cassette.stories.get(feature)
-        if feature not in ends_early and _told_anew(recorded, told, kinds):
-            stories[feature] = told
-            said.append(f"updated the trace of {feature}")
+        descriptions.append(f"accepted new inputs, kept the replies: {', '.join(changed)}")
+    traces, incomplete = dict(cassette.traces), incomplete_features(cassette, outcome)
+    for feature, produced in outcome.traces.items():
+        recorded = cassette.traces.get(feature)
+        if feature not in incomplete and _replaces_trace(recorded, produced, kinds):
+            traces[feature] = produced
+            descriptions.append(f"updated the trace of {feature}")
         elif changed and recorded is not None:
-            stories[feature] = as_asked(recorded, told)
-    if not said:
+            traces[feature] = with_produced_requests(recorded, produced)
+    if not descriptions:
         return cassette, ()
-    evidence = msgspec.json.decode(encode_pins(happened.pins), type=dict[str, object])
-    manifest = replace(cassette.manifest, stories=_digests(stories), evidence=evidence)
-    return cassette._replace(manifest=manifest, taken=taken, stories=stories), tuple(said)
+    evidence = msgspec.json.decode(encode_pins(outcome.pins), type=dict[str, object])
+    manifest = replace(cassette.manifest, traces=_digests(traces), evidence=evidence)
+    return cassette._replace(manifest=manifest, calls=calls, traces=traces), tuple(descriptions)
 
 
-def _told_anew(recorded: bytes | None, told: bytes, kinds: Collection[str]) -> bool:
+def _replaces_trace(recorded: bytes | None, produced: bytes, kinds: Collection[str]) -> bool:
     if recorded is None:
-        return "EVENT" in kinds
-    if recorded == told:
+        return "TRACE" in kinds
+    if recorded == produced:
         return False
-    return "EVENT" in kinds if not (found := _classes(recorded, told)) else found <= set(kinds)
+    return "TRACE" in kinds if not (differing_kinds := _differing_kinds(recorded, produced)) else differing_kinds <= set(kinds)
 
 
-def _classes(recorded: bytes, told: bytes) -> set[str]:
-    return {parting.kind for parting in partings(as_asked(recorded, told), told)}
+def _differing_kinds(recorded: bytes, produced: bytes) -> set[str]:
+    return {divergence.kind for divergence in trace_divergences(with_produced_requests(recorded, produced), produced)}
 
 
-def _sorted(kinds: Collection[str]) -> tuple[str, ...]:
-    return tuple(sorted(kind for kind in kinds if kind in WENT_IN))
+def _sorted_input_kinds(kinds: Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted(kind for kind in kinds if kind in INPUT_KINDS))
 
 
-def _renewed(one: Taken, happened: Happened, kinds: Collection[str], accepted: Accepted) -> Taken:
-    identity = one.recording.identity
-    noted, request = happened.played.get(identity), happened.requests.get(identity)
-    if noted is None or request is None or noted.tree is not None or noted.refused is not None:
-        return one
-    made = one
-    if "PROMPT" in kinds and noted.prompt is not None:
-        made = _with_prompt(made, noted.prompt)
-    if "CONFIG" in kinds and (noted.argv is not None or noted.environment is not None):
-        made = made._replace(recording=_with_settings(made, noted, request.model))
-    return one if made is one else made._replace(recording=replace(made.recording, accepted=accepted))
+def _accept_call(call: RecordedCall, outcome: ReplayOutcome, kinds: Collection[str], accepted: Accepted) -> RecordedCall:
+    identity = call.recording.identity
+    mismatch, request = outcome.mismatches.get(identity), outcome.requests.get(identity)
+    if mismatch is None or request is None or mismatch.tree is not None or mismatch.rejection is not None:
+        return call
+    updated = call
+    if "PROMPT" in kinds and mismatch.prompt is not None:
+        updated = _with_prompt(updated, mismatch.prompt)
+    if "CONFIG" in kinds and (mismatch.argv is not None or mismatch.environment is not None):
+        updated = updated._replace(recording=_with_settings(updated, mismatch, request.model))
+    return call if updated is call else updated._replace(recording=replace(updated.recording, accepted=accepted))
 
 
-def _with_prompt(one: Taken, prompt: str) -> Taken:
-    data = scrub(prompt.encode(), (Places(),))
-    old = one.recording.find("prompt")
+def _with_prompt(call: RecordedCall, prompt: str) -> RecordedCall:
+    data = scrub(prompt.encode(), (MachineValues(),))
+    old = call.recording.find("prompt")
     assert old is not None
     new = StoredFile(kind="prompt", name=old.name, sha256=hashlib.sha256(data).hexdigest())
-    files = tuple(new if file is old else file for file in one.recording.files)
-    return Taken(replace(one.recording, files=files), {**one.contents, old.name: data})
+    files = tuple(new if file is old else file for file in call.recording.files)
+    return RecordedCall(replace(call.recording, files=files), {**call.contents, old.name: data})
 
 
-def _with_settings(one: Taken, noted: Noted, model: str) -> Recording:
-    recording = one.recording
-    environment = tuple(sorted({*recording.environment, *(noted.environment or ())}))
-    return replace(recording, argv=noted.argv or recording.argv, environment=environment, model=model)
+def _with_settings(call: RecordedCall, mismatch: CallMismatch, model: str) -> Recording:
+    recording = call.recording
+    environment = tuple(sorted({*recording.environment, *(mismatch.environment or ())}))
+    return replace(recording, argv=mismatch.argv or recording.argv, environment=environment, model=model)
 
 
-def drop_unused(
-    cassette: Cassette, happened: Happened, findings: tuple[Finding, ...]
+def prune(
+    cassette: Cassette, outcome: ReplayOutcome, findings: tuple[Finding, ...]
 ) -> tuple[Cassette, tuple[str, ...]]:
     """Return the cassette without recordings that the findings report as unused, and descriptions of the changes."""
     features = {finding.feature for finding in findings if finding.kind == "UNUSED"}
-    gone = {
-        one.recording.identity
-        for one in cassette.taken
-        if one.recording.identity.feature in features and one.recording.identity not in happened.played
+    unused = {
+        call.recording.identity
+        for call in cassette.calls
+        if call.recording.identity.feature in features and call.recording.identity not in outcome.mismatches
     }
-    if not gone:
+    if not unused:
         return cassette, ()
-    taken = tuple(one for one in cassette.taken if one.recording.identity not in gone)
-    names = ", ".join(sorted(identity.path for identity in gone))
-    return cassette._replace(taken=taken), (f"removed {len(gone)} unused recordings: {names}",)
+    calls = tuple(call for call in cassette.calls if call.recording.identity not in unused)
+    names = ", ".join(sorted(identity.path for identity in unused))
+    return cassette._replace(calls=calls), (f"removed {len(unused)} unused recordings: {names}",)
 
 
-def _digests(stories: dict[str, bytes]) -> dict[str, str]:
-    return {feature: hashlib.sha256(told).hexdigest() for feature, told in stories.items()}
+def _digests(traces: dict[str, bytes]) -> dict[str, str]:
+    return {feature: hashlib.sha256(content).hexdigest() for feature, content in traces.items()}

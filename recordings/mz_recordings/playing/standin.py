@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mz_recordings.playing.treeid import tree_of
-from mz_recordings.recording.scrub import Places, expand
+from mz_recordings.playing.treeid import tree_id
+from mz_recordings.recording.scrub import MachineValues, expand
 
 DRIFT = 3
 MISSING = 4
@@ -32,19 +32,19 @@ KEY = re.compile(r"([^/]+)/([^/]+)/([^/]+)/([^/]+)/(\d+)/(\d+)/agent\.(.+)")
 SESSION = "<SESSION>"
 TOLERATED = frozenset({"MZ_KEY", "PWD", "OLDPWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"})
 """The call's own key, and variables that shells and systems add."""
-HELD_OPEN = frozenset({"timeout", "idle"})
+HANGING_FAILURES = frozenset({"timeout", "idle"})
 """Failures by a limit of mz: the stand-in hangs until the limit ends it."""
 DIFF_LINES_MAX = 40
 CHUNK = 1 << 16
 SHA1_DIGITS = 40
 SUBMODULE = b"160000 "
 
-FORMATS = (1, 2)
+FORMATS = (3,)
 
 GIT = ("git", "-c", "core.autocrlf=false", "-c", "core.excludesFile=/dev/null", "-c", "core.attributesFile=/dev/null")
 
 
-class Refused(Exception):
+class StandInError(Exception):
     """The input differs from the recording."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -61,14 +61,14 @@ def install(
     `<feature>/<name>.json` for each call; without it any difference is rejected.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    rooms = str(Path(__file__).resolve().parents[2])
+    import_root = str(Path(__file__).resolve().parents[2])
     for agent in agents:
         path = directory / agent
         arguments = ", ".join(map(repr, (str(cassette.resolve()), inherited, str(journal or ""))))
         # A shell starts the interpreter, because a `#!` line has a limited length.
         path.write_text(
             f"#!/bin/sh\n'''exec' '{sys.executable}' -I -S \"$0\" \"$@\"\n'''\n"
-            f"import sys\nsys.path.insert(0, {rooms!r})\n"
+            f"import sys\nsys.path.insert(0, {import_root!r})\n"
             f"from mz_recordings.playing.standin import main\nmain({arguments})\n"
         )
         path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
@@ -82,11 +82,11 @@ def main(cassette: str, inherited: str, journal: str = "") -> NoReturn:
             sys.stdout.write(f"{_version(library, Path(sys.argv[0]).name)} (recorded)\n")
             sys.exit(0)
         recording, folder = _find(library, os.environ.get("MZ_KEY", ""))
-        place = _check(recording, folder, inherited, Notes(journal, recording))
-        code = _serve(recording, folder, place)
-    except Refused as refusal:
-        sys.stderr.write(f"stand-in: {refusal}\n")
-        sys.exit(refusal.code)
+        values = _compare(recording, folder, inherited, DifferenceNotes(journal, recording))
+        code = _serve(recording, folder, values)
+    except StandInError as mismatch:
+        sys.stderr.write(f"stand-in: {mismatch}\n")
+        sys.exit(mismatch.code)
     except Exception as error:  # Must not look like a failure of the agent.
         sys.stderr.write(f"stand-in: internal error: {type(error).__name__}: {error}\n")
         sys.exit(DRIFT)
@@ -101,7 +101,7 @@ def main(cassette: str, inherited: str, journal: str = "") -> NoReturn:
 def _find(library: Path, key: str) -> tuple[dict[str, Any], Path]:
     parts = KEY.fullmatch(key)
     if parts is None:
-        raise Refused(MISSING, f"MZ_KEY is {key!r}, which is not the key of an agent call")
+        raise StandInError(MISSING, f"MZ_KEY is {key!r}, which is not the key of an agent call")
     _, feature, phase, unit, iteration, attempt, role = parts.groups()
     wanted = {
         "feature": feature,
@@ -113,7 +113,7 @@ def _find(library: Path, key: str) -> tuple[dict[str, Any], Path]:
     }
     path = library / feature / f"{_name(wanted)}.json"
     if not path.is_file():
-        raise Refused(MISSING, _absent(library, wanted))
+        raise StandInError(MISSING, _missing_message(library, wanted))
     return _load(path), path.parent
 
 
@@ -130,14 +130,14 @@ def _name(identity: dict[str, Any]) -> str:
     return ".".join(part for part in parts if part)
 
 
-def _absent(library: Path, wanted: dict[str, Any]) -> str:
+def _missing_message(library: Path, wanted: dict[str, Any]) -> str:
     """Return a message that names the recording with the most similar identity."""
-    known = [_identity(_load(path)) for path in _recordings(library)]
+    identities = [_identity(_load(path)) for path in _recordings(library)]
     name = f"{wanted['feature']}/{_name(wanted)}"
-    if not known:
+    if not identities:
         return f"there is no recording {name}: the cassette {library} is empty"
     weights = {"feature": 8, "phase": 8, "unit": 4, "role": 4, "iteration": 2, "attempt": 1}
-    nearest = max(known, key=lambda one: sum(n for field, n in weights.items() if one[field] == wanted[field]))
+    nearest = max(identities, key=lambda identity: sum(n for field, n in weights.items() if identity[field] == wanted[field]))
     differing = [f"{field} {nearest[field] or '-'}" for field in weights if nearest[field] != wanted[field]]
     return (
         f"there is no recording {name} in {library}\n"
@@ -146,8 +146,8 @@ def _absent(library: Path, wanted: dict[str, Any]) -> str:
 
 
 def _identity(recording: dict[str, Any]) -> dict[str, Any]:
-    usual = {"unit": "", "iteration": 1, "attempt": 1, "role": "builder"}
-    return {**usual, **recording["identity"]}
+    defaults = {"unit": "", "iteration": 1, "attempt": 1, "role": "builder"}
+    return {**defaults, **recording["identity"]}
 
 
 def _recordings(library: Path) -> list[Path]:
@@ -160,17 +160,17 @@ def _version(library: Path, program: str) -> str:
         recording = _load(path)
         if recording["version"] and recording["argv"][:1] == [program]:
             return str(recording["version"])
-    raise Refused(MISSING, f"the cassette {library} has no recording that names the version of {program}")
+    raise StandInError(MISSING, f"the cassette {library} has no recording that names the version of {program}")
 
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        recording = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise Refused(MISSING, f"{path} cannot be read: {error}") from error
-    if not isinstance(found, dict) or found.get("format") not in FORMATS:
-        raise Refused(MISSING, f"{path} has a format that this mz cannot read")
-    return found
+        raise StandInError(MISSING, f"{path} cannot be read: {error}") from error
+    if not isinstance(recording, dict) or recording.get("format") not in FORMATS:
+        raise StandInError(MISSING, f"{path} has a format that this mz cannot read")
+    return recording
 
 
 def _read(recording: dict[str, Any], folder: Path, kind: str) -> bytes:
@@ -178,102 +178,102 @@ def _read(recording: dict[str, Any], folder: Path, kind: str) -> bytes:
         if file["kind"] == kind:
             data: bytes = (folder / file["name"]).read_bytes()
             if hashlib.sha256(data).hexdigest() != file["sha256"]:
-                raise Refused(DRIFT, f"{folder / file['name']} was changed since it was recorded")
+                raise StandInError(DRIFT, f"{folder / file['name']} was changed since it was recorded")
             return data
     return b""
 
 
 # comparison -----------------------------------------------------------------------------------------------------------
-class Notes:
+class DifferenceNotes:
     """Differences from the recording: rejected, or with a journal written to it."""
 
     def __init__(self, journal: str, recording: dict[str, Any]) -> None:
         identity = _identity(recording)
         self._file = Path(journal) / identity["feature"] / f"{_name(identity)}.json" if journal else None
-        self._noted: dict[str, object] = {}
+        self._differences: dict[str, object] = {}
 
     @property
-    def kept(self) -> bool:
+    def has_journal(self) -> bool:
         return self._file is not None
 
-    def differs(self, what: str, given: object, message: str) -> None:
+    def add(self, field: str, value: object, message: str) -> None:
         """Note a difference. Raises StandInError without a journal and for another tree."""
-        self._noted[what] = given
-        if self._file is None or what == "tree":
+        self._differences[field] = value
+        if self._file is None or field == "tree":
             self.close()
-            raise Refused(DRIFT, message)
+            raise StandInError(DRIFT, message)
 
     def close(self) -> None:
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps(self._noted))
+            self._file.write_text(json.dumps(self._differences))
 
 
-def _check(recording: dict[str, Any], folder: Path, inherited: str, notes: Notes) -> Places:
+def _compare(recording: dict[str, Any], folder: Path, inherited: str, notes: DifferenceNotes) -> MachineValues:
     """Compare all inputs. Raises StandInError at the first difference that may not be noted."""
-    place = _place(recording)
-    _check_arguments(recording, place, notes)
-    _check_environment(recording, inherited, notes)
-    _check_prompt(_read(recording, folder, "prompt"), place, notes)
-    _check_tree(recording, notes)
+    values = _machine_values(recording)
+    _compare_arguments(recording, values, notes)
+    _compare_environment(recording, inherited, notes)
+    _compare_prompt(_read(recording, folder, "prompt"), values, notes)
+    _compare_tree(recording, notes)
     notes.close()
-    return place
+    return values
 
 
-def _place(recording: dict[str, Any]) -> Places:
+def _machine_values(recording: dict[str, Any]) -> MachineValues:
     """Return the values of this call; the session is the argument at the position of the recorded one."""
-    expected, given = recording["argv"][1:], sys.argv[1:]
-    session = next((mine for theirs, mine in zip(expected, given, strict=False) if theirs == SESSION), "")
+    expected, arguments = recording["argv"][1:], sys.argv[1:]
+    session = next((argument for recorded, argument in zip(expected, arguments, strict=False) if recorded == SESSION), "")
     worktree = str(Path.cwd())
     repository = worktree.partition("/.mz/worktrees/")[0]
     home = os.environ.get("HOME", "")
-    return Places(worktree, repository, home, os.environ.get("USER") or Path(home).name, session)
+    return MachineValues(worktree, repository, home, os.environ.get("USER") or Path(home).name, session)
 
 
-def _check_arguments(recording: dict[str, Any], place: Places, notes: Notes) -> None:
-    expected = [word.replace(SESSION, place.session) if place.session else word for word in recording["argv"][1:]]
+def _compare_arguments(recording: dict[str, Any], values: MachineValues, notes: DifferenceNotes) -> None:
+    expected = [word.replace(SESSION, values.session) if values.session else word for word in recording["argv"][1:]]
     if expected != sys.argv[1:]:
-        told = [word.replace(place.session, SESSION) if place.session else word for word in sys.argv[1:]]
+        tokenised = [word.replace(values.session, SESSION) if values.session else word for word in sys.argv[1:]]
         message = "called with other arguments\n" + _diff("\n".join(expected), "\n".join(sys.argv[1:]))
-        notes.differs("argv", [recording["argv"][0], *told], message)
-    if SESSION in recording["argv"] and not re.fullmatch(r"[0-9A-Za-z_.-]{1,128}", place.session):
-        raise Refused(DRIFT, f"called with an invalid session {place.session!r}")
+        notes.add("argv", [recording["argv"][0], *tokenised], message)
+    if SESSION in recording["argv"] and not re.fullmatch(r"[0-9A-Za-z_.-]{1,128}", values.session):
+        raise StandInError(DRIFT, f"called with an invalid session {values.session!r}")
 
 
-def _check_environment(recording: dict[str, Any], inherited: str, notes: Notes) -> None:
+def _compare_environment(recording: dict[str, Any], inherited: str, notes: DifferenceNotes) -> None:
     """Compare names only; values of the environment are never read or shown."""
     allowed = TOLERATED.union(recording["environment"])
     surplus = sorted(name for name in os.environ if name not in allowed and not re.fullmatch(inherited, name, re.X))
     if surplus:
-        notes.differs("environment", surplus, f"called with variables that no agent call may see: {', '.join(surplus)}")
+        notes.add("environment", surplus, f"called with variables that no agent call may see: {', '.join(surplus)}")
 
 
-def _check_prompt(recorded: bytes, place: Places, notes: Notes) -> None:
-    given, expected = sys.stdin.buffer.read(), expand(recorded, place)
-    if given != expected:
-        told = given.decode("utf-8", "replace")
-        words = "" if notes.kept else _diff(expected.decode("utf-8", "replace"), told)
-        notes.differs("prompt", told, "the prompt differs from the recording\n" + words)
+def _compare_prompt(recorded: bytes, values: MachineValues, notes: DifferenceNotes) -> None:
+    prompt, expected = sys.stdin.buffer.read(), expand(recorded, values)
+    if prompt != expected:
+        prompt_text = prompt.decode("utf-8", "replace")
+        diff = "" if notes.has_journal else _diff(expected.decode("utf-8", "replace"), prompt_text)
+        notes.add("prompt", prompt_text, "the prompt differs from the recording\n" + diff)
 
 
-def _check_tree(recording: dict[str, Any], notes: Notes) -> None:
-    paths, modules = _listed()
-    found = tree_of(paths, "sha1" if len(recording["tree_before"]) == SHA1_DIGITS else "sha256", modules)
-    if found != recording["tree_before"]:
-        began = recording["tree_before"]
-        notes.differs("tree", found, f"the worktree is the tree {found}; the recorded call started from {began}")
+def _compare_tree(recording: dict[str, Any], notes: DifferenceNotes) -> None:
+    paths, modules = _committed_paths()
+    tree = tree_id(paths, "sha1" if len(recording["tree_before"]) == SHA1_DIGITS else "sha256", modules)
+    if tree != recording["tree_before"]:
+        recorded_tree = recording["tree_before"]
+        notes.add("tree", tree, f"the worktree is the tree {tree}; the recorded call started from {recorded_tree}")
 
 
-def _listed() -> tuple[list[bytes], dict[bytes, str]]:
+def _committed_paths() -> tuple[list[bytes], dict[bytes, str]]:
     """Return what git would commit here: paths, and commits of submodules by path."""
     paths: list[bytes] = []
     modules: dict[bytes, str] = {}
     # The tag distinguishes tracked files, `H 100644 <id> 0\t<path>`, from others, `? <path>`.
     for line in _git("ls-files", "-t", "-s", "--cached", "--others", "--exclude-standard", "-z").split(b"\0")[:-1]:
-        facts, _, path = (b"", b"", line[2:]) if line.startswith(b"? ") else line.partition(b"\t")
+        status, _, path = (b"", b"", line[2:]) if line.startswith(b"? ") else line.partition(b"\t")
         paths.append(path)
-        if facts[2:].startswith(SUBMODULE):
-            modules[path] = facts.split(b" ")[2].decode()
+        if status[2:].startswith(SUBMODULE):
+            modules[path] = status.split(b" ")[2].decode()
     return paths, modules
 
 
@@ -281,38 +281,38 @@ def _git(*arguments: str, stdin: bytes = b"") -> bytes:
     done = subprocess.run(
         [*GIT, *arguments],
         input=stdin,
-        env={**os.environ, "PATH": _elsewhere(), "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"},
+        env={**os.environ, "PATH": _path_without_stand_ins(), "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"},
         capture_output=True,
         timeout=120,
         check=False,
     )
     if done.returncode:
-        words = done.stderr.decode("utf-8", "replace").strip()
-        raise Refused(DRIFT, f"`git {arguments[0]}` failed in {Path.cwd()}: {words}")
+        stderr = done.stderr.decode("utf-8", "replace").strip()
+        raise StandInError(DRIFT, f"`git {arguments[0]}` failed in {Path.cwd()}: {stderr}")
     out: bytes = done.stdout
     return out
 
 
-def _elsewhere() -> str:
+def _path_without_stand_ins() -> str:
     """Return PATH without the folder of the stand-ins, so that none calls another."""
-    own = Path(sys.argv[0]).resolve().parent
+    stand_in_folder = Path(sys.argv[0]).resolve().parent
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(folder for folder in folders if Path(folder).resolve() != own)
+    return os.pathsep.join(folder for folder in folders if Path(folder).resolve() != stand_in_folder)
 
 
-def _diff(expected: str, given: str) -> str:
+def _diff(expected: str, actual: str) -> str:
     import difflib  # Only on a difference: it takes as long to load as everything else.
 
-    lines = list(difflib.unified_diff(expected.splitlines(), given.splitlines(), "recorded", "given", lineterm="", n=1))
-    more = len(lines) - DIFF_LINES_MAX
-    return "\n".join(lines[:DIFF_LINES_MAX] + ([f"... and {more} more lines"] if more > 0 else []))
+    lines = list(difflib.unified_diff(expected.splitlines(), actual.splitlines(), "recorded", "given", lineterm="", n=1))
+    omitted = len(lines) - DIFF_LINES_MAX
+    return "\n".join(lines[:DIFF_LINES_MAX] + ([f"... and {omitted} more lines"] if omitted > 0 else []))
 
 
 # reply ----------------------------------------------------------------------------------------------------------------
-def _serve(recording: dict[str, Any], folder: Path, place: Places) -> int | None:
+def _serve(recording: dict[str, Any], folder: Path, values: MachineValues) -> int | None:
     """Write the output and apply the changes; the last line, which reports the end, follows the changes."""
-    stdout = expand(_read(recording, folder, "stdout"), place, in_json=True)
-    stderr = expand(_read(recording, folder, "stderr"), place)
+    stdout = expand(_read(recording, folder, "stdout"), values, in_json=True)
+    stderr = expand(_read(recording, folder, "stderr"), values)
     patch = _read(recording, folder, "patch")
     last = stdout.rstrip(b"\n").rfind(b"\n") + 1
     pace = recording.get("pace")
@@ -322,7 +322,7 @@ def _serve(recording: dict[str, Any], folder: Path, place: Places) -> int | None
     _write(1, stdout[last:], pace)
     _write(2, stderr)
     failure = recording.get("failure") or {}
-    while failure.get("code") in HELD_OPEN:
+    while failure.get("code") in HANGING_FAILURES:
         signal.pause()
     code = recording["exit"]
     return code if code is None else int(code)

@@ -8,89 +8,89 @@ from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.agents.registry import adapters
+from mz_engine.agents.registry import all_adapters
 from mz_engine.config import Budget, Config
 from mz_engine.configfile import load_config
 from mz_engine.configform import FILE_NAME
 from mz_engine.errors import MzError
 from mz_engine.pins import Pins
-from mz_engine.pipelines.load import FOLDER, find_pipeline, load_pipeline
-from mz_engine.pipelines.own import sound_material
+from mz_engine.pipelines.load import PIPELINES_FOLDER, load_pipeline, read_pipeline
+from mz_engine.pipelines.own import load_valid_pipeline_files
 from mz_engine.planning import known_names
 from mz_engine.textfile import read_text
 from mz_events.names import parse_path
 
-from mz_recordings.cassette import MANIFEST, WORLD_KEYS, Manifest
-from mz_recordings.recording.scratch import WorldMissing
+from mz_recordings.cassette import FIXTURE_KEYS, MANIFEST, Manifest
+from mz_recordings.recording.scratch import FixtureUnavailable
 
-OF_THE_PLACE = ("base", "branch_prefix")
+REPOSITORY_SETTINGS = ("base", "branch_prefix")
 """Settings of the recorded repository, which a replay need not match."""
 
 
-def pins_of(project: Path, environment: Mapping[str, str], manifest: Manifest, parallel: int) -> Pins:
+def replay_pins(project: Path, environment: Mapping[str, str], manifest: Manifest, parallel: int) -> Pins:
     """Return the pins of a replay: the current pipeline with the cassette's name, of the project or else of `mz`, and
     the current settings except those of the fixture.
 
     Raises MzError, and FixtureUnavailable if this `mz` does not know the fixture's settings or its agent.
     """
     loaded = load_config(project, environment, {"agent": manifest.agent})
-    if manifest.agent not in adapters(loaded.config.agents):
-        said = f"it was recorded with the agent {manifest.agent!r}, which neither this mz has nor mz.yaml describes"
-        raise WorldMissing(said)
-    config, material = in_world(loaded.config, manifest, parallel), sound_material(project)
+    if manifest.agent not in all_adapters(loaded.config.agents):
+        message = f"it was recorded with the agent {manifest.agent!r}, which neither this mz has nor mz.yaml describes"
+        raise FixtureUnavailable(message)
+    config, material = replay_config(loaded.config, manifest, parallel), load_valid_pipeline_files(project)
     name = manifest.pipeline
     if loaded.config.pipeline != name and loaded.origins["pipeline"] != "default":
-        named = find_pipeline(loaded.config.pipeline, project).pipeline.pipeline
-        name = loaded.config.pipeline if named == manifest.pipeline else name
+        configured_pipeline = read_pipeline(loaded.config.pipeline, project).pipeline.pipeline
+        name = loaded.config.pipeline if configured_pipeline == manifest.pipeline else name
     pipeline, _ = load_pipeline(name, project, known_names(config, material))
     return Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
 
 
-def in_world(config: Config, manifest: Manifest, parallel: int) -> Config:
+def replay_config(config: Config, manifest: Manifest, parallel: int) -> Config:
     """Return the settings with those of the fixture, without side effects outside the machine and without a budget."""
-    world = {key: value for key, value in manifest.world.config.items() if key in WORLD_KEYS}
+    fixture_settings = {key: value for key, value in manifest.fixture.config.items() if key in FIXTURE_KEYS}
     try:
-        there = msgspec.convert(world, Config)
-        for path in (*there.workspace.copy, *there.workspace.keep):
+        fixture_config = msgspec.convert(fixture_settings, Config)
+        for path in (*fixture_config.workspace.copy, *fixture_config.workspace.keep):
             parse_path(path)
     except ValueError as error:
-        raise WorldMissing(f"this mz does not know the settings of its fixture: {error}") from error
+        raise FixtureUnavailable(f"this mz does not know the settings of its fixture: {error}") from error
     # Commands that only the current settings have belong to new gates.
-    there = replace(there, commands={**config.commands, **there.commands})
+    fixture_config = replace(fixture_config, commands={**config.commands, **fixture_config.commands})
     return replace(
         config,
-        **{key: getattr(there, key) for key in world},
+        **{key: getattr(fixture_config, key) for key in fixture_settings},
         parallel_max=parallel,
         budget=Budget(),
         pull_requests=replace(config.pull_requests, strategy="none"),
     )
 
 
-def held_settings(project: Path, environment: Mapping[str, str], manifest: Manifest) -> tuple[str, ...]:
+def overridden_settings(project: Path, environment: Mapping[str, str], manifest: Manifest) -> tuple[str, ...]:
     """Return names of settings, such as `commands.test`, whose value in `mz.yaml` a replay ignores in favour of the
     fixture's. Raises MzError."""
-    today = msgspec.to_builtins(load_config(project, environment, {"agent": manifest.agent}).config)
-    there = msgspec.to_builtins(msgspec.convert(manifest.world.config, Config))
-    found: list[str] = []
-    for key in WORLD_KEYS:
-        was, now = there[key], today[key]
-        if key in OF_THE_PLACE or key not in manifest.world.config:
+    current_settings = msgspec.to_builtins(load_config(project, environment, {"agent": manifest.agent}).config)
+    fixture_settings = msgspec.to_builtins(msgspec.convert(manifest.fixture.config, Config))
+    names: list[str] = []
+    for key in FIXTURE_KEYS:
+        recorded_value, current_value = fixture_settings[key], current_settings[key]
+        if key in REPOSITORY_SETTINGS or key not in manifest.fixture.config:
             continue
-        if isinstance(was, dict) and isinstance(now, dict):
-            found += [f"{key}.{name}" for name in was if was[name] != now.get(name)]
-        elif was != now:
-            found.append(key)
-    return tuple(found)
+        if isinstance(recorded_value, dict) and isinstance(current_value, dict):
+            names += [f"{key}.{name}" for name in recorded_value if recorded_value[name] != current_value.get(name)]
+        elif recorded_value != current_value:
+            names.append(key)
+    return tuple(names)
 
 
-def texts_of(project: Path, cassette: Path) -> dict[str, str]:
+def project_texts(project: Path, cassette: Path) -> dict[str, str]:
     """Return the texts that findings can point at, by path relative to the project: settings, pipelines, templates,
     rule sets, and the manifest of a cassette within the project. UnreadableFileError files are left out."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     patterns = ("*.yaml", "rules/*.yaml", "templates/**/*.j2")
-    own = sorted(path for pattern in patterns for path in (project / FOLDER).glob(pattern))
-    for path in (project / FILE_NAME, *own, cassette / MANIFEST):
+    pipeline_files = sorted(path for pattern in patterns for path in (project / PIPELINES_FOLDER).glob(pattern))
+    for path in (project / FILE_NAME, *pipeline_files, cassette / MANIFEST):
         with suppress(MzError, ValueError):
             name = path.absolute().relative_to(project.absolute()).as_posix()
-            found[name] = read_text(path, name)
-    return found
+            texts[name] = read_text(path, name)
+    return texts

@@ -16,7 +16,7 @@ from typing import Any
 NO_MODULES: Mapping[bytes, str] = MappingProxyType({})
 
 
-def tree_of(paths: Iterable[bytes], algorithm: str = "sha1", modules: Mapping[bytes, str] = NO_MODULES) -> str:
+def tree_id(paths: Iterable[bytes], algorithm: str = "sha1", modules: Mapping[bytes, str] = NO_MODULES) -> str:
     """Return the id of the tree with these files and links, relative to the working directory. Missing paths,
     directories and paths behind a link are left out.
 
@@ -26,38 +26,38 @@ def tree_of(paths: Iterable[bytes], algorithm: str = "sha1", modules: Mapping[by
     root: dict[bytes, Any] = {}
     links: dict[bytes, bool] = {}
     for path in set(paths):
-        mode = _mode(path)
-        if mode is None or _behind_link(path, links):
+        mode = _mode_of(path)
+        if mode is None or _is_behind_link(path, links):
             continue
         if stat.S_ISDIR(mode):
             if path in modules:
-                _put(root, path, modules[path])
+                _add_path(root, path, modules[path])
         elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-            _put(root, path, path)
+            _add_path(root, path, path)
     return _tree_id(root, algorithm).hex()
 
 
-def _mode(path: bytes) -> int | None:
+def _mode_of(path: bytes) -> int | None:
     try:
         return os.lstat(path).st_mode
     except OSError:
         return None
 
 
-def _behind_link(path: bytes, known: dict[bytes, bool]) -> bool:
+def _is_behind_link(path: bytes, links: dict[bytes, bool]) -> bool:
     """Return True if a directory of the path is a link, which git does not follow."""
     folder = path.rpartition(b"/")[0]
     if not folder:
         return False
-    if folder not in known:
-        known[folder] = stat.S_ISLNK(_mode(folder) or 0) or _behind_link(folder, known)
-    return known[folder]
+    if folder not in links:
+        links[folder] = stat.S_ISLNK(_mode_of(folder) or 0) or _is_behind_link(folder, links)
+    return links[folder]
 
 
-def _put(root: dict[bytes, Any], path: bytes, content: bytes | str) -> None:
+def _add_path(root: dict[bytes, Any], path: bytes, content: bytes | str) -> None:
     *folders, name = path.split(b"/")
-    for each in folders:
-        root = root.setdefault(each, {})
+    for folder in folders:
+        root = root.setdefault(folder, {})
     root[name] = content
 
 

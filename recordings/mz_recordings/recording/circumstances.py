@@ -9,19 +9,19 @@ from typing import Literal, NamedTuple
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.check import RefMoved
-from mz_events.catalog.delivery import BaseMerged, ChecksSeen, DeliveryFailed
+from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, HumanAnswered
 from mz_events.catalog.run import ItemAdded, ItemSkipped, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
 from mz_events.store import Blobs, Store
 from mz_projections.feature import evolve, fold
-from mz_projections.memory import hint_of, learn
+from mz_projections.memory import failure_histories, prompt_hint
 from mz_projections.run import RunState
-from mz_projections.state import Held, State, Unborn, Waiting, Working
+from mz_projections.state import Held, InPhase, NotStarted, State, Waiting
 
-from mz_recordings.cassette import Hint, Said
-from mz_recordings.recording.story import belongs
+from mz_recordings.cassette import Hint, RecordedDecision
+from mz_recordings.recording.story import is_in_trace
 
 VERDICTS: dict[Verdict, Literal["approve", "retry", "reject"]] = {
     Verdict.APPROVE: "approve",
@@ -30,37 +30,37 @@ VERDICTS: dict[Verdict, Literal["approve", "retry", "reject"]] = {
 }
 
 
-class LeftOut(NamedTuple):
+class UnrecordableFeature(NamedTuple):
     """A feature that no replay could bring to its recorded state."""
 
     feature: str
-    why: str
+    reason: str
 
 
-def left_out(log: Store, run: str, state: RunState) -> tuple[LeftOut, ...]:
+def unrecordable_features(log: Store, run: str, state: RunState) -> tuple[UnrecordableFeature, ...]:
     """Return the features whose calls are not recorded, each with the reason, including dependents of such features."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     tracks = sorted(state.tracks.items(), key=lambda entry: entry[1].item.order)
     for feature, track in tracks:
         if track.active:
-            found[feature] = "it is still running: finish the run first"
+            reasons[feature] = "it is still running: finish the run first"
         elif not track.admitted:
-            found[feature] = "it never started"
-        elif why := _unrepeatable(log, run, feature):
-            found[feature] = why
-    again = True
-    while again:
-        again = False
+            reasons[feature] = "it never started"
+        elif reason := _obstacle_to_replay(log, run, feature):
+            reasons[feature] = reason
+    changed = True
+    while changed:
+        changed = False
         for feature, track in tracks:
-            lost = next((other for other in track.item.depends_on if other in found), None)
-            if feature not in found and lost is not None:
-                found[feature], again = f"it depends on {lost}", True
-    return tuple(LeftOut(feature, why) for feature, why in found.items())
+            dependency = next((other for other in track.item.depends_on if other in reasons), None)
+            if feature not in reasons and dependency is not None:
+                reasons[feature], changed = f"it depends on {dependency}", True
+    return tuple(UnrecordableFeature(feature, reason) for feature, reason in reasons.items())
 
 
-def _unrepeatable(log: Store, run: str, feature: str) -> str:
+def _obstacle_to_replay(log: Store, run: str, feature: str) -> str:
     """Return why the feature's events cannot be reproduced in a scratch repository; empty if they can."""
-    state: State = Unborn()
+    state: State = NotStarted()
     for recorded in log.read(feature_stream(run, feature)):
         match recorded.event:
             case FeatureCancelled() if not isinstance(state, Waiting | Held):
@@ -69,7 +69,7 @@ def _unrepeatable(log: Store, run: str, feature: str) -> str:
                 return "another process changed the repository during a call"
             case BaseMerged(changed=True):
                 return "its target branch moved while it was running"
-            case ChecksSeen(red=red) if red:
+            case ChecksPolled(failed=failed_checks) if failed_checks:
                 return "checks of its pull request failed"
             case DeliveryFailed():
                 return "the remote or the forge rejected it"
@@ -77,26 +77,26 @@ def _unrepeatable(log: Store, run: str, feature: str) -> str:
     return ""
 
 
-def said(log: Store, blobs: Blobs, run: str, features: Iterable[str]) -> Iterator[Said]:
+def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str]) -> Iterator[RecordedDecision]:
     """Yield the decisions of people, in the form that a replay needs."""
     for feature in features:
-        after = 0
+        events_before = 0
         for recorded in log.read(feature_stream(run, feature)):
-            what = _decision(recorded.event)
-            if what is not None:
+            decision = _decision(recorded.event)
+            if decision is not None:
                 phase = recorded.event.to if isinstance(recorded.event, FeatureRetried) else ""
                 note = getattr(recorded.event, "note", None)
-                words = blobs.get(note).decode("utf-8", "replace") if note else None
-                yield Said(feature=feature, after=after, what=what, phase=phase, note=words)
-            after += belongs(recorded.event)
+                note_text = blobs.get(note).decode("utf-8", "replace") if note else None
+                yield RecordedDecision(feature=feature, after=events_before, what=decision, phase=phase, note=note_text)
+            events_before += is_in_trace(recorded.event)
 
 
-def _decision(event: Event) -> Literal["approve", "retry", "reject", "again", "cancel"] | None:
+def _decision(event: Event) -> Literal["approve", "retry", "reject", "retry-phase", "cancel"] | None:
     match event:
         case HumanAnswered(verdict=verdict):
             return VERDICTS[verdict]
         case FeatureRetried():
-            return "again"
+            return "retry-phase"
         case FeatureCancelled():
             return "cancel"
     return None
@@ -105,24 +105,24 @@ def _decision(event: Event) -> Literal["approve", "retry", "reject", "again", "c
 def hints(log: Store, run: str, features: Iterable[str]) -> Iterator[Hint]:
     """Yield the hint for every call that had to fix a known failure; nothing for a feature without any hint."""
     for feature in features:
-        asked = list(_asked(log, run, feature))
-        if any(hint.text for hint in asked):
-            yield from asked
+        feature_hints = list(_hints_of(log, run, feature))
+        if any(hint.text for hint in feature_hints):
+            yield from feature_hints
 
 
-def _asked(log: Store, run: str, feature: str) -> Iterator[Hint]:
-    seen: list[Recorded[Event]] = []
+def _hints_of(log: Store, run: str, feature: str) -> Iterator[Hint]:
+    events_before: list[Recorded[Event]] = []
     for recorded in log.read(feature_stream(run, feature)):
         if isinstance(recorded.event, AgentRequested):
-            state = fold(seen)
-            cell = state.cell if isinstance(state, Working) else None
-            if cell is not None and cell.reports and cell.signature:
-                known = learn(one for one in log.read_all() if one.position < recorded.position)
-                yield Hint(feature=feature, signature=cell.signature, text=hint_of(known.get(cell.signature)) or "")
-        seen.append(recorded)
+            state = fold(events_before)
+            unit_run = state.unit_run if isinstance(state, InPhase) else None
+            if unit_run is not None and unit_run.reports and unit_run.signature:
+                learnings = failure_histories(earlier for earlier in log.read_all() if earlier.position < recorded.position)
+                yield Hint(feature=feature, signature=unit_run.signature, text=prompt_hint(learnings.get(unit_run.signature)) or "")
+        events_before.append(recorded)
 
 
-def dependencies(items: Iterable[ItemAdded], skipped: dict[str, ItemSkipped]) -> tuple[ItemSkipped, ...]:
+def delivered_dependencies(items: Iterable[ItemAdded], skipped: dict[str, ItemSkipped]) -> tuple[ItemSkipped, ...]:
     """Return the features delivered by an earlier run that items of this run depend on."""
-    wanted = dict.fromkeys(other for item in items for other in item.depends_on if other in skipped)
-    return tuple(skipped[other] for other in wanted)
+    features = dict.fromkeys(other for item in items for other in item.depends_on if other in skipped)
+    return tuple(skipped[other] for other in features)

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from mz_events.redact import base64_forms
-from mz_events.splice import Span, merged, replaced
+from mz_events.redact import base64_encodings
+from mz_events.splice import Span, merge_spans, redact_spans
 
-from mz_recordings.recording.scrub import Places
+from mz_recordings.recording.scrub import MachineValues
 
 FORM_BYTES_MIN = 8
 """Shorter forms occur by chance."""
 
 
-def conceal(data: bytes, places: Iterable[Places]) -> bytes:
+def redact_base64(data: bytes, machine_values: Iterable[MachineValues]) -> bytes:
     """Return the bytes with tokens in place of base64-encoded paths; lines of JSON keep their structure."""
-    paths = {path for place in places for path in place.paths().values()}
-    forms = {form for path in paths for form in base64_forms(path.encode("utf-8", "surrogateescape"))}
-    spans = merged(span for form in forms if len(form) >= FORM_BYTES_MIN for span in _spans(data, form))
-    return replaced(data, spans) if spans else data
+    paths = {path for values in machine_values for path in values.paths().values()}
+    forms = {form for path in paths for form in base64_encodings(path.encode("utf-8", "surrogateescape"))}
+    spans = merge_spans(span for form in forms if len(form) >= FORM_BYTES_MIN for span in _spans(data, form))
+    return redact_spans(data, spans) if spans else data
 
 
 def _spans(data: bytes, form: bytes) -> Iterator[Span]:

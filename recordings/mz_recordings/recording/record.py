@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple
 import msgspec
 from mz_engine.agents.contract import Adapter, Invocation
 from mz_engine.agents.generic_form import AgentDescription
-from mz_engine.agents.jsonline import decode
+from mz_engine.agents.jsonline import decode_object
 from mz_engine.pins import Pins, decode_pins
 from mz_engine.pipelines.definition import Phase
-from mz_engine.ports import CallResult, CallSpec, Place, Workspace
+from mz_engine.ports import CallResult, CallSpec, FeatureWorktree, Workspace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyRead, Usage
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import ItemAdded, ItemSkipped, RunStarted
 from mz_events.envelope import Recorded
@@ -32,26 +32,32 @@ from mz_projections.run import fold_run
 
 from mz_recordings.cassette import (
     BUILDER,
+    FIXTURE_KEYS,
     FORMAT,
-    WORLD_KEYS,
     Cassette,
-    Delivered,
+    DeliveredDependency,
     Failure,
+    Fixture,
     Identity,
     Item,
     Kind,
     Manifest,
     Provenance,
+    RecordedCall,
     Recording,
     StoredFile,
-    Taken,
-    World,
     identity_of,
 )
-from mz_recordings.recording.circumstances import LeftOut, dependencies, hints, left_out, said
-from mz_recordings.recording.conceal import conceal
-from mz_recordings.recording.scrub import Places, scrub
-from mz_recordings.recording.story import in_run, story, write
+from mz_recordings.recording.circumstances import (
+    UnrecordableFeature,
+    delivered_dependencies,
+    hints,
+    human_decisions,
+    unrecordable_features,
+)
+from mz_recordings.recording.conceal import redact_base64
+from mz_recordings.recording.scrub import MachineValues, scrub
+from mz_recordings.recording.story import encode_trace, feature_trace, with_run
 
 STREAM_JSON = "stream-json"
 """Argument by which some agents write JSON lines."""
@@ -59,28 +65,28 @@ STREAM_JSON = "stream-json"
 Outcome = AgentReplied | AgentFailed | AgentLost
 
 
-class RunUnknown(Exception):
+class UnknownRun(Exception):
     """The log has no such run."""
 
 
 class NothingToRecord(Exception):
     """No feature of the run can be replayed; gives the reason for each."""
 
-    def __init__(self, run: str, left_out: tuple[LeftOut, ...]) -> None:
-        reasons = "; ".join(f"{out.feature}: {out.why}" for out in left_out) or "it has no features"
+    def __init__(self, run: str, unrecordable: tuple[UnrecordableFeature, ...]) -> None:
+        reasons = "; ".join(f"{entry.feature}: {entry.reason}" for entry in unrecordable) or "it has no features"
         super().__init__(f"no feature of run {run} can be recorded ({reasons})")
-        self.left_out = left_out
+        self.unrecordable = unrecordable
 
 
 class SecretInRecording(Exception):
     """A prompt, a patch or an artifact contains a secret. These are never rewritten, so the run cannot be recorded."""
 
-    def __init__(self, where: str, names: tuple[str, ...]) -> None:
-        super().__init__(f"{where} contains a secret ({', '.join(names)}); it cannot be recorded")
-        self.where, self.names = where, names
+    def __init__(self, location: str, names: tuple[str, ...]) -> None:
+        super().__init__(f"{location} contains a secret ({', '.join(names)}); it cannot be recorded")
+        self.location, self.names = location, names
 
 
-class Sources(NamedTuple):
+class RecordSources(NamedTuple):
     """Data sources of a recording."""
 
     log: Store
@@ -97,21 +103,21 @@ class Sources(NamedTuple):
     """Absolute path of the repository, spelled as agents see it."""
     home: str
     user: str
-    home_behind: str = ""
+    resolved_home: str = ""
     """Resolved path of the home directory."""
 
 
-class Call(NamedTuple):
+class LoggedCall(NamedTuple):
     """One call, as the log has it."""
 
     feature: str
     branch: str
     request: AgentRequested
-    at_us: int
+    requested_at_us: int
     """Time of the request by the raw clock."""
     outcome: Outcome
-    read: ReplyRead | None
-    earlier: tuple[Usage, ...] = ()
+    reply: ReplyParsed | None
+    session_usage_before: tuple[Usage, ...] = ()
     """For a continued session: usage of its earlier calls."""
 
 
@@ -119,11 +125,11 @@ class RecordedRun(NamedTuple):
     """A run as a cassette, and the features that are not in it."""
 
     cassette: Cassette
-    left_out: tuple[LeftOut, ...]
+    unrecordable: tuple[UnrecordableFeature, ...]
 
 
 def record_run(
-    sources: Sources,
+    sources: RecordSources,
     run: str,
     *,
     name: str,
@@ -136,112 +142,112 @@ def record_run(
     state = fold_run(sources.log.read(run_stream(run)))
     started = state.started
     if started is None:
-        raise RunUnknown(f"there is no run {run!r}")
-    missing = left_out(sources.log, run, state)
-    known = {out.feature for out in missing}
-    items = tuple(track.item for feature, track in state.tracks.items() if feature not in known)
+        raise UnknownRun(f"there is no run {run!r}")
+    unrecordable = unrecordable_features(sources.log, run, state)
+    unrecordable_names = {entry.feature for entry in unrecordable}
+    items = tuple(track.item for feature, track in state.tracks.items() if feature not in unrecordable_names)
     if not items:
-        raise NothingToRecord(run, missing)
+        raise NothingToRecord(run, unrecordable)
     pins = decode_pins(sources.blobs.get(started.pins))
-    stories = {str(item.feature): write(story(_events(sources.log, run, item.feature))) for item in items}
-    below = dependencies(items, state.skipped)
-    bundle = b"" if template else sources.bundle(started.base_commit, _heads(below))
+    traces = {str(item.feature): encode_trace(feature_trace(_events(sources.log, run, item.feature))) for item in items}
+    delivered = delivered_dependencies(items, state.skipped)
+    bundle = b"" if template else sources.bundle(started.base_commit, _heads(delivered))
     manifest = Manifest(
         format=FORMAT,
         name=name,
         pipeline=pins.pipeline.pipeline,
         agent=pins.config.agent,
         provenance=provenance,
-        mz=started.core,
+        mz=started.mz_version,
         max_age_days=max_age_days,
-        stories={feature: hashlib.sha256(told).hexdigest() for feature, told in stories.items()},
-        world=_world(sources, started, pins, items, below, template, bundle),
-        evidence=_plain(pins),
+        traces={feature: hashlib.sha256(content).hexdigest() for feature, content in traces.items()},
+        fixture=_fixture(sources, started, pins, items, delivered, template, bundle),
+        evidence=_to_json_values(pins),
     )
-    _refuse_secrets(sources, "the run's input (settings, pipeline, backlog)", msgspec.json.encode(manifest))
-    calls = [(item, call) for item in items for call in calls_of(sources.log, run, item.feature)]
-    taken = tuple(take(sources, run, pins, call) for _, call in calls)
-    return RecordedRun(Cassette(manifest, taken, stories, bundle), missing)
+    _reject_secrets(sources, "the run's input (settings, pipeline, backlog)", msgspec.json.encode(manifest))
+    calls = [(item, call) for item in items for call in feature_calls(sources.log, run, item.feature)]
+    recorded_calls = tuple(record_call(sources, run, pins, call) for _, call in calls)
+    return RecordedRun(Cassette(manifest, recorded_calls, traces, bundle), unrecordable)
 
 
-def _world(
-    sources: Sources,
+def _fixture(
+    sources: RecordSources,
     started: RunStarted,
     pins: Pins,
     items: tuple[ItemAdded, ...],
-    below: tuple[ItemSkipped, ...],
+    delivered: tuple[ItemSkipped, ...],
     template: str,
     bundle: bytes,
-) -> World:
+) -> Fixture:
     run, features = started.run, [item.feature for item in items]
-    notes = tuple(said(sources.log, sources.blobs, run, features))
-    for note in notes:
-        _refuse_secrets(sources, f"a person's note on {note.feature}", (note.note or "").encode())
-    return World(
+    decisions = tuple(human_decisions(sources.log, sources.blobs, run, features))
+    for decision in decisions:
+        _reject_secrets(sources, f"a person's note on {decision.feature}", (decision.note or "").encode())
+    return Fixture(
         run=run,
         template=template,
         bundle_sha256=hashlib.sha256(bundle).hexdigest() if bundle else "",
         base=started.base,
         base_commit=started.base_commit,
         base_tree=sources.tree_id(started.base_commit),
-        clock_start=_time(next(iter(sources.log.read(run_stream(run)))).observed_at_us),
+        clock_start=_format_time(next(iter(sources.log.read(run_stream(run)))).observed_at_us),
         items=tuple(_item(sources, item) for item in items),
-        config={key: value for key, value in _plain(pins.config).items() if key in WORLD_KEYS},
-        said=notes,
+        config={key: value for key, value in _to_json_values(pins.config).items() if key in FIXTURE_KEYS},
+        decisions=decisions,
         hints=tuple(hints(sources.log, run, features)),
         delivered=tuple(
-            Delivered(feature=feature, tree=sources.tree_id(head)) for feature, head in _heads(below).items()
+            DeliveredDependency(feature=feature, tree=sources.tree_id(head)) for feature, head in _heads(delivered).items()
         ),
     )
 
 
-def _heads(below: tuple[ItemSkipped, ...]) -> dict[str, Commit]:
-    return {item.feature: item.head for item in below if item.head is not None}
+def _heads(delivered: tuple[ItemSkipped, ...]) -> dict[str, Commit]:
+    return {item.feature: item.head for item in delivered if item.head is not None}
 
 
 def _events(log: Store, run: str, feature: str) -> Iterator[Event]:
     stream = log.read(feature_stream(run, feature))
-    return (in_run(recorded.event, run) if recorded.copied else recorded.event for recorded in stream)
+    return (with_run(recorded.event, run) if recorded.is_forked_copy else recorded.event for recorded in stream)
 
 
-def calls_of(log: Store, run: str, feature: str) -> Iterator[Call]:
+def feature_calls(log: Store, run: str, feature: str) -> Iterator[LoggedCall]:
     """Yield the feature's calls that have an outcome, in order."""
     events: list[Recorded[Event]] = list(log.read(feature_stream(run, feature)))
     branch = next((recorded.event.branch for recorded in events if isinstance(recorded.event, FeatureStarted)), "")
     outcomes = {recorded.event.ref.key: recorded.event for recorded in events if isinstance(recorded.event, Outcome)}
-    replies = {recorded.event.ref.key: recorded.event for recorded in events if isinstance(recorded.event, ReplyRead)}
+    replies = {recorded.event.ref.key: recorded.event for recorded in events if isinstance(recorded.event, ReplyParsed)}
     for recorded in events:
         request = recorded.event
         if isinstance(request, AgentRequested) and (outcome := outcomes.get(request.ref.key)):
-            yield Call(
+            yield LoggedCall(
                 feature, branch, request, recorded.observed_at_us, outcome, replies.get(request.ref.key),
-                _earlier(recorded, events),
+                _session_usage_before(recorded, events),
             )  # fmt: skip
 
 
-def _earlier(call: Recorded[Event], events: list[Recorded[Event]]) -> tuple[Usage, ...]:
+def _session_usage_before(call: Recorded[Event], events: list[Recorded[Event]]) -> tuple[Usage, ...]:
     request = call.event
     if not isinstance(request, AgentRequested) or not request.resumes:
         return ()
     before = (recorded.event for recorded in events if recorded.version < call.version)
-    replies = {reply.ref.key: reply for reply in before if isinstance(reply, ReplyRead)}
+    replies = {reply.ref.key: reply for reply in before if isinstance(reply, ReplyParsed)}
     return tuple(usage for reply in replies.values() if reply.session == request.session for usage in reply.usage)
 
 
-def take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
+def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) -> RecordedCall:
     """Record one call. Raises SecretInRecording, BlobMissing, RepositoryUnusable (a captured tree is missing)."""
     request, outcome = call.request, call.outcome
     identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
     adapter = sources.adapters(pins.config.agents)[request.agent]
-    phase = pins.pipeline.find(request.ref.phase)
+    phase = pins.pipeline.find_phase(request.ref.phase)
     invocation = invocation_of(adapter, _spec(sources, run, phase, call))
     stdout = sources.blobs.get(outcome.stdout)
     stderr = b"" if isinstance(outcome, AgentLost) else sources.blobs.get(outcome.stderr)
-    after = request.tree if isinstance(outcome, AgentLost) else outcome.tree
+    tree_after = request.tree if isinstance(outcome, AgentLost) else outcome.tree
     files = [
         *_streams(sources, run, call, identity, invocation.argv, stdout, stderr),
-        *_artifacts(sources, phase, call, identity, after),
-        *_patch(sources, identity, request.tree, after),
+        *_artifacts(sources, phase, call, identity, tree_after),
+        *_patch(sources, identity, request.tree, tree_after),
     ]
     contents = {file.name: data for file, data in files}
     recording = Recording(
@@ -253,26 +259,26 @@ def take(sources: Sources, run: str, pins: Pins, call: Call) -> Taken:
         argv=tuple("<SESSION>" if word == request.session else word for word in invocation.argv),
         environment=tuple(sorted({*invocation.env, *pins.config.pass_environment})),
         tree_before=sources.tree_id(request.tree),
-        tree_after=sources.tree_id(after),
+        tree_after=sources.tree_id(tree_after),
         outcome=_outcome(outcome),
         exit=outcome.exit if isinstance(outcome, AgentReplied) else None,
         failure=_failure(outcome),
-        recorded_at=_time(call.at_us),
+        recorded_at=_format_time(call.requested_at_us),
         duration_ms=0 if isinstance(outcome, AgentLost) else outcome.duration_ms,
         files=tuple(file for file, _ in files),
-        offences=outcome.offences if isinstance(outcome, AgentReplied) else (),
-        earlier=call.earlier,
+        forbidden_changes=outcome.forbidden_changes if isinstance(outcome, AgentReplied) else (),
+        earlier=call.session_usage_before,
     )
-    return Taken(recording, contents)
+    return RecordedCall(recording, contents)
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------
-def _spec(sources: Sources, run: str, phase: Phase, call: Call) -> CallSpec:
+def _spec(sources: RecordSources, run: str, phase: Phase, call: LoggedCall) -> CallSpec:
     request = call.request
     use = phase.agent if request.ref.role == BUILDER else phase.review
     return CallSpec(
         key=request.ref.key,
-        place=Place(run=run, feature=call.feature, branch=call.branch),
+        worktree=FeatureWorktree(run=run, feature=call.feature, branch=call.branch),
         agent=request.agent,
         model=request.model,
         prompt=_text(sources, request.prompt),
@@ -288,15 +294,15 @@ def invocation_of(adapter: Adapter, spec: CallSpec) -> Invocation:
     """Return what the adapter would start, with every variable that it would pass on."""
     invocations: list[Invocation] = []
 
-    def note(_: CallSpec, invocation: Invocation) -> CallResult:
+    def capture(_: CallSpec, invocation: Invocation) -> CallResult:
         invocations.append(invocation)
         return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
 
-    adapter.run_phase(spec, EveryName(), note)
+    adapter.run_phase(spec, AnyEnvironment(), capture)
     return invocations[0]
 
 
-class EveryName(Mapping[str, str]):
+class AnyEnvironment(Mapping[str, str]):
     """An environment that has every name, each with an empty value."""
 
     def __getitem__(self, name: str) -> str:
@@ -311,44 +317,44 @@ class EveryName(Mapping[str, str]):
 
 # outputs --------------------------------------------------------------------------------------------------------------
 def _streams(
-    sources: Sources, run: str, call: Call, identity: Identity, argv: tuple[str, ...], stdout: bytes, stderr: bytes
+    sources: RecordSources, run: str, call: LoggedCall, identity: Identity, argv: tuple[str, ...], stdout: bytes, stderr: bytes
 ) -> Iterator[tuple[StoredFile, bytes]]:
     prompt = sources.blobs.get(call.request.prompt)
-    _refuse_secrets(sources, f"the prompt of {identity.path}", prompt)
-    places = _places(sources, run, call, stdout)
-    yield _file("prompt", f"{identity.name}.prompt.md", scrub(prompt, places))
-    yield _file("stdout", f"{identity.name}.{_form(argv, stdout)}", _harmless(sources, stdout, places))
+    _reject_secrets(sources, f"the prompt of {identity.path}", prompt)
+    machine_values = _machine_values(sources, run, call, stdout)
+    yield _file("prompt", f"{identity.name}.prompt.md", scrub(prompt, machine_values))
+    yield _file("stdout", f"{identity.name}.{_stream_suffix(argv, stdout)}", _sanitise(sources, stdout, machine_values))
     if stderr:
-        yield _file("stderr", f"{identity.name}.stderr", _harmless(sources, stderr, places))
+        yield _file("stderr", f"{identity.name}.stderr", _sanitise(sources, stderr, machine_values))
 
 
-def _form(argv: tuple[str, ...], stdout: bytes) -> str:
+def _stream_suffix(argv: tuple[str, ...], stdout: bytes) -> str:
     """Return the file name suffix of a stream: from the arguments, else from the content."""
     if STREAM_JSON in argv:
         return STREAM_JSON
     first = stdout.lstrip().partition(b"\n")[0]
-    if first and decode(first) is not None:
+    if first and decode_object(first) is not None:
         return "jsonl" if b"\n" in stdout.strip() else "json"
-    return "json" if decode(stdout) is not None else "txt"
+    return "json" if decode_object(stdout) is not None else "txt"
 
 
-def _harmless(sources: Sources, output: bytes, places: tuple[Places, ...]) -> bytes:
+def _sanitise(sources: RecordSources, output: bytes, machine_values: tuple[MachineValues, ...]) -> bytes:
     """Return the output without secrets and machine-specific paths."""
-    return conceal(scrub(sources.secrets.clean(output), places), places)
+    return redact_base64(scrub(sources.secrets.clean(output), machine_values), machine_values)
 
 
-def _places(sources: Sources, run: str, call: Call, stdout: bytes) -> tuple[Places, ...]:
+def _machine_values(sources: RecordSources, run: str, call: LoggedCall, stdout: bytes) -> tuple[MachineValues, ...]:
     """Return the paths of this repository and of other locations that the output names: it may have been moved."""
-    made_in = call.request.ref.key.partition("/")[0]  # Of a fork, another run.
-    within = f"/.mz/worktrees/{made_in}/{call.feature}"
-    said = re.findall(rb'"(/[^"\n]*)' + re.escape(within.encode()) + rb'"', stdout)
-    roots = dict.fromkeys((sources.root, *(_unquoted(root) for root in said)))
+    call_run = call.request.ref.key.partition("/")[0]  # Of a fork, another run.
+    worktree_suffix = f"/.mz/worktrees/{call_run}/{call.feature}"
+    named_roots = re.findall(rb'"(/[^"\n]*)' + re.escape(worktree_suffix.encode()) + rb'"', stdout)
+    roots = dict.fromkeys((sources.root, *(_parse_json_string(root) for root in named_roots)))
     session = call.request.session or ""
-    here = tuple(Places(root + within, root, sources.home, sources.user, session) for root in roots if root)
-    return (*here, Places(home=sources.home_behind))
+    machine_values = tuple(MachineValues(root + worktree_suffix, root, sources.home, sources.user, session) for root in roots if root)
+    return (*machine_values, MachineValues(home=sources.resolved_home))
 
 
-def _unquoted(text: bytes) -> str:
+def _parse_json_string(text: bytes) -> str:
     """Return the content of a JSON string; empty if it is invalid."""
     try:
         return str(json.loads(b'"%s"' % text))
@@ -357,27 +363,27 @@ def _unquoted(text: bytes) -> str:
 
 
 def _artifacts(
-    sources: Sources, phase: Phase, call: Call, identity: Identity, after: Commit
+    sources: RecordSources, phase: Phase, call: LoggedCall, identity: Identity, tree_after: Commit
 ) -> Iterator[tuple[StoredFile, bytes]]:
     """Yield the artifacts of the phase: files of the tree, or the reply, as for a review."""
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for artifact, path in _outputs(phase, call, identity):
         if path:
-            data = sources.workspace.read(after, Path(path))
+            data = sources.workspace.read(tree_after, Path(path))
         else:
-            data = sources.blobs.get(call.read.text) if call.read is not None else None
+            data = sources.blobs.get(call.reply.text) if call.reply is not None else None
         if data is None:
             continue
-        ending = PurePosixPath(path or "reply.md").suffix or ".txt"
-        name = f"{identity.name}{ending if ending == '.md' else f'.out{ending}'}"
-        if name in taken:
-            name = f"{identity.name}.{artifact}.out{ending}"
-        taken.add(name)
-        _refuse_secrets(sources, f"the artifact {artifact} of {identity.path}", data)
+        suffix = PurePosixPath(path or "reply.md").suffix or ".txt"
+        name = f"{identity.name}{suffix if suffix == '.md' else f'.out{suffix}'}"
+        if name in used_names:
+            name = f"{identity.name}.{artifact}.out{suffix}"
+        used_names.add(name)
+        _reject_secrets(sources, f"the artifact {artifact} of {identity.path}", data)
         yield _file("artifact", name, data, artifact, path)
 
 
-def _outputs(phase: Phase, call: Call, identity: Identity) -> Iterator[tuple[str, str]]:
+def _outputs(phase: Phase, call: LoggedCall, identity: Identity) -> Iterator[tuple[str, str]]:
     if identity.role != BUILDER:
         yield (phase.review.output if phase.review is not None else identity.role), ""
         return
@@ -386,9 +392,9 @@ def _outputs(phase: Phase, call: Call, identity: Identity) -> Iterator[tuple[str
         yield output.artifact, path
 
 
-def _patch(sources: Sources, identity: Identity, before: Commit, after: Commit) -> Iterator[tuple[StoredFile, bytes]]:
+def _patch(sources: RecordSources, identity: Identity, before: Commit, after: Commit) -> Iterator[tuple[StoredFile, bytes]]:
     if patch := sources.workspace.patch(before, after):
-        _refuse_secrets(sources, f"the patch of {identity.path}", patch)
+        _reject_secrets(sources, f"the patch of {identity.path}", patch)
         yield _file("patch", f"{identity.name}.patch", patch)
 
 
@@ -420,7 +426,7 @@ def _failure(outcome: Outcome) -> Failure | None:
 
 
 # helpers --------------------------------------------------------------------------------------------------------------
-def _item(sources: Sources, item: ItemAdded) -> Item:
+def _item(sources: RecordSources, item: ItemAdded) -> Item:
     return Item(
         feature=item.feature,
         title=_text(sources, item.title),
@@ -430,19 +436,19 @@ def _item(sources: Sources, item: ItemAdded) -> Item:
     )
 
 
-def _plain(facts: msgspec.Struct) -> dict[str, object]:
+def _to_json_values(struct: msgspec.Struct) -> dict[str, object]:
     """Return the struct as plain JSON values."""
-    return msgspec.json.decode(msgspec.json.encode(facts), type=dict[str, object])
+    return msgspec.json.decode(msgspec.json.encode(struct), type=dict[str, object])
 
 
-def _refuse_secrets(sources: Sources, where: str, data: bytes) -> None:
-    if names := sources.secrets.scan(data):
-        raise SecretInRecording(where, names)
+def _reject_secrets(sources: RecordSources, location: str, data: bytes) -> None:
+    if names := sources.secrets.names_in(data):
+        raise SecretInRecording(location, names)
 
 
-def _text(sources: Sources, digest: Digest) -> str:
+def _text(sources: RecordSources, digest: Digest) -> str:
     return sources.blobs.get(digest).decode("utf-8", "replace")
 
 
-def _time(at_us: int) -> str:
+def _format_time(at_us: int) -> str:
     return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

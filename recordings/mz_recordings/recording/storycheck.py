@@ -23,33 +23,33 @@ REQUESTED = type_of(AgentRequested)
 class _Line(msgspec.Struct):
     type: str
     ref: CallRef | None = None
-    counted: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] | None = None
+    counted_tokens: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Line)
 
 
-Made = tuple[str, str, int, int, str]
+CallOrderKey = tuple[str, str, int, int, str]
 """Phase, unit, iteration, attempt and role of a call."""
 
 
-def calls_in(story: bytes) -> dict[Made, int]:
+def call_positions(trace: bytes) -> dict[CallOrderKey, int]:
     """Return the calls of a valid trace, each with its position in the order of the calls."""
-    refs = [line.ref for line in map(_DECODER.decode, story.splitlines()) if line.type == REQUESTED]
-    made = ((ref.phase, ref.unit, ref.iteration, ref.attempt, ref.role) for ref in refs if ref is not None)
-    return {call: at for at, call in enumerate(made)}
+    refs = [line.ref for line in map(_DECODER.decode, trace.splitlines()) if line.type == REQUESTED]
+    call_keys = ((ref.phase, ref.unit, ref.iteration, ref.attempt, ref.role) for ref in refs if ref is not None)
+    return {call: at for at, call in enumerate(call_keys)}
 
 
-def counts_in(stories: Iterable[bytes]) -> Mapping[str, int]:
+def counted_tokens(traces: Iterable[bytes]) -> Mapping[str, int]:
     """Return the agents' token counts of calls in valid traces, by call key without the run."""
-    lines = (line for told in stories for line in told.splitlines() if b'"counted"' in line)
-    asked = (line for line in map(_DECODER.decode, lines) if line.type == REQUESTED)
-    return {line.ref.key.partition("/")[2]: line.counted for line in asked if line.ref and line.counted is not None}
+    lines = (line for trace in traces for line in trace.splitlines() if b'"counted"' in line)
+    requests = (line for line in map(_DECODER.decode, lines) if line.type == REQUESTED)
+    return {line.ref.key.partition("/")[2]: line.counted_tokens for line in requests if line.ref and line.counted_tokens is not None}
 
 
-def wrong_in(story: bytes) -> str:
+def find_defect(trace: bytes) -> str:
     """Return why the bytes are not a trace, with the line; empty: they are."""
-    for at, raw in enumerate(story.splitlines(), start=1):
+    for at, raw in enumerate(trace.splitlines(), start=1):
         try:
             line = _DECODER.decode(raw)
         except (msgspec.DecodeError, RecursionError) as error:

@@ -9,11 +9,11 @@ from typing import NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from mz_recordings.cassette import Cassette, Identity, Provenance, Taken
+from mz_recordings.cassette import Cassette, Identity, Provenance, RecordedCall
 from mz_recordings.findings import Finding, FindingKind
 
 DELIVERED = "delivered"
-RESTS = {
+STOP_DESCRIPTIONS = {
     "feature.delivered": DELIVERED,
     "feature.failed": "failed",
     "feature.cancelled": "cancelled",
@@ -21,117 +21,117 @@ RESTS = {
     "human.requested": "waiting for a person",
 }
 """Description of a stopped feature, by the last event of these types in its trace."""
-GOES_ON = frozenset({"feature.hold-released", "human.answered", "feature.retried"})
-WORTH: tuple[Provenance, ...] = get_args(Provenance)
+CONTINUING_EVENTS = frozenset({"feature.hold-released", "human.answered", "feature.retried"})
+PROVENANCES_BEST_FIRST: tuple[Provenance, ...] = get_args(Provenance)
 """Best provenance first."""
 
 
-def weakest(*claims: Provenance) -> Provenance:
+def weakest_provenance(*provenances: Provenance) -> Provenance:
     """Return the weakest of one or more provenances."""
-    return max(claims, key=WORTH.index)
+    return max(provenances, key=PROVENANCES_BEST_FIRST.index)
 
 
-class Dropped(NamedTuple):
+class DroppedRecordings(NamedTuple):
     """A feature whose old recordings stay."""
 
     feature: str
-    why: str
+    reason: str
 
 
-def rest_of(story: bytes) -> tuple[str, str]:
+def stop_of_trace(trace: bytes) -> tuple[str, str]:
     """Return how a feature stopped, and why; two empty strings if it did not."""
-    for raw in reversed(story.splitlines()):
+    for raw in reversed(trace.splitlines()):
         line = json.loads(raw)
-        if line["type"] in GOES_ON:
+        if line["type"] in CONTINUING_EVENTS:
             break
-        if line["type"] in RESTS:
-            told = (line.get(name) for name in ("ask", "hold", "code"))
-            return RESTS[line["type"]], " ".join(str(each) for each in told if each)
+        if line["type"] in STOP_DESCRIPTIONS:
+            details = (line.get(name) for name in ("ask", "hold", "code"))
+            return STOP_DESCRIPTIONS[line["type"]], " ".join(str(detail) for detail in details if detail)
     return "", ""
 
 
-def sound(recorded: bytes | None, now: bytes | None, left_out: str) -> str:
+def rejection_reason(recorded_trace: bytes | None, new_trace: bytes | None, left_out: str) -> str:
     """Return an empty string if the feature stopped as in the recorded run, or was delivered; else the reason why its
     new recordings are not kept. Without a recorded trace it must be delivered."""
-    if now is None:
+    if new_trace is None:
         return left_out or "it did not start"
-    rest, before = rest_of(now), rest_of(recorded) if recorded is not None else (DELIVERED, "")
-    if rest[0] == DELIVERED or rest == before:
+    new_stop, recorded_stop = stop_of_trace(new_trace), stop_of_trace(recorded_trace) if recorded_trace is not None else (DELIVERED, "")
+    if new_stop[0] == DELIVERED or new_stop == recorded_stop:
         return ""
-    return f"it was {_words(before)} in the recording, but is {_words(rest)} now"
+    return f"it was {_stop_text(recorded_stop)} in the recording, but is {_stop_text(new_stop)} now"
 
 
-def _words(rest: tuple[str, str]) -> str:
-    state, why = rest
-    return f"{state} ({why})" if why else state or "unfinished"
+def _stop_text(stop: tuple[str, str]) -> str:
+    state, reason = stop
+    return f"{state} ({reason})" if reason else state or "unfinished"
 
 
-def settled(
-    old: Cassette, found: Mapping[str, str], unchanged: Collection[str], whole: bool
-) -> tuple[tuple[str, ...], tuple[Dropped, ...]]:
+def kept_features(
+    old: Cassette, rejections: Mapping[str, str], unchanged: Collection[str], all_or_none: bool
+) -> tuple[tuple[str, ...], tuple[DroppedRecordings, ...]]:
     """Return the features whose new recordings are kept, and the dropped ones. `rejections` has, for each feature that
     ran, the reason against its recordings, or an empty string. Features are kept or dropped together with their
     dependencies and dependents, unless nothing changed in them. `all_or_none`: keep all or none."""
-    dropped = {feature: why for feature, why in found.items() if why}
-    for _ in found:
-        for item in old.manifest.world.items:
-            for lower, upper in ((other, item.feature) for other in item.depends_on):
-                for lost, other in ((lower, upper), (upper, lower)):
-                    apart = lost in unchanged or lost not in dropped or other not in found
-                    if not apart and not (lost == upper and lower in unchanged):
+    dropped = {feature: reason for feature, reason in rejections.items() if reason}
+    for _ in rejections:
+        for item in old.manifest.fixture.items:
+            for dependency, dependent in ((related, item.feature) for related in item.depends_on):
+                for dropped_feature, related in ((dependency, dependent), (dependent, dependency)):
+                    is_independent = dropped_feature in unchanged or dropped_feature not in dropped or related not in rejections
+                    if not is_independent and not (dropped_feature == dependent and dependency in unchanged):
                         dropped.setdefault(
-                            other, f"it depends on, or is needed by, {lost}, whose recordings stay unchanged"
+                            related, f"it depends on, or is needed by, {dropped_feature}, whose recordings stay unchanged"
                         )
-    if whole and dropped:
+    if all_or_none and dropped:
         first = next(iter(dropped))
         dropped = {
             feature: dropped.get(feature) or f"all features are kept together, and {first} is not kept"
-            for feature in found
+            for feature in rejections
         }
-    kept = tuple(feature for feature in found if feature not in dropped)
-    return kept, tuple(Dropped(feature, why) for feature, why in dropped.items())
+    kept = tuple(feature for feature in rejections if feature not in dropped)
+    return kept, tuple(DroppedRecordings(feature, reason) for feature, reason in dropped.items())
 
 
-class Sourced(NamedTuple):
+class CallOrigin(NamedTuple):
     """Sources of a run's replies."""
 
     recorded: frozenset[Identity]
     """Served from the cassette itself."""
-    paid: Mapping[Identity, Taken]
+    paid: Mapping[Identity, RecordedCall]
     """Served from the paid replies of an unfinished attempt."""
 
 
-def merged(old: Cassette, new: Cassette, kept: Collection[str], sourced: Sourced, provenance: Provenance) -> Cassette:
+def merge_recordings(old: Cassette, new: Cassette, kept: Collection[str], origins: CallOrigin, provenance: Provenance) -> Cassette:
     """Return the old cassette with the new recordings and traces of these features. The fixture stays, except for their
     recorded decisions. The provenance is never better than that of each reply."""
-    before = {one.recording.identity: one for one in old.taken}
+    old_calls = {call.recording.identity: call for call in old.calls}
 
-    def origin(one: Taken) -> Taken:
+    def origin(one: RecordedCall) -> RecordedCall:
         identity = one.recording.identity
-        return before[identity] if identity in sourced.recorded else sourced.paid.get(identity, one)
+        return old_calls[identity] if identity in origins.recorded else origins.paid.get(identity, one)
 
-    renewed = tuple(origin(one) for one in new.taken if one.recording.identity.feature in kept)
-    stay = tuple(one for one in old.taken if one.recording.identity.feature not in kept)
-    fresh = any(one is not before.get(one.recording.identity) for one in renewed)
-    aged = bool(stay) or any(one is before.get(one.recording.identity) for one in renewed)
-    worth = (*((provenance,) if fresh else ()), *((old.manifest.provenance,) if aged or not fresh else ()))
-    stories = {**old.stories, **{feature: told for feature, told in new.stories.items() if feature in kept}}
-    said = (
-        *(one for one in old.manifest.world.said if one.feature not in kept),
-        *(one for one in new.manifest.world.said if one.feature in kept),
+    new_calls = tuple(origin(call) for call in new.calls if call.recording.identity.feature in kept)
+    unchanged_calls = tuple(call for call in old.calls if call.recording.identity.feature not in kept)
+    has_new = any(call is not old_calls.get(call.recording.identity) for call in new_calls)
+    has_old = bool(unchanged_calls) or any(call is old_calls.get(call.recording.identity) for call in new_calls)
+    provenances = (*((provenance,) if has_new else ()), *((old.manifest.provenance,) if has_old or not has_new else ()))
+    traces = {**old.traces, **{feature: trace for feature, trace in new.traces.items() if feature in kept}}
+    decisions = (
+        *(call for call in old.manifest.fixture.decisions if call.feature not in kept),
+        *(call for call in new.manifest.fixture.decisions if call.feature in kept),
     )
     manifest = replace(
         old.manifest,
         agent=new.manifest.agent,
         mz=new.manifest.mz,
-        provenance=weakest(*worth),
-        stories={feature: hashlib.sha256(told).hexdigest() for feature, told in stories.items()},
-        world=replace(old.manifest.world, said=said),
+        provenance=weakest_provenance(*provenances),
+        traces={feature: hashlib.sha256(trace).hexdigest() for feature, trace in traces.items()},
+        fixture=replace(old.manifest.fixture, decisions=decisions),
         evidence=new.manifest.evidence,
     )
-    return old._replace(manifest=manifest, taken=(*stay, *renewed), stories=stories)
+    return old._replace(manifest=manifest, calls=(*unchanged_calls, *new_calls), traces=traces)
 
 
-def classes(findings: Iterable[Finding]) -> tuple[FindingKind, ...]:
+def finding_kinds(findings: Iterable[Finding]) -> tuple[FindingKind, ...]:
     """Return the kinds of the findings, each once."""
     return tuple(dict.fromkeys(finding.kind for finding in findings))

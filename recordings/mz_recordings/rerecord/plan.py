@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import msgspec
 from mz_engine.estimate import Estimate
 
-from mz_recordings.cassette import BUILDER, Cassette, Identity, Taken
+from mz_recordings.cassette import BUILDER, Cassette, Identity, RecordedCall
 from mz_recordings.findings import Finding
-from mz_recordings.playing.compare import Happened, expires
+from mz_recordings.playing.compare import ReplayOutcome, is_expired
 
-CHANGED = ("PROMPT", "CONFIG", "EFFECT", "WIRE")
+REPEATABLE_KINDS = ("PROMPT", "CONFIG", "FILES", "STREAM")
 """Findings that a new reply may fix. The others concern the interpretation of the same reply: they can be accepted."""
-ASKED, OTHER_AGENT = "ASKED", "AGENT"
+REQUESTED, OTHER_AGENT = "ASKED", "AGENT"
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class CallSelection(msgspec.Struct, frozen=True, kw_only=True):
     """The caller's selection of calls. If empty: calls that changed, expired, or were never recorded."""
 
     features: tuple[str, ...] = ()
@@ -30,40 +30,40 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     new: bool = False
     everything: bool = False
 
-    def wants(self, why: str) -> bool:
+    def selects_reason(self, reason: str) -> bool:
         """Return True if a call is to be repeated for this reason."""
-        if why == OTHER_AGENT:
+        if reason == OTHER_AGENT:
             return True
         if not (self.changed or self.expired or self.new or self.everything):
-            return why == ASKED if self.features or self.phases else why != ASKED
-        wanted = {"MISSING": self.new, "STALE": self.expired, "SEEDED": self.expired, ASKED: self.everything}
-        return wanted.get(why, self.changed)
+            return reason == REQUESTED if self.features or self.phases else reason != REQUESTED
+        selected_by_reason = {"MISSING": self.new, "EXPIRED": self.expired, "COPIED": self.expired, REQUESTED: self.everything}
+        return selected_by_reason.get(reason, self.changed)
 
-    def covers(self, identity: Identity) -> bool:
+    def includes_call(self, identity: Identity) -> bool:
         """Return True if the selection includes a call."""
         return (not self.features or identity.feature in self.features) and (
             not self.phases or identity.phase in self.phases
         )
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
+class RepeatedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that the agent will, or probably will, repeat."""
 
     identity: Identity
-    why: tuple[str, ...] = ()
-    """Finding kinds, STALE, SEEDED, MISSING; ASKED: selected by the caller; AGENT: another agent is to reply."""
+    reasons: tuple[str, ...] = ()
+    """Finding kinds, EXPIRED, COPIED, MISSING; ASKED: selected by the caller; AGENT: another agent is to reply."""
     follows: str = ""
     """The call, or the feature, whose new reply probably changes this call's prompt; empty: repeated for its own
     reasons."""
-    paid: bool = False
+    is_paid: bool = False
     """True if an unfinished attempt has a paid reply."""
     estimate: Estimate
 
 
-class Seen(NamedTuple):
+class ReplayedCassette(NamedTuple):
     """Result of a replay of the cassette through the current pipeline."""
 
-    happened: Happened
+    replay: ReplayOutcome
     findings: tuple[Finding, ...]
     today: datetime
     agent: str
@@ -71,115 +71,115 @@ class Seen(NamedTuple):
     paid: frozenset[Identity]
 
 
-Guess = Callable[[Identity, Taken | None], Estimate]
+EstimateCall = Callable[[Identity, RecordedCall | None], Estimate]
 
 
-def plan(cassette: Cassette, wish: Wish, seen: Seen, guess: Guess) -> tuple[Planned, ...]:
+def plan_calls(cassette: Cassette, selection: CallSelection, replayed: ReplayedCassette, estimate_call: EstimateCall) -> tuple[RepeatedCall, ...]:
     """Return the planned calls, feature by feature, in order of the calls. Empty: nothing is to be repeated."""
-    known = reasons(cassette, seen)
-    all_of_them = seen.agent != cassette.manifest.agent
-    chosen = {
-        one: tuple(why for why in each if wish.wants(why))
-        for one, each in known.items()
-        if all_of_them or wish.covers(one)
+    reasons_by_call = rerecord_reasons(cassette, replayed)
+    all_of_them = replayed.agent != cassette.manifest.agent
+    selected = {
+        call: tuple(reason for reason in call_reasons if selection.selects_reason(reason))
+        for call, call_reasons in reasons_by_call.items()
+        if all_of_them or selection.includes_call(call)
     }
-    chosen = {one: why for one, why in chosen.items() if why}
-    taken = {one.recording.identity: one for one in cassette.taken}
-    touched = {one.feature for one in chosen}
-    rows: list[Planned] = []
-    for feature in concerned(cassette, touched):
-        for identity, causes, follows in _calls(cassette, seen, feature, chosen, known, touched):
-            paid = identity in seen.paid
-            estimate = Estimate(tokens=0, nanousd=0) if paid else guess(identity, taken.get(identity))
-            rows.append(Planned(identity=identity, why=causes, follows=follows, paid=paid, estimate=estimate))
+    selected = {call: reason for call, reason in selected.items() if reason}
+    recordings = {call.recording.identity: call for call in cassette.calls}
+    features = {call.feature for call in selected}
+    rows: list[RepeatedCall] = []
+    for feature in affected_features(cassette, features):
+        for identity, causes, follows in _call_rows(cassette, replayed, feature, selected, reasons_by_call, features):
+            is_paid = identity in replayed.paid
+            estimate = Estimate(tokens=0, nanousd=0) if is_paid else estimate_call(identity, recordings.get(identity))
+            rows.append(RepeatedCall(identity=identity, reasons=causes, follows=follows, is_paid=is_paid, estimate=estimate))
     return tuple(rows)
 
 
-def reasons(cassette: Cassette, seen: Seen) -> dict[Identity, tuple[str, ...]]:
+def rerecord_reasons(cassette: Cassette, replayed: ReplayedCassette) -> dict[Identity, tuple[str, ...]]:
     """Return all reasons for a new reply, by call; `ASKED` is the weakest."""
     drifted: dict[tuple[str, str], list[str]] = {}
-    for finding in seen.findings:
-        if finding.kind in CHANGED and finding.call:
+    for finding in replayed.findings:
+        if finding.kind in REPEATABLE_KINDS and finding.call:
             drifted.setdefault((finding.feature, finding.call), []).append(finding.kind)
-    found: dict[Identity, tuple[str, ...]] = {}
+    by_call: dict[Identity, tuple[str, ...]] = {}
     manifest = cassette.manifest
-    for one in cassette.taken:
-        identity = one.recording.identity
-        why = dict.fromkeys(drifted.get((identity.feature, identity.name), []))
-        if expires(one.recording, manifest.max_age_days, seen.today):
-            why["STALE"] = None
-        if manifest.provenance == "seeded":
-            why["SEEDED"] = None
-        if seen.agent != manifest.agent:
-            why[OTHER_AGENT] = None
-        found[identity] = (*why, ASKED)
-    return found | dict.fromkeys(seen.happened.missed, ("MISSING", ASKED))
+    for recorded in cassette.calls:
+        identity = recorded.recording.identity
+        call_reasons = dict.fromkeys(drifted.get((identity.feature, identity.name), []))
+        if is_expired(recorded.recording, manifest.max_age_days, replayed.today):
+            call_reasons["EXPIRED"] = None
+        if manifest.provenance == "copied":
+            call_reasons["COPIED"] = None
+        if replayed.agent != manifest.agent:
+            call_reasons[OTHER_AGENT] = None
+        by_call[identity] = (*call_reasons, REQUESTED)
+    return by_call | dict.fromkeys(replayed.replay.missing_calls, ("MISSING", REQUESTED))
 
 
-def concerned(cassette: Cassette, touched: Iterable[str]) -> tuple[str, ...]:
+def affected_features(cassette: Cassette, features: Iterable[str]) -> tuple[str, ...]:
     """Return the features, their dependencies and dependents, in backlog order."""
-    items = cassette.manifest.world.items
-    found = set(touched)
+    items = cassette.manifest.fixture.items
+    affected = set(features)
     for _ in items:
-        found |= {item.feature for item in items if found & set(item.depends_on)}
+        affected |= {item.feature for item in items if affected & set(item.depends_on)}
     for _ in items:
-        found |= {other for item in items if item.feature in found for other in item.depends_on}
-    return tuple(item.feature for item in items if item.feature in found)
+        affected |= {other for item in items if item.feature in affected for other in item.depends_on}
+    return tuple(item.feature for item in items if item.feature in affected)
 
 
-Row = tuple[Identity, tuple[str, ...], str]
+CallRow = tuple[Identity, tuple[str, ...], str]
 
 
-def _calls(
+def _call_rows(
     cassette: Cassette,
-    seen: Seen,
+    replayed: ReplayedCassette,
     feature: str,
-    chosen: dict[Identity, tuple[str, ...]],
-    known: dict[Identity, tuple[str, ...]],
-    touched: set[str],
-) -> Iterator[Row]:
+    selected: dict[Identity, tuple[str, ...]],
+    reasons_by_call: dict[Identity, tuple[str, ...]],
+    features: set[str],
+) -> Iterator[CallRow]:
     """Yield the calls of a feature that runs again: the selected ones, those that differ from the recording, and all
     after them."""
-    source = next((other for other in _below(cassette, feature) if other in touched), "")
-    order = _order(cassette, seen, feature)
+    source = next((other for other in _dependencies(cassette, feature) if other in features), "")
+    order = _call_order(cassette, replayed, feature)
     for identity in order:
-        forced = tuple(reason for reason in known.get(identity, ()) if reason in (*CHANGED, "MISSING"))
-        why = chosen.get(identity) or forced
-        if why or source:
-            yield identity, tuple(reason for reason in why if reason != ASKED or len(why) == 1), "" if why else source
+        forced = tuple(reason for reason in reasons_by_call.get(identity, ()) if reason in (*REPEATABLE_KINDS, "MISSING"))
+        call_reasons = selected.get(identity) or forced
+        if call_reasons or source:
+            yield identity, tuple(reason for reason in call_reasons if reason != REQUESTED or len(call_reasons) == 1), "" if call_reasons else source
             source = source or identity.path
-    if any(identity.feature == feature for identity in seen.happened.missed):
-        last, been = order[-1], {identity.phase for identity in order}
-        for phase in seen.happened.pins.pipeline.phases:
-            if phase.agent is not None and phase.phase not in been:
+    if any(identity.feature == feature for identity in replayed.replay.missing_calls):
+        last, phases_done = order[-1], {identity.phase for identity in order}
+        for phase in replayed.replay.pins.pipeline.phases:
+            if phase.agent is not None and phase.phase not in phases_done:
                 yield Identity(pipeline=last.pipeline, feature=feature, phase=phase.phase), (), last.path
 
 
-def _below(cassette: Cassette, feature: str) -> tuple[str, ...]:
+def _dependencies(cassette: Cassette, feature: str) -> tuple[str, ...]:
     """Return the dependencies of a feature, including indirect ones."""
-    needs = {item.feature: item.depends_on for item in cassette.manifest.world.items}
-    found = dict.fromkeys(needs.get(feature, ()))
+    needs = {item.feature: item.depends_on for item in cassette.manifest.fixture.items}
+    dependencies = dict.fromkeys(needs.get(feature, ()))
     for _ in needs:
-        found |= dict.fromkeys(other for each in tuple(found) for other in needs.get(each, ()))
-    return tuple(found)
+        dependencies |= dict.fromkeys(other for dependency in tuple(dependencies) for other in needs.get(dependency, ()))
+    return tuple(dependencies)
 
 
-def _order(cassette: Cassette, seen: Seen, feature: str) -> tuple[Identity, ...]:
+def _call_order(cassette: Cassette, replayed: ReplayedCassette, feature: str) -> tuple[Identity, ...]:
     """Return the feature's recordings in order of its trace; missing calls follow the last played one."""
-    told = [
-        _told(cassette.manifest.pipeline, feature, line["ref"])
-        for line in map(json.loads, cassette.stories.get(feature, b"").splitlines())
+    traced = [
+        _traced_identity(cassette.manifest.pipeline, feature, line["ref"])
+        for line in map(json.loads, cassette.traces.get(feature, b"").splitlines())
         if line["type"] == "agent.requested"
     ]
-    recorded = [one.recording.identity for one in cassette.taken if one.recording.identity.feature == feature]
-    places = {one: at for at, one in enumerate(told)}
-    order = sorted(recorded, key=lambda one: places.get(one, len(places)))
-    missed = [one for one in seen.happened.missed if one.feature == feature]
-    at = 1 + max((at for at, one in enumerate(order) if one in seen.happened.played), default=-1)
-    return (*order[:at], *missed, *order[at:])
+    recorded = [call.recording.identity for call in cassette.calls if call.recording.identity.feature == feature]
+    index_by_call = {call: index for index, call in enumerate(traced)}
+    order = sorted(recorded, key=lambda call: index_by_call.get(call, len(index_by_call)))
+    missed = [call for call in replayed.replay.missing_calls if call.feature == feature]
+    index = 1 + max((index for index, call in enumerate(order) if call in replayed.replay.mismatches), default=-1)
+    return (*order[:index], *missed, *order[index:])
 
 
-def _told(pipeline: str, feature: str, ref: dict[str, Any]) -> Identity:
+def _traced_identity(pipeline: str, feature: str, ref: dict[str, Any]) -> Identity:
     return Identity(
         pipeline=pipeline,
         feature=feature,

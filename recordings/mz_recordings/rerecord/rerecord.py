@@ -10,47 +10,54 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 from mz_engine.adapters.git_repository import branch_commit
-from mz_engine.adapters.known_secrets import known_secrets
+from mz_engine.adapters.known_secrets import project_secrets
 from mz_engine.adapters.machine import SystemClock
 from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.agents.registry import adapters
-from mz_engine.agents.supervise import offline_works
+from mz_engine.agents.registry import all_adapters
+from mz_engine.agents.supervise import can_run_offline
 from mz_engine.configfile import load_config
 from mz_engine.effects.call import REPLY_TOKENS
-from mz_engine.estimate import OUTPUT_SHARE_PERCENT, Estimate, baseline
+from mz_engine.estimate import OUTPUT_SHARE_PERCENT, Estimate, baseline_tokens
 from mz_engine.pins import Pins, encode_pins
 from mz_engine.pipelines.definition import Phase
-from mz_engine.preflight import check_agent, check_commands, known_agent
-from mz_engine.pricing.worst import worst_of
+from mz_engine.preflight import check_agent, check_commands, find_agent
+from mz_engine.pricing.worst import charged_cost
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite import SqliteStore
 from mz_events.redact import Secrets
 
-from mz_recordings.cassette import BUILDER, Cassette, Identity, Provenance, Taken
-from mz_recordings.drift.outputs import result_of
+from mz_recordings.cassette import BUILDER, Cassette, Identity, Provenance, RecordedCall
+from mz_recordings.drift.outputs import recorded_result
 from mz_recordings.files.library import load, write_copy
 from mz_recordings.findings import Finding
-from mz_recordings.playing.compare import Happened, judge
-from mz_recordings.playing.drive import begin
-from mz_recordings.playing.renew import drop_unused
-from mz_recordings.playing.replay import Job, perform
-from mz_recordings.playing.stage import Scratch
-from mz_recordings.playing.today import pins_of
+from mz_recordings.playing.compare import ReplayOutcome, compare_replay
+from mz_recordings.playing.drive import start_run
+from mz_recordings.playing.renew import prune
+from mz_recordings.playing.replay import ReplayJob, run_replay
+from mz_recordings.playing.stage import ReplayFolders
+from mz_recordings.playing.today import replay_pins
 from mz_recordings.recording.record import NothingToRecord, RecordedRun, SecretInRecording, record_run
 from mz_recordings.recording.scratch import unpack
-from mz_recordings.recording.sources import sources_of
-from mz_recordings.rerecord.drive import Ended, Reins, Tell, drive
-from mz_recordings.rerecord.keep import Dropped, Sourced, merged, settled, sound, weakest
-from mz_recordings.rerecord.place import BLOBS, LOG, Workplace, begin_attempt, gather
-from mz_recordings.rerecord.plan import Planned, Seen, Wish, concerned, plan
-from mz_recordings.rerecord.stage import Live, Shelf
+from mz_recordings.recording.sources import record_sources
+from mz_recordings.rerecord.drive import OnCallProgress, RunEnd, StopControl, drive_run
+from mz_recordings.rerecord.keep import (
+    CallOrigin,
+    DroppedRecordings,
+    kept_features,
+    merge_recordings,
+    rejection_reason,
+    weakest_provenance,
+)
+from mz_recordings.rerecord.place import BLOBS, LOG, RerecordWorkspace, begin_attempt, collect_paid
+from mz_recordings.rerecord.plan import CallSelection, RepeatedCall, ReplayedCassette, affected_features, plan_calls
+from mz_recordings.rerecord.stage import LiveEnvironment, RecordingSource
 
 RECORDED, PAID = "recorded", "paid"
 """Names of the sources of replies."""
-NOT_AT_REST = "it did not stop"
+NOT_STOPPED = "it did not stop"
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class RerecordJob(msgspec.Struct, frozen=True, kw_only=True):
     """Options for re-recording one cassette."""
 
     path: str
@@ -58,9 +65,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Project whose pipelines and settings are used."""
     environment: dict[str, str]
     """The caller's full environment: the real agent needs its login."""
-    today: datetime
+    now: datetime
     """With a time zone."""
-    wish: Wish
+    selection: CallSelection
     agent: str = ""
     """Agent to use; empty: the cassette's own."""
     provenance: Provenance = "live"
@@ -69,7 +76,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """True: remove unused recordings."""
 
 
-class Prepared(NamedTuple):
+class RerecordPlan(NamedTuple):
     """Plan of a re-recording, before any cost."""
 
     old: Cassette
@@ -77,196 +84,196 @@ class Prepared(NamedTuple):
     cassette: Cassette
     """The same, without unused recordings if they are to be removed."""
     pins: Pins
-    planned: tuple[Planned, ...]
+    calls: tuple[RepeatedCall, ...]
     findings: tuple[Finding, ...]
     """Findings of its replay."""
     paid: Cassette
     """Paid replies of an earlier attempt."""
 
 
-class Outcome(NamedTuple):
+class RerecordResult(NamedTuple):
     """Result of a re-recording."""
 
-    ended: Ended
-    called: tuple[str, ...] = ()
+    run_end: RunEnd
+    live_calls: tuple[str, ...] = ()
     """Calls to which the real agent replied."""
-    served: tuple[str, ...] = ()
+    served_calls: tuple[str, ...] = ()
     """Calls that recordings served."""
-    kept: tuple[str, ...] = ()
+    kept_features: tuple[str, ...] = ()
     """Features whose new recordings are in `cassette`."""
-    dropped: tuple[Dropped, ...] = ()
-    used_up: tuple[str, ...] = ()
+    dropped_features: tuple[DroppedRecordings, ...] = ()
+    used_up_features: tuple[str, ...] = ()
     """Features whose paid replies are no longer useful: not those that are dropped only because others are."""
     cassette: Cassette | None = None
     """None: nothing new to keep."""
-    safe: int = 0
+    paid_replies: int = 0
     """Number of paid replies that are kept for the next attempt."""
-    denied: tuple[str, ...] = ()
+    denied_keys: tuple[str, ...] = ()
     """Keys of commands that tried to access the network."""
 
 
 # preparation ----------------------------------------------------------------------------------------------------------
-def prepare(order: Order, place: Workplace) -> Prepared:
+def prepare_rerecord(rerecord_job: RerecordJob, workspace: RerecordWorkspace) -> RerecordPlan:
     """Replay the cassette and plan the agent's calls. Raises CassetteUnusable, WorldMissing and MzError."""
-    path, project = Path(order.path), Path(order.project)
+    path, project = Path(rerecord_job.path), Path(rerecord_job.project)
     old = load(path)
-    agent = order.agent or old.manifest.agent
-    config = load_config(project, order.environment, {"agent": agent}).config
-    if order.agent:
-        known_agent(agent, config.agents)
-    parallel = config.parallel_max
+    agent = rerecord_job.agent or old.manifest.agent
+    config = load_config(project, rerecord_job.environment, {"agent": agent}).config
+    if rerecord_job.agent:
+        find_agent(agent, config.agents)
+    workers = config.parallel_max
     manifest = replace(old.manifest, agent=agent)
-    pins = pins_of(project, order.environment, manifest, parallel)
-    job = Job(
-        path=order.path, project=order.project, environment=order.environment, parallel=parallel, today=order.today
+    pins = replay_pins(project, rerecord_job.environment, manifest, workers)
+    job = ReplayJob(
+        path=rerecord_job.path, project=rerecord_job.project, environment=rerecord_job.environment, features_parallel=workers, today=rerecord_job.now
     )
-    happened = perform(old, job)
-    findings = judge(old, happened, order.today)
-    cassette = drop_unused(old, happened, findings)[0] if order.prune else old
-    paid = gather(place, old, order.environment, project)
-    seen = Seen(happened, findings, order.today, agent, frozenset(one.recording.identity for one in paid.taken))
-    guesses = Guesses(cassette, happened, pins)
-    return Prepared(old, cassette, pins, plan(cassette, order.wish, seen, guesses.of), findings, paid)
+    replay = run_replay(old, job)
+    findings = compare_replay(old, replay, rerecord_job.now)
+    cassette = prune(old, replay, findings)[0] if rerecord_job.prune else old
+    paid = collect_paid(workspace, old, rerecord_job.environment, project)
+    replayed = ReplayedCassette(replay, findings, rerecord_job.now, agent, frozenset(call.recording.identity for call in paid.calls))
+    estimates = CallEstimates(cassette, replay, pins)
+    return RerecordPlan(old, cassette, pins, plan_calls(cassette, rerecord_job.selection, replayed, estimates.estimate), findings, paid)
 
 
-def check(order: Order, prepared: Prepared) -> None:
+def check_installed(job: RerecordJob, plan: RerecordPlan) -> None:
     """Check that everything that the agent and the commands need is installed. Calls no model. Raises MzError (MZ1004,
     MZ1005)."""
-    check_agent(prepared.pins.config.agent, order.environment, prepared.pins.config.agents)
-    check_commands(Path(order.project), prepared.pins.config, order.environment)
+    check_agent(plan.pins.config.agent, job.environment, plan.pins.config.agents)
+    check_commands(Path(job.project), plan.pins.config, job.environment)
 
 
-class Guesses:
+class CallEstimates:
     """Estimates of calls: recorded usage of the same model, else the engine's baseline for the phase."""
 
-    def __init__(self, cassette: Cassette, happened: Happened, pins: Pins) -> None:
-        self._live, self._happened, self._pins = cassette.manifest.provenance == "live", happened, pins
-        self._adapter, self._prices = adapters(pins.config.agents)[pins.config.agent], GenaiPrices(pins.config.prices)
+    def __init__(self, cassette: Cassette, replay: ReplayOutcome, pins: Pins) -> None:
+        self._is_live, self._replay, self._pins = cassette.manifest.provenance == "live", replay, pins
+        self._adapter, self._prices = all_adapters(pins.config.agents)[pins.config.agent], GenaiPrices(pins.config.prices)
         self._now_us = SystemClock().now_us()
 
-    def of(self, identity: Identity, taken: Taken | None) -> Estimate:
+    def estimate(self, identity: Identity, recorded_call: RecordedCall | None) -> Estimate:
         """Return the estimate of a call; `recorded_call` is its recording, if any. Unpriced models have no amount."""
-        phase = next((one for one in self._pins.pipeline.phases if one.phase == identity.phase), None)
-        request = self._happened.requests.get(identity)
+        phase = next((candidate for candidate in self._pins.pipeline.phases if candidate.phase == identity.phase), None)
+        request = self._replay.requests.get(identity)
         model = request.model if request else self._model(identity, phase)
-        if self._live and taken is not None and taken.recording.model == model:
-            recorded = self._as_recorded(taken)
-            if recorded is not None:
-                return recorded
-        words = taken.contents.get(f"{identity.name}.prompt.md", b"").decode("utf-8", "replace") if taken else ""
-        asked = request.estimated_tokens - REPLY_TOKENS if request else self._adapter.estimate_tokens(words)
-        tokens = asked + (baseline(phase) if phase is not None else 0)
-        output = tokens * OUTPUT_SHARE_PERCENT // 100
-        return Estimate(tokens=tokens, nanousd=self._prices.estimate(model, tokens - output, output, self._now_us))
+        if self._is_live and recorded_call is not None and recorded_call.recording.model == model:
+            recorded_estimate = self._recorded_estimate(recorded_call)
+            if recorded_estimate is not None:
+                return recorded_estimate
+        prompt = recorded_call.contents.get(f"{identity.name}.prompt.md", b"").decode("utf-8", "replace") if recorded_call else ""
+        prompt_tokens = request.estimated_tokens - REPLY_TOKENS if request else self._adapter.estimate_tokens(prompt)
+        tokens = prompt_tokens + (baseline_tokens(phase) if phase is not None else 0)
+        output_tokens = tokens * OUTPUT_SHARE_PERCENT // 100
+        return Estimate(tokens=tokens, nanousd=self._prices.estimate(model, tokens - output_tokens, output_tokens, self._now_us))
 
     def _model(self, identity: Identity, phase: Phase | None) -> str:
-        use = None if phase is None else phase.agent if identity.role == BUILDER else phase.review
-        tier = use.tier if use is not None else "mid"
+        agent_use = None if phase is None else phase.agent if identity.role == BUILDER else phase.review
+        tier = agent_use.tier if agent_use is not None else "mid"
         return getattr(self._pins.config.models, tier) or self._adapter.capabilities().models[tier]
 
-    def _as_recorded(self, taken: Taken) -> Estimate | None:
-        reading = self._adapter.parse_output(result_of(taken))
+    def _recorded_estimate(self, recorded: RecordedCall) -> Estimate | None:
+        reading = self._adapter.parse_output(recorded_result(recorded))
         if not reading.usage:
             return None
         price = self._prices.price(reading.usage, self._now_us)
-        nanousd = None if price.nanousd is None else worst_of(reading, price)
-        return Estimate(tokens=sum(each.input + each.output for each in reading.usage), nanousd=nanousd)
+        nanousd = None if price.nanousd is None else charged_cost(reading, price)
+        return Estimate(tokens=sum(usage.input + usage.output for usage in reading.usage), nanousd=nanousd)
 
 
 # the run --------------------------------------------------------------------------------------------------------------
-def carry_out(
-    order: Order, prepared: Prepared, place: Workplace, budget_nanousd: int | None, tell: Tell, reins: Reins
-) -> Outcome:
+def run_rerecord(
+    job: RerecordJob, plan: RerecordPlan, workspace: RerecordWorkspace, budget_nanousd: int | None, on_progress: OnCallProgress, stop_control: StopControl
+) -> RerecordResult:
     """Run the affected features and select which to keep. Nothing is written to the library. Raises WorldMissing,
     SecretInRecording, and any error of a thread; paid replies are stored even then."""
-    known = Secrets(known_secrets(Path(order.project), order.environment))
-    if names := known.scan(encode_pins(prepared.pins)):
+    secrets = Secrets(project_secrets(Path(job.project), job.environment))
+    if names := secrets.names_in(encode_pins(plan.pins)):
         raise SecretInRecording("the input to record (settings, pipeline, templates)", names)
-    paid = begin_attempt(place, prepared.paid, order.provenance)
+    paid = begin_attempt(workspace, plan.paid, job.provenance)
     try:
-        outcome = _run(order, prepared._replace(paid=paid), place, budget_nanousd, tell, reins)
+        outcome = _run(job, plan._replace(paid=paid), workspace, budget_nanousd, on_progress, stop_control)
     except BaseException:
-        gather(place, prepared.old, order.environment, Path(order.project))
+        collect_paid(workspace, plan.old, job.environment, Path(job.project))
         raise
-    safe = gather(place, prepared.old, order.environment, Path(order.project))
-    return outcome._replace(safe=len(safe.taken))
+    still_paid = collect_paid(workspace, plan.old, job.environment, Path(job.project))
+    return outcome._replace(paid_replies=len(still_paid.calls))
 
 
 def _run(
-    order: Order, prepared: Prepared, place: Workplace, budget_nanousd: int | None, tell: Tell, reins: Reins
-) -> Outcome:
-    cassette, pins, outside = prepared.cassette, prepared.pins, order.environment
-    world = cassette.manifest.world
-    features = concerned(cassette, {one.identity.feature for one in prepared.planned})
-    scratch = Scratch(place.run, outside, offline_works())
-    heads = unpack(cassette, scratch.root, scratch.commands)
-    copy = place.run / "cassette"
+    job: RerecordJob, plan: RerecordPlan, workspace: RerecordWorkspace, budget_nanousd: int | None, on_progress: OnCallProgress, stop_control: StopControl
+) -> RerecordResult:
+    cassette, pins, environment = plan.cassette, plan.pins, job.environment
+    fixture = cassette.manifest.fixture
+    features = affected_features(cassette, {call.identity.feature for call in plan.calls})
+    scratch = ReplayFolders(workspace.run, environment, can_run_offline())
+    heads = unpack(cassette, scratch.root, scratch.command_environment)
+    copy = workspace.run / "cassette"
     write_copy(cassette, copy)
-    scratch.hire(cassette, copy, pins.config)
-    base = branch_commit(scratch.root, world.base, scratch.commands)
-    never = frozenset(one.identity for one in prepared.planned if one.why)
-    shelves = (
-        Shelf(PAID, prepared.paid, place.paid, frozenset()),
-        Shelf(RECORDED, cassette, copy, never),
+    scratch.install_stand_ins(cassette, copy, pins.config)
+    base = branch_commit(scratch.root, fixture.base, scratch.command_environment)
+    never = frozenset(call.identity for call in plan.calls if call.reasons)
+    recording_sources = (
+        RecordingSource(PAID, plan.paid, workspace.paid, frozenset()),
+        RecordingSource(RECORDED, cassette, copy, never),
     )
-    with SqliteStore(place.run / LOG) as store:
-        blobs = FileBlobs(place.run / BLOBS)
-        sources = sources_of(scratch.root, outside, store, blobs, Path(order.project))
-        live = Live(scratch, shelves, pins, blobs, outside, Path(order.project), sources.tree_id)
-        items = tuple(item for item in world.items if item.feature in features)
+    with SqliteStore(workspace.run / LOG) as store:
+        blobs = FileBlobs(workspace.run / BLOBS)
+        sources = record_sources(scratch.root, environment, store, blobs, Path(job.project))
+        live = LiveEnvironment(scratch, recording_sources, pins, blobs, environment, Path(job.project), sources.tree_id)
+        items = tuple(item for item in fixture.items if item.feature in features)
         try:
-            begin(cassette, items, pins, store, live, base, heads)
-            ended = drive(cassette, pins, store, live, budget_nanousd, tell, reins)
+            start_run(cassette, items, pins, store, live, base, heads)
+            run_end = drive_run(cassette, pins, store, live, budget_nanousd, on_progress, stop_control)
         finally:
             live.kill.set()
-        outcome = _counted(ended, live)
-        if ended.stopped:
+        outcome = _call_counts(run_end, live)
+        if run_end.stop_reason:
             return outcome
         try:
-            made = record_run(
-                sources, world.run, name=cassette.manifest.name, provenance=order.provenance, template="-"
+            recorded_run = record_run(
+                sources, fixture.run, name=cassette.manifest.name, provenance=job.provenance, template="-"
             )
         except NothingToRecord as error:
-            made = RecordedRun(cassette._replace(taken=(), stories={}), error.left_out)
-    return _kept(order, prepared, features, made, live.agents.sources, outcome)
+            recorded_run = RecordedRun(cassette._replace(calls=(), traces={}), error.unrecordable)
+    return _keep_features(job, plan, features, recorded_run, live.agents.sources, outcome)
 
 
-def _counted(ended: Ended, live: Live) -> Outcome:
-    team = live.agents
-    called = tuple(one.path for one, source in team.sources.items() if not source and one in team.called)
-    served = tuple(one.path for one, source in team.sources.items() if source)
-    return Outcome(ended, called, served, denied=tuple(sorted(live.denials.keys)))
+def _call_counts(run_end: RunEnd, live: LiveEnvironment) -> RerecordResult:
+    agents = live.agents
+    live_calls = tuple(call.path for call, source in agents.sources.items() if not source and call in agents.live_calls)
+    served = tuple(call.path for call, source in agents.sources.items() if source)
+    return RerecordResult(run_end, live_calls, served, denied_keys=tuple(sorted(live.denials.counts_by_key)))
 
 
-def _kept(
-    order: Order, prepared: Prepared, features: tuple[str, ...], made: RecordedRun, sources: dict[Identity, str],
-    outcome: Outcome,
-) -> Outcome:  # fmt: skip
-    old, new = prepared.cassette, made.cassette
-    left = {out.feature: out.why for out in made.left_out}
-    found = {
-        feature: sound(old.stories.get(feature), new.stories.get(feature), left.get(feature, NOT_AT_REST))
+def _keep_features(
+    job: RerecordJob, plan: RerecordPlan, features: tuple[str, ...], recorded_run: RecordedRun, sources: dict[Identity, str],
+    outcome: RerecordResult,
+) -> RerecordResult:  # fmt: skip
+    old, new = plan.cassette, recorded_run.cassette
+    left_out_reasons = {left_out.feature: left_out.reason for left_out in recorded_run.unrecordable}
+    rejections = {
+        feature: rejection_reason(old.traces.get(feature), new.traces.get(feature), left_out_reasons.get(feature, NOT_STOPPED))
         for feature in features
     }
-    served = frozenset(one for one, source in sources.items() if source == RECORDED)
-    paid = {one.recording.identity: one for one in prepared.paid.taken if sources.get(one.recording.identity) == PAID}
-    unchanged = frozenset(feature for feature in features if _as_it_was(old, new, feature, served))
-    kept, dropped = settled(old, found, unchanged, whole=new.manifest.agent != old.manifest.agent)
-    news = tuple(feature for feature in kept if feature not in unchanged)
-    spared = {one.feature for one in dropped if not found[one.feature]}
-    driven = {one.feature for one in sources}
-    used_up = tuple(feature for feature in features if feature in driven and feature not in spared)
-    outcome = outcome._replace(kept=news, dropped=dropped, used_up=used_up)
-    if not news:
+    served = frozenset(call for call, source in sources.items() if source == RECORDED)
+    paid = {call.recording.identity: call for call in plan.paid.calls if sources.get(call.recording.identity) == PAID}
+    unchanged = frozenset(feature for feature in features if _is_unchanged(old, new, feature, served))
+    kept, dropped = kept_features(old, rejections, unchanged, all_or_none=new.manifest.agent != old.manifest.agent)
+    changed_features = tuple(feature for feature in kept if feature not in unchanged)
+    dropped_with_others = {call.feature for call in dropped if not rejections[call.feature]}
+    driven = {call.feature for call in sources}
+    used_up = tuple(feature for feature in features if feature in driven and feature not in dropped_with_others)
+    outcome = outcome._replace(kept_features=changed_features, dropped_features=dropped, used_up_features=used_up)
+    if not changed_features:
         return outcome
-    worth = weakest(order.provenance, *([prepared.paid.manifest.provenance] if paid else []))
-    return outcome._replace(cassette=merged(old, new, news, Sourced(served, paid), worth))
+    provenance = weakest_provenance(job.provenance, *([plan.paid.manifest.provenance] if paid else []))
+    return outcome._replace(cassette=merge_recordings(old, new, changed_features, CallOrigin(served, paid), provenance))
 
 
-def _as_it_was(old: Cassette, new: Cassette, feature: str, served: frozenset[Identity]) -> bool:
-    before, now = (frozenset(_calls(one, feature)) for one in (old, new))
-    return before == now and now <= served and old.stories.get(feature) == new.stories.get(feature)
+def _is_unchanged(old: Cassette, new: Cassette, feature: str, served: frozenset[Identity]) -> bool:
+    old_calls, new_calls = (frozenset(_feature_calls(cassette, feature)) for cassette in (old, new))
+    return old_calls == new_calls and new_calls <= served and old.traces.get(feature) == new.traces.get(feature)
 
 
-def _calls(cassette: Cassette, feature: str) -> Iterator[Identity]:
-    return (one.recording.identity for one in cassette.taken if one.recording.identity.feature == feature)
+def _feature_calls(cassette: Cassette, feature: str) -> Iterator[Identity]:
+    return (call.recording.identity for call in cassette.calls if call.recording.identity.feature == feature)

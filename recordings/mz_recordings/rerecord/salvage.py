@@ -14,80 +14,80 @@ from msgspec.structs import replace
 from mz_engine.adapters.git import GitWorkspace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import adapters
+from mz_engine.agents.registry import all_adapters
 from mz_engine.pins import Pins
-from mz_engine.ports import CallResult, Capture, Place, RepositoryUnusable
-from mz_events.catalog.call import AgentReplied, AgentRequested, Offence
+from mz_engine.ports import CallResult, Capture, FeatureWorktree, RepositoryUnusable
+from mz_events.catalog.call import AgentReplied, AgentRequested, ForbiddenChange
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.names import feature_stream
 from mz_events.store import BlobMissing
 
-from mz_recordings.recording.record import Call, Outcome, Sources
+from mz_recordings.recording.record import LoggedCall, Outcome, RecordSources
 
 REFS = msgspec.json.Decoder(dict[str, str])
-NO_TERMINAL = "no-terminal"
+NO_TERMINAL_EVENT = "no-terminal"
 
 
-def salvage(
-    root: Path, outside: Mapping[str, str], sources: Sources, run: str, pins: Pins, features: Iterable[str],
-    asked: Collection[str],
-) -> tuple[tuple[Call, ...], bool]:  # fmt: skip
+def salvage_calls(
+    root: Path, environment: Mapping[str, str], sources: RecordSources, run: str, pins: Pins, features: Iterable[str],
+    live_keys: Collection[str],
+) -> tuple[tuple[LoggedCall, ...], bool]:  # fmt: skip
     """Return the calls with these keys that have a complete reply and no outcome, with their outcome; and True if there
     is another one whose tree cannot be read. Ends their processes. Raises OSError."""
-    processes = AgentProcesses(root, outside, sources.secrets)
-    known = adapters(pins.config.agents)
-    found: list[Call] = []
-    unreadable = False
+    processes = AgentProcesses(root, environment, sources.secrets)
+    adapters_by_name = all_adapters(pins.config.agents)
+    calls: list[LoggedCall] = []
+    has_unreadable = False
     for feature in features:
-        for branch, request, at_us in _unsettled(sources, run, feature):
-            held = processes.salvage(request.ref.key) if request.ref.key in asked else None
-            if held is None or not _whole(known[request.agent], held):
+        for branch, request, at_us in _pending_requests(sources, run, feature):
+            result = processes.salvage(request.ref.key) if request.ref.key in live_keys else None
+            if result is None or not _is_complete(adapters_by_name[request.agent], result):
                 continue
-            place = Place(run=run, feature=feature, branch=branch)
+            worktree = FeatureWorktree(run=run, feature=feature, branch=branch)
             try:
-                capture = _capture(GitWorkspace(root, pins.config.workspace, outside), place, request, sources)
+                capture = _capture(GitWorkspace(root, pins.config.workspace, environment), worktree, request, sources)
             except (RepositoryUnusable, BlobMissing):
-                unreadable = True
+                has_unreadable = True
                 continue
-            reply = _reply(request, held, capture, sources, known[request.agent])
-            found.append(Call(feature, branch, request, at_us, reply, None))
-    return tuple(found), unreadable
+            reply = _reply(request, result, capture, sources, adapters_by_name[request.agent])
+            calls.append(LoggedCall(feature, branch, request, at_us, reply, None))
+    return tuple(calls), has_unreadable
 
 
-def _unsettled(sources: Sources, run: str, feature: str) -> Iterator[tuple[str, AgentRequested, int]]:
+def _pending_requests(sources: RecordSources, run: str, feature: str) -> Iterator[tuple[str, AgentRequested, int]]:
     """Yield branch, request and its time of every call without an outcome."""
     events = list(sources.log.read(feature_stream(run, feature)))
-    branch = next((one.event.branch for one in events if isinstance(one.event, FeatureStarted)), "")
-    settled = {one.event.ref.key for one in events if isinstance(one.event, Outcome)}
-    for one in events:
-        if isinstance(one.event, AgentRequested) and one.event.ref.key not in settled:
-            yield branch, one.event, one.observed_at_us
+    branch = next((recorded.event.branch for recorded in events if isinstance(recorded.event, FeatureStarted)), "")
+    settled = {recorded.event.ref.key for recorded in events if isinstance(recorded.event, Outcome)}
+    for recorded in events:
+        if isinstance(recorded.event, AgentRequested) and recorded.event.ref.key not in settled:
+            yield branch, recorded.event, recorded.observed_at_us
 
 
-def _whole(adapter: Adapter, held: CallResult) -> bool:
-    return held.problem is None and adapter.parse_output(held).terminal != NO_TERMINAL
+def _is_complete(adapter: Adapter, result: CallResult) -> bool:
+    return result.problem is None and adapter.parse_output(result).ending != NO_TERMINAL_EVENT
 
 
-def _capture(workspace: GitWorkspace, place: Place, request: AgentRequested, sources: Sources) -> Capture:
+def _capture(workspace: GitWorkspace, worktree: FeatureWorktree, request: AgentRequested, sources: RecordSources) -> Capture:
     """Capture the tree; a commit by the agent is a forbidden change."""
-    capture = workspace.capture(place, request.tree)
-    branch, before = f"refs/heads/{place.branch}", REFS.decode(sources.blobs.get(request.refs))
+    capture = workspace.capture(worktree, request.tree)
+    branch, before = f"refs/heads/{worktree.branch}", REFS.decode(sources.blobs.get(request.refs))
     if before.get(branch) == workspace.snapshot().get(branch):
         return capture
-    return replace(capture, offences=(*capture.offences, Offence(kind="commit", path=place.branch)))
+    return replace(capture, forbidden_changes=(*capture.forbidden_changes, ForbiddenChange(kind="commit", path=worktree.branch)))
 
 
 def _reply(
-    request: AgentRequested, held: CallResult, capture: Capture, sources: Sources, adapter: Adapter
+    request: AgentRequested, result: CallResult, capture: Capture, sources: RecordSources, adapter: Adapter
 ) -> AgentReplied:
     return AgentReplied(
         ref=request.ref,
-        stdout=sources.blobs.put(held.stdout),
-        stderr=sources.blobs.put(held.stderr),
-        exit=held.exit,
-        duration_ms=held.duration_ms,
+        stdout=sources.blobs.put(result.stdout),
+        stderr=sources.blobs.put(result.stderr),
+        exit=result.exit,
+        duration_ms=result.duration_ms,
         tree=capture.tree,
-        offences=capture.offences,
+        forbidden_changes=capture.forbidden_changes,
         salvaged=True,
-        version=adapter.parse_output(held).version,
+        version=adapter.parse_output(result).version,
     )

@@ -16,25 +16,25 @@ from mz_engine.agents.jsonline import Json, count, mapping, nanousd, string
 from mz_events.catalog.call import Usage
 
 from mz_recordings.transcripts.facts import (
-    Asked,
-    Carry,
-    Ended,
     Format,
-    Opened,
-    Remark,
-    Requested,
-    Sighting,
+    ModelRequest,
+    Note,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    TranscriptRecord,
+    UserPrompt,
 )
 from mz_recordings.transcripts.objects import ObjectReader
 
 AGENT = "aider"
-HIDDEN = ("None", "REDACTED")
+HIDDEN_MODELS = ("None", "REDACTED")
 US_PER_SECOND = 1_000_000
 LINES_MAX = 100_000
 """Limit of the lines of one reply."""
 PRINTED_BYTES = 4000
 """Aider prints its version within the first bytes of its output."""
-UNTOLD = ("cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
+UNREPORTED_FIELDS = ("cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
 
 _STARTED = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _VERSION = re.compile(r"Aider v(\d[\w.+-]*)")
@@ -45,7 +45,7 @@ _TOKENS = re.compile(
 )
 _FAILED = re.compile(r"litellm\.(\w+(?:Error|Timeout))\b.*")
 _PRINTED = re.compile(rb"(?m)^Aider v\d[^\n]*\n(?:Main model|Model): ")
-_OWN = re.compile(
+_PROGRAM_OUTPUT = re.compile(
     r"(?:Aider v\d|Main model: |Weak model: |Model: |Git repo: |Repo-map: |Applied edit to |Tokens: "
     r"|HTTPSConnectionPool\()"
 )
@@ -57,48 +57,48 @@ class LogReader(ObjectReader):
     format = "aider-analytics"
     agent = AGENT
 
-    def __init__(self, carry: Carry) -> None:
-        self._requests, self._state = carry.requests, dict(carry.names)
+    def __init__(self, state: ReaderState) -> None:
+        self._requests, self._run_state = state.requests, dict(state.names)
 
-    def carry(self) -> Carry:
-        return Carry(requests=self._requests, names=tuple(self._state.items()))
+    def state(self) -> ReaderState:
+        return ReaderState(requests=self._requests, names=tuple(self._run_state.items()))
 
-    def see(self, event: Json, /) -> Iterator[Sighting]:
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         seconds = count(event.get("time"))
         at_us = None if seconds is None else seconds * US_PER_SECOND
         properties = mapping(event.get("properties"))
         match event.get("event"):
             case "launched":
-                self._state = {}
-                yield Opened(at_us=at_us)
+                self._run_state = {}
+                yield SessionInfo(at_us=at_us)
             case "message_send_starting":
-                self._state["open"] = "yes"
-                yield Asked(at_us=at_us)
+                self._run_state["open"] = "yes"
+                yield UserPrompt(at_us=at_us)
             case "message_send":
-                self._state |= {"open": "no", "usd": str(properties.get("total_cost"))}
-                yield self._requested(event, properties, at_us)
+                self._run_state |= {"open": "no", "usd": str(properties.get("total_cost"))}
+                yield self._model_request(event, properties, at_us)
             case "message_send_exception":
-                self._state["why"] = string(properties.get("exception"))[:500] or "?"
+                self._run_state["why"] = string(properties.get("exception"))[:500] or "?"
             case "exit":
-                why = self._state.get("why", "")
-                failed = bool(why) or self._state.get("open") != "no"
-                yield Ended(
+                reason = self._run_state.get("why", "")
+                failed = bool(reason) or self._run_state.get("open") != "no"
+                yield StreamEnd(
                     status="error" if failed else "success",
                     # litellm writes 0 for an unknown price.
-                    reported_nanousd=nanousd(self._state.get("usd")) or None,
+                    reported_nanousd=nanousd(self._run_state.get("usd")) or None,
                     cumulative=False,
-                    detail=why or string(properties.get("reason")),
+                    detail=reason or string(properties.get("reason")),
                 )
             case _:
                 pass
 
-    def _requested(self, event: Json, properties: Json, at_us: int | None) -> Requested:
+    def _model_request(self, event: Json, properties: Json, at_us: int | None) -> ModelRequest:
         self._requests += 1
-        named = string(properties.get("main_model"))
-        return Requested(
+        model = string(properties.get("main_model"))
+        return ModelRequest(
             id=f"aider:{string(event.get('user_id'))}:{at_us}:{self._requests}",
             usage=Usage(
-                model="" if named.endswith(HIDDEN) else named,
+                model="" if model.endswith(HIDDEN_MODELS) else model,
                 input=count(properties.get("prompt_tokens")) or 0,
                 output=count(properties.get("completion_tokens")) or 0,
             ),
@@ -106,94 +106,94 @@ class LogReader(ObjectReader):
         )
 
 
-class WordsReader:
+class OutputReader:
     """Implements `facts.Reader` for terminal output, line by line."""
 
     format = "aider-output"
     agent = AGENT
     unit: Literal["line", "file"] = "line"
 
-    def __init__(self, carry: Carry) -> None:
-        self._version, self._model, self._requests = carry.version, carry.model, carry.requests
-        state = dict(carry.names)
-        self._begun, self._digest = state.get("begun", ""), state.get("digest", "")
-        self._said: list[str] = []
+    def __init__(self, reader_state: ReaderState) -> None:
+        self._version, self._model, self._requests = reader_state.version, reader_state.model, reader_state.requests
+        names = dict(reader_state.names)
+        self._started_at, self._digest = names.get("begun", ""), names.get("digest", "")
+        self._text_lines: list[str] = []
         """Lines that may be text of the model; they count once its tokens are reported."""
 
-    def carry(self) -> Carry:
-        state = {"begun": self._begun, "digest": self._digest}
+    def state(self) -> ReaderState:
+        state = {"begun": self._started_at, "digest": self._digest}
         names = tuple((name, value) for name, value in state.items() if value)
-        return Carry(version=self._version, model=self._model, requests=self._requests, names=names)
+        return ReaderState(version=self._version, model=self._model, requests=self._requests, names=names)
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
+    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
         line = data.decode("utf-8", "replace").rstrip()
         # No line has an id: the digest of all lines so far identifies a request.
         self._digest = hashlib.sha256(self._digest.encode() + data).hexdigest()[:32]
-        yield from self._line(line)
+        yield from self._read_line(line)
 
-    def _line(self, line: str) -> Iterator[Sighting]:
-        if found := _VERSION.match(line):
-            self._version = found[1]
-            yield Opened(version=self._version)
-        elif found := _MODEL.match(line):
-            self._model = found[1]
-            yield Opened(model=self._model)
-        elif found := _TOKENS.match(line):
-            yield from self._requested(found)
-        elif found := _FAILED.match(line):
-            yield Ended(status="error", detail=line[:500])
-        elif not _OWN.match(line) and len(self._said) < LINES_MAX:
-            self._said.append(line)
+    def _read_line(self, line: str) -> Iterator[TranscriptRecord]:
+        if match := _VERSION.match(line):
+            self._version = match[1]
+            yield SessionInfo(version=self._version)
+        elif match := _MODEL.match(line):
+            self._model = match[1]
+            yield SessionInfo(model=self._model)
+        elif match := _TOKENS.match(line):
+            yield from self._request_records(match)
+        elif match := _FAILED.match(line):
+            yield StreamEnd(status="error", detail=line[:500])
+        elif not _PROGRAM_OUTPUT.match(line) and len(self._text_lines) < LINES_MAX:
+            self._text_lines.append(line)
 
-    def _text(self) -> str:
-        said, self._said = "\n".join(self._said).strip(), []
-        return said
+    def _take_text(self) -> str:
+        text, self._text_lines = "\n".join(self._text_lines).strip(), []
+        return text
 
-    def _requested(self, found: re.Match[str]) -> Iterator[Sighting]:
+    def _request_records(self, match: re.Match[str]) -> Iterator[TranscriptRecord]:
         self._requests += 1
-        read, written = _rounded(found["hit"]), _rounded(found["put"])
-        if found["hit"] or found["put"]:
-            yield Remark(code="tells:cache_read")
-            yield Remark(code="tells:cache_write_5m")
-        yield Remark(code="rounded")
-        yield Requested(
-            id=f"aider:{self._begun}:{self._digest}",
+        read, written = _parse_rounded(match["hit"]), _parse_rounded(match["put"])
+        if match["hit"] or match["put"]:
+            yield Note(code="tells:cache_read")
+            yield Note(code="tells:cache_write_5m")
+        yield Note(code="rounded")
+        yield ModelRequest(
+            id=f"aider:{self._started_at}:{self._digest}",
             usage=Usage(
                 model=self._model,
-                input=max(_rounded(found["sent"]), read + written),
-                output=_rounded(found["got"]),
+                input=max(_parse_rounded(match["sent"]), read + written),
+                output=_parse_rounded(match["got"]),
                 cache_read=read,
                 cache_write_5m=written,
             ),
         )
-        yield Ended(
-            status="success", text=self._text(), reported_nanousd=nanousd(found["cost"]) or None, cumulative=False
+        yield StreamEnd(
+            status="success", text=self._take_text(), reported_nanousd=nanousd(match["cost"]) or None, cumulative=False
         )
 
 
-class HistoryReader(WordsReader):
+class HistoryReader(OutputReader):
     """Implements `facts.Reader` for `.aider.chat.history.md`: aider's own output is quoted, a person's input is a
     heading."""
 
     format = "aider-history"
 
-    def _line(self, line: str) -> Iterator[Sighting]:
-        if found := _STARTED.match(line):
-            self._begun, self._said = found[1], []
+    def _read_line(self, line: str) -> Iterator[TranscriptRecord]:
+        if match := _STARTED.match(line):
+            self._started_at, self._text_lines = match[1], []
         elif line.startswith("#### "):
-            self._said = []
-            yield Asked()
+            self._text_lines = []
+            yield UserPrompt()
         elif line.startswith("> "):
-            said = list(self._said)
-            for seen in super()._line(line[2:]):
-                yield seen
-                said = self._said
-            self._said = said
-        elif len(self._said) < LINES_MAX:
-            self._said.append(line)
+            text_lines = list(self._text_lines)
+            for record in super()._read_line(line[2:]):
+                yield record
+                text_lines = self._text_lines
+            self._text_lines = text_lines
+        elif len(self._text_lines) < LINES_MAX:
+            self._text_lines.append(line)
 
 
-def _rounded(text: str | None) -> int:
+def _parse_rounded(text: str | None) -> int:
     """Return 1200 for `1.2k`."""
     if not text:
         return 0
@@ -203,23 +203,23 @@ def _rounded(text: str | None) -> int:
     return int(Decimal(number) * (1000 if text.endswith("k") else 1))
 
 
-def _fits(event: dict[str, object]) -> bool:
-    known = isinstance(event.get("event"), str) and isinstance(event.get("properties"), dict)
-    return known and "user_id" in event and count(event.get("time")) is not None
+def _matches_log(event: dict[str, object]) -> bool:
+    is_event = isinstance(event.get("event"), str) and isinstance(event.get("properties"), dict)
+    return is_event and "user_id" in event and count(event.get("time")) is not None
 
 
-def _never(event: dict[str, object]) -> bool:
+def _matches_nothing(event: dict[str, object]) -> bool:
     return False
 
 
 FORMATS: tuple[Format, ...] = (
-    Format(name=LogReader.format, agent=AGENT, unit="line", fits=_fits, reader=LogReader, untold=UNTOLD),
+    Format(name=LogReader.format, agent=AGENT, unit="line", matches=_matches_log, reader=LogReader, unreported_fields=UNREPORTED_FIELDS),
     Format(
-        name=HistoryReader.format, agent=AGENT, unit="line", fits=_never, reader=HistoryReader, untold=UNTOLD, log=True,
-        fits_text=lambda head: head.lstrip().startswith(b"# aider chat started at "),
+        name=HistoryReader.format, agent=AGENT, unit="line", matches=_matches_nothing, reader=HistoryReader, unreported_fields=UNREPORTED_FIELDS, is_session_log=True,
+        matches_text=lambda head: head.lstrip().startswith(b"# aider chat started at "),
     ),
     Format(
-        name=WordsReader.format, agent=AGENT, unit="line", fits=_never, reader=WordsReader, untold=UNTOLD,
-        fits_text=lambda head: _PRINTED.search(head[:PRINTED_BYTES]) is not None,
+        name=OutputReader.format, agent=AGENT, unit="line", matches=_matches_nothing, reader=OutputReader, unreported_fields=UNREPORTED_FIELDS,
+        matches_text=lambda head: _PRINTED.search(head[:PRINTED_BYTES]) is not None,
     ),
 )  # fmt: skip

@@ -34,9 +34,9 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """A line without its line end, or a document of several lines."""
 
     data: bytes
-    end: int
+    offset_end: int
     """Offset after it, line end included, in the bytes of `PlainFile.file`."""
-    whole: bool = True
+    is_complete: bool = True
     """False if the file ends here without a line end, or in the middle of a document."""
     too_long: bool = False
     """True if the content was skipped."""
@@ -44,11 +44,11 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """If more than one: `data` is that many lines with line ends, each of which begins with `{` and ends with `}`."""
 
 
-class Plain(msgspec.Struct, frozen=True, kw_only=True):
+class PlainFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file as UTF-8."""
 
     file: BinaryIO
-    remark: str = ""
+    encoding_note: str = ""
     """`utf-16` or `compressed` if the bytes of `file` are not those of the file itself; a code of `notes.NOTES`."""
 
 
@@ -57,62 +57,62 @@ def buffered(file: BinaryIO) -> io.BufferedReader:
     return file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", file))
 
 
-def plain(raw: io.BufferedReader) -> Plain:
+def decoded_file(raw: io.BufferedReader) -> PlainFile:
     """Return the decoded content of a file at its beginning; it need not be seekable."""
     head = raw.peek(4)
     if head.startswith(GZIP):
-        return Plain(file=gzip.GzipFile(fileobj=raw), remark="compressed")  # type: ignore[arg-type]
-    for mark, encoding in UTF_16:
-        if head.startswith(mark):
-            return Plain(file=io.BufferedReader(_Recoded(raw, encoding), CHUNK_BYTES), remark="utf-16")
-    return Plain(file=raw)
+        return PlainFile(file=gzip.GzipFile(fileobj=raw), encoding_note="compressed")  # type: ignore[arg-type]
+    for prefix, encoding in UTF_16:
+        if head.startswith(prefix):
+            return PlainFile(file=io.BufferedReader(_Utf16AsUtf8(raw, encoding), CHUNK_BYTES), encoding_note="utf-16")
+    return PlainFile(file=raw)
 
 
-def pieces(file: BinaryIO, start: int = 0, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[Piece]:
+def pieces(file: BinaryIO, offset_start: int = 0, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[Piece]:
     """Yield the lines from the current position, which is byte `start`, empty lines included. A byte order mark is not
     part of the first line. Raises OSError."""
-    end, first = start, start == 0
+    end, first = offset_start, offset_start == 0
     while True:
         try:
             line = file.readline(line_bytes_max + 1)
-            whole, too_long = line.endswith(b"\n"), False
+            is_complete, too_long = line.endswith(b"\n"), False
             end += len(line)
-            if len(line) > line_bytes_max and not whole:
-                skipped, whole = _skip(file)
+            if len(line) > line_bytes_max and not is_complete:
+                skipped, is_complete = _skip_line(file)
                 end, line, too_long = end + skipped, b"", True
         except BROKEN:
-            yield Piece(data=b"", end=end, whole=False)
+            yield Piece(data=b"", offset_end=end, is_complete=False)
             return
         if not line and not too_long:
             return
         if first:
             line, first = line.removeprefix(codecs.BOM_UTF8), False
-        yield Piece(data=line.rstrip(b"\r\n"), end=end, whole=whole, too_long=too_long)
+        yield Piece(data=line.rstrip(b"\r\n"), offset_end=end, is_complete=is_complete, too_long=too_long)
 
 
-def blocks(file: io.BufferedReader, start: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Piece]:
+def blocks(file: io.BufferedReader, offset_start: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Piece]:
     """Yield pieces from byte `start` on, with many regular lines in one piece; the file position does not matter. No
     JSON value spans two regular lines, so each is exactly one object. Raises OSError."""
-    end = start
+    end = offset_start
     while True:
         block = os.pread(file.fileno(), block_bytes, end)
         block = block[: block.rfind(b"\n") + 1]
-        lines, upto = usual_lines(block), end + len(block)
+        lines, block_end = count_regular_lines(block), end + len(block)
         if lines > 1:
-            end = upto
-            yield Piece(data=block, end=end, lines=lines)
+            end = block_end
+            yield Piece(data=block, offset_end=end, lines=lines)
             continue
         file.seek(end)
         for piece in pieces(file, end):
-            end = piece.end
+            end = piece.offset_end
             yield piece
-            if end >= upto:
+            if end >= block_end:
                 break
         else:
             return
 
 
-def usual_lines(block: bytes) -> int:
+def count_regular_lines(block: bytes) -> int:
     """Return the number of lines if each begins with `{` and ends with `}`, else 0."""
     lines = begin = 0
     while (end := block.find(b"\n", begin)) > begin:
@@ -122,7 +122,7 @@ def usual_lines(block: bytes) -> int:
     return lines if begin == len(block) else 0
 
 
-def _skip(file: BinaryIO) -> tuple[int, bool]:
+def _skip_line(file: BinaryIO) -> tuple[int, bool]:
     """Skip to the next line; return the number of bytes, and True if there was a line end."""
     skipped = 0
     while part := file.readline(CHUNK_BYTES):
@@ -132,7 +132,7 @@ def _skip(file: BinaryIO) -> tuple[int, bool]:
     return skipped, False
 
 
-class _Recoded(io.RawIOBase):
+class _Utf16AsUtf8(io.RawIOBase):
     """UTF-16 as UTF-8; undecodable input becomes a replacement character."""
 
     def __init__(self, raw: BinaryIO, encoding: str) -> None:

@@ -6,25 +6,25 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from mz_engine.agents.claude_usage import has_lifetimes
+from mz_engine.agents.claude_usage import has_cache_lifetimes
 from mz_engine.agents.jsonline import Json, mapping, string
 
-from mz_recordings.transcripts.facts import TELLS, Said, Used
+from mz_recordings.transcripts.facts import REPORTS_FIELD, AssistantText, ToolUse
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_SECONDS, US_PER_S = 86_400, 1_000_000
-TELLS_REASONING = f"{TELLS}reasoning"
-UNIQUE = re.compile(r"(?:msg_|chatcmpl-|resp_|gen-)?[A-Za-z0-9_-]{20,}")
+REPORTS_REASONING = f"{REPORTS_FIELD}reasoning"
+UNIQUE_ID = re.compile(r"(?:msg_|chatcmpl-|resp_|gen-)?[A-Za-z0-9_-]{20,}")
 """Ids as the API generates them, unique everywhere. Gateways make shorter ones, which may repeat."""
 
 
 def request_id(message: Json, line: Json, session: str) -> str:
     """Return the id of a request, equal in the stream and in every session log that has the message, including copies
     in branched sessions."""
-    name = string(message.get("id"))
-    if UNIQUE.fullmatch(name):
-        return name
-    return f"{string(line.get('requestId')) or string(line.get('request_id')) or session}:{name}"
+    message_id = string(message.get("id"))
+    if UNIQUE_ID.fullmatch(message_id):
+        return message_id
+    return f"{string(line.get('requestId')) or string(line.get('request_id')) or session}:{message_id}"
 
 
 def time_us(value: object) -> int | None:
@@ -32,33 +32,33 @@ def time_us(value: object) -> int | None:
     if not isinstance(value, str):
         return None
     try:
-        moment = datetime.fromisoformat(value)
-        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
-        return (since.days * DAY_SECONDS + since.seconds) * US_PER_S + since.microseconds
+        parsed = datetime.fromisoformat(value)
+        elapsed = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - EPOCH
+        return (elapsed.days * DAY_SECONDS + elapsed.seconds) * US_PER_S + elapsed.microseconds
     except (ValueError, OverflowError):
         return None
 
 
-def remarks(numbers: Json) -> tuple[str, ...]:
+def usage_notes(token_counts: Json) -> tuple[str, ...]:
     """Return note codes about the API's usage: fields that are missing, or that only newer versions have."""
-    lifetime = () if has_lifetimes(numbers) else ("cache-lifetime",)
-    thinking = "thinking_tokens" in mapping(numbers.get("output_tokens_details"))
-    return (*lifetime, TELLS_REASONING) if thinking else lifetime
+    notes = () if has_cache_lifetimes(token_counts) else ("cache-lifetime",)
+    has_thinking = "thinking_tokens" in mapping(token_counts.get("output_tokens_details"))
+    return (*notes, REPORTS_REASONING) if has_thinking else notes
 
 
-def used(content: object) -> Iterator[Used]:
+def tool_uses(content: object) -> Iterator[ToolUse]:
     """Yield the tool calls of a message."""
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") in ("tool_use", "server_tool_use"):
-            yield Used(tool=string(block.get("name"))[:128] or "?", id=string(block.get("id")))
+            yield ToolUse(tool=string(block.get("name"))[:128] or "?", id=string(block.get("id")))
 
 
-def said(content: object, *, continues: bool) -> Iterator[Said]:
+def assistant_texts(content: object, *, continues: bool) -> Iterator[AssistantText]:
     """Yield the text of a message. A line holds one block of a message, so several lines may form one text."""
     texts = [string(block.get("text")) for block in _blocks(content) if block.get("type") == "text"]
     text = "\n".join(text for text in texts if text)
     if text:
-        yield Said(text=f"\n{text}" if continues else text, continues=continues)
+        yield AssistantText(text=f"\n{text}" if continues else text, continues=continues)
 
 
 def _blocks(content: object) -> Iterator[Json]:

@@ -49,7 +49,7 @@ class Line(msgspec.Struct, rename="camel", gc=False):
     request_id: str = ""
     uuid: str = ""
     timestamp: str = ""
-    caller: str = msgspec.field(default="", name="request_id")
+    stream_request_id: str = msgspec.field(default="", name="request_id")
     """The request id under its name in streams."""
     forked_from: Any = None
     is_meta: Any = None
@@ -66,59 +66,59 @@ class Line(msgspec.Struct, rename="camel", gc=False):
 
 
 NO_MESSAGE = Message()
-ANSWERED = msgspec.Raw(b"0")
-NO_NUMBERS: Json = {}
-Told = tuple[Line, Json]
+HAS_RESULT = msgspec.Raw(b"0")
+NO_COUNTS: Json = {}
+LineWithUsage = tuple[Line, Json]
 """A line, and the usage of its message."""
-_lines = msgspec.json.Decoder(Line, float_hook=Decimal)
-_numbers = msgspec.json.Decoder(float_hook=Decimal)
+_line_decoder = msgspec.json.Decoder(Line, float_hook=Decimal)
+_usage_decoder = msgspec.json.Decoder(float_hook=Decimal)
 
 
-def typed(data: bytes) -> Told | None:
+def decode_line(data: bytes) -> LineWithUsage | None:
     """Decode a line; None if it has another shape, is not JSON, or is not UTF-8."""
     try:
         if not data.isascii():
             data.decode()
-        return _told([_lines.decode(data)])[0]
+        return _with_usage([_line_decoder.decode(data)])[0]
     except (msgspec.DecodeError, RecursionError, DecimalException, ValueError):
         return None
 
 
-def typed_lines(data: bytes, number: int) -> list[Told] | None:
+def decode_lines(data: bytes, line_count: int) -> list[LineWithUsage] | None:
     """Decode `number` lines, each of which begins with `{` and ends with `}` and a line end; None if one has another
     shape, or holds several objects."""
     try:
         if not data.isascii():
             data.decode()
-        lines = _lines.decode_lines(data)
-        return _told(lines) if len(lines) == number else None
+        lines = _line_decoder.decode_lines(data)
+        return _with_usage(lines) if len(lines) == line_count else None
     except (msgspec.DecodeError, RecursionError, DecimalException, ValueError):
         return None
 
 
-def _told(lines: Iterable[Line]) -> list[Told]:
+def _with_usage(lines: Iterable[Line]) -> list[LineWithUsage]:
     """Add the usage of each line. The lines of one reply have equal usage, so it is decoded once."""
-    told: list[Told] = []
+    pairs: list[LineWithUsage] = []
     last: msgspec.Raw | None = None
-    numbers = NO_NUMBERS
+    token_counts = NO_COUNTS
     for line in lines:
         if line.message is UNSET or line.message.usage is UNSET:
-            told.append((line, NO_NUMBERS))
+            pairs.append((line, NO_COUNTS))
             continue
         usage = line.message.usage
         if usage != last:
-            last, numbers = usage, mapping(_numbers.decode(usage))
-        told.append((line, numbers))
-    return told
+            last, token_counts = usage, mapping(_usage_decoder.decode(usage))
+        pairs.append((line, token_counts))
+    return pairs
 
 
-def taken(line: Json) -> Told:
+def convert_line(line: Json) -> LineWithUsage:
     """Convert a completely decoded line; strings of other types become empty."""
     message = mapping(line.get("message"))
-    return _taken(line, message), mapping(message.get("usage"))
+    return _line(line, message), mapping(message.get("usage"))
 
 
-def _taken(line: Json, message: Json) -> Line:
+def _line(line: Json, message: Json) -> Line:
     return Line(
         type=string(line.get("type")),
         session_id=string(line.get("sessionId")),
@@ -129,14 +129,14 @@ def _taken(line: Json, message: Json) -> Line:
         timestamp=string(line.get("timestamp")),
         uuid=string(line.get("uuid")),
         request_id=string(line.get("requestId")),
-        caller=string(line.get("request_id")),
+        stream_request_id=string(line.get("request_id")),
         forked_from=line.get("forkedFrom"),
         is_meta=line.get("isMeta"),
         is_compact_summary=line.get("isCompactSummary"),
         is_api_error_message=line.get("isApiErrorMessage"),
         error=line.get("error", UNSET),
         cost=line.get("costUSD", UNSET),
-        tool_use_result=ANSWERED if "toolUseResult" in line else UNSET,
+        tool_use_result=HAS_RESULT if "toolUseResult" in line else UNSET,
         message=_message(message),
         model_usage=line.get("modelUsage"),
         total_cost=line.get("totalCostUSD"),
@@ -150,7 +150,7 @@ def _message(message: Json) -> Message:
         id=string(message.get("id")),
         model=string(message.get("model")),
         stop_reason=message.get("stop_reason"),
-        content=[_block(each) for each in content if isinstance(each, dict)]
+        content=[_block(block) for block in content if isinstance(block, dict)]
         if isinstance(content, list)
         else string(content),
     )

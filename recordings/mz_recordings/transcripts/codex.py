@@ -11,25 +11,32 @@ from collections.abc import Iterator
 
 from mz_engine.agents.jsonline import Json, mapping, string
 
-from mz_recordings.transcripts.codex_lines import AGENT, UNTOLD, Numbers, numbers, numbers_of, remarks
+from mz_recordings.transcripts.codex_lines import (
+    AGENT,
+    UNREPORTED_FIELDS,
+    TokenCounts,
+    counts_of_usages,
+    token_counts,
+    usage_notes,
+)
 from mz_recordings.transcripts.codex_rollout import ROLLOUT
 from mz_recordings.transcripts.facts import (
-    Asked,
-    Carry,
-    Ended,
+    AssistantText,
     Format,
-    Opened,
-    Remark,
-    Requested,
-    Said,
-    Sighting,
-    Unknown,
-    Used,
+    ModelRequest,
+    Note,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UnknownLine,
+    UserPrompt,
 )
 from mz_recordings.transcripts.objects import ObjectReader
 
-SPOKEN = frozenset({"agent_message", "assistant_message"})
-TOOLS = frozenset({"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"})
+TEXT_ITEMS = frozenset({"agent_message", "assistant_message"})
+TOOL_ITEMS = frozenset({"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"})
 EVENTS = frozenset(
     {
         "thread.started", "session.created", "turn.started", "turn.completed", "turn.failed", "item.started",
@@ -44,94 +51,94 @@ class StreamReader(ObjectReader):
     format = "codex-stream"
     agent = AGENT
 
-    def __init__(self, carry: Carry) -> None:
-        self._session, self._model, self._cwd = carry.session, carry.model, carry.cwd
-        self._total = numbers_of(carry.total)
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._model, self._cwd = state.session, state.model, state.cwd
+        self._total = counts_of_usages(state.total)
 
-    def carry(self) -> Carry:
-        return Carry(session=self._session, model=self._model, cwd=self._cwd, total=(self._total.usage(""),))
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, model=self._model, cwd=self._cwd, total=(self._total.usage(""),))
 
-    def see(self, event: Json, /) -> Iterator[Sighting]:
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         if isinstance(event.get("msg"), dict):
-            yield from self._message(mapping(event["msg"]))
+            yield from self._message_records(mapping(event["msg"]))
             return
         match event.get("type"):
             case "thread.started" | "session.created":
-                yield from self._opened(string(event.get("thread_id")) or string(event.get("session_id")))
+                yield from self._session_records(string(event.get("thread_id")) or string(event.get("session_id")))
             case "turn.completed":
-                yield from self._completed(mapping(event.get("usage")))
+                yield from self._turn_records(mapping(event.get("usage")))
             case "turn.failed":
-                words = string(mapping(event.get("error")).get("message"))
-                yield Ended(status="error", detail=words, cumulative=False)
+                message = string(mapping(event.get("error")).get("message"))
+                yield StreamEnd(status="error", detail=message, cumulative=False)
             case "item.completed":
-                yield from _item(mapping(event.get("item")))
+                yield from _item_records(mapping(event.get("item")))
             case kind if string(kind) not in EVENTS:
                 if not _is_head(event):
-                    yield Unknown(type=string(kind)[:64] or "?")
+                    yield UnknownLine(type=string(kind)[:64] or "?")
                 elif "workdir" in event:
-                    yield from self._opened("", string(event.get("model")), string(event.get("workdir")))
+                    yield from self._session_records("", string(event.get("model")), string(event.get("workdir")))
 
-    def _opened(self, session: str, model: str = "", cwd: str = "") -> Iterator[Sighting]:
+    def _session_records(self, session: str, model: str = "", cwd: str = "") -> Iterator[TranscriptRecord]:
         if session and session != self._session:
-            self._session, self._total = session, Numbers()
+            self._session, self._total = session, TokenCounts()
         self._model, self._cwd = model or self._model, cwd or self._cwd
-        yield Opened(session=self._session, model=self._model, cwd=self._cwd)
+        yield SessionInfo(session=self._session, model=self._model, cwd=self._cwd)
 
-    def _completed(self, told: Json) -> Iterator[Sighting]:
-        now = numbers(told)
-        added = now.since(self._total) or now
-        self._total = now
-        yield from remarks(told)
-        yield Remark(code="whole-thread")
-        used = (added.usage(self._model),) if added.input or added.output else ()
-        yield Ended(status="success", usage=used, cumulative=False)
+    def _turn_records(self, usage: Json) -> Iterator[TranscriptRecord]:
+        total = token_counts(usage)
+        added = total.since(self._total) or total
+        self._total = total
+        yield from usage_notes(usage)
+        yield Note(code="whole-thread")
+        usages = (added.usage(self._model),) if added.input or added.output else ()
+        yield StreamEnd(status="success", usage=usages, cumulative=False)
 
     # older messages without items ------------------------------------------------------------------------------------
-    def _message(self, message: Json) -> Iterator[Sighting]:
+    def _message_records(self, message: Json) -> Iterator[TranscriptRecord]:
         match message.get("type"):
             case "session_configured":
-                yield from self._opened(string(message.get("session_id")), string(message.get("model")))
+                yield from self._session_records(string(message.get("session_id")), string(message.get("model")))
             case "user_message":
-                yield Asked()
+                yield UserPrompt()
             case "agent_message":
-                yield Said(text=string(message.get("message")))
+                yield AssistantText(text=string(message.get("message")))
             case "exec_command_begin" | "patch_apply_begin" | "mcp_tool_call_begin" as kind:
-                yield Used(tool=kind.removesuffix("_begin"), id=string(message.get("call_id")))
+                yield ToolUse(tool=kind.removesuffix("_begin"), id=string(message.get("call_id")))
             case "token_count":
-                yield from self._counted(message)
+                yield from self._request_records(message)
             case "task_complete":
                 text = message.get("last_agent_message")
-                yield Ended(status="success", text=text if isinstance(text, str) else None, cumulative=False)
+                yield StreamEnd(status="success", text=text if isinstance(text, str) else None, cumulative=False)
             case "error" | "turn_aborted":
-                words = string(message.get("message")) or string(message.get("reason"))
-                yield Ended(status="error", detail=words, cumulative=False)
+                detail = string(message.get("message")) or string(message.get("reason"))
+                yield StreamEnd(status="error", detail=detail, cumulative=False)
             case _:
                 pass
 
-    def _counted(self, message: Json) -> Iterator[Sighting]:
+    def _request_records(self, message: Json) -> Iterator[TranscriptRecord]:
         """Since 0.37 the numbers are in `info`, which may be null."""
-        told = mapping(mapping(message.get("info")).get("total_token_usage")) if "info" in message else message
-        now = numbers(told)
-        if now == self._total or not (now.input or now.output):
+        usage = mapping(mapping(message.get("info")).get("total_token_usage")) if "info" in message else message
+        total = token_counts(usage)
+        if total == self._total or not (total.input or total.output):
             return
-        added = now.since(self._total) or now
-        self._total = now
-        yield from remarks(told)
-        name = ".".join(map(str, now))
-        yield Requested(id=f"{self._session}:{name}", usage=added.usage(self._model, requests=1))
+        added = total.since(self._total) or total
+        self._total = total
+        yield from usage_notes(usage)
+        total_id = ".".join(map(str, total))
+        yield ModelRequest(id=f"{self._session}:{total_id}", usage=added.usage(self._model, requests=1))
 
 
-def _item(item: Json) -> Iterator[Sighting]:
+def _item_records(item: Json) -> Iterator[TranscriptRecord]:
     kind = string(item.get("type")) or string(item.get("item_type"))
-    if kind in SPOKEN:
-        yield Said(text=string(item.get("text")))
-    elif kind in TOOLS:
+    if kind in TEXT_ITEMS:
+        yield AssistantText(text=string(item.get("text")))
+    elif kind in TOOL_ITEMS:
         if kind == "collab_tool_call":
-            yield Remark(code="sub-agents-apart")
-        yield Used(tool=_tool(kind, item), id=string(item.get("id")), failed=item.get("status") == "failed")
+            yield Note(code="sub-agents-apart")
+        yield ToolUse(tool=_tool_name(kind, item), id=string(item.get("id")), failed=item.get("status") == "failed")
 
 
-def _tool(kind: str, item: Json) -> str:
+def _tool_name(kind: str, item: Json) -> str:
     return ".".join(name for name in (kind, string(item.get("server")), string(item.get("tool"))) if name)[:128]
 
 
@@ -140,7 +147,7 @@ def _is_head(event: Json) -> bool:
     return ("workdir" in event and "provider" in event) or set(event) == {"prompt"}
 
 
-def fits(event: dict[str, object]) -> bool:
+def matches(event: dict[str, object]) -> bool:
     """Return True if the line can only be of such a stream."""
     kind, message = event.get("type"), event.get("msg")
     if isinstance(message, dict):
@@ -161,5 +168,5 @@ def fits(event: dict[str, object]) -> bool:
             return "type" not in event and "workdir" in event and "provider" in event
 
 
-STREAM = Format(name=StreamReader.format, agent=AGENT, unit="line", fits=fits, reader=StreamReader, untold=UNTOLD)
+STREAM = Format(name=StreamReader.format, agent=AGENT, unit="line", matches=matches, reader=StreamReader, unreported_fields=UNREPORTED_FIELDS)
 FORMATS: tuple[Format, ...] = (STREAM, ROLLOUT)

@@ -14,7 +14,7 @@ import msgspec
 from mz_events.catalog.call import Usage
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Newly learned properties of the session; an empty field adds nothing."""
 
     session: str = ""
@@ -23,19 +23,19 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = ""
     parent: str = ""
     """Session that this one was branched from, or that started this subagent."""
-    part: str = ""
+    subagent: str = ""
     """Name of the subagent whose file this is."""
     model: str = ""
     at_us: int | None = None
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class UserPrompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A prompt to the agent, by a person or a program."""
 
     at_us: int | None = None
 
 
-class Requested(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model. The same `id` may occur again, in this file or in others; the occurrence with the most
     tokens counts, once."""
 
@@ -47,7 +47,7 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Set if the file reports money per request."""
 
 
-class Used(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ToolUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool call."""
 
     tool: str
@@ -55,7 +55,7 @@ class Used(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failed: bool = False
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AssistantText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Text by the agent in the main conversation."""
 
     text: str
@@ -63,7 +63,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if the text continues the text before it."""
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
     """A terminal event. Several may follow one another; the last one counts."""
 
     status: Literal["success", "error"]
@@ -74,34 +74,34 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """True if money and usage include those of the ends before it in this file."""
     usage: tuple[Usage, ...] = ()
     """Totals that the event reports. They count where the requests before it do not add up to them."""
-    lifetimes: bool = True
+    has_cache_lifetimes: bool = True
     """True if the totals distinguish cache writes by lifetime; otherwise all are recorded as 5-minute writes."""
     detail: str = ""
 
 
-class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of a type that the reader does not know. It is only counted."""
 
     type: str
 
 
-class Bad(msgspec.Struct, frozen=True, kw_only=True):
+class UndecodableLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line that cannot be decoded."""
 
-    why: str
+    reason: str
 
 
-class Remark(msgspec.Struct, frozen=True, kw_only=True):
+class Note(msgspec.Struct, frozen=True, kw_only=True):
     """A caveat about the file's numbers. Repeated notes count once."""
 
     code: str
     """A code of `notes.NOTES`, or `tells:` and a field of Usage that the format may omit and this file has."""
 
 
-TELLS = "tells:"
+REPORTS_FIELD = "tells:"
 
 
-class Billed(msgspec.Struct, frozen=True, kw_only=True):
+class CostReported(msgspec.Struct, frozen=True, kw_only=True):
     """Running totals of a whole session, in a session log. The last one counts."""
 
     reported_nanousd: int | None = None
@@ -109,17 +109,17 @@ class Billed(msgspec.Struct, frozen=True, kw_only=True):
     """By model; may include requests that no line of the file shows."""
 
 
-Sighting: TypeAlias = Opened | Asked | Requested | Used | Said | Ended | Unknown | Bad | Remark | Billed
+TranscriptRecord: TypeAlias = SessionInfo | UserPrompt | ModelRequest | ToolUse | AssistantText | StreamEnd | UnknownLine | UndecodableLine | Note | CostReported
 
 
-class Carry(msgspec.Struct, frozen=True, kw_only=True):
+class ReaderState(msgspec.Struct, frozen=True, kw_only=True):
     """State of a reader between two lines."""
 
     session: str = ""
     version: str = ""
     model: str = ""
     cwd: str = ""
-    part: str = ""
+    subagent: str = ""
     total: tuple[Usage, ...] = ()
     """Last cumulative totals by model, for formats that count cumulatively."""
     requests: int = 0
@@ -140,16 +140,16 @@ class Reader(Protocol):
     unit: Literal["line", "file"]
     """Unit that `read` accepts: a line without its line end, or a whole file."""
 
-    def read(self, data: bytes) -> Iterator[Sighting]: ...
+    def read(self, data: bytes) -> Iterator[TranscriptRecord]: ...
 
-    def carry(self) -> Carry: ...
+    def state(self) -> ReaderState: ...
 
 
 @runtime_checkable
 class BlockReader(Protocol):
     """A reader that can also take many lines at once, which is faster."""
 
-    def read_lines(self, data: bytes, number: int) -> list[Sighting] | None:
+    def read_lines(self, data: bytes, line_count: int) -> list[TranscriptRecord] | None:
         """Return the records of `number` lines, in order; each line begins with `{` and ends with `}`. Return None,
         with the state unchanged, if they must be read one by one."""
         ...
@@ -161,13 +161,13 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     agent: str
     unit: Literal["line", "file"]
-    fits: Callable[[dict[str, object]], bool]
+    matches: Callable[[dict[str, object]], bool]
     """Returns True if a decoded line (or document) can only be of this format."""
-    reader: Callable[[Carry], Reader]
-    fits_text: Callable[[bytes], bool] | None = None
+    reader: Callable[[ReaderState], Reader]
+    matches_text: Callable[[bytes], bool] | None = None
     """For formats that are not JSON: returns True if the first bytes of a file (up to `detect.HEAD_BYTES`) can only be
     of this format."""
-    untold: tuple[str, ...] = ()
+    unreported_fields: tuple[str, ...] = ()
     """Fields of Usage that the format does not contain: unknown, not zero."""
-    log: bool = False
+    is_session_log: bool = False
     """True for session logs, which can continue at any time and have no terminal event."""

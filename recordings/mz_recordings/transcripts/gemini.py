@@ -11,24 +11,31 @@ from collections.abc import Iterator
 from typing import Literal
 
 from msgspec.structs import replace
-from mz_engine.agents.gemini_stream import said, terminal_of, usage_of
+from mz_engine.agents.gemini_stream import ending_of, join_pieces, usage_of
 from mz_engine.agents.jsonline import Json, count, mapping, string
 from mz_events.catalog.call import Usage
 
 from mz_recordings.transcripts.claude_lines import time_us
 from mz_recordings.transcripts.facts import (
-    Asked,
-    Carry,
-    Ended,
+    AssistantText,
     Format,
-    Opened,
-    Remark,
-    Said,
-    Sighting,
-    Unknown,
-    Used,
+    Note,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UnknownLine,
+    UserPrompt,
 )
-from mz_recordings.transcripts.gemini_session import AGENT, DELEGATES, DOCUMENT, SESSION, UNTOLD, request_usage
+from mz_recordings.transcripts.gemini_session import (
+    AGENT,
+    DOCUMENT,
+    SESSION,
+    SUBAGENT_TOOL,
+    UNREPORTED_FIELDS,
+    request_usage,
+)
 from mz_recordings.transcripts.objects import ObjectReader
 
 PIECES_MAX = 200_000
@@ -42,62 +49,62 @@ class StreamReader(ObjectReader):
     format = "gemini-stream"
     agent = AGENT
 
-    def __init__(self, carry: Carry) -> None:
-        self._session, self._model = carry.session, carry.model
-        self._pieces: list[str] = []
-        self._open = False
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._model = state.session, state.model
+        self._texts: list[str] = []
+        self._is_text_open = False
         """True while text pieces continue one another; a tool call ends them."""
         self._error = ""
 
-    def carry(self) -> Carry:
-        return Carry(session=self._session, model=self._model)
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, model=self._model)
 
-    def see(self, event: Json, /) -> Iterator[Sighting]:
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         match event.get("type"):
             case "init":
-                yield from self._opened(event)
+                yield from self._session_records(event)
             case "message":
-                yield from self._message(event)
+                yield from self._message_records(event)
             case "tool_use":
-                self._open = False
-                if event.get("tool_name") == DELEGATES:
-                    yield Remark(code="sub-agents")
-                yield Used(tool=string(event.get("tool_name"))[:128] or "?", id=string(event.get("tool_id")))
+                self._is_text_open = False
+                if event.get("tool_name") == SUBAGENT_TOOL:
+                    yield Note(code="sub-agents")
+                yield ToolUse(tool=string(event.get("tool_name"))[:128] or "?", id=string(event.get("tool_id")))
             case "error":
                 self._error = string(event.get("message")) or self._error
             case "result":
-                yield from self._ended(event)
+                yield from self._end_records(event)
             case kind if kind != "tool_result":
-                yield Unknown(type=string(kind)[:64] or "?")
+                yield UnknownLine(type=string(kind)[:64] or "?")
 
-    def _opened(self, event: Json) -> Iterator[Sighting]:
+    def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
         self._session = string(event.get("session_id")) or self._session
         self._model = string(event.get("model")) or self._model
-        self._pieces, self._open, self._error = [], False, ""
-        yield Opened(session=self._session, model=self._model, at_us=time_us(event.get("timestamp")))
+        self._texts, self._is_text_open, self._error = [], False, ""
+        yield SessionInfo(session=self._session, model=self._model, at_us=time_us(event.get("timestamp")))
 
-    def _message(self, event: Json) -> Iterator[Sighting]:
+    def _message_records(self, event: Json) -> Iterator[TranscriptRecord]:
         text = string(event.get("content"))
         if event.get("role") == "user":
-            yield Asked(at_us=time_us(event.get("timestamp")))
+            yield UserPrompt(at_us=time_us(event.get("timestamp")))
         elif event.get("role") == "assistant" and text:
-            continues = self._open and event.get("delta") is True
-            self._pieces = self._pieces if continues else []
-            self._open = True
-            if len(self._pieces) < PIECES_MAX:
-                self._pieces.append(text)
-            yield Said(text=text, continues=continues)
+            continues = self._is_text_open and event.get("delta") is True
+            self._texts = self._texts if continues else []
+            self._is_text_open = True
+            if len(self._texts) < PIECES_MAX:
+                self._texts.append(text)
+            yield AssistantText(text=text, continues=continues)
 
-    def _ended(self, event: Json) -> Iterator[Sighting]:
-        status: Literal["success", "error"] = "success" if terminal_of(event) == "success" else "error"
-        words = string(mapping(event.get("error")).get("message")) or self._error
-        whole = self._pieces and len(self._pieces) < PIECES_MAX
-        yield Ended(
+    def _end_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        status: Literal["success", "error"] = "success" if ending_of(event) == "success" else "error"
+        error = string(mapping(event.get("error")).get("message")) or self._error
+        is_text_complete = self._texts and len(self._texts) < PIECES_MAX
+        yield StreamEnd(
             status=status,
-            text=said(self._pieces) if whole else None,
+            text=join_pieces(self._texts) if is_text_complete else None,
             cumulative=False,
             usage=usage_of(mapping(event.get("stats")), self._model),
-            detail="" if status == "success" else words,
+            detail="" if status == "success" else error,
         )
 
 
@@ -107,32 +114,32 @@ class DocumentReader(ObjectReader):
     format = "gemini-json"
     agent = AGENT
 
-    def see(self, document: Json, /) -> Iterator[Sighting]:
-        yield Opened(session=string(document.get("session_id")))
+    def read_object(self, document: Json, /) -> Iterator[TranscriptRecord]:
+        yield SessionInfo(session=string(document.get("session_id")))
         tools = mapping(mapping(mapping(document.get("stats")).get("tools")).get("byName"))
-        for name, told in tools.items():
-            yield from (Used(tool=name[:128]) for _ in range(min(count(mapping(told).get("count")) or 0, PIECES_MAX)))
+        for name, numbers in tools.items():
+            yield from (ToolUse(tool=name[:128]) for _ in range(min(count(mapping(numbers).get("count")) or 0, PIECES_MAX)))
         failure, text = document.get("error"), document.get("response")
-        yield Ended(
+        yield StreamEnd(
             status="error" if isinstance(failure, dict) else "success",
             text=text if isinstance(text, str) else None,
             cumulative=False,
-            usage=tuple(_used_by(mapping(mapping(document.get("stats")).get("models")))),
+            usage=tuple(_usage_by_model(mapping(mapping(document.get("stats")).get("models")))),
             detail=string(mapping(failure).get("message")),
         )
 
 
-def _used_by(models: Json) -> Iterator[Usage]:
+def _usage_by_model(models: Json) -> Iterator[Usage]:
     for model, numbers in models.items():
         tokens = mapping(mapping(numbers).get("tokens"))
-        told = {**tokens, "input": tokens.get("prompt"), "output": tokens.get("candidates")}
-        asked = count(mapping(mapping(numbers).get("api")).get("totalRequests"))
-        usage = replace(request_usage(model, told), requests=asked)
+        token_counts = {**tokens, "input": tokens.get("prompt"), "output": tokens.get("candidates")}
+        request_count = count(mapping(mapping(numbers).get("api")).get("totalRequests"))
+        usage = replace(request_usage(model, token_counts), requests=request_count)
         if usage.input or usage.output:
             yield usage
 
 
-def _fits(event: dict[str, object]) -> bool:
+def _matches(event: dict[str, object]) -> bool:
     """Every line has a timestamp."""
     if not isinstance(event.get("timestamp"), str):
         return False
@@ -151,7 +158,7 @@ def _fits(event: dict[str, object]) -> bool:
             return False
 
 
-def _document_fits(document: dict[str, object]) -> bool:
+def _matches_document(document: dict[str, object]) -> bool:
     if not document.keys() <= DOCUMENT_KEYS:
         return False
     if isinstance(document.get("stats"), dict):
@@ -160,8 +167,8 @@ def _document_fits(document: dict[str, object]) -> bool:
     return {"type", "message"} <= failure.keys() and "session_id" in document
 
 
-STREAM = Format(name=StreamReader.format, agent=AGENT, unit="line", fits=_fits, reader=StreamReader, untold=UNTOLD)
-JSON = Format(
-    name=DocumentReader.format, agent=AGENT, unit="line", fits=_document_fits, reader=DocumentReader, untold=UNTOLD
+STREAM = Format(name=StreamReader.format, agent=AGENT, unit="line", matches=_matches, reader=StreamReader, unreported_fields=UNREPORTED_FIELDS)
+JSON_DOCUMENT = Format(
+    name=DocumentReader.format, agent=AGENT, unit="line", matches=_matches_document, reader=DocumentReader, unreported_fields=UNREPORTED_FIELDS
 )
-FORMATS: tuple[Format, ...] = (STREAM, JSON, SESSION, DOCUMENT)
+FORMATS: tuple[Format, ...] = (STREAM, JSON_DOCUMENT, SESSION, DOCUMENT)

@@ -17,29 +17,29 @@ ATTEMPTS_MAX = 32
 LONE_SURROGATES = dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
 
 
-class Mended(msgspec.Struct, frozen=True):
+class RepairedLine(msgspec.Struct, frozen=True):
     lines: tuple[bytes, ...]
     """Valid JSON objects."""
-    lost: bool
+    is_incomplete: bool
     """True if a part of the line could not be repaired."""
 
 
-def mend(data: bytes, form: Format) -> Mended:
+def repair_line(data: bytes, form: Format) -> RepairedLine:
     """Repair a line that does not decode. Objects inside a damaged line count only if they match the format."""
     text = data.replace(b"\0", b"").decode("utf-8", "replace")
-    found, lost = _objects(text, len(data) <= BYTES_MAX)
-    kept = [each for each in found if not lost or form.fits(each)]
-    return Mended(tuple(line for each in kept if (line := _encoded(each))), lost or not kept)
+    objects_found, is_incomplete = _find_objects(text, len(data) <= BYTES_MAX)
+    matching = [value for value in objects_found if not is_incomplete or form.matches(value)]
+    return RepairedLine(tuple(line for value in matching if (line := _encoded(value))), is_incomplete or not matching)
 
 
-def first(data: bytes) -> dict[str, object] | None:
+def leading_object(data: bytes) -> dict[str, object] | None:
     """Return the object at the beginning of a line, whatever follows it."""
     text = data.replace(b"\0", b"").decode("utf-8", "replace").lstrip()
     if len(data) > BYTES_MAX or not text.startswith("{"):
         return None
     with contextlib.suppress(ValueError, RecursionError):
-        found, _ = _decoder().raw_decode(text)
-        return found if isinstance(found, dict) else None
+        value, _ = _decoder().raw_decode(text)
+        return value if isinstance(value, dict) else None
     return None
 
 
@@ -47,25 +47,25 @@ def _decoder() -> json.JSONDecoder:
     return json.JSONDecoder(strict=False, parse_constant=lambda _: None)
 
 
-def _objects(text: str, search: bool) -> tuple[list[dict[str, object]], bool]:
+def _find_objects(text: str, search: bool) -> tuple[list[dict[str, object]], bool]:
     decoder = _decoder()
-    found: list[dict[str, object]] = []
-    at, attempts, lost = _begin(text, 0), 0, False
+    values: list[dict[str, object]] = []
+    at, attempts, is_incomplete = _next_brace(text, 0), 0, False
     while 0 <= at < len(text):
         try:
-            each, end = decoder.raw_decode(text, at)
-            if isinstance(each, dict):
-                found.append(each)
+            value, end = decoder.raw_decode(text, at)
+            if isinstance(value, dict):
+                values.append(value)
         except (ValueError, RecursionError):
-            lost, attempts, end = True, attempts + 1, at + 1
+            is_incomplete, attempts, end = True, attempts + 1, at + 1
             if attempts > ATTEMPTS_MAX or not search:
                 break
-        lost = lost or (bool(text[end:].strip()) and _begin(text, end) < 0)
-        at = _begin(text, end)
-    return found, lost or not found
+        is_incomplete = is_incomplete or (bool(text[end:].strip()) and _next_brace(text, end) < 0)
+        at = _next_brace(text, end)
+    return values, is_incomplete or not values
 
 
-def _begin(text: str, start: int) -> int:
+def _next_brace(text: str, start: int) -> int:
     return text.find("{", start)
 
 
@@ -76,7 +76,7 @@ def _encoded(value: dict[str, object]) -> bytes:
         return b""
 
 
-def objects(data: bytes) -> Iterator[bytes]:
+def array_elements(data: bytes) -> Iterator[bytes]:
     """Yield the elements of a JSON array as they are written; nothing if the data is not an array."""
     try:
         yield from map(bytes, _arrays.decode(data))

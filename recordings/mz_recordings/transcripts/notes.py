@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mz_projections.imported import OPEN
+from mz_projections.imported import OUTPUT_OPEN
 
 NOTES: Mapping[str, str] = {
     "half-line": "the last line is incomplete: the file is still being written, or was cut off",
@@ -24,7 +24,7 @@ NOTES: Mapping[str, str] = {
     "whole-thread": "token counts are cumulative over the thread: if it began before this file, its earlier calls "
     "are included",
     "stub-output": "output tokens of single messages are incomplete; the agent's final totals are used",
-    OPEN: "output tokens of some messages are those at their start; the final counts are not reported",
+    OUTPUT_OPEN: "output tokens of some messages are those at their start; the final counts are not reported",
     "hidden-requests": "the agent counts requests that its messages do not show (compaction, titles, subagents); "
     "its totals are used",
     "main-thread": "the agent reports no totals by model: tokens of side models and subagents are missing, their money "
@@ -41,5 +41,5 @@ NOTES: Mapping[str, str] = {
     "reported-elsewhere": "money is reported for the whole session, and may include requests that are not in this file",
 }
 
-LACKS = frozenset({OPEN, "tool-requests", "sub-agents-short"})
+INCOMPLETE_NOTES = frozenset({OUTPUT_OPEN, "tool-requests", "sub-agents-short"})
 """Notes of files that report, or may report, fewer tokens than were used."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from mz_engine.agents.jsonline import Json, decode
+from mz_engine.agents.jsonline import Json, decode_object
 
-from mz_recordings.transcripts.facts import Bad, Carry, Sighting
+from mz_recordings.transcripts.facts import ReaderState, TranscriptRecord, UndecodableLine
 
 NOT_OBJECT = "no JSON object"
 
@@ -18,16 +18,16 @@ class ObjectReader:
 
     unit: Literal["line", "file"] = "line"
 
-    def __init__(self, carry: Carry) -> None:
-        self._carry = carry
+    def __init__(self, state: ReaderState) -> None:
+        self._state = state
 
-    def carry(self) -> Carry:
-        return self._carry
+    def state(self) -> ReaderState:
+        return self._state
 
-    def read(self, data: bytes) -> Iterator[Sighting]:
-        found = decode(data)
-        return iter((Bad(why=NOT_OBJECT),)) if found is None else self.see(found)
+    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
+        value = decode_object(data)
+        return iter((UndecodableLine(reason=NOT_OBJECT),)) if value is None else self.read_object(value)
 
-    def see(self, found: Json, /) -> Iterator[Sighting]:
+    def read_object(self, value: Json, /) -> Iterator[TranscriptRecord]:
         """Yield the records of one object."""
         raise NotImplementedError

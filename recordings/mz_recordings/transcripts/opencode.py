@@ -11,13 +11,23 @@ from collections.abc import Iterator
 from mz_engine.agents.jsonline import Json, count, mapping, nanousd, string
 from mz_events.catalog.call import Usage
 
-from mz_recordings.transcripts.facts import Carry, Ended, Format, Opened, Requested, Said, Sighting, Unknown, Used
+from mz_recordings.transcripts.facts import (
+    AssistantText,
+    Format,
+    ModelRequest,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UnknownLine,
+)
 from mz_recordings.transcripts.objects import ObjectReader
 
 AGENT = "opencode"
-PARTS = frozenset({"step_start", "text", "tool_use", "step_finish", "reasoning"})
-SPENT = "nanousd"
-GOES_ON = "tool-calls"
+PART_TYPES = frozenset({"step_start", "text", "tool_use", "step_finish", "reasoning"})
+COST_NAME = "nanousd"
+CONTINUES = "tool-calls"
 """Reason of a step that another one follows."""
 US_PER_MS = 1000
 MS_MAX = 10**14
@@ -30,50 +40,50 @@ class StreamReader(ObjectReader):
     format = "opencode-stream"
     agent = AGENT
 
-    def __init__(self, carry: Carry) -> None:
-        self._session = carry.session
-        self._nanousd = sum(int(value) for name, value in carry.names if name == SPENT and value.isdigit())
+    def __init__(self, state: ReaderState) -> None:
+        self._session = state.session
+        self._nanousd = sum(int(value) for name, value in state.names if name == COST_NAME and value.isdigit())
         """Cost since the last end."""
 
-    def carry(self) -> Carry:
-        return Carry(session=self._session, names=((SPENT, str(self._nanousd)),) if self._nanousd else ())
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, names=((COST_NAME, str(self._nanousd)),) if self._nanousd else ())
 
-    def see(self, event: Json, /) -> Iterator[Sighting]:
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         at_us = _time_us(event.get("timestamp"))
         session, part = string(event.get("sessionID")), mapping(event.get("part"))
         if session and session != self._session:
             self._session = session
-            yield Opened(session=session, at_us=at_us)
+            yield SessionInfo(session=session, at_us=at_us)
         match event.get("type"):
             case "text":
-                yield Said(text=string(part.get("text")))
+                yield AssistantText(text=string(part.get("text")))
             case "tool_use":
                 failed = mapping(part.get("state")).get("status") == "error"
                 name = string(part.get("tool"))[:128] or "?"
-                yield Used(tool=name, id=string(part.get("callID")), failed=failed)
+                yield ToolUse(tool=name, id=string(part.get("callID")), failed=failed)
             case "step_finish":
-                yield from self._finished(part, at_us)
+                yield from self._step_records(part, at_us)
             case "error":
-                yield Ended(status="error", detail=_why(mapping(event.get("error"))))
+                yield StreamEnd(status="error", detail=_error_text(mapping(event.get("error"))))
             case "step_start" | "reasoning":
                 pass
             case kind:
-                yield Unknown(type=string(kind)[:64] or "?")
+                yield UnknownLine(type=string(kind)[:64] or "?")
 
-    def _finished(self, part: Json, at_us: int | None) -> Iterator[Sighting]:
+    def _step_records(self, part: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
         # opencode writes 0 for a model without a price.
         cost = nanousd(part.get("cost")) or None
         self._nanousd += cost or 0
-        yield Requested(
+        yield ModelRequest(
             id=f"opencode:{string(part.get('id'))}",
             usage=_usage(mapping(part.get("tokens"))),
             at_us=at_us,
             reported_nanousd=cost,
         )
-        if part.get("reason") != GOES_ON:
-            spent, self._nanousd = self._nanousd or None, 0
+        if part.get("reason") != CONTINUES:
+            cost_nanousd, self._nanousd = self._nanousd or None, 0
             detail = string(part.get("reason"))
-            yield Ended(status="success", reported_nanousd=spent, cumulative=False, detail=detail)
+            yield StreamEnd(status="success", reported_nanousd=cost_nanousd, cumulative=False, detail=detail)
 
 
 def _usage(tokens: Json) -> Usage:
@@ -91,27 +101,27 @@ def _usage(tokens: Json) -> Usage:
 
 
 def _time_us(value: object) -> int | None:
-    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MS_MAX
-    return value * US_PER_MS if known and isinstance(value, int) else None
+    is_time = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MS_MAX
+    return value * US_PER_MS if is_time and isinstance(value, int) else None
 
 
-def _why(error: Json) -> str:
+def _error_text(error: Json) -> str:
     return string(mapping(error.get("data")).get("message")) or string(error.get("name"))
 
 
-def _fits(event: dict[str, object]) -> bool:
+def _matches(event: dict[str, object]) -> bool:
     if not isinstance(event.get("sessionID"), str) or _time_us(event.get("timestamp")) is None:
         return False
     kind = event.get("type")
     return (
         isinstance(event.get("error"), dict)
         if kind == "error"
-        else kind in PARTS and isinstance(event.get("part"), dict)
+        else kind in PART_TYPES and isinstance(event.get("part"), dict)
     )
 
 
 FORMATS: tuple[Format, ...] = (
     Format(
-        name=StreamReader.format, agent=AGENT, unit="line", fits=_fits, reader=StreamReader, untold=("cache_write_1h",)
+        name=StreamReader.format, agent=AGENT, unit="line", matches=_matches, reader=StreamReader, unreported_fields=("cache_write_1h",)
     ),
 )

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from mz_events.catalog.call import Usage
 
-from mz_recordings.transcripts.facts import Ended
+from mz_recordings.transcripts.facts import StreamEnd
 
 
-class Sum(NamedTuple):
+class TokenSum(NamedTuple):
     """Tokens of one model."""
 
     input: int = 0
@@ -22,78 +22,78 @@ class Sum(NamedTuple):
     reasoning: int = 0
 
     @property
-    def size(self) -> int:
+    def total(self) -> int:
         return self.input + self.output
 
     @property
-    def written(self) -> int:
+    def cache_write(self) -> int:
         return self.cache_write_5m + self.cache_write_1h
 
-    def plus(self, usage: Usage, sign: int = 1) -> Sum:
-        return Sum(*(mine + sign * getattr(usage, name) for name, mine in zip(self._fields, self, strict=True)))
+    def plus(self, usage: Usage, sign: int = 1) -> TokenSum:
+        return TokenSum(*(number + sign * getattr(usage, name) for name, number in zip(self._fields, self, strict=True)))
 
-    def minus(self, other: Sum) -> Sum | None:
+    def minus(self, other: TokenSum) -> TokenSum | None:
         """Return the difference; None if it would be negative anywhere. If this sum does not distinguish cache writes
         by lifetime, the other's lifetimes apply."""
-        hour = self.cache_write_1h or min(other.cache_write_1h, self.written)
-        mine = self._replace(cache_write_5m=self.written - hour, cache_write_1h=hour)
-        mine = mine._replace(reasoning=max(mine.reasoning, other.reasoning))
-        rest = Sum(*(one - two for one, two in zip(mine, other, strict=True)))
-        return rest if min(rest) >= 0 else None
+        hour = self.cache_write_1h or min(other.cache_write_1h, self.cache_write)
+        with_lifetimes = self._replace(cache_write_5m=self.cache_write - hour, cache_write_1h=hour)
+        with_lifetimes = with_lifetimes._replace(reasoning=max(with_lifetimes.reasoning, other.reasoning))
+        difference = TokenSum(*(minuend - subtrahend for minuend, subtrahend in zip(with_lifetimes, other, strict=True)))
+        return difference if min(difference) >= 0 else None
 
     def usage(self, model: str) -> Usage:
         return Usage(model=model, **self._asdict())
 
 
-class Sums(UserDict[str, Sum]):
+class TokenSums(UserDict[str, TokenSum]):
     """Token sums by model."""
 
-    def of(self, model: str) -> Sum:
-        return self.get(model, Sum())
+    def of_model(self, model: str) -> TokenSum:
+        return self.get(model, TokenSum())
 
-    def holds(self, other: Sums, *, input_only: bool = False) -> bool:
+    def covers(self, other: TokenSums, *, input_only: bool = False) -> bool:
         """Return True if no tokens of the other are missing here."""
         return all(
-            self.of(model).input >= sum_.input and (input_only or self.of(model).output >= sum_.output)
+            self.of_model(model).input >= sum_.input and (input_only or self.of_model(model).output >= sum_.output)
             for model, sum_ in other.items()
         )
 
-    def join(self, other: Sums) -> None:
+    def add_all(self, other: TokenSums) -> None:
         for model, sum_ in other.items():
-            self[model] = Sum(*(one + two for one, two in zip(self.of(model), sum_, strict=True)))
+            self[model] = TokenSum(*(number + added for number, added in zip(self.of_model(model), sum_, strict=True)))
 
 
-def add(sums: Sums, usage: Usage) -> None:
-    sums[usage.model] = sums.of(usage.model).plus(usage)
+def add_usage(sums: TokenSums, usage: Usage) -> None:
+    sums[usage.model] = sums.of_model(usage.model).plus(usage)
 
 
-def less(sums: Sums, usage: Usage) -> None:
+def subtract_usage(sums: TokenSums, usage: Usage) -> None:
     """Subtract a usage, but not below zero."""
-    rest = sums.of(usage.model).plus(usage, -1)
-    sums[usage.model] = Sum(*(max(number, 0) for number in rest))
+    difference = sums.of_model(usage.model).plus(usage, -1)
+    sums[usage.model] = TokenSum(*(max(number, 0) for number in difference))
 
 
-def total(usages: Iterable[Usage]) -> Sums:
-    sums = Sums()
+def sum_usages(usages: Iterable[Usage]) -> TokenSums:
+    sums = TokenSums()
     for usage in usages:
-        add(sums, usage)
+        add_usage(sums, usage)
     return sums
 
 
-def includes(end: Ended, last: Ended, *, requests: bool, enough: Callable[[Sums], bool]) -> bool:
+def includes_previous_end(end: StreamEnd, previous: StreamEnd, *, has_requests: bool, is_enough: Callable[[TokenSums], bool]) -> bool:
     """Return True if an end's money and totals include those of the previous end in the same session. A file may hold
     the output of several processes one after the other: then numbers fall, or are not `enough` for the `requests` since
     the process started."""
-    if end == last:
+    if end == previous:
         return True
-    if not (end.cumulative and last.cumulative and requests):
+    if not (end.cumulative and previous.cumulative and has_requests):
         return False
-    if (end.reported_nanousd or 0) < (last.reported_nanousd or 0):
+    if (end.reported_nanousd or 0) < (previous.reported_nanousd or 0):
         return False
-    sums = total(end.usage)
-    return not sums or (sums.holds(total(last.usage)) and enough(sums))
+    sums = sum_usages(end.usage)
+    return not sums or (sums.covers(sum_usages(previous.usage)) and is_enough(sums))
 
 
-def parts_of(usages: Iterable[Usage]) -> tuple[str, ...]:
+def subagents_of(usages: Iterable[Usage]) -> tuple[str, ...]:
     """Return the names of subagents, sorted."""
-    return tuple(sorted({usage.part for usage in usages if usage.part}))
+    return tuple(sorted({usage.subagent for usage in usages if usage.subagent}))

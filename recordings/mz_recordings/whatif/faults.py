@@ -14,41 +14,41 @@ from mz_events.catalog.call import ProblemClass
 
 from mz_recordings.cassette import Failure
 
-AGENT = "claude-code"
+FAULT_AGENT = "claude-code"
 MODEL = "claude-sonnet-4-6"
 SESSION = "<SESSION>"
 RETRY_AFTER_SECONDS = 5
-KINDS = {"timeout": ProblemClass.TRANSIENT, "idle": ProblemClass.TRANSIENT}
+PROBLEM_CLASSES = {"timeout": ProblemClass.TRANSIENT, "idle": ProblemClass.TRANSIENT}
 
 
 class Fault(NamedTuple):
     """One way in which a call fails."""
 
     name: str
-    what: str
+    description: str
     """Description of the agent's behaviour."""
-    becomes: str
+    outcome: str
     """Reaction of the pipeline, and the outcome of a feature that would otherwise be delivered."""
-    follows: str
+    source: str
     """The form of the agent's output, and its source."""
     lines: tuple[Mapping[str, Any], ...]
     """Output, a JSON object per line."""
     exit: int | None = 0
     """Negative: signal. None: the end was not observed."""
-    hangs: Literal["", "timeout", "idle"] = ""
+    hangs_until: Literal["", "timeout", "idle"] = ""
     """The limit that ends the call; empty: it ends by itself."""
-    lost: bool = False
+    is_lost: bool = False
     """`mz` dies during the call."""
 
 
-def init() -> dict[str, Any]:
+def init_line() -> dict[str, Any]:
     return {
         "type": "system", "subtype": "init", "cwd": "<WORKTREE>", "session_id": SESSION, "model": MODEL,
         "permissionMode": "acceptEdits", "claude_code_version": "2.1.197",
     }  # fmt: skip
 
 
-def says(text: str, error: str = "") -> dict[str, Any]:
+def message_line(text: str, error: str = "") -> dict[str, Any]:
     """Return a message; with `error`, one that the CLI generates for an API error."""
     message = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "<synthetic>" if error else MODEL,
@@ -58,7 +58,7 @@ def says(text: str, error: str = "") -> dict[str, Any]:
     return {"type": "assistant", "message": message, "parent_tool_use_id": None, "session_id": SESSION, **more}
 
 
-def retries(status: int, error: str, delay_ms: float) -> tuple[dict[str, Any], ...]:
+def retry_lines(status: int, error: str, delay_ms: float) -> tuple[dict[str, Any], ...]:
     """Return the agent's own retries before it fails."""
     return tuple(
         {
@@ -69,146 +69,146 @@ def retries(status: int, error: str, delay_ms: float) -> tuple[dict[str, Any], .
     )  # fmt: skip
 
 
-def ends(text: str, *, failed: bool = False, status: int | None = None, spent: bool = True) -> dict[str, Any]:
+def result_line(text: str, *, failed: bool = False, status: int | None = None, has_usage: bool = True) -> dict[str, Any]:
     """Return the last line. An API error has the subtype `success` and `is_error`."""
-    tokens = {"input_tokens": 100 if spent else 0, "output_tokens": 20 if spent else 0}
+    tokens = {"input_tokens": 100 if has_usage else 0, "output_tokens": 20 if has_usage else 0}
     used = {
         "inputTokens": 100, "outputTokens": 20, "cacheReadInputTokens": 0, "cacheCreationInputTokens": 0,
     }  # fmt: skip
     return {
         "type": "result", "subtype": "success", "is_error": failed, "api_error_status": status, "result": text,
-        "session_id": SESSION, "total_cost_usd": 0.0006 if spent else 0, "usage": tokens,
-        "modelUsage": {MODEL: used} if spent else {}, "terminal_reason": "completed", "num_turns": 1,
+        "session_id": SESSION, "total_cost_usd": 0.0006 if has_usage else 0, "usage": tokens,
+        "modelUsage": {MODEL: used} if has_usage else {}, "terminal_reason": "completed", "num_turns": 1,
     }  # fmt: skip
 
 
-def _refused(status: int | None, error: str, words: str, delay_ms: float = 0) -> tuple[dict[str, Any], ...]:
+def _rejected_call(status: int | None, error: str, text: str, delay_ms: float = 0) -> tuple[dict[str, Any], ...]:
     """Return a call whose requests the API all rejected."""
-    tried = retries(status, error, delay_ms) if status and delay_ms else ()
-    return (init(), *tried, says(words, error), ends(words, failed=True, status=status, spent=False))
+    retries_made = retry_lines(status, error, delay_ms) if status and delay_ms else ()
+    return (init_line(), *retries_made, message_line(text, error), result_line(text, failed=True, status=status, has_usage=False))
 
 
-def _stopped(subtype: str, words: str) -> dict[str, Any]:
+def _error_result(subtype: str, text: str) -> dict[str, Any]:
     """Return a result without text and with errors."""
-    last = {**ends("", failed=True), "subtype": subtype, "errors": [words]}
+    last = {**result_line("", failed=True), "subtype": subtype, "errors": [text]}
     return {key: value for key, value in last.items() if key != "result"}
 
 
-_CUT = "API Error: Connection to the API was lost (ECONNRESET). This is usually temporary; try again."
-_ALL = (
+_CONNECTION_ERROR = "API Error: Connection to the API was lost (ECONNRESET). This is usually temporary; try again."
+_FAULTS = (
     Fault(
         name="rate-limit",
-        what="the API rejects all requests for a while, and says for how long",
-        becomes=f"held by a timer for {RETRY_AFTER_SECONDS} s, called again, delivered",
-        follows="`system/api_retry` with `retry_delay_ms` in whole seconds, `result` with `api_error_status` 429 and "
+        description="the API rejects all requests for a while, and says for how long",
+        outcome=f"held by a timer for {RETRY_AFTER_SECONDS} s, called again, delivered",
+        source="`system/api_retry` with `retry_delay_ms` in whole seconds, `result` with `api_error_status` 429 and "
         "exit 1 (2.1.197)",
-        lines=_refused(429, "rate_limit", "API Error: Request rejected (429)", RETRY_AFTER_SECONDS * 1000),
+        lines=_rejected_call(429, "rate_limit", "API Error: Request rejected (429)", RETRY_AFTER_SECONDS * 1000),
         exit=1,
     ),
     Fault(
         name="overloaded",
-        what="the API is overloaded",
-        becomes="held by a timer for half a minute, called again, delivered",
-        follows="`result` with `api_error_status` 529 and exit 1 (2.1.197)",
-        lines=_refused(529, "overloaded", "API Error: Overloaded (529)", 612.5),
+        description="the API is overloaded",
+        outcome="held by a timer for half a minute, called again, delivered",
+        source="`result` with `api_error_status` 529 and exit 1 (2.1.197)",
+        lines=_rejected_call(529, "overloaded", "API Error: Overloaded (529)", 612.5),
         exit=1,
     ),
     Fault(
         name="lost-connection",
-        what="the connection to the API breaks during a reply",
-        becomes="held by a timer for half a minute, called again, delivered",
-        follows="`result` with subtype `success`, `is_error` and no status, exit 1 (2.1.197, a stream that was cut)",
+        description="the connection to the API breaks during a reply",
+        outcome="held by a timer for half a minute, called again, delivered",
+        source="`result` with subtype `success`, `is_error` and no status, exit 1 (2.1.197, a stream that was cut)",
         lines=(
-            init(),
-            says("I begin with the note."),
-            says(_CUT, "server_error"),
-            ends(_CUT, failed=True, spent=False),
+            init_line(),
+            message_line("I begin with the note."),
+            message_line(_CONNECTION_ERROR, "server_error"),
+            result_line(_CONNECTION_ERROR, failed=True, has_usage=False),
         ),
         exit=1,
     ),
     Fault(
         name="auth-failure",
-        what="the API does not know the key",
-        becomes="the run halts (auth-failure), since every other call would fail too",
-        follows="`result` with `api_error_status` 401 and exit 1 (2.1.141, 2.1.197)",
-        lines=_refused(401, "authentication_failed", "Invalid API key · Fix external API key", 509.9),
+        description="the API does not know the key",
+        outcome="the run halts (auth-failure), since every other call would fail too",
+        source="`result` with `api_error_status` 401 and exit 1 (2.1.141, 2.1.197)",
+        lines=_rejected_call(401, "authentication_failed", "Invalid API key · Fix external API key", 509.9),
         exit=1,
     ),
     Fault(
         name="timeout",
-        what="the agent never finishes",
-        becomes="ended by the limit of the call (timeout), called again, delivered",
-        follows="no `result` at all: the stream of a call that is still at work",
-        lines=(init(), says("I look at everything once more.")),
+        description="the agent never finishes",
+        outcome="ended by the limit of the call (timeout), called again, delivered",
+        source="no `result` at all: the stream of a call that is still at work",
+        lines=(init_line(), message_line("I look at everything once more.")),
         exit=None,
-        hangs="timeout",
+        hangs_until="timeout",
     ),
     Fault(
         name="idle",
-        what="the agent stops writing after its first line",
-        becomes="ended by the limit of silence (idle), called again, delivered",
-        follows="no `result` at all: the stream of a call whose model does not answer",
-        lines=(init(),),
+        description="the agent stops writing after its first line",
+        outcome="ended by the limit of silence (idle), called again, delivered",
+        source="no `result` at all: the stream of a call whose model does not answer",
+        lines=(init_line(),),
         exit=None,
-        hangs="idle",
+        hangs_until="idle",
     ),
     Fault(
         name="hang",
-        what="the agent starts and writes nothing",
-        becomes="ended by the limit of silence (idle), called again, delivered",
-        follows="an empty stream, as with a standard input that nobody closes",
+        description="the agent starts and writes nothing",
+        outcome="ended by the limit of silence (idle), called again, delivered",
+        source="an empty stream, as with a standard input that nobody closes",
         lines=(),
         exit=None,
-        hangs="idle",
+        hangs_until="idle",
     ),
     Fault(
         name="killed",
-        what="another process kills the agent",
-        becomes="the reply has no end (no-terminal), called again, delivered",
-        follows="exit 143 and no `result` (2.1.197, SIGTERM while the API hangs)",
-        lines=(init(), says("I begin with the note.")),
+        description="another process kills the agent",
+        outcome="the reply has no end (no-terminal), called again, delivered",
+        source="exit 143 and no `result` (2.1.197, SIGTERM while the API hangs)",
+        lines=(init_line(), message_line("I begin with the note.")),
         exit=143,
     ),
     Fault(
         name="turn-limit",
-        what="the agent uses up its turns",
-        becomes="the reply is an error (turn-limit), called again, delivered",
-        follows="`result` with subtype `error_max_turns`, `errors` in place of a text, exit 1 (2.1.4)",
-        lines=(init(), says("I look at everything once more."), _stopped("error_max_turns", "Reached the turn limit")),
+        description="the agent uses up its turns",
+        outcome="the reply is an error (turn-limit), called again, delivered",
+        source="`result` with subtype `error_max_turns`, `errors` in place of a text, exit 1 (2.1.4)",
+        lines=(init_line(), message_line("I look at everything once more."), _error_result("error_max_turns", "Reached the turn limit")),
         exit=1,
     ),
     Fault(
         name="malformed-artifact",
-        what="the agent reports success, but its artifact is missing or breaks the rules",
-        becomes="rejected with the exact violations, called again to fix them, delivered",
-        follows="an ordinary `result`: nothing in the stream tells",
-        lines=(init(), says("Done."), ends("Done.")),
+        description="the agent reports success, but its artifact is missing or breaks the rules",
+        outcome="rejected with the exact violations, called again to fix them, delivered",
+        source="an ordinary `result`: nothing in the stream tells",
+        lines=(init_line(), message_line("Done."), result_line("Done.")),
     ),
     Fault(
         name="human-blocker",
-        what="the agent reports that it needs a person",
-        becomes="waits for a person (agent-blocker)",
-        follows="an ordinary `result` whose text asks for a decision",
-        lines=(init(), ends("I looked at everything.\n\nBlocker: need a decision on the form before I can go on.")),
+        description="the agent reports that it needs a person",
+        outcome="waits for a person (agent-blocker)",
+        source="an ordinary `result` whose text asks for a decision",
+        lines=(init_line(), result_line("I looked at everything.\n\nBlocker: need a decision on the form before I can go on.")),
     ),
     Fault(
         name="crash",
-        what="mz is killed during a call",
-        becomes="at the next start the call is found lost, called again, delivered",
-        follows="a spool without an end",
-        lines=(init(), says("I begin with the note.")),
+        description="mz is killed during a call",
+        outcome="at the next start the call is found lost, called again, delivered",
+        source="a spool without an end",
+        lines=(init_line(), message_line("I begin with the note.")),
         exit=None,
-        lost=True,
+        is_lost=True,
     ),
 )
-FAULTS: Mapping[str, Fault] = {fault.name: fault for fault in _ALL}
+FAULTS: Mapping[str, Fault] = {fault.name: fault for fault in _FAULTS}
 
 
-def stream(fault: Fault) -> bytes:
+def fault_stdout(fault: Fault) -> bytes:
     """Return the agent's output, in the form in which recordings store it."""
     return b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in fault.lines)
 
 
-def failure(fault: Fault) -> Failure | None:
+def fault_failure(fault: Fault) -> Failure | None:
     """Return the failure of a call that a limit of mz ends."""
-    return Failure(kind=KINDS[fault.hangs].value, code=fault.hangs) if fault.hangs else None
+    return Failure(kind=PROBLEM_CLASSES[fault.hangs_until].value, code=fault.hangs_until) if fault.hangs_until else None

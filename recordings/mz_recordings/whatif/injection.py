@@ -9,78 +9,78 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mz_recordings.cassette import Cassette, Identity, StoredFile, Taken
-from mz_recordings.whatif.faults import FAULTS, Fault, failure
+from mz_recordings.cassette import Cassette, Identity, RecordedCall, StoredFile
+from mz_recordings.whatif.faults import FAULTS, Fault, fault_failure
 from mz_recordings.whatif.variants import content
-from mz_recordings.whatif.voices import Spoken, faults_of, speak
+from mz_recordings.whatif.voices import FaultOutput, possible_faults, render_fault
 
 
-class FaultMisplaced(Exception):
+class InvalidFaultError(Exception):
     """There is no such call or fault; lists the valid ones."""
 
 
-def inject(cassette: Cassette, call: str, name: str) -> tuple[Cassette, Identity]:
+def inject(cassette: Cassette, call: str, fault_name: str) -> tuple[Cassette, Identity]:
     """Return the cassette with a failed call inserted, and the call's identity: the attempt of `call` (such as
     `alpha/code.U1`). The recorded attempts follow it. Traces are removed, as they no longer apply. Raises
     InvalidFaultError."""
-    fault = FAULTS.get(name)
+    fault = FAULTS.get(fault_name)
     if fault is None:
-        raise FaultMisplaced(f"there is no fault {name!r}; there are: {', '.join(FAULTS)}")
-    found = next((one for one in cassette.taken if one.recording.identity.path == call), None)
-    if found is None:
-        known = ", ".join(one.recording.identity.path for one in cassette.taken)
-        raise FaultMisplaced(f"the cassette has no call {call!r}; it has: {known}")
-    agent, said = found.recording.agent, (content(found, "stdout"), content(found, "stderr"))
-    spoken = speak(fault, agent, *said)
-    if spoken is None:
-        known = ", ".join(faults_of(agent, *said))
-        raise FaultMisplaced(f"the form of {name} is not known for {agent}; possible faults for this call: {known}")
-    wanted, taken = found.recording.identity, list[Taken]()
-    for one in cassette.taken:
-        identity = one.recording.identity
-        if one is found:
-            taken.append(_failed(one, fault, spoken))
-        later = _cell(identity) == _cell(wanted) and identity.attempt >= wanted.attempt
-        taken.append(_renamed(one, replace(identity, attempt=identity.attempt + 1)) if later else one)
-    manifest = replace(cassette.manifest, stories={})
-    return cassette._replace(manifest=manifest, taken=tuple(taken), stories={}), wanted
+        raise InvalidFaultError(f"there is no fault {fault_name!r}; there are: {', '.join(FAULTS)}")
+    target = next((recorded_call for recorded_call in cassette.calls if recorded_call.recording.identity.path == call), None)
+    if target is None:
+        valid_names = ", ".join(recorded_call.recording.identity.path for recorded_call in cassette.calls)
+        raise InvalidFaultError(f"the cassette has no call {call!r}; it has: {valid_names}")
+    agent, streams = target.recording.agent, (content(target, "stdout"), content(target, "stderr"))
+    output = render_fault(fault, agent, *streams)
+    if output is None:
+        valid_names = ", ".join(possible_faults(agent, *streams))
+        raise InvalidFaultError(f"the form of {fault_name} is not known for {agent}; possible faults for this call: {valid_names}")
+    target_identity, calls = target.recording.identity, list[RecordedCall]()
+    for recorded_call in cassette.calls:
+        identity = recorded_call.recording.identity
+        if recorded_call is target:
+            calls.append(_failed_call(recorded_call, fault, output))
+        is_later_attempt = _unit_run_key(identity) == _unit_run_key(target_identity) and identity.attempt >= target_identity.attempt
+        calls.append(_with_identity(recorded_call, replace(identity, attempt=identity.attempt + 1)) if is_later_attempt else recorded_call)
+    manifest = replace(cassette.manifest, traces={})
+    return cassette._replace(manifest=manifest, calls=tuple(calls), traces={}), target_identity
 
 
-def _cell(identity: Identity) -> tuple[str, str, str, int, str]:
+def _unit_run_key(identity: Identity) -> tuple[str, str, str, int, str]:
     return identity.feature, identity.phase, identity.unit, identity.iteration, identity.role
 
 
-def _failed(one: Taken, fault: Fault, spoken: Spoken) -> Taken:
+def _failed_call(call: RecordedCall, fault: Fault, output: FaultOutput) -> RecordedCall:
     """Return the same call with the fault; it changes nothing in the tree."""
-    recording, name = one.recording, one.recording.identity.name
-    contents = {f"{name}.stream-json": spoken.stdout}
-    files = [StoredFile(kind="stdout", name=f"{name}.stream-json", sha256=_sha256(spoken.stdout))]
-    if spoken.stderr:
-        contents[f"{name}.stderr"] = spoken.stderr
-        files.append(StoredFile(kind="stderr", name=f"{name}.stderr", sha256=_sha256(spoken.stderr)))
+    recording, name = call.recording, call.recording.identity.name
+    contents = {f"{name}.stream-json": output.stdout}
+    files = [StoredFile(kind="stdout", name=f"{name}.stream-json", sha256=_sha256(output.stdout))]
+    if output.stderr:
+        contents[f"{name}.stderr"] = output.stderr
+        files.append(StoredFile(kind="stderr", name=f"{name}.stderr", sha256=_sha256(output.stderr)))
     if (prompt := recording.find("prompt")) is not None:
         files.insert(0, replace(prompt, name=f"{name}.prompt.md"))
-        contents[f"{name}.prompt.md"] = one.contents[prompt.name]
+        contents[f"{name}.prompt.md"] = call.contents[prompt.name]
     changed = replace(
         recording,
-        outcome="lost" if fault.lost else "replied",
-        exit=spoken.exit,
-        failure=failure(fault),
+        outcome="lost" if fault.is_lost else "replied",
+        exit=output.exit,
+        failure=fault_failure(fault),
         tree_after=recording.tree_before,
         files=tuple(files),
-        offences=(),
+        forbidden_changes=(),
         accepted=None,
     )
-    return Taken(changed, contents)
+    return RecordedCall(changed, contents)
 
 
-def _renamed(one: Taken, identity: Identity) -> Taken:
+def _with_identity(call: RecordedCall, identity: Identity) -> RecordedCall:
     """Return the call with another identity and the file names that follow from it."""
-    old, new = one.recording.identity.name, identity.name
-    names = {file.name: new + file.name.removeprefix(old) for file in one.recording.files}
-    files = tuple(replace(file, name=names[file.name]) for file in one.recording.files)
-    contents = {names[name]: data for name, data in one.contents.items()}
-    return Taken(replace(one.recording, identity=identity, files=files), contents)
+    old, new = call.recording.identity.name, identity.name
+    names = {file.name: new + file.name.removeprefix(old) for file in call.recording.files}
+    files = tuple(replace(file, name=names[file.name]) for file in call.recording.files)
+    contents = {names[name]: data for name, data in call.contents.items()}
+    return RecordedCall(replace(call.recording, identity=identity, files=files), contents)
 
 
 def _sha256(data: bytes) -> str:
@@ -88,39 +88,39 @@ def _sha256(data: bytes) -> str:
 
 
 # reaction -------------------------------------------------------------------------------------------------------------
-def aftermath(story: bytes, wanted: Identity) -> Iterator[str]:
+def fault_reaction(trace: bytes, identity: Identity) -> Iterator[str]:
     """Yield descriptions of the pipeline's reaction to the call, from the feature's trace."""
-    events = [json.loads(line) for line in story.splitlines()]
-    begun = next((at for at, event in enumerate(events) if _asks(event, wanted)), None)
-    if begun is None:
+    events = [json.loads(line) for line in trace.splitlines()]
+    call_index = next((index for index, event in enumerate(events) if _requests_call(event, identity)), None)
+    if call_index is None:
         yield "the call was not made"
         return
-    for event in events[begun + 1 :]:
-        reaction = _told(event)
+    for event in events[call_index + 1 :]:
+        reaction = _describe_event(event)
         if reaction:
             yield reaction
         if event["type"] in ("unit.completed", "phase.rolled-back"):
             return
 
 
-def _asks(event: dict[str, Any], wanted: Identity) -> bool:
+def _requests_call(event: dict[str, Any], identity: Identity) -> bool:
     ref = event.get("ref", {})
-    asked = (ref.get("phase"), ref.get("unit"), ref.get("iteration"), ref.get("attempt"), ref.get("role"))
-    fields = (wanted.phase, wanted.unit, wanted.iteration, wanted.attempt, wanted.role)
-    return bool(event["type"] == "agent.requested" and asked == fields)
+    requested = (ref.get("phase"), ref.get("unit"), ref.get("iteration"), ref.get("attempt"), ref.get("role"))
+    fields = (identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role)
+    return bool(event["type"] == "agent.requested" and requested == fields)
 
 
-def _told(event: dict[str, Any]) -> str:
+def _describe_event(event: dict[str, Any]) -> str:
     kind, problem = event["type"], event.get("problem") or {}
-    broken = ", ".join(dict.fromkeys(one["rule"] for one in event.get("violations") or ()))
+    violated_rules = ", ".join(dict.fromkeys(violation["rule"] for violation in event.get("violations") or ()))
     match kind:
         case "agent.failed":
             return f"ended by mz: {problem['code']}"
         case "agent.lost":
             return "lost: mz was not running when it ended"
-        case "reply.read" if problem:
-            wait = problem.get("retry_after_seconds")
-            return f"parsed: {problem['code']} ({problem['kind']}{f', in {wait} s' if wait else ''})"
+        case "reply.parsed" if problem:
+            wait_seconds = problem.get("retry_after_seconds")
+            return f"parsed: {problem['code']} ({problem['kind']}{f', in {wait_seconds} s' if wait_seconds else ''})"
         case "feature.held" if event["hold"] == "fatal":
             return f"the run halts: {event['code']}"
         case "feature.held":
@@ -129,8 +129,8 @@ def _told(event: dict[str, Any]) -> str:
             return "a person resumes the run" if event["hold"] == "fatal" else "released"
         case "agent.requested":
             return f"called again: attempt {event['ref']['attempt']}"
-        case "artifact.validated" | "gate.checked" if broken:
-            return f"rejected: {broken}"
+        case "artifact.validated" | "gate.checked" if violated_rules:
+            return f"rejected: {violated_rules}"
         case "human.requested":
             return f"a person is asked: {event['code']}"
         case "human.answered":

@@ -11,18 +11,18 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 from mz_engine.agents.contract import Adapter
-from mz_engine.ports import CallResult, Reading
+from mz_engine.ports import CallResult, ParsedReply
 
-from mz_recordings.wire.dialects import Dialect, dialect_of
-from mz_recordings.wire.watched import ABSENT, Watched, name_of, walk
+from mz_recordings.wire.dialects import StreamDialect, dialect_of
+from mz_recordings.wire.watched import ABSENT, TrackedObject, event_name, walk_fields
 
 Use = Literal["read", "kept", "ignored"]
-Place = tuple[str, str]
+FieldPath = tuple[str, str]
 """Name of the event, path of the field."""
 EVENTS_MAX = 5000
 """Maximum events of one name per stream to examine; later ones add nothing, and examining takes 25 times as long as
 parsing."""
-PROBE = b'{"type":"<probe>"}\n'
+UNKNOWN_EVENT = b'{"type":"<probe>"}\n'
 """An event of an unknown type: fields read of it are read of every event."""
 
 
@@ -33,11 +33,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     """JSON types that occurred; empty: the parser reads it, but it was never present."""
     use: Use
     """read: affects decisions or numbers; kept: passed on unchanged; ignored: never accessed."""
-    always: bool = False
+    is_always_present: bool = False
     """Present in every occurrence of its parent."""
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True):
+class StreamShape(msgspec.Struct, frozen=True, kw_only=True):
     """Shape of the stream of one version of an agent's CLI."""
 
     agent: str
@@ -46,144 +46,144 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """Fields by event name, such as `system/init`, and path, such as `message.usage.input_tokens`."""
 
 
-class Stream(NamedTuple):
+class CallStream(NamedTuple):
     """Output of one call."""
 
-    where: str
+    name: str
     result: CallResult
-    whole: bool = True
+    is_complete: bool = True
     """The call ended by itself, so its stream is complete."""
 
 
-class Observed(NamedTuple):
+class ObservedStreams(NamedTuple):
     """Shape of several streams together."""
 
-    wire: Wire
-    first: dict[tuple[str, str, str], str]
+    shape: StreamShape
+    first_stream: dict[tuple[str, str, str], str]
     """First stream in which each field had each JSON type."""
-    broken: tuple[tuple[str, str], ...] = ()
+    broken_frames: tuple[tuple[str, str], ...] = ()
     """Stream, and defect of its frames."""
 
 
-class _Tally:
+class _FieldCounter:
     """Counts present and accessed fields."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: StreamDialect) -> None:
         self.dialect = dialect
-        self.times: Counter[Place] = Counter()
-        self.types: dict[Place, set[str]] = {}
-        self.first: dict[tuple[str, str, str], str] = {}
-        self.asked: set[Place] = set()
-        self.handed: set[Place] = set()
-        self.order: list[str] = []
-        self._strings: list[tuple[Place, str]] = []
-        self._where = ""
-        self._seen: Counter[str] = Counter()
+        self.occurrences: Counter[FieldPath] = Counter()
+        self.types: dict[FieldPath, set[str]] = {}
+        self.first_stream: dict[tuple[str, str, str], str] = {}
+        self.accessed: set[FieldPath] = set()
+        self.kept_unchanged: set[FieldPath] = set()
+        self.event_names: list[str] = []
+        self._strings: list[tuple[FieldPath, str]] = []
+        self._stream_name = ""
+        self._event_counts: Counter[str] = Counter()
 
-    def begin(self, where: str) -> None:
-        self._where, self.order, self._strings, self._seen = where, [], [], Counter()
+    def begin(self, stream_name: str) -> None:
+        self._stream_name, self.event_names, self._strings, self._event_counts = stream_name, [], [], Counter()
 
-    def watch(self, event: dict[str, object]) -> dict[str, object]:
+    def track_event(self, event: dict[str, object]) -> dict[str, object]:
         """Count the fields of the event; return an object that reports accesses."""
-        name = name_of(event, self.dialect)
-        self.order.append(name)
-        self._seen[name] += 1
-        if self._seen[name] > EVENTS_MAX:
+        name = event_name(event, self.dialect)
+        self.event_names.append(name)
+        self._event_counts[name] += 1
+        if self._event_counts[name] > EVENTS_MAX:
             return event
         try:
-            found = list(walk(event, name, self.dialect))
-            watched = Watched(event, (name, ""), self.dialect, self._ask)
+            fields = list(walk_fields(event, name, self.dialect))
+            tracked = TrackedObject(event, (name, ""), self.dialect, self._record_access)
         except RecursionError:
             return event
-        for path, kind in found:
-            place = name, path
-            self.times[place] += 1
-            self.types.setdefault(place, set()).add(kind)
-            self.first.setdefault((name, path, kind), self._where)
-        return watched
+        for path, kind in fields:
+            field_path = name, path
+            self.occurrences[field_path] += 1
+            self.types.setdefault(field_path, set()).add(kind)
+            self.first_stream.setdefault((name, path, kind), self._stream_name)
+        return tracked
 
-    def _ask(self, name: str, path: str, value: object) -> None:
-        self.asked.add((name, path))
+    def _record_access(self, name: str, path: str, value: object) -> None:
+        self.accessed.add((name, path))
         if value is ABSENT:
             self.types.setdefault((name, path), set())
-        elif isinstance(value, str) and value and path.rpartition(".")[2] not in self.dialect.kind:
+        elif isinstance(value, str) and value and path.rpartition(".")[2] not in self.dialect.name_fields:
             self._strings.append(((name, path), value))
 
-    def end(self, reading: Reading) -> None:
+    def end(self, reading: ParsedReply) -> None:
         """Find the accessed strings that became part of the parsed reply unchanged."""
         names = {reading.session, reading.version, *(usage.model for usage in reading.usage)}
         lines = {*reading.text.split("\n")}
-        for place, value in self._strings:
+        for field_path, value in self._strings:
             if value in names or (value.partition("\n")[0] in lines and value in reading.text):
-                self.handed.add(place)
+                self.kept_unchanged.add(field_path)
 
 
-def observe(agent: str, version: str, streams: Iterable[Stream], adapter: Adapter) -> Observed:
+def observe_streams(agent: str, version: str, streams: Iterable[CallStream], adapter: Adapter) -> ObservedStreams:
     """Return the shape of these streams. Total over any bytes."""
-    tally, broken = _Tally(dialect_of(agent)), list[tuple[str, str]]()
+    counter, broken = _FieldCounter(dialect_of(agent)), list[tuple[str, str]]()
     for stream in streams:
-        tally.begin(stream.where)
-        reading = adapter.parse_output(stream.result, tally.watch)
-        tally.end(reading)
-        if stream.whole:
-            broken += [(stream.where, words) for words in _broken(stream.result.stdout, reading, tally)]
+        counter.begin(stream.name)
+        reading = adapter.parse_output(stream.result, counter.track_event)
+        counter.end(reading)
+        if stream.is_complete:
+            broken += [(stream.name, defect) for defect in _frame_defects(stream.result.stdout, reading, counter)]
     events: dict[str, dict[str, Field]] = {}
-    for place in sorted(tally.types):
-        name, path = place
+    for field_path in sorted(counter.types):
+        name, path = field_path
         if path:
-            events.setdefault(name, {})[path] = _field(tally, place)
-    return Observed(Wire(agent=agent, version=version, events=events), tally.first, tuple(broken))
+            events.setdefault(name, {})[path] = _build_field(counter, field_path)
+    return ObservedStreams(StreamShape(agent=agent, version=version, events=events), counter.first_stream, tuple(broken))
 
 
-def parent_of(path: str) -> str:
+def parent_path(path: str) -> str:
     """Return the path of the containing object or array; empty: the event itself."""
     return path.rpartition("[")[0] if path.endswith("]") else path.rpartition(".")[0]
 
 
-def _field(tally: _Tally, place: Place) -> Field:
-    name, path = place
-    use: Use = "ignored" if place not in tally.asked else "kept" if place in tally.handed else "read"
-    parent = parent_of(path)
-    always = not path.endswith(("]", "*")) and tally.times[place] == tally.times[name, parent] > 0
-    return Field(types=tuple(sorted(tally.types[place])), use=use, always=always)
+def _build_field(counter: _FieldCounter, field_path: FieldPath) -> Field:
+    name, path = field_path
+    use: Use = "ignored" if field_path not in counter.accessed else "kept" if field_path in counter.kept_unchanged else "read"
+    parent = parent_path(path)
+    always = not path.endswith(("]", "*")) and counter.occurrences[field_path] == counter.occurrences[name, parent] > 0
+    return Field(types=tuple(sorted(counter.types[field_path])), use=use, is_always_present=always)
 
 
-def _broken(stdout: bytes, reading: Reading, tally: _Tally) -> Iterator[str]:
+def _frame_defects(stdout: bytes, reading: ParsedReply, counter: _FieldCounter) -> Iterator[str]:
     """Yield defects that a stream cannot have if its agent ended by itself."""
-    bad, last = reading.bad_lines, stdout.rpartition(b"\n")[2]
-    if last.strip() and bad and not _decodes(last):
+    bad_lines, last = reading.undecodable_lines, stdout.rpartition(b"\n")[2]
+    if last.strip() and bad_lines and not _is_json_object(last):
         yield f"the last line is cut off: {last[:60].decode('utf-8', 'replace')}"
-        bad -= 1
-    if bad:
-        yield "a line is not a JSON object" if bad == 1 else f"{bad} lines are not JSON objects"
-    ends = [at for at, name in enumerate(tally.order) if name.partition("/")[0] in tally.dialect.terminal]
-    if ends and (after := tally.order[ends[-1] + 1 :]):
+        bad_lines -= 1
+    if bad_lines:
+        yield "a line is not a JSON object" if bad_lines == 1 else f"{bad_lines} lines are not JSON objects"
+    ends = [at for at, name in enumerate(counter.event_names) if name.partition("/")[0] in counter.dialect.final_events]
+    if ends and (after := counter.event_names[ends[-1] + 1 :]):
         count = "an event follows" if len(after) == 1 else f"{len(after)} events follow"
         yield f"{count} the final one: {', '.join(sorted(set(after)))}"
 
 
-def _decodes(line: bytes) -> bool:
+def _is_json_object(line: bytes) -> bool:
     try:
         return isinstance(msgspec.json.decode(line), dict)
     except (msgspec.DecodeError, RecursionError):
         return False
 
 
-def is_known(name: str, fields: dict[str, Field], adapter: Adapter, dialect: Dialect) -> bool:
+def is_known_event(name: str, fields: dict[str, Field], adapter: Adapter, dialect: StreamDialect) -> bool:
     """Return True if the parser reads fields of this event, or is known to skip it."""
-    return name in dialect.passed_over or any(
-        one.use != "ignored" and path not in _read_of_all(adapter, dialect) for path, one in fields.items()
+    return name in dialect.skipped_events or any(
+        field.use != "ignored" and path not in _generic_fields(adapter, dialect) for path, field in fields.items()
     )
 
 
-def _read_of_all(adapter: Adapter, dialect: Dialect) -> frozenset[str]:
-    tally = _Tally(dialect)
-    adapter.parse_output(CallResult(stdout=PROBE, stderr=b"", exit=0, duration_ms=0), tally.watch)
-    return frozenset(path for _, path in tally.asked)
+def _generic_fields(adapter: Adapter, dialect: StreamDialect) -> frozenset[str]:
+    counter = _FieldCounter(dialect)
+    adapter.parse_output(CallResult(stdout=UNKNOWN_EVENT, stderr=b"", exit=0, duration_ms=0), counter.track_event)
+    return frozenset(path for _, path in counter.accessed)
 
 
-def counted(wire: Wire) -> dict[str, int]:
+def count_fields_by_use(shape: StreamShape) -> dict[str, int]:
     """Return the number of fields by use; absent: accessed but never present."""
-    fields: list[Any] = [one for fields in wire.events.values() for one in fields.values()]
-    uses = Counter(one.use if one.types else "absent" for one in fields)
+    fields: list[Any] = [field for fields in shape.events.values() for field in fields.values()]
+    uses = Counter(field.use if field.types else "absent" for field in fields)
     return {use: uses[use] for use in ("read", "kept", "ignored", "absent")}

@@ -16,22 +16,22 @@ import msgspec
 from anthropic.types import Message
 
 from mz_engine.agents.anthropic_loop.facts import OUTPUT_TOKENS_MAX, Block, Failure
-from mz_engine.agents.anthropic_loop.login import login
-from mz_engine.agents.anthropic_loop.wording import clean
+from mz_engine.agents.anthropic_loop.login import api_credentials
+from mz_engine.agents.anthropic_loop.wording import replace_surrogates
 
 CONNECT_SECONDS = 20
 SILENCE_SECONDS = 600
 """Limit between two pieces of a reply; the engine's limits are usually shorter."""
-RETRIED = frozenset({408, 409, 429})
+RETRYABLE_STATUSES = frozenset({408, 409, 429})
 """Statuses to retry, besides those from 500 on, unless `x-should-retry` overrides."""
-STREAMED = {"rate_limit_error": 429, "overloaded_error": 529, "api_error": 500, "timeout_error": 504}
+STATUS_BY_STREAM_ERROR = {"rate_limit_error": 429, "overloaded_error": 529, "api_error": 500, "timeout_error": 504}
 """Statuses of errors within a stream, whose HTTP status is 200."""
 
-UNNAMED = "unknown_error"
+UNKNOWN_KIND = "unknown_error"
 """Kind of an error that names none, such as one of a proxy; only its status is meaningful."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     """Reply to one request."""
 
     id: str
@@ -42,24 +42,24 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     content: list[Block]
 
 
-class Broken(Exception):
+class ReplyInterrupted(Exception):
     """A request that failed after its reply had begun; `answer` is the part received."""
 
-    def __init__(self, failure: Failure, answer: Answer) -> None:
+    def __init__(self, failure: Failure, partial_reply: ModelReply) -> None:
         super().__init__(failure.message)
-        self.failure, self.answer = failure, answer
+        self.failure, self.partial_reply = failure, partial_reply
 
 
-Told = Callable[[str], None]
+TextHandler = Callable[[str], None]
 """Receives each complete text block of the model."""
 
 
-class Api:
+class ApiClient:
     """The API client. Keys come only from the environment. Raises Failure if there is none."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         # Passed explicitly, so that the package looks for no other login on this machine.
-        credentials: dict[str, Any] = dict(login(environment))
+        credentials: dict[str, Any] = dict(api_credentials(environment))
         timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         base_url = environment.get("ANTHROPIC_BASE_URL") or None
         try:
@@ -71,18 +71,18 @@ class Api:
         """Close open connections."""
         self._client.close()
 
-    def ask(self, request: Block, told: Told, alive: Callable[[], None]) -> Answer:
+    def send(self, request: Block, on_text: TextHandler, heartbeat: Callable[[], None]) -> ModelReply:
         """Make one request and read its complete reply. Raises Failure or ResponseInterrupted."""
         message, request_id, complete = None, None, False
         try:
             with self._client.messages.stream(**request, max_tokens=OUTPUT_TOKENS_MAX) as stream:
                 request_id = stream.request_id
                 for event in stream:
-                    alive()
+                    heartbeat()
                     if event.type == "message_start":
                         message = event.message
                     elif event.type == "content_block_stop" and event.content_block.type == "text":
-                        told(event.content_block.text)
+                        on_text(event.content_block.text)
                     elif event.type == "message_stop":
                         message, complete = event.message, True
                     if message is not None and not complete:
@@ -90,14 +90,14 @@ class Api:
         except Exception as error:
             failure = failure_of(error)
             if message is not None:
-                raise Broken(failure, _answer(message, request_id, cut=True)) from error
+                raise ReplyInterrupted(failure, _to_reply(message, request_id, interrupted=True)) from error
             raise failure from error
         if message is None:
-            raise Failure("malformed_response", "empty or malformed response", again=True, request_id=request_id)
+            raise Failure("malformed_response", "empty or malformed response", retryable=True, request_id=request_id)
         if not complete:
-            connection_lost = Failure("connection_error", "connection error: the answer broke off", again=True)
-            raise Broken(connection_lost, _answer(message, request_id, cut=True))
-        return _answer(message, request_id)
+            connection_lost = Failure("connection_error", "connection error: the answer broke off", retryable=True)
+            raise ReplyInterrupted(connection_lost, _to_reply(message, request_id, interrupted=True))
+        return _to_reply(message, request_id)
 
     def count(self, request: Block) -> int:
         """Count the tokens of a request by the API. Raises Failure."""
@@ -107,24 +107,24 @@ class Api:
             raise failure_of(error) from error
 
 
-def _answer(message: Message, request_id: str | None, cut: bool = False) -> Answer:
+def _to_reply(message: Message, request_id: str | None, interrupted: bool = False) -> ModelReply:
     """Convert a message. Raises Failure if it is malformed, since the package does not check it."""
     try:
-        fields = clean(message.to_dict(mode="json", warnings=False))
-        content = [_sent_back(block) for block in fields.get("content") or ()]
-        return Answer(
+        fields = replace_surrogates(message.to_dict(mode="json", warnings=False))
+        content = [_without_extras(block) for block in fields.get("content") or ()]
+        return ModelReply(
             id=str(fields.get("id", "")),
             model=str(fields.get("model", "")),
             request_id=request_id,
-            stop_reason=None if cut or fields.get("stop_reason") is None else str(fields["stop_reason"]),
+            stop_reason=None if interrupted or fields.get("stop_reason") is None else str(fields["stop_reason"]),
             usage=dict(fields.get("usage") or {}),
             content=content,
         )
     except Exception as error:
-        raise Failure("malformed_response", f"empty or malformed response: {error}", again=True) from error
+        raise Failure("malformed_response", f"empty or malformed response: {error}", retryable=True) from error
 
 
-def _sent_back(block: Block) -> Block:
+def _without_extras(block: Block) -> Block:
     """Remove the fields that the package adds, so that a later request may contain the block."""
     return {name: value for name, value in dict(block).items() if name != "parsed_output" and value is not None}
 
@@ -135,19 +135,19 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, Failure):
         return error
     if isinstance(error, anthropic.APIStatusError):
-        return _refused(error)
+        return _status_failure(error)
     if isinstance(error, anthropic.APITimeoutError | httpx2.TimeoutException):
-        return Failure("connection_error", f"request timed out: {_words(error)}", again=True)
+        return Failure("connection_error", f"request timed out: {_error_text(error)}", retryable=True)
     if isinstance(error.__cause__ or error, httpx2.UnsupportedProtocol | httpx2.InvalidURL):
-        return Failure("invalid_request_error", f"the API cannot be called, see ANTHROPIC_BASE_URL: {_words(error)}")
+        return Failure("invalid_request_error", f"the API cannot be called, see ANTHROPIC_BASE_URL: {_error_text(error)}")
     if isinstance(error, anthropic.APIConnectionError | httpx2.TransportError | OSError):
-        return Failure("connection_error", f"connection error: {_words(error)}", again=True)
+        return Failure("connection_error", f"connection error: {_error_text(error)}", retryable=True)
     # Malformed streams cause arbitrary errors in the package's parser.
-    text = f"empty or malformed response: {type(error).__name__}: {_words(error)}"
-    return Failure("malformed_response", text, again=True)
+    text = f"empty or malformed response: {type(error).__name__}: {_error_text(error)}"
+    return Failure("malformed_response", text, retryable=True)
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return the message of the cause if there is one; the package's own is only `Connection error.`"""
     for candidate in (error.__cause__, error.__context__, error):
         if candidate is not None and str(candidate).strip():
@@ -155,25 +155,25 @@ def _words(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _refused(error: anthropic.APIStatusError) -> Failure:
+def _status_failure(error: anthropic.APIStatusError) -> Failure:
     headers = error.response.headers
-    kind = error.type or UNNAMED
-    status = error.status_code if error.status_code != 200 else STREAMED.get(kind)
+    kind = error.type or UNKNOWN_KIND
+    status = error.status_code if error.status_code != 200 else STATUS_BY_STREAM_ERROR.get(kind)
     should_retry = headers.get("x-should-retry")
     retryable = should_retry == "true" or (
-        should_retry != "false" and status is not None and (status in RETRIED or status >= 500)
+        should_retry != "false" and status is not None and (status in RETRYABLE_STATUSES or status >= 500)
     )
     return Failure(
         kind,
         error.api_message or error.message,
         status=status,
-        wait_seconds=wait_of(headers),
+        wait_seconds=retry_after_seconds(headers),
         request_id=error.request_id,
-        again=retryable,
+        retryable=retryable,
     )
 
 
-def wait_of(headers: Mapping[str, str]) -> float | None:
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     """Return the wait in seconds from `retry-after-ms` or `retry-after` (seconds or a date); None without one."""
     retry_after = headers.get("retry-after", "")
     for text, scale in ((headers.get("retry-after-ms", ""), 1000), (retry_after, 1)):

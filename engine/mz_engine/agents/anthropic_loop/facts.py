@@ -40,7 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     turns_max: int
     session: str
     resumes: bool
-    counts: bool = False
+    count_only: bool = False
     """Only count the tokens of the first request."""
 
 
@@ -55,16 +55,16 @@ class Failure(Exception):
         status: int | None = None,
         wait_seconds: float | None = None,
         request_id: str | None = None,
-        again: bool = False,
+        retryable: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind, self.message, self.status, self.request_id = kind, message, status, request_id
         self.wait_seconds = wait_seconds
         """Wait that the API asks for; None if it asks for none."""
-        self.again = again
+        self.retryable = retryable
         """True if repeating the request may help."""
 
-    def told(self) -> Block:
+    def output_fields(self) -> Block:
         """Return the fields of the output's `error`."""
         more = {"status": self.status, "retry_after_seconds": self.wait_seconds, "request_id": self.request_id}
         return {"kind": self.kind, "message": self.message} | {
@@ -72,5 +72,5 @@ class Failure(Exception):
         }
 
 
-class Stopped(BaseException):
+class Terminated(BaseException):
     """A signal asked the process to end. A BaseException, so that no library handles it."""

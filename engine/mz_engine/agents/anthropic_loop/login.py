@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mz_engine.agents.anthropic_loop.facts import Failure
 
 
-def login(environment: Mapping[str, str]) -> dict[str, str]:
+def api_credentials(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the client's keyword argument for the key or token. Raises Failure if there is neither."""
     key, token = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
     if key:

@@ -18,17 +18,17 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, get_args
 
-from mz_engine.agents.anthropic_loop.facts import Failure, Options, Stopped
-from mz_engine.agents.anthropic_loop.login import login
-from mz_engine.agents.anthropic_loop.sessions import Sessions, directory
-from mz_engine.agents.anthropic_loop.voice import ENDING, Voice
+from mz_engine.agents.anthropic_loop.facts import Failure, Options, Terminated
+from mz_engine.agents.anthropic_loop.login import api_credentials
+from mz_engine.agents.anthropic_loop.sessions import SessionStore, session_directory
+from mz_engine.agents.anthropic_loop.voice import TERMINATING_SIGNALS, OutputWriter
 from mz_engine.pipelines.definition import Tool
 
 PACKAGE = "anthropic"
 ABOUT = "One call of a model with tools; the prompt on standard input, JSON Lines on standard output."
 TURNS_MAX = 200
 TERMINATED = 143
-BUG = "loop_failed"
+INTERNAL_ERROR = "loop_failed"
 
 
 def main() -> None:
@@ -36,13 +36,13 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-class Around(NamedTuple):
+class Environment(NamedTuple):
     """Input of the program: standard input, environment variables, working directory."""
 
-    prompt: Callable[[], bytes]
-    environment: Mapping[str, str]
+    read_prompt: Callable[[], bytes]
+    variables: Mapping[str, str]
     cwd: Path
-    state: Callable[[], Path]
+    session_directory: Callable[[], Path]
     """Directory of the saved sessions."""
     sleep: Callable[[float], None] = time.sleep
 
@@ -50,44 +50,44 @@ class Around(NamedTuple):
 def run(arguments: Sequence[str]) -> int:
     """Parse the arguments, make the call, return the exit code."""
     options = parse(arguments)
-    for number in ENDING:
+    for number in TERMINATING_SIGNALS:
         signal.signal(number, _stop)
     try:
-        return carry_out(options, Around(sys.stdin.buffer.read, os.environ, Path.cwd(), directory), Voice(_write))
+        return execute(options, Environment(sys.stdin.buffer.read, os.environ, Path.cwd(), session_directory), OutputWriter(_write))
     except BrokenPipeError:
         # The reader is gone. Python would fail again when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
 
 
-def carry_out(options: Options, around: Around, voice: Voice) -> int:
+def execute(options: Options, environment: Environment, writer: OutputWriter) -> int:
     """Make the call and write the last line, whatever happens; return the exit code. Raises what the writer raises."""
     end_fields: dict[str, object] = {"text": "", "requests": 0, "stop_reason": None}
     try:
-        _work(options, around, voice, end_fields)
+        _make_call(options, environment, writer, end_fields)
     except BrokenPipeError:
         raise
     except Failure as failure:
-        voice.say("end", status="error", **end_fields, error=failure.told())
+        writer.write_event("end", status="error", **end_fields, error=failure.output_fields())
         return 1
-    except Stopped:
-        for number in ENDING:
+    except Terminated:
+        for number in TERMINATING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        voice.say(
+        writer.write_event(
             "end", status="error", **end_fields, error={"kind": "terminated", "message": "asked to end by a signal"}
         )
         return TERMINATED
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
-        voice.say("end", status="error", **end_fields, error={"kind": BUG, "message": message})
+        writer.write_event("end", status="error", **end_fields, error={"kind": INTERNAL_ERROR, "message": message})
         return 1
-    voice.say("end", status="success", **end_fields, error=None)
+    writer.write_event("end", status="success", **end_fields, error=None)
     return 0
 
 
-def _work(options: Options, around: Around, voice: Voice, end_fields: dict[str, object]) -> None:
+def _make_call(options: Options, environment: Environment, writer: OutputWriter, end_fields: dict[str, object]) -> None:
     """Make the call; fills `end_fields` for the last line, also if it raises."""
-    voice.say(
+    writer.write_event(
         "start",
         version=importlib.metadata.version(PACKAGE),
         model=options.model,
@@ -95,25 +95,25 @@ def _work(options: Options, around: Around, voice: Voice, end_fields: dict[str, 
         resumed=options.resumes,
         tools=list(options.tools),
     )
-    login(around.environment)  # Before the prompt is read, so that nobody types one in vain.
-    prompt = around.prompt().decode("utf-8", "replace")
+    api_credentials(environment.variables)  # Before the prompt is read, so that nobody types one in vain.
+    prompt = environment.read_prompt().decode("utf-8", "replace")
     if not prompt.strip():
         raise Failure("invalid_request_error", "there is no prompt on standard input")
     # Imported late: the package takes a second to load, and the first line should not wait for it.
-    from mz_engine.agents.anthropic_loop.api import Api
+    from mz_engine.agents.anthropic_loop.api import ApiClient
     from mz_engine.agents.anthropic_loop.loop import Loop
-    from mz_engine.agents.anthropic_loop.place import Place
+    from mz_engine.agents.anthropic_loop.place import Sandbox
     from mz_engine.agents.anthropic_loop.toolbox import Toolbox
 
-    place, sessions = Place(around.cwd), Sessions(around.state())
-    if not options.resumes and not options.counts:
-        sessions.forget_old()
-        sessions.begin(options.session)
-    toolbox = Toolbox(place, options.tools, around.environment, voice.alive)
-    with closing(Api(around.environment)) as api:
-        loop = Loop(options, api, toolbox, sessions, voice, str(place.root), around.sleep)
-        if options.counts:
-            voice.say("count", input_tokens=loop.count(prompt))
+    sandbox, sessions = Sandbox(environment.cwd), SessionStore(environment.session_directory())
+    if not options.resumes and not options.count_only:
+        sessions.delete_old()
+        sessions.check_unused(options.session)
+    toolbox = Toolbox(sandbox, options.tools, environment.variables, writer.heartbeat)
+    with closing(ApiClient(environment.variables)) as api:
+        loop = Loop(options, api, toolbox, sessions, writer, str(sandbox.root), environment.sleep)
+        if options.count_only:
+            writer.write_event("count", input_tokens=loop.count(prompt))
             return
         try:
             end_fields["text"], end_fields["stop_reason"] = loop.run(prompt)
@@ -142,7 +142,7 @@ def parse(arguments: Sequence[str]) -> Options:
         turns_max=parsed.max_turns,
         session=parsed.resume or parsed.session or str(uuid.uuid4()),
         resumes=parsed.resume is not None,
-        counts=parsed.count,
+        count_only=parsed.count,
     )
 
 
@@ -153,7 +153,7 @@ def _version() -> str:
 def _stop(number: int, frame: FrameType | None) -> None:
     """Stop the call; silences errors of interrupted objects that are garbage-collected."""
     sys.unraisablehook = lambda _: None
-    raise Stopped
+    raise Terminated
 
 
 def _write(data: bytes) -> None:

@@ -12,21 +12,21 @@ import time
 from pathlib import Path
 
 from mz_engine.agents.anthropic_loop.facts import Block, Failure
-from mz_engine.agents.anthropic_loop.voice import undisturbed
+from mz_engine.agents.anthropic_loop.voice import block_signals
 
 FORMAT = 1
-NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}")
-KEPT_SECONDS = 30 * 24 * 3600
+SESSION_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}")
+RETENTION_SECONDS = 30 * 24 * 3600
 """Sessions not continued for this long are deleted."""
 
 
-class Sessions:
+class SessionStore:
     """The stored sessions of one user."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
-    def begin(self, session: str) -> None:
+    def check_unused(self, session: str) -> None:
         """Check that a new session may use the id. Raises Failure if it is invalid or in use."""
         if os.path.lexists(self._path(session)):
             raise Failure("session_taken", f"session id {session} is already in use")
@@ -40,7 +40,7 @@ class Sessions:
             raise Failure("session_missing", missing) from None
         except (OSError, ValueError, RecursionError) as error:
             raise Failure("session_missing", f"{missing} that can be read: {error}") from None
-        if not _sound(stored):
+        if not _is_valid(stored):
             raise Failure("session_missing", f"{missing} that can be read: its file has another form")
         if stored["cwd"] != cwd:
             raise Failure("session_missing", f"{missing} for {cwd}: it belongs to {stored['cwd']}")
@@ -53,35 +53,35 @@ class Sessions:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         data = json.dumps({"format": FORMAT, "cwd": cwd, "messages": messages}).encode()
         partial = path.with_name(f".{path.name}.{os.getpid()}")
-        with undisturbed():
+        with block_signals():
             file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             with os.fdopen(file, "wb") as stream:
                 stream.write(data)
             partial.replace(path)
 
-    def forget_old(self) -> None:
+    def delete_old(self) -> None:
         """Delete sessions not continued for a month. Best effort."""
         try:
-            for path in self._place.iterdir():
-                if time.time() - path.lstat().st_mtime > KEPT_SECONDS:
+            for path in self._folder.iterdir():
+                if time.time() - path.lstat().st_mtime > RETENTION_SECONDS:
                     path.unlink()
         except OSError:
             return
 
     def _path(self, session: str) -> Path:
-        if not NAME.fullmatch(session):
+        if not SESSION_ID.fullmatch(session):
             raise Failure("session_missing", f"no conversation found: {session[:80]!r} is no session id")
-        return self._place / f"{session}.json"
+        return self._folder / f"{session}.json"
 
 
-def directory() -> Path:
+def session_directory() -> Path:
     """Return the directory of this user's sessions."""
     import platformdirs  # Imported late: not needed for the first line.
 
     return Path(platformdirs.user_state_dir("mz", appauthor=False)) / "anthropic"
 
 
-def _sound(stored: object) -> bool:
+def _is_valid(stored: object) -> bool:
     if not isinstance(stored, dict) or stored.get("format") != FORMAT or not isinstance(stored.get("cwd"), str):
         return False
     messages = stored.get("messages")

@@ -15,7 +15,7 @@ Paths are relative to the working directory, and nothing outside it is open to y
 what was wrong, or go another way. Read a file before you change it. Say that you are blocked only where a person must
 decide something."""
 
-CACHE: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
+CACHE_MARK: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
 """The API keeps the cached part for five minutes after its last use."""
 
 
@@ -27,7 +27,7 @@ def _tool(name: str, description: str, required: tuple[str, ...], **properties: 
 
 PATH = ("string", "Path of the file, relative to the working directory.")
 
-OFFERED: Mapping[Tool, tuple[Block, ...]] = {
+TOOL_DEFINITIONS: Mapping[Tool, tuple[Block, ...]] = {
     "read": (
         _tool(
             "read_file",
@@ -84,40 +84,40 @@ OFFERED: Mapping[Tool, tuple[Block, ...]] = {
 }
 
 
-def system(cwd: str) -> list[Block]:
-    return [{"type": "text", "text": SYSTEM.format(cwd=cwd), **CACHE}]
+def system_prompt(cwd: str) -> list[Block]:
+    return [{"type": "text", "text": SYSTEM.format(cwd=cwd), **CACHE_MARK}]
 
 
-def offered(tools: tuple[Tool, ...]) -> list[Block]:
+def tool_definitions(tools: tuple[Tool, ...]) -> list[Block]:
     """Return the definitions of these tools; the last one carries a cache mark."""
-    definitions = [tool for kind in OFFERED if kind in tools for tool in OFFERED[kind]]
-    return [*definitions[:-1], {**definitions[-1], **CACHE}] if definitions else []
+    definitions = [tool for kind in TOOL_DEFINITIONS if kind in tools for tool in TOOL_DEFINITIONS[kind]]
+    return [*definitions[:-1], {**definitions[-1], **CACHE_MARK}] if definitions else []
 
 
-def marked(messages: list[Block]) -> list[Block]:
+def add_cache_marks(messages: list[Block]) -> list[Block]:
     """Add cache marks to the user's last two messages: the part before the first is cached already, the part before the
     second is cached for the next request."""
     marked_positions = [at for at, message in enumerate(messages) if message["role"] == "user"][-2:]
-    return [_marked(message) if at in marked_positions else message for at, message in enumerate(messages)]
+    return [_add_cache_mark(message) if at in marked_positions else message for at, message in enumerate(messages)]
 
 
-def _marked(message: Block) -> Block:
+def _add_cache_mark(message: Block) -> Block:
     *before, last = message["content"]
-    return {**message, "content": [*before, {**last, **CACHE}]}
+    return {**message, "content": [*before, {**last, **CACHE_MARK}]}
 
 
-def prompted(prompt: str) -> Block:
+def user_message(prompt: str) -> Block:
     return {"role": "user", "content": [{"type": "text", "text": prompt}]}
 
 
-def clean(value: Any) -> Any:
+def replace_surrogates(value: Any) -> Any:
     """Replace unpaired surrogates, which file names and models may contain and UTF-8 cannot encode."""
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()
         case dict():
-            return {clean(name): clean(item) for name, item in value.items()}
+            return {replace_surrogates(name): replace_surrogates(item) for name, item in value.items()}
         case list() | tuple():
-            return [clean(item) for item in value]
+            return [replace_surrogates(item) for item in value]
         case _:
             return value
