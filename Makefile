@@ -1,7 +1,7 @@
 # Everything that people and CI run. Each target is complete in itself: it builds what it needs first.
 
 BIN := .venv/bin
-CODE := events projections engine recordings qa cli tests
+CODE := events projections engine recordings qa cli tests tools
 WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE  # Else each process compiles everything again.
 
@@ -49,8 +49,8 @@ recordings: .venv/developed clis  ## Make all recordings again, with the real CL
 	@$(BIN)/python -m tests.support.rerecord
 
 figures: .venv/developed  ## Measure what mz costs, and renew the table in docs/figures.md; wants a machine that does nothing else
-	@$(BIN)/mz bench all --out docs/figures.json
-	@$(BIN)/python -m mz_qa.bench.page docs/figures.json docs/figures.md
+	@$(BIN)/python -m tools.bench all --out docs/figures.json
+	@$(BIN)/python -m tools.bench.page docs/figures.json docs/figures.md
 
 dev: .venv/developed  ## Build the virtual environment for development
 

@@ -10,23 +10,23 @@ import msgspec
 import pytest
 import yaml
 from msgspec import inspect
-from mz_engine.artifacts.check import FEATURE_RULES
+from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules, shared_rules
-from mz_engine.artifacts.rule import RuleSet
 from mz_engine.backlog.item import ItemStatus
 from mz_engine.backlog.markdown import PRIORITY_NAMES, STATUSES, parse_backlog
-from mz_engine.configform import ConfigForm
-from mz_engine.configure import SettingInfo, list_settings
-from mz_engine.errorcodes import CODES, ErrorCode
-from mz_engine.errors import Exit
-from mz_engine.exits import BY_SEVERITY
-from mz_engine.pipelines.definition import Pipeline
-from mz_engine.pipelines.form import parse_pipeline
+from mz_engine.config.configure import SettingInfo, list_settings
+from mz_engine.config.schema import ConfigForm
+from mz_engine.decoding.yaml import decode_yaml, parse_yaml
+from mz_engine.errors.codes import CODES, ErrorCode
+from mz_engine.errors.diagnostics import Exit
+from mz_engine.errors.exits import BY_SEVERITY
+from mz_engine.model.pipeline import Pipeline
+from mz_engine.model.rules import RuleSet
+from mz_engine.pipelines.decode import parse_pipeline
 from mz_engine.pipelines.material import check_template, read_rules
 from mz_engine.prompts.data import PromptData
 from mz_engine.prompts.load import load_templates
-from mz_engine.starter import starter_backlog
-from mz_engine.yamlfile import decode_yaml, parse_yaml
+from mz_engine.setup.templates import starter_backlog
 
 from tests.support.tree import ROOT, kept_files
 

@@ -36,9 +36,9 @@ OUTSIDE = {
 }
 ALLOWED = {
     "events/mz_events/adapters/tables.py": {"sqlalchemy"},  # Tables are described in its terms.
-    "qa/mz_qa/conformance/readings.py": {"random"},  # With a seed.
-    "qa/mz_qa/layers/drafts.py": {"random"},
-    "qa/mz_qa/layers/facts.py": {"os"},  # os.path, on words.
+    "qa/mz_qa/conformance/parsing.py": {"random"},  # With a seed.
+    "qa/mz_qa/generators/artifacts.py": {"random"},
+    "qa/mz_qa/results.py": {"os"},  # os.path, on words.
 }
 
 

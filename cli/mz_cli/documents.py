@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mz_cli.shapes.audit import AuditReport, VerifyResult
-from mz_cli.shapes.base import Shape
-from mz_cli.shapes.calibrate import CalibrateResult
-from mz_cli.shapes.cost import CostGate, CostReport
-from mz_cli.shapes.diff import DiffReport
-from mz_cli.shapes.drift import DriftResult
-from mz_cli.shapes.gate import GateReport
-from mz_cli.shapes.history import PastRun, RecheckResult
-from mz_cli.shapes.housekeeping import CleanResult, GcResult
-from mz_cli.shapes.imported import ImportedAudit, ImportedCostReport, ImportResult
-from mz_cli.shapes.lines import ErrorDocument
-from mz_cli.shapes.people import MessageResult, ReviewDetail, ReviewList
-from mz_cli.shapes.pipelines import LintResult, NewPipeline, PipelineList, PipelineShown
-from mz_cli.shapes.plan import PlanShape
-from mz_cli.shapes.project import ConfigShape, ConfigValidShape, DoctorShape, ExplainAllShape, ExplainShape, InitShape
-from mz_cli.shapes.recordings import CassetteList, RecordingsLint
-from mz_cli.shapes.replay import RecordResult, ReplayReport
-from mz_cli.shapes.rerecord import RerecordResult
-from mz_cli.shapes.run import ArtifactText, CancelResult, DemoResult, FeatureDetail, RunList, RunStatus
-from mz_cli.shapes.sessions import SessionsReport
-from mz_cli.shapes.state import StateAt
-from mz_cli.shapes.transcript import TranscriptReport
-from mz_cli.shapes.whatif import InjectResult, VariantsResult
+from mz_cli.audit.json import AuditReport, VerifyResult
+from mz_cli.check.json import DriftResult, GateReport
+from mz_cli.common.json import (
+    ArtifactText,
+    CancelResult,
+    DemoResult,
+    ErrorDocument,
+    FeatureDetail,
+    RunList,
+    RunStatus,
+    StateAt,
+)
+from mz_cli.cost.json import CalibrateResult, CostGate, CostReport, SessionsReport
+from mz_cli.deliver.plan_json import PlanShape
+from mz_cli.housekeeping.json import CleanResult, GcResult
+from mz_cli.inspect.json import DiffReport
+from mz_cli.people.json import MessageResult, ReviewDetail, ReviewList
+from mz_cli.project.json import (
+    ConfigShape,
+    ConfigValidShape,
+    DoctorShape,
+    ExplainAllShape,
+    ExplainShape,
+    InitShape,
+    LintResult,
+    NewPipeline,
+    PipelineList,
+    PipelineShown,
+)
+from mz_cli.recordings.json import CassetteList, RecordingsLint, RerecordResult
+from mz_cli.replay.json import InjectResult, PastRun, RecheckResult, RecordResult, ReplayReport, VariantsResult
+from mz_cli.terminal.json import Shape
+from mz_cli.usage.json import ImportedAudit, ImportedCostReport, ImportResult, TranscriptReport
 
 JSON_DOCUMENTS: Mapping[str, type[Shape]] = {
     "artifact": ArtifactText,

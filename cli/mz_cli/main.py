@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -15,63 +14,9 @@ import click
 from click.shell_completion import CompletionItem
 from mz_engine.version import VERSION
 
-from mz_cli.closed import open_closed_streams
-from mz_cli.help import HELP_WIDTH, reject_unknown_command, write_examples, write_next_command
-
-COMMANDS: dict[str, str] = {
-    "demo": "Watch a complete run with recorded agents, offline and free.",
-    "init": "Write mz.yaml and a starter backlog.",
-    "doctor": "Check that everything a run needs is installed.",
-    "run": "Deliver the backlog, feature by feature.",
-    "resume": "Continue a run.",
-    "fork": "Start a new run from an event of a past run, with another agent, model or prompt.",
-    "status": "Show a run: progress, cost and open questions.",
-    "runs": "List the runs of this repository, the newest first.",
-    "show": "Show one feature: its phases, attempts and results.",
-    "log": "Print the event log, one line per event.",
-    "diff": "Compare two runs.",
-    "audit": "Report what a run did, with evidence.",
-    "cost": "Show what the agents cost: estimated, reported, computed.",
-    "calibrate": "Improve estimates from past calls.",
-    "transcript": "Summarise an agent's output file.",
-    "import": "Import agents' own session files.",
-    "record": "Make a cassette of a past run, from its log alone.",
-    "replay": "Replay recordings through the current pipeline, offline and free.",
-    "drift": "Compare recordings with the current code, or with newer recordings.",
-    "rerecord": "Re-record calls with the real agent and review the differences.",
-    "recordings": "List and check the library of recordings.",
-    "gate": "Check everything that needs no agent, offline and free.",
-    "verify": "Verify the integrity of the log.",
-    "review": "List and answer open questions.",
-    "retry": "Retry a failed, cancelled, waiting or held feature.",
-    "pause": "Pause a run; its process stays alive.",
-    "cancel": "Cancel features, or the rest of a run.",
-    "clean": "Remove leftovers of ended runs: worktrees, captures, spools.",
-    "gc": "Remove unused files below .mz.",
-    "completion": "Print a shell completion script.",
-    "config": "Show and check the settings.",
-    "explain": "Explain an error code or an exit code.",
-    "schema": "Print a JSON Schema, for editors and for programs.",
-    "pipelines": "List, show, check and create pipelines.",
-    "bench": "Benchmark mz against references measured in the same run.",
-    "help": "Explain a topic or a command.",
-}
-"""Name and summary. The command is `mz_cli.commands.<name>:<name>`, except those in `MODULE_NAMES`."""
-
-SECTIONS = {
-    "Begin": ("demo", "init", "doctor"),
-    "Work": ("run", "resume", "pause", "cancel", "retry", "review", "fork"),
-    "Look": ("status", "runs", "show", "log", "cost", "diff", "transcript", "import"),
-    "Prove": ("record", "replay", "drift", "rerecord", "recordings", "gate", "audit", "verify", "bench"),
-    "Adjust": ("pipelines", "config", "calibrate", "schema"),
-    "Tidy": ("clean", "gc"),
-    "Learn": ("help", "explain", "completion"),
-}
-"""Groups of commands in `mz --help`."""
-MODULE_NAMES = {"help": "help_", "import": "import_"}
-"""Commands whose names Python uses already."""
-COMPLETION_VARIABLE = "_MZ_COMPLETE"
-"""Environment variable with which a shell requests suggestions."""
+from mz_cli.app.command_table import COMMANDS, COMPLETION_VARIABLE, MODULES, SECTIONS
+from mz_cli.app.help import HELP_WIDTH, reject_unknown_command, write_examples, write_next_command
+from mz_cli.app.streams import open_closed_streams
 
 EXAMPLES = (
     ("mz demo", "see it work, without any agent, offline and free"),
@@ -94,9 +39,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        name = MODULE_NAMES.get(cmd_name, cmd_name)
-        module = name if keyword.iskeyword(cmd_name) else cmd_name
-        command = getattr(import_module(f"mz_cli.commands.{module}"), name)
+        module = import_module(MODULES[cmd_name])
+        command = getattr(module, f"{cmd_name}_" if cmd_name in ("help", "import") else cmd_name)
         assert isinstance(command, click.Command)
         return command
 
@@ -174,15 +118,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command, and end the process with its exit code."""
     open_closed_streams()
     if instruction := os.environ.get(COMPLETION_VARIABLE):
-        from mz_cli.completing import print_completions
+        from mz_cli.app.completion import print_completions
 
         sys.exit(print_completions(mz, instruction))
-    from mz_cli.failures import run_guarded
+    from mz_cli.app.failures import run_guarded
 
     command_line = list(sys.argv[1:] if arguments is None else arguments)
     code = run_guarded(lambda: run_command(command_line), command_line)
     if "--bisect" in command_line:
-        from mz_cli.past import command_exit
+        from mz_cli.replay.bisect import command_exit
 
         code = command_exit(command_line, code)
     sys.exit(code)

@@ -10,11 +10,11 @@ from typing import Literal, Protocol
 
 import msgspec
 from mz_events.catalog.call import ForbiddenChange, Problem, Usage
-from mz_events.catalog.check import Change
+from mz_events.catalog.validation import Change
 from mz_events.names import Commit, Path
 from mz_events.store import Blobs
 
-from mz_engine.pipelines.definition import Tool
+from mz_engine.model.pipeline import Tool
 
 
 class PortValue(msgspec.Struct, frozen=True, kw_only=True):

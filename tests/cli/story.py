@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
     AgentFailed,
@@ -22,15 +22,6 @@ from mz_events.catalog.call import (
     ReplyParsed,
     Usage,
 )
-from mz_events.catalog.check import (
-    ArtifactParsed,
-    ArtifactValidated,
-    Change,
-    ChangesChecked,
-    CommandRan,
-    GateChecked,
-    Violation,
-)
 from mz_events.catalog.delivery import CommitRequested, Committed, PullRequestOpened
 from mz_events.catalog.feature import (
     FeatureDelivered,
@@ -42,6 +33,15 @@ from mz_events.catalog.feature import (
     QuestionKind,
 )
 from mz_events.catalog.run import FeatureAdmitted, FeatureOutcome, FeatureStopped, Hold, ItemAdded, RunIdle, RunStarted
+from mz_events.catalog.validation import (
+    ArtifactParsed,
+    ArtifactValidated,
+    Change,
+    ChangesChecked,
+    CommandRan,
+    GateChecked,
+    Violation,
+)
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, RunId, StreamId, feature_stream, run_stream
 from mz_events.names import Path as TreePath
@@ -187,7 +187,11 @@ class Story:
             PullRequestOpened(key="k", url="https://forge.invalid/pull/7", number=7),
             FeatureDelivered(ending="delivered", head=Commit("c" * 40), changed_paths=(TreePath("src/login.py"),)),
         )
-        self.to_run(FeatureStopped(feature=FeatureId(feature), version=9, status=FeatureOutcome.DELIVERED, head=Commit("c" * 40)))
+        self.to_run(
+            FeatureStopped(
+                feature=FeatureId(feature), version=9, status=FeatureOutcome.DELIVERED, head=Commit("c" * 40)
+            )
+        )
 
     def wait(self, feature: str, detail: str = "Which database shall I use?") -> None:
         """One phase; its second call failed, and the agent asks for a person."""
@@ -197,11 +201,19 @@ class Story:
         self.ask(feature, ref)
         self.to_feature(
             feature,
-            AgentFailed(ref=ref, problem=Problem(kind=ProblemClass.NEEDS_PERSON, code="blocker", detail=self.blob(detail)),
-                        stdout=self.blob(""), stderr=self.blob(""), duration_ms=100, tree=TREE),
+            AgentFailed(
+                ref=ref,
+                problem=Problem(kind=ProblemClass.NEEDS_PERSON, code="blocker", detail=self.blob(detail)),
+                stdout=self.blob(""),
+                stderr=self.blob(""),
+                duration_ms=100,
+                tree=TREE,
+            ),
             ChangesChecked(ref=ref, tree=TREE, forbidden_changes=(ForbiddenChange(kind="outside", path="README.md"),)),
-            HumanRequested(phase="prd", unit="", question_kind=QuestionKind.BLOCKER, code="agent-blocker", detail=self.blob(detail)),
-        )  # fmt: skip
+            HumanRequested(
+                phase="prd", unit="", question_kind=QuestionKind.BLOCKER, code="agent-blocker", detail=self.blob(detail)
+            ),
+        )
         self.to_run(FeatureStopped(feature=FeatureId(feature), version=6, status=FeatureOutcome.WAITING))
 
     def hold(self, feature: str) -> None:
@@ -209,7 +221,9 @@ class Story:
         until = START_US + 3_600_000_000
         self.to_feature(feature, FeatureHeld(hold=Hold.TIMER, until_us=until, code="rate-limit"))
         self.to_run(
-            FeatureStopped(feature=FeatureId(feature), version=2, status=FeatureOutcome.HELD, hold=Hold.TIMER, until_us=until)
+            FeatureStopped(
+                feature=FeatureId(feature), version=2, status=FeatureOutcome.HELD, hold=Hold.TIMER, until_us=until
+            )
         )
 
     def rest(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.advice import (
+from mz_cli.common.advice import (
     LISTED_MAX,
     RunContext,
     features_to_list,
@@ -15,21 +15,21 @@ from mz_cli.advice import (
     pending_actions,
     resume_command,
     review_hint,
+    run_context,
     work_locations,
 )
-from mz_cli.driving import print_ending
-from mz_cli.page import short_message
-from mz_cli.summary import closing_table, status_table
-from mz_cli.worktrees import run_context
+from mz_cli.common.feature_text import short_message
+from mz_cli.common.run_text import closing_table, status_table
+from mz_cli.live.driver import print_ending
 from mz_engine.ports import TEMPLATE_BROKEN
-from mz_events.catalog.check import ArtifactValidated, Violation
 from mz_events.catalog.feature import PhaseStarted, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import Hold, Verdict
+from mz_events.catalog.validation import ArtifactValidated, Violation
 from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_stream, parse_path
 from mz_events.store import Append
-from mz_projections.queue import InboxMessage
-from mz_projections.views import CallView, CommitView, FeatureView, OpenQuestion, RunView, TemplateFault
+from mz_projections.views.messages import InboxMessage
+from mz_projections.views.model import CallView, CommitView, FeatureView, OpenQuestion, RunView, TemplateFault
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.story import RUN, START_US, Story
@@ -103,7 +103,9 @@ def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str
     ]  # fmt: skip
     assert question["answered"] is False
     version = int(question["place"].rpartition("@")[2])
-    answer = AnswerPosted(feature=FeatureId("audit"), verdict=Verdict.APPROVE, actor=story.blob("Ann"), question=version)
+    answer = AnswerPosted(
+        feature=FeatureId("audit"), verdict=Verdict.APPROVE, actor=story.blob("Ann"), question=version
+    )
     story.store.append([Append(inbox_stream(RUN), None, (answer,))], START_US)
     (after,) = (each for each in asked(capsys)["features"] if each["waiting"])
     assert (after["waiting"]["answered"], after["next"], after["waiting"]["resume"]) == (True, GOING, GOING)
@@ -162,9 +164,20 @@ def test_a_broken_template_needs_a_new_run() -> None:
 
 def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
     call = CallView(
-        key="k", event_ref="p", phase="write", unit="", iteration=1, attempt=1, role="builder", agent="house", model="m",
-        prompt=Digest(""), requested_us=0, problem="auth-failure", detail=Digest(""),
-    )  # fmt: skip
+        key="k",
+        event_ref="p",
+        phase="write",
+        unit="",
+        iteration=1,
+        attempt=1,
+        role="builder",
+        agent="house",
+        model="m",
+        prompt=Digest(""),
+        requested_us=0,
+        problem="auth-failure",
+        detail=Digest(""),
+    )
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code="auth-failure", calls=(call,))
     assert told(a_run(view, status="halted")) == (("a: held (auth-failure): Which one?", GOING),)
     other = msgspec.structs.replace(view, code="worktree-lost")
@@ -184,7 +197,10 @@ def text_of(run: str, feature: str) -> str | None:
 
 
 def test_where_delivered_work_is() -> None:
-    view, beside = a_run(LOGIN, EXPORT), RunContext(pull_request_text_path=text_of, display_path=lambda place: place.removeprefix("/r/"))
+    view, beside = (
+        a_run(LOGIN, EXPORT),
+        RunContext(pull_request_text_path=text_of, display_path=lambda place: place.removeprefix("/r/")),
+    )
     text = f".mz/pull-requests/{RUN}/login.md"
     assert work_locations(view, beside) == (
         f"login: feat/login; text for a pull request: {text}", "export: feat/export, which builds on feat/login",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from mz_cli.agentspage import markdown_page
 from mz_engine.agents.registry import built_in_adapters
 
 from tests.support.tree import ROOT
+from tools.docs.agents import markdown_page
 
 
 def test_the_page_is_as_the_adapters_say() -> None:
     written = (ROOT / "docs" / "what-agents-tell.md").read_text()
-    assert written == markdown_page(), "write it anew: python -m mz_cli.agentspage docs/what-agents-tell.md"
+    assert written == markdown_page(), "write it anew: python -m tools.docs.agents docs/what-agents-tell.md"
 
 
 def test_every_agent_and_version_has_its_row() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.auditpage import render_text
-from mz_cli.shapes.audit import AuditReport
-from mz_events.catalog.check import RefMoved
+from mz_cli.audit.json import AuditReport
+from mz_cli.audit.text import render_text
 from mz_events.catalog.feature import HumanAnswered, HumanRequested, PhaseStarted, QuestionKind
 from mz_events.catalog.run import AnswerAccepted, Verdict
+from mz_events.catalog.validation import RefMoved
 from mz_events.names import FeatureId
 from syrupy.assertion import SnapshotAssertion
 

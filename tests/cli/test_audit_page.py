@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import get_args
 
-from mz_cli.verification import IntegrityFindingKind
-from mz_projections.audit import FAULT_KINDS, GapKind
-from mz_projections.fates import CallOutcome
-from mz_projections.spending import GroupBy
+from mz_cli.common.verification import IntegrityFindingKind
+from mz_projections.audit.model import FAULT_KINDS, GapKind
+from mz_projections.cost.outcomes import CallOutcome
+from mz_projections.cost.totals import GroupBy
 
 from tests.support.tree import ROOT
 

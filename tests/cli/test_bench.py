@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from mz_cli.commands import bench
-from mz_qa.bench import breakdown
-from mz_qa.bench.breakdown import Breakdown, Function, Share
-from mz_qa.bench.figure import Figure, compare
 
 from tests.cli.drive import run
+from tools.bench import __main__, breakdown
+from tools.bench.breakdown import Breakdown, Function, Share
+from tools.bench.figure import Figure, compare
 
 FIGURES = (
     compare("store.read", 312_000.0, "events/s", "raw", 390_000.0, at_least=0.9),
@@ -20,7 +19,7 @@ FIGURES = (
 
 
 def test_the_table_says_whether_goals_are_met() -> None:
-    assert bench.table(FIGURES).rows == (
+    assert __main__.table(FIGURES).rows == (
         ("store.read", "312,000", "events/s", "raw", "390,000", "0.80", ">= 0.90", "missed"),
         ("startup.version", "0.1", "CPU s", "click", "0.08", "1.25", "<= 2.00", "met"),
     )
@@ -35,10 +34,10 @@ def test_figures_go_to_a_file_and_to_the_screen(
         seen.append((place.is_dir(), quick))
         return FIGURES[:1]
 
-    monkeypatch.setitem(bench.MEASURES, "store", measure)
-    monkeypatch.setitem(bench.MEASURES, "startup", lambda *_: FIGURES[1:])
-    for other in {*bench.NAMES} - {"store", "startup"}:
-        monkeypatch.setitem(bench.MEASURES, other, lambda *_: ())
+    monkeypatch.setitem(__main__.MEASURES, "store", measure)
+    monkeypatch.setitem(__main__.MEASURES, "startup", lambda *_: FIGURES[1:])
+    for other in {*__main__.NAMES} - {"store", "startup"}:
+        monkeypatch.setitem(__main__.MEASURES, other, lambda *_: ())
     result = run(capsys, "bench", "all", "--quick", "--out", "figures.json")
     assert result.exit == 0, "a goal that is missed is no failure"
     assert [line.split("\t")[0] for line in result.out.splitlines()] == ["figure", "store.read", "startup.version"]
@@ -58,7 +57,7 @@ def test_what_makes_no_sense_is_refused(home: Path, capsys: pytest.CaptureFixtur
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(bench.MEASURES, "store", lambda *_: pytest.fail("measured"))
+    monkeypatch.setitem(__main__.MEASURES, "store", lambda *_: pytest.fail("measured"))
     result = run(capsys, "bench", "store", "--out", "nowhere/figures.json")
     assert result.exit == 11
     assert "error[MZ1006]" in result.err
@@ -69,7 +68,7 @@ def test_a_profile_is_two_tables(
 ) -> None:
     found = Breakdown(
         (Share("git log", 4.0, 0.25, 0.5), Share("mz itself", None, 0.25, 0.5)),
-        (Function("/x/engine/mz_engine/runner.py", 9, "step", 1200, 0.5, 2.0),),
+        (Function("/x/engine/mz_engine/run/feature_loop.py", 9, "step", 1200, 0.5, 2.0),),
     )
     monkeypatch.setattr(breakdown, "breakdown", lambda *_, **__: found)
     result = run(capsys, "bench", "overhead", "--profile")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_engine.configfile import load_config
+from mz_engine.run.settings import load_config
 from mz_events.catalog.call import AgentReplied, CallPriced, ReplyParsed, Usage
 from syrupy.assertion import SnapshotAssertion
 

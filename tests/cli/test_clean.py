@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 from filelock import FileLock
-from mz_engine.adapters.git import GitWorkspace
-from mz_engine.adapters.temporary import temporary_path
-from mz_engine.cleaning import IN_USE, NOT_REMOVABLE
-from mz_engine.config import WorkspaceSettings
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.housekeeping.leftovers import IN_USE, NOT_REMOVABLE
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import FeatureWorktree, RefChange
+from mz_engine.processes.environment import temporary_path
 from mz_events.catalog.inbox import RetryPosted
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, RunFinished
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
-from mz_recordings.playing.sample import create_sample
+from mz_recordings.cassette.sample import create_sample
 
 from tests.cli.drive import MZ, Result, on_terminal, run, spawn
 from tests.cli.fakeagent import FakeAgent

@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mz_cli.completing import SHELLS, SOURCES, suggestions
-from mz_cli.help import SUGGESTION_KINDS
-from mz_cli.main import COMMANDS
+from mz_cli.app.command_table import COMMANDS
+from mz_cli.app.completion import SHELLS, SOURCES, suggestions
+from mz_cli.app.help import SUGGESTION_KINDS
 
 from tests.cli.drive import MZ, run
 from tests.cli.story import RUN, Story

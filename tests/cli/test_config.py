@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mz_engine.configure import list_settings
+from mz_engine.config.configure import list_settings
 
 from tests.cli.drive import on_terminal, run
 from tests.support.gitrepo import GitRepo

@@ -11,20 +11,21 @@ import click
 import jsonschema
 import msgspec
 import pytest
+from mz_cli.app.command_table import COMMANDS, SECTIONS
+from mz_cli.app.help import CommandFamily, CommandPage
+from mz_cli.app.topics import INHERITED, TOPICS
+from mz_cli.common.json import LogEntry, LogHeader
 from mz_cli.documents import JSON_DOCUMENTS
-from mz_cli.help import CommandFamily, CommandPage
-from mz_cli.jsonpage import markdown_page as json_page
-from mz_cli.main import COMMANDS, SECTIONS, choose_color, move_color_option_first, mz
-from mz_cli.manual import command_pages
-from mz_cli.shapes.lines import LogEntry, LogHeader
-from mz_cli.topics import INHERITED, TOPICS
-from mz_engine.adapters.environment import INHERITED_VARIABLES as VISIBLE
-from mz_engine.agents.claude_code import PASSED_VARIABLES, SETTINGS
+from mz_cli.main import choose_color, move_color_option_first, mz
+from mz_engine.agents.claude_code.adapter import PASSED_VARIABLES, SETTINGS
+from mz_engine.processes.environment import INHERITED_VARIABLES as VISIBLE
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.story import RUN, Story
 from tests.support.tree import ROOT
+from tools.docs.commands import command_pages
+from tools.docs.json_documents import markdown_page as json_page
 
 PAGES = dict(command_pages())
 COMMAND_PAGES = {title: page for title, page in PAGES.items() if not isinstance(page, click.Group)}
@@ -162,7 +163,7 @@ def test_help_of_a_command_is_its_page(capsys: pytest.CaptureFixture[str]) -> No
 # JSON -----------------------------------------------------------------------------------------------------------------
 def test_the_page_of_json_is_what_the_code_says() -> None:
     assert (ROOT / "docs" / "json.md").read_text("utf-8") == json_page(), (
-        "write it anew: python -m mz_cli.jsonpage docs/json.md"
+        "write it anew: python -m tools.docs.json_documents docs/json.md"
     )
 
 

@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args
 
 import msgspec
 import pytest
-from mz_cli.costs import csv_name
-from mz_engine.adapters.prices import GenaiPrices
+from mz_cli.cost.report import csv_name
+from mz_engine.pricing.table import GenaiPrices
 from mz_events.catalog.call import AgentReplied, CallPriced, CallSettled, ReplyParsed, Usage
 from mz_events.catalog.feature import PhaseStarted
 from mz_events.names import FeatureId
-from mz_projections.spending import GroupBy
+from mz_projections.cost.totals import GroupBy
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run

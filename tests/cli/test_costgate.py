@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.costgate import CALLS_MIN, FLOOR_NANOUSD, RunCost, compare_phases, cost_gate, parse_allowed_increase
-from mz_projections.cost import CallCost
+from mz_cli.cost.gate import CALLS_MIN, FLOOR_NANOUSD, RunCost, compare_phases, cost_gate, parse_allowed_increase
+from mz_projections.cost.calls import CallCost
 
 CENT = 10_000_000
 ALLOWED = Fraction(15, 100)

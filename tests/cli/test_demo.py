@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.commands.demo import AGENTS
+from mz_cli.start.demo import AGENTS
 
 from tests.cli.drive import on_terminal, spawn
 

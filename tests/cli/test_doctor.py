@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mz_cli.recorded import recordings_check
-from mz_engine.check import CheckStatus
+from mz_cli.common.recording_age import recordings_check
+from mz_engine.setup.checks import CheckStatus
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.fakeagent import FakeAgent

@@ -12,8 +12,7 @@ from termios import TIOCSWINSZ
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.render.draw import arrange, print_table, spread
-from mz_cli.render.table import Table, columns
+from mz_cli.terminal.table import Table, arrange, columns, print_table, spread
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond\tline \x1b]0;x\x07 🎉 [bold]no markup[/bold] :smile: "
 TABLE = Table(columns=columns("feature", ">count"), rows=(("login", "3"), (HOSTILE, "12")), empty="Nothing.")

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.driftdocument import drift_result
-from mz_cli.driftpage import exit_of, render_text, summary, table, with_failures
-from mz_cli.render.styled import plain_text
-from mz_engine.exits import Exit
-from mz_recordings.cassette import Cassette
+from mz_cli.check.drift_text import drift_result, exit_of, render_text, summary, table, with_failures
+from mz_cli.terminal.width import plain_text
+from mz_engine.errors.exits import Exit
+from mz_recordings.cassette.files import load, save
+from mz_recordings.cassette.model import Cassette
 from mz_recordings.drift.noise import NoiseEntry, NoiseRejection
 from mz_recordings.drift.run import LibraryDrift
-from mz_recordings.files.library import load, save
-from mz_recordings.findings import Finding, ReplayResult
+from mz_recordings.findings.model import Finding, ReplayResult
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import run, spawn
@@ -35,10 +34,14 @@ POLICY = Finding(
 )  # fmt: skip
 NOISE = NoiseEntry(kind="COST", path="usage.output", within=20, reason="a live model", cassette="notes")
 DRIFTED = LibraryDrift(
-    results=(ReplayResult(path="recordings/a b", name="notes", recordings=8, calls_replayed=8, findings=(COST, POLICY)),),
-    matched_entries=((NOISE, 2),), hidden_count=2, proposed=(NOISE,),
+    results=(
+        ReplayResult(path="recordings/a b", name="notes", recordings=8, calls_replayed=8, findings=(COST, POLICY)),
+    ),
+    matched_entries=((NOISE, 2),),
+    hidden_count=2,
+    proposed=(NOISE,),
     rejections=(NoiseRejection("HIDES_VERDICT", "DECISION beta write: it decides otherwise"),),
-)  # fmt: skip
+)
 
 
 # pages ----------------------------------------------------------------------------------------------------------------

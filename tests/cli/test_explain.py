@@ -10,12 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from mz_cli.render.document import json_line
-from mz_cli.render.entry import entry_json
-from mz_engine.configure import config_schema
-from mz_engine.errorcodes import CODES
-from mz_engine.exits import MEANINGS, NEXT_STEPS, Exit
-from mz_engine.schemas import events_schema, pipeline_schema
+from mz_cli.inspect.log_entry import entry_json
+from mz_cli.terminal.json import json_line
+from mz_engine.config.configure import config_schema
+from mz_engine.config.json_schemas import events_schema, pipeline_schema
+from mz_engine.errors.codes import CODES
+from mz_engine.errors.exits import MEANINGS, NEXT_STEPS, Exit
 from mz_events.codec import CODEC
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId

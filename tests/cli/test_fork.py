@@ -87,5 +87,5 @@ def test_what_cannot_be_forked(done: tuple[Workshop, str], words: tuple[str, ...
 
 
 def test_the_page_names_what_there_is() -> None:
-    assert Path(ROOT / "cli/mz_cli/commands/fork.py").is_file()
+    assert Path(ROOT / "cli/mz_cli/deliver/fork.py").is_file()
     assert {"--at", "--agent", "--model", "--prompt"} <= set(re.findall(r"--\w+", PAGE))

@@ -8,16 +8,14 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_cli.render.card import ASCII, UNICODE
-from mz_cli.render.cells import display_width, fit, split_word, wrap
-from mz_cli.render.frame import FrameContext, render_frame
-from mz_cli.render.planned import PinnedSettings, read_pinned_settings
-from mz_cli.render.styled import STYLES, Line, plain_text
+from mz_cli.live.frame import ASCII, UNICODE, FrameContext, render_frame
+from mz_cli.live.pins import PinnedSettings, read_pinned_settings
+from mz_cli.terminal.width import STYLES, Line, display_width, fit, plain_text, split_word, wrap
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold
 from mz_events.names import Digest
-from mz_projections.overview import run_view
-from mz_projections.views import CallView, FeatureView, OpenQuestion, PhaseView, RunView
+from mz_projections.views.model import CallView, FeatureView, OpenQuestion, PhaseView, RunView
+from mz_projections.views.run import run_view
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.story import RUN, START_US, Story
@@ -28,11 +26,20 @@ PHASES = ("prd", "techspec", "tasks", "code", "tests", "pr")
 PLANNED = PinnedSettings(phases=PHASES, agent="claude-code", autonomy="checkpoint", budget_nanousd=5_000_000_000)
 
 
-def scenery(width: int = 80, height: int = 24, text: str = "Let people log in", planned: PinnedSettings = PLANNED) -> FrameContext:
+def scenery(
+    width: int = 80, height: int = 24, text: str = "Let people log in", planned: PinnedSettings = PLANNED
+) -> FrameContext:
     return FrameContext(
-        now_us=NOW_US, width=width, height=height, glyphs=UNICODE, planned=planned, title=lambda _: text,
-        recent_output=lambda _: (text, text), log=("12:00:00 prd begins", "12:00:01 prd is done"), footer="Ctrl-C: come to rest",
-    )  # fmt: skip
+        now_us=NOW_US,
+        width=width,
+        height=height,
+        glyphs=UNICODE,
+        planned=planned,
+        title=lambda _: text,
+        recent_output=lambda _: (text, text),
+        log=("12:00:00 prd begins", "12:00:01 prd is done"),
+        footer="Ctrl-C: come to rest",
+    )
 
 
 def texts(lines: tuple[Line, ...]) -> list[str]:
@@ -41,9 +48,18 @@ def texts(lines: tuple[Line, ...]) -> list[str]:
 
 def call(phase: str = "code", attempt: int = 2) -> CallView:
     return CallView(
-        key="k", event_ref="p", phase=phase, unit="", iteration=1, attempt=attempt, role="builder", agent="a", model="m",
-        prompt=Digest("d"), requested_us=NOW_US - 12_000_000,
-    )  # fmt: skip
+        key="k",
+        event_ref="p",
+        phase=phase,
+        unit="",
+        iteration=1,
+        attempt=attempt,
+        role="builder",
+        agent="a",
+        model="m",
+        prompt=Digest("d"),
+        requested_us=NOW_US - 12_000_000,
+    )
 
 
 def at_work(name: str = "login") -> FeatureView:
@@ -53,7 +69,15 @@ def at_work(name: str = "login") -> FeatureView:
 
 
 def one_of_each() -> RunView:
-    asked = OpenQuestion(question_kind=QuestionKind.APPROVAL, code="size", phase="tasks", unit="", detail=None, since_us=START_US, event_ref="p")
+    asked = OpenQuestion(
+        question_kind=QuestionKind.APPROVAL,
+        code="size",
+        phase="tasks",
+        unit="",
+        detail=None,
+        since_us=START_US,
+        event_ref="p",
+    )
     features = (
         FeatureView(feature="first", status="delivered"),
         at_work(),

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mz_cli.commands.gate import gate_document, gate_suites
-from mz_cli.gatepage import layer_line, remaining_lines, summary
-from mz_cli.render.styled import plain_text
-from mz_qa.layers.facts import GateResult, LayerResult
-from mz_qa.layers.table import LAYERS
-from mz_recordings.findings import Finding
+from mz_cli.check.command import gate_document, gate_suites
+from mz_cli.check.text import layer_line, remaining_lines, summary
+from mz_cli.terminal.width import plain_text
+from mz_qa.gate.run import LAYERS
+from mz_qa.results import GateResult, LayerResult
+from mz_recordings.findings.model import Finding
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import run
@@ -20,9 +20,13 @@ from tests.support.gitrepo import GitRepo
 
 AT = datetime(2026, 11, 21, 10, 28, tzinfo=UTC)
 RULE = Finding(
-    kind="RULE", message="the rule set own: an artifact with 'TODO' in it is not refused by own.words", cause="own.words",
-    file="pipelines/rules/own.yaml", line=12, detail=("  it is accepted",),
-)  # fmt: skip
+    kind="RULE",
+    message="the rule set own: an artifact with 'TODO' in it is not refused by own.words",
+    cause="own.words",
+    file="pipelines/rules/own.yaml",
+    line=12,
+    detail=("  it is accepted",),
+)
 PROMPTS = tuple(
     Finding(
         kind="PROMPT", message="the prompt differs from the recording", feature="alpha", call=call, cause="write.md.j2",
@@ -56,7 +60,7 @@ def test_the_page(snapshot: SnapshotAssertion) -> None:
 
 
 def test_the_document(snapshot: SnapshotAssertion) -> None:
-    from mz_cli.render.document import json_document as written
+    from mz_cli.terminal.json import json_document as written
 
     assert written("gate", gate_document(RESULT)).replace('"version": "0.1.0"', '"version": "0"') == snapshot
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from mz_engine.adapters.environment import INHERITED_VARIABLES
-from mz_recordings.findings import KIND_PROPERTIES
-from mz_recordings.playing.sample import create_sample
+from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_recordings.cassette.sample import create_sample
+from mz_recordings.findings.model import KIND_PROPERTIES
 
 from tests.support.gitrepo import IDENTITY
 from tests.support.played_agent import install_agent

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_cli.commands.replay import failing_by_commit
-from mz_cli.commands.replay import replay_exit as exit_of_replay
-from mz_cli.historypage import history_exit, past_run, recheck_summary, recheck_text, render_text, summary
-from mz_cli.past import clamp_exit, command_exit
-from mz_cli.render.styled import plain_text
-from mz_engine.exits import Exit
+from mz_cli.replay.bisect import clamp_exit, command_exit
+from mz_cli.replay.command import failing_by_commit
+from mz_cli.replay.command import replay_exit as exit_of_replay
+from mz_cli.replay.past_runs_text import history_exit, past_run, recheck_summary, recheck_text, render_text, summary
+from mz_cli.terminal.width import plain_text
+from mz_engine.errors.exits import Exit
 from mz_events.names import StreamId
-from mz_recordings.files.library import save
-from mz_recordings.findings import Finding, ReplayResult
-from mz_recordings.history.divergence import Divergence, EventFieldDifference, RunReplay, StreamReplay
-from mz_recordings.history.judge import Recheck, RecheckedViolation, RuleChange
+from mz_recordings.cassette.files import save
+from mz_recordings.findings.model import Finding, ReplayResult
+from mz_recordings.past_runs.model import Divergence, EventFieldDifference, RunReplay, StreamReplay
+from mz_recordings.past_runs.rejudge import Recheck, RecheckedViolation, RuleChange
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, run, spawn
@@ -29,12 +29,18 @@ from tests.support.tapes import git
 from tests.support.workshop import clone
 
 PROMPT = Divergence(
-    event_ref="run/r1/alpha@12", kind="arguments", finding="PROMPT", recorded="agent.requested", produced="agent.requested",
+    event_ref="run/r1/alpha@12",
+    kind="arguments",
+    finding="PROMPT",
+    recorded="agent.requested",
+    produced="agent.requested",
     differences=(
-        EventFieldDifference(field="prompt", recorded='"1"', produced='"2"', lines=("@@ -1 +1 @@", "-Be brief.", "+Be kind.")),
+        EventFieldDifference(
+            field="prompt", recorded='"1"', produced='"2"', lines=("@@ -1 +1 @@", "-Be brief.", "+Be kind.")
+        ),
         EventFieldDifference(field="estimated_tokens", recorded="2003", produced="2004"),
     ),
-)  # fmt: skip
+)
 EXTRA = Divergence(
     event_ref="run/r1/alpha@40", kind="extra", finding="TRACE", recorded="unit.started", produced="phase.started"
 )
@@ -43,29 +49,53 @@ EXPLAINED = Divergence(
     intended_change="some-change",
 )  # fmt: skip
 HISTORY = RunReplay(
-    run="r1", mz_version="0.1.0",
+    run="r1",
+    mz_version="0.1.0",
     streams=(
         StreamReplay(stream=StreamId("run/r1"), events=9, compared=4),
         StreamReplay(
-            stream=StreamId("run/r1/alpha"), events=60, compared=40, not_compared=3, not_recomputed={"prices of another table": 2},
+            stream=StreamId("run/r1/alpha"),
+            events=60,
+            compared=40,
+            not_compared=3,
+            not_recomputed={"prices of another table": 2},
             divergences=(PROMPT, EXTRA, EXPLAINED),
         ),
     ),
-)  # fmt: skip
+)
 JUDGED = Recheck(
-    run="r1", artifacts=3, not_recomputed={"texts that were erased or lost": 1},
+    run="r1",
+    artifacts=3,
+    not_recomputed={"texts that were erased or lost": 1},
     rule_changes=(
         RuleChange(
-            run="r1", feature="alpha", event_ref="run/r1/alpha@9", phase="write", artifact="note", path="notes/alpha.md",
-            rule_set="note", now_fails=True,
-            violations=(RecheckedViolation(rule="note.bytes", path="notes/alpha.md", line=None, message="too short [note.bytes]"),),
+            run="r1",
+            feature="alpha",
+            event_ref="run/r1/alpha@9",
+            phase="write",
+            artifact="note",
+            path="notes/alpha.md",
+            rule_set="note",
+            now_fails=True,
+            violations=(
+                RecheckedViolation(
+                    rule="note.bytes", path="notes/alpha.md", line=None, message="too short [note.bytes]"
+                ),
+            ),
         ),
         RuleChange(
-            run="r1", feature="alpha", event_ref="run/r1/alpha@19", phase="write", artifact="verdict", path="",
-            rule_set="verdict", now_fails=False, violations=(RecheckedViolation(rule="verdict.json", path="verdict", line=1, message=""),),
+            run="r1",
+            feature="alpha",
+            event_ref="run/r1/alpha@19",
+            phase="write",
+            artifact="verdict",
+            path="",
+            rule_set="verdict",
+            now_fails=False,
+            violations=(RecheckedViolation(rule="verdict.json", path="verdict", line=1, message=""),),
         ),
     ),
-)  # fmt: skip
+)
 
 
 # pages ----------------------------------------------------------------------------------------------------------------

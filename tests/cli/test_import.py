@@ -10,9 +10,9 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from mz_cli.importedcosts import imported_costs, imported_csv, imported_report, imported_table, print_imported_costs
-from mz_cli.period import Period, parse_period
-from mz_cli.userlog import open_imported_log, short_names, user_data_directory
+from mz_cli.app.period import Period, parse_period
+from mz_cli.app.user_log import open_imported_log, short_names, user_data_directory
+from mz_cli.usage.costs import imported_costs, imported_csv, imported_report, imported_table, print_imported_costs
 from mz_recordings.importing.importer import LOCK
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
@@ -426,7 +426,9 @@ def test_what_has_no_tokens_is_not_zero_either(data: Path, tmp_path: Path, capsy
 def test_a_period_is_cut_out(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "import")
     with open_imported_log() as log:
-        assert imported_costs(log, "day", parse_period("2026-03-01T23:00", None, 0, ZoneInfo("UTC"))).total.requests == 1
+        assert (
+            imported_costs(log, "day", parse_period("2026-03-01T23:00", None, 0, ZoneInfo("UTC"))).total.requests == 1
+        )
         empty = imported_costs(log, "day", Period(0, 1))
     assert empty.groups == ()
     assert imported_report(empty).total.requests == 0

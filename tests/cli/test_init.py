@@ -13,14 +13,14 @@ from typing import get_args
 import jsonschema
 import pytest
 import yaml
-from mz_cli.asking import ask_choices
-from mz_cli.commands.init import FileAction, default_choices, write_file
+from mz_cli.app.input import ask_choices
+from mz_cli.start.init import FileAction, default_choices, write_file
 from mz_engine.agents.contract import AuthCheck
 from mz_engine.backlog.markdown import parse_backlog
-from mz_engine.configfile import load_config
-from mz_engine.configure import config_schema
-from mz_engine.errors import MzError
-from mz_engine.starter import DetectedProject, InitChoices, Strategy
+from mz_engine.config.configure import config_schema
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.run.settings import load_config
+from mz_engine.setup.templates import DetectedProject, InitChoices, Strategy
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run, spawn
@@ -217,7 +217,9 @@ def test_questions_name_the_answers() -> None:
     assert all(word in questions[-1] for word in get_args(Strategy))
 
 
-def asked(*answers: str, agents: tuple[str, ...] = ("claude-code",), forge: bool = False) -> tuple[InitChoices, list[str]]:
+def asked(
+    *answers: str, agents: tuple[str, ...] = ("claude-code",), forge: bool = False
+) -> tuple[InitChoices, list[str]]:
     questions: list[str] = []
     left = list(answers)
 

@@ -10,13 +10,13 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
-from mz_cli.commands.demo import AGENTS, make_repository, recorded_agent_environment
-from mz_cli.render.live import LiveView
-from mz_cli.render.progress import LineReporter, Progress
-from mz_engine.session import RunProcess
+from mz_cli.live.progress import LineReporter, Progress
+from mz_cli.live.view import LiveView
+from mz_cli.start.demo import AGENTS, make_repository, recorded_agent_environment
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
-from mz_recordings.files.library import load
+from mz_recordings.cassette.files import load
 
 from tests.cli.drive import MZ
 from tests.support.terminal import Terminal
@@ -52,7 +52,9 @@ def test_a_crash_of_the_view_never_touches_the_run(recorded_agent: tuple[Path, d
     home, environment = recorded_agent
     terminal, lines = Terminal(80, 24), io.StringIO()
     with terminal.open() as stream:
-        shown = Progress(lambda: Failing(stream, lambda _: "", lambda _: (), lambda _: (), ""), lambda: LineReporter(lines))
+        shown = Progress(
+            lambda: Failing(stream, lambda _: "", lambda _: (), lambda _: (), ""), lambda: LineReporter(lines)
+        )
         with RunProcess(home, environment, shown.on_event) as session, shown:
             session.start({}, (ONLY,))
             state = session.drive()

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.asof import feature_state, run_state, state_at, state_rows
+from mz_cli.inspect.state_at import feature_state, run_state, state_at, state_rows
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallReserved, CallSettled
 from mz_events.catalog.feature import (

@@ -11,9 +11,10 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
-from mz_cli.failures import run_guarded, write_crash
-from mz_cli.help import CommandPage
-from mz_cli.main import COMMANDS, mz
+from mz_cli.app.command_table import COMMANDS
+from mz_cli.app.failures import run_guarded, write_crash
+from mz_cli.app.help import CommandPage
+from mz_cli.main import mz
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, on_terminal, run, spawn

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mz_cli.main import COMMANDS
-from mz_cli.manual import command_pages, markdown_page
+from mz_cli.app.command_table import COMMANDS
+
+from tools.docs.commands import command_pages, markdown_page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 
 
 def test_the_page_is_what_the_commands_print() -> None:
-    assert PAGE.read_text() == markdown_page(), "write it anew: python -m mz_cli.manual docs/commands.md"
+    assert PAGE.read_text() == markdown_page(), "write it anew: python -m tools.docs.commands docs/commands.md"
 
 
 def test_every_command_has_its_heading() -> None:

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 from filelock import FileLock
-from mz_cli.context import ProjectLog, open_log
-from mz_cli.inbox import active_run, post_message, user_name
-from mz_engine.coordinator import Coordinator
-from mz_engine.errors import MzError
+from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.people.inbox import active_run, post_message, user_name
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.run.coordinator import Coordinator
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import AnswerPosted, PausePosted, RetryPosted
 from mz_events.catalog.run import RunFinished, Verdict

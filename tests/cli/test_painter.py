@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
-from mz_cli.render.painter import END, Painter, restore_terminal
-from mz_cli.render.styled import Line, Span, styled_line
+from mz_cli.live.painter import END, Painter, restore_terminal
+from mz_cli.terminal.width import Line, Span, styled_line
 
 from tests.support.terminal import Terminal
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from mz_cli.main import mz
-from mz_cli.questions import KIND_TEXTS
+from mz_cli.people.questions import KIND_TEXTS
 from mz_events.catalog.feature import QuestionKind
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "people.md").read_text("utf-8")

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.period import Period, day_function, parse_period, parse_zone
+from mz_cli.app.period import Period, day_function, parse_period, parse_zone
 
 BERLIN, KATHMANDU = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kathmandu")
 NOW = int(datetime(2026, 6, 15, 22, 30, tzinfo=UTC).timestamp()) * 1_000_000

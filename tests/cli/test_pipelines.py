@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.pipelines.form import parse_pipeline
+from mz_engine.pipelines.decode import parse_pipeline
 from mz_engine.pipelines.load import built_in_pipelines
 from syrupy.assertion import SnapshotAssertion
 

@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_cli.render.live import LiveView
-from mz_cli.render.milestone import milestone_text
-from mz_cli.render.progress import DisplayMode, LineReporter, Progress, make_progress, may_paint
+from mz_cli.live.milestones import milestone_text
+from mz_cli.live.progress import DisplayMode, LineReporter, Progress, make_progress, may_paint
+from mz_cli.live.view import LiveView
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
-from mz_projections.timeline import DESCRIPTIONS
+from mz_projections.views.timeline import DESCRIPTIONS
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.story import RUN, Story
@@ -210,7 +210,9 @@ def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
         ("picture", {}, False),
     ],
 )
-def test_a_picture_only_where_it_is_wanted(story: Story, wish: DisplayMode, environment: dict[str, str], paints: bool) -> None:
+def test_a_picture_only_where_it_is_wanted(
+    story: Story, wish: DisplayMode, environment: dict[str, str], paints: bool
+) -> None:
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
         assert may_paint(stream, environment) == (paints or wish != "picture")

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from mz_cli.questions import FAILS_TEXT, NEXT_CALL_TEXT, question_text, verdict_effects
+from mz_cli.people.questions import FAILS_TEXT, NEXT_CALL_TEXT, question_text, verdict_effects
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved
-from mz_events.catalog.check import ChangesChecked, CommandRan
 from mz_events.catalog.delivery import ChecksPolled, CommitRequested
 from mz_events.catalog.feature import (
     Blocked,
@@ -22,10 +21,11 @@ from mz_events.catalog.feature import (
     UnitCompleted,
 )
 from mz_events.catalog.run import Verdict
+from mz_events.catalog.validation import ChangesChecked, CommandRan
 from mz_events.names import Commit, Digest, FeatureId, feature_stream
-from mz_projections.feature import fold
-from mz_projections.queue import Question, open_questions
-from mz_projections.state import CreatingWorkspace, Waiting
+from mz_projections.feature.fold import fold
+from mz_projections.feature.state import CreatingWorkspace, Waiting
+from mz_projections.views.messages import Question, open_questions
 from mz_qa.simulation.driver import drive_run
 
 from tests.support import trial

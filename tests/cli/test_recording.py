@@ -9,16 +9,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.recording import committed_secrets, print_result
-from mz_cli.rerecording import ALL, CHANGED_MEANWHILE, RerecordOptions, write_or_hold
-from mz_cli.rerecordpage import rerecorded_cassette
-from mz_cli.shapes.replay import CommittedSecret, RecordResult
+from mz_cli.common.recording import committed_secrets, print_result
+from mz_cli.recordings.rerecord_query import ALL, CHANGED_MEANWHILE, RerecordOptions, write_or_hold
+from mz_cli.recordings.rerecord_text import rerecorded_cassette
+from mz_cli.replay.json import CommittedSecret, RecordResult
 from mz_events.names import Commit
-from mz_recordings.cassette import Cassette
-from mz_recordings.files.library import load, overwrite, save
-from mz_recordings.recording.scratch import create_bundle
-from mz_recordings.rerecord.place import pending_path
+from mz_recordings.cassette.files import load, overwrite, save
+from mz_recordings.cassette.model import Cassette
+from mz_recordings.cassette.repository import create_bundle
 from mz_recordings.rerecord.plan import CallSelection
+from mz_recordings.rerecord.workspace import pending_path
 
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import cassette, recording

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.recordingspage import age_cell, render_text, size_text, summary
-from mz_cli.render.styled import plain_text
-from mz_cli.shapes.recordings import CassetteLine
-from mz_recordings.cassette import RecordedCall
-from mz_recordings.files.library import digest, save
-from mz_recordings.files.lint import LintNotice, LintResult
-from mz_recordings.findings import Finding
+from mz_cli.recordings.json import CassetteLine
+from mz_cli.recordings.library_text import age_cell, render_text, size_text, summary
+from mz_cli.terminal.width import plain_text
+from mz_recordings.cassette.files import digest, save
+from mz_recordings.cassette.model import RecordedCall
+from mz_recordings.findings.lint import LintNotice, LintResult
+from mz_recordings.findings.model import Finding
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, run
@@ -24,9 +24,13 @@ from tests.support.gitrepo import GitRepo
 from tests.support.tapes import cassette, recording
 
 SECRET = Finding(
-    kind="SECRET", message="the file contains the value of SHOP_TOKEN", detail=("  column 3",), file="lib/a b/f/prd.patch",
-    line=7, fix="mz rerecord {cassette} --all",
-)  # fmt: skip
+    kind="SECRET",
+    message="the file contains the value of SHOP_TOKEN",
+    detail=("  column 3",),
+    file="lib/a b/f/prd.patch",
+    line=7,
+    fix="mz rerecord {cassette} --all",
+)
 STRAY = Finding(kind="UNUSED", message="x is not part of the cassette", file="lib/a b/x", fix="rm 'lib/a b/x'")
 RESULTS = (
     LintResult(

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.commands.replay import print_progress
-from mz_cli.render.styled import plain_text
-from mz_cli.replaypage import fix_command, render_text, summary
-from mz_engine.exits import Exit
-from mz_recordings.files.library import load, save
-from mz_recordings.findings import KIND_PROPERTIES, Finding, ReplayResult
+from mz_cli.replay.command import print_progress
+from mz_cli.reports.replay_text import fix_command, render_text, summary
+from mz_cli.terminal.width import plain_text
+from mz_engine.errors.exits import Exit
+from mz_recordings.cassette.files import load, save
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding, ReplayResult
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import run, spawn
@@ -28,13 +28,23 @@ MISSING = Finding(
     detail=("  nearest: beta/sign (attempt 1)",), fix="mz run && mz record --to {cassette} --replace",
 )  # fmt: skip
 RESULTS = (
-    ReplayResult(path="recordings/a b", name="a b", recordings=3, calls_replayed=3, accepted_replies=1, findings=(PROMPT, MISSING)),
     ReplayResult(
-        path="recordings/c", name="c", recordings=2, calls_replayed=2,
+        path="recordings/a b",
+        name="a b",
+        recordings=3,
+        calls_replayed=3,
+        accepted_replies=1,
+        findings=(PROMPT, MISSING),
+    ),
+    ReplayResult(
+        path="recordings/c",
+        name="c",
+        recordings=2,
+        calls_replayed=2,
         findings=(msgspec.structs.replace(PROMPT, call="sign", feature="gamma"),),
         changes=("removed 1 unused recordings: beta/sign.a2",),
     ),
-)  # fmt: skip
+)
 
 
 # pages ----------------------------------------------------------------------------------------------------------------

@@ -16,13 +16,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.html import content_security_policy, html
+from mz_cli.reports.html import content_security_policy, html, page_view
 from mz_cli.reports.junit import junit
-from mz_cli.reports.plain import CHARACTERS_MAX, limit_lines, replace_invisible, sanitise, strip_local_paths
+from mz_cli.reports.model import Report, Suite
+from mz_cli.reports.sanitise import CHARACTERS_MAX, limit_lines, replace_invisible, sanitise, strip_local_paths
 from mz_cli.reports.sarif import FINGERPRINT, sarif
-from mz_cli.reports.view import page_view
-from mz_recordings.findings import KIND_PROPERTIES, Finding
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding
 from syrupy.assertion import SnapshotAssertion
 
 from tests.support.reports import FAILED, FOUND, HOSTILE, NOTES, PASSED, prompt

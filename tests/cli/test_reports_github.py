@@ -9,13 +9,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.github import ANNOTATIONS_MAX, annotation_lines, workflow_command
-from mz_cli.reports.plain import replace_invisible, sanitise
-from mz_cli.reports.summary import BYTES_MAX, summary
-from mz_cli.reports.summary import FAILED as FAILED_MARK
-from mz_cli.reports.summary import PASSED as PASSED_MARK
-from mz_recordings.findings import Finding
+from mz_cli.reports.github import ANNOTATIONS_MAX, BYTES_MAX, annotation_lines, summary, workflow_command
+from mz_cli.reports.github import FAILED as FAILED_MARK
+from mz_cli.reports.github import PASSED as PASSED_MARK
+from mz_cli.reports.model import Report, Suite
+from mz_cli.reports.sanitise import replace_invisible, sanitise
+from mz_recordings.findings.model import Finding
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.test_reports import ANY, Read, holding, relieved

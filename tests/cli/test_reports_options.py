@@ -10,12 +10,12 @@ from xml.etree import ElementTree as Xml
 
 import click
 import pytest
-from mz_cli.reports.facts import ReportOptions, Suite
+from mz_cli.reports.model import ReportOptions, Suite
 from mz_cli.reports.options import check_reports, project_relative, text_stream, write_reports
-from mz_cli.reports.replayed import replay_suites
-from mz_engine.errors import MzError
-from mz_engine.exits import Exit
-from mz_recordings.findings import Finding, ReplayResult
+from mz_cli.reports.replays import replay_suites
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.errors.exits import Exit
+from mz_recordings.findings.model import Finding, ReplayResult
 
 from tests.cli.drive import run
 from tests.support.reports import FAILED
@@ -122,11 +122,18 @@ def test_no_report_holds_a_secret_or_a_place_of_this_machine(
     monkeypatch.setenv("DEPLOY_TOKEN", "correct-horse-battery")
     key = "sk-ant-api03-" + "Ab1_" * 24
     finding = Finding(
-        kind="PROMPT", message=f"{home}/recordings/a cannot be read", cause="correct-horse-battery", feature="f", call="c",
-        detail=(f"+ see /home/somebody/notes, key {key}", f"- {home}"), fix=f"cd {home} && mz replay",
+        kind="PROMPT",
+        message=f"{home}/recordings/a cannot be read",
+        cause="correct-horse-battery",
+        feature="f",
+        call="c",
+        detail=(f"+ see /home/somebody/notes, key {key}", f"- {home}"),
+        fix=f"cd {home} && mz replay",
         file=f"{home}/mz.yaml",
-    )  # fmt: skip
-    suite = Suite(name="a", path="recordings/a", findings=(finding,), properties=(("where", str(home)),), cases=(str(home),))
+    )
+    suite = Suite(
+        name="a", path="recordings/a", findings=(finding,), properties=(("where", str(home)),), cases=(str(home),)
+    )
     write_reports(ALL, "mz replay", (suite,), Exit.DRIFT)
     texts = [capsys.readouterr().out, summary.read_text()]
     texts += [Path(name).read_text() for name in ("junit.xml", "mz.sarif", "mz.html")]
@@ -143,7 +150,9 @@ def test_cassettes_elsewhere_are_known_by_their_name(home: Path) -> None:
     assert relative("recordings/a") == "recordings/a"
     assert relative(f"{home}/recordings/a") == "recordings/a"
     assert relative("/elsewhere/b") == "b"
-    played = ReplayResult(path="recordings/a", name="a", calls=("f/code",), trace_digests={"f": "0" * 64}, changes=("x",))
+    played = ReplayResult(
+        path="recordings/a", name="a", calls=("f/code",), trace_digests={"f": "0" * 64}, changes=("x",)
+    )
     (suite,) = replay_suites((played,), relative)
     assert suite.cases == ("f/code", "f")
     assert dict(suite.properties)["updated"] == "x"

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from msgspec.structs import replace
-from mz_cli.render.styled import plain_text
-from mz_cli.rerecording import (
+from mz_cli.recordings.rerecord_query import (
     BUILD_SERVERS,
     RerecordOptions,
     RerecordWork,
@@ -27,7 +26,7 @@ from mz_cli.rerecording import (
     rejected_classes,
     rerecord_exit,
 )
-from mz_cli.rerecordpage import (
+from mz_cli.recordings.rerecord_text import (
     class_lines,
     nothing_to_do_text,
     progress_text,
@@ -37,17 +36,18 @@ from mz_cli.rerecordpage import (
     summary_lines,
     table,
 )
-from mz_engine.agents.supervise import can_run_offline
-from mz_engine.errors import MzError
-from mz_engine.estimate import Estimate
-from mz_recordings.cassette import MANIFEST, Identity
-from mz_recordings.files.library import digest, load
-from mz_recordings.findings import Finding
-from mz_recordings.rerecord.drive import CallProgress, RunEnd
-from mz_recordings.rerecord.keep import DroppedRecordings
-from mz_recordings.rerecord.place import RerecordWorkspace, pending_path, write_pending
+from mz_cli.terminal.width import plain_text
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.pricing.estimate import Estimate
+from mz_engine.processes.supervise import can_run_offline
+from mz_recordings.cassette.files import digest, load
+from mz_recordings.cassette.model import MANIFEST, Identity
+from mz_recordings.findings.model import Finding
+from mz_recordings.rerecord.driver import CallProgress, RunEnd
 from mz_recordings.rerecord.plan import CallSelection, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
+from mz_recordings.rerecord.result import DroppedRecordings
+from mz_recordings.rerecord.workspace import RerecordWorkspace, pending_path, write_pending
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
 from tests.support.again import Again
@@ -93,8 +93,14 @@ def test_what_will_be_called_and_paid() -> None:
 def test_a_line_on_each_call() -> None:
     assert progress_text(CallProgress("f/a", "asked")) == "f/a: calling ..."
     assert progress_text(CallProgress("f/a", "served", 0.1, 5)) == "f/a: from the recording"
-    assert progress_text(CallProgress("f/a", "answered", 1.25, 1200, None)) == "f/a: answered, 1.2 s, 1,200 tokens, unpriced"
-    assert progress_text(CallProgress("f/a", "failed", 2.0, problem_code="rate-limit")) == "f/a: failed (rate-limit), 2.0 s"
+    assert (
+        progress_text(CallProgress("f/a", "answered", 1.25, 1200, None))
+        == "f/a: answered, 1.2 s, 1,200 tokens, unpriced"
+    )
+    assert (
+        progress_text(CallProgress("f/a", "failed", 2.0, problem_code="rate-limit"))
+        == "f/a: failed (rate-limit), 2.0 s"
+    )
 
 
 def test_differences_are_shown_by_class_and_bounded() -> None:
@@ -107,7 +113,13 @@ def test_differences_are_shown_by_class_and_bounded() -> None:
 
 
 def test_what_came_of_it_and_its_exit_code() -> None:
-    outcome = RerecordResult(RunEnd("", 20_000_000), ("f/a",), ("f/b",), kept_features=("f",), dropped_features=(DroppedRecordings("g", "it failed"),))
+    outcome = RerecordResult(
+        RunEnd("", 20_000_000),
+        ("f/a",),
+        ("f/b",),
+        kept_features=("f",),
+        dropped_features=(DroppedRecordings("g", "it failed"),),
+    )
     done = rerecorded_cassette("recordings/x", PREPARED, outcome)
     assert list(result_lines(replace(done, written=True))) == [
         "recordings/x: g keeps its old recordings: it failed",

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_engine.coordinator import Coordinator
+from mz_engine.run.coordinator import Coordinator
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass, ReplyParsed
 from mz_events.catalog.feature import FeatureHeld
@@ -20,7 +20,7 @@ from mz_events.catalog.inbox import AnswerPosted, CancelPosted
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, Verdict
 from mz_events.names import Digest, FeatureId, inbox_stream
 from mz_events.store import Append
-from mz_projections.queue import Question, open_questions
+from mz_projections.views.messages import Question, open_questions
 from mz_qa.simulation.driver import drive_run
 from syrupy.assertion import SnapshotAssertion
 
@@ -162,7 +162,9 @@ def test_what_is_held_says_why_and_what_helps(mz: Mz, story: Story) -> None:
         ),
         FeatureHeld(hold=Hold.FATAL, code="auth-failure"),
     )  # fmt: skip
-    story.to_run(FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.FATAL, code="auth-failure"))
+    story.to_run(
+        FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.FATAL, code="auth-failure")
+    )
     shown = decoded(mz("review", "show", "later", "--json"))
     assert (shown["question"], shown["helps"]) == (None, f"mz resume {story.run}")
     assert shown["halt"] == "later: held (auth-failure): Invalid API key"

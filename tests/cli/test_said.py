@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.render.said import recent_output
-from mz_cli.render.spool import TAIL_BYTES, SpoolReader
-from mz_engine.agents.spool import spool_directory
+from mz_cli.live.agent_text import TAIL_BYTES, SpoolReader, recent_output
+from mz_engine.agents.process import spool_directory
 
 KEY = "r1/login/code/-/1/1/agent.builder"
 

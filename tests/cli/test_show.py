@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from mz_cli.detail import report_messages
+from mz_cli.common.feature_query import report_messages
+from mz_cli.common.feature_text import TextLimits, command_lines
+from mz_cli.common.json import CommandShape
 from mz_cli.main import main
-from mz_cli.page import TextLimits, command_lines
-from mz_cli.render.styled import plain_text
-from mz_cli.shapes.run import CommandShape
+from mz_cli.terminal.width import plain_text
 from mz_events.catalog.call import AgentReplied, Problem, ProblemClass, ReplyParsed
-from mz_events.catalog.check import ArtifactParsed
 from mz_events.catalog.feature import PhaseStarted
+from mz_events.catalog.validation import ArtifactParsed
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run

@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.render.text import (
+from mz_cli.terminal.text import (
     count_noun,
     exact_usd,
     format_count,
@@ -87,7 +87,12 @@ def test_money_is_exact(nanousd: int) -> None:
 
 
 def test_one_is_singular() -> None:
-    assert [count_noun(number, "file") for number in (0, 1, 2, 12_345)] == ["0 files", "1 file", "2 files", "12,345 files"]
+    assert [count_noun(number, "file") for number in (0, 1, 2, 12_345)] == [
+        "0 files",
+        "1 file",
+        "2 files",
+        "12,345 files",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
-from mz_cli.shapes.transcript import TranscriptReport
+from mz_cli.usage.json import TranscriptReport
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
@@ -127,7 +127,7 @@ def test_a_device_has_no_end_and_is_refused(device: str, tmp_path: Path, capsys:
 def test_a_pipe_that_nobody_writes_into_is_given_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mz_cli.commands.transcript.PIPE_SECONDS", 0.05)
+    monkeypatch.setattr("mz_cli.usage.transcript.PIPE_SECONDS", 0.05)
     os.mkfifo(tmp_path / "pipe")
     answer = run(capsys, "transcript", str(tmp_path / "pipe"))
     assert (answer.exit, answer.out) == (10, "")

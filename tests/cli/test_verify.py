@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.context import open_log
-from mz_cli.verification import verify_log
+from mz_cli.app.context import open_log
+from mz_cli.common.verification import verify_log
 
 from tests.cli.damage import blob_path, tamper
 from tests.cli.drive import on_terminal, run
@@ -127,8 +127,8 @@ def test_a_stream_that_is_gone_concerns_every_run(log: Story, capsys: pytest.Cap
 
 
 def test_long_checks_say_how_far_they_are(log: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mz_cli.verification.TICK", 10)
-    monkeypatch.setattr("mz_cli.verification.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("mz_cli.common.verification.TICK", 10)
+    monkeypatch.setattr("mz_cli.common.verification.PATIENCE_SECONDS", 0.0)
     told: list[str] = []
     with open_log(log.home) as opened:
         verify_log(opened, None, told.append)

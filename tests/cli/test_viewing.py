@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 import pytest
 from click.testing import CliRunner
-from mz_cli.main import COMMANDS, mz
-from mz_cli.viewing import display_mode, view_options
+from mz_cli.app.command_table import COMMANDS
+from mz_cli.live.progress import display_mode, view_options
+from mz_cli.main import mz
 
 
 @click.command()

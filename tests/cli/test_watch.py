@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mz_cli.context import open_log
-from mz_cli.watching import new_events
+from mz_cli.app.context import open_log
+from mz_cli.live.watch import new_events
 from mz_events.catalog.run import RunResumed
 
 from tests.cli.drive import MZ, run

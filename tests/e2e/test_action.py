@@ -14,8 +14,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 import yaml
-from mz_engine.ciworkflow import REPORTS_FOLDER, WORKFLOW_PATH, workflow_text
-from mz_engine.starter import DetectedProject
+from mz_engine.setup.templates import REPORTS_FOLDER, WORKFLOW_PATH, DetectedProject, workflow_text
 from mz_engine.version import VERSION
 
 from tests.cli.drive import spawn

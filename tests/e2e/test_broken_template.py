@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mz_cli.summary import fatal_exit
-from mz_engine.exits import Exit
+from mz_cli.common.run_text import fatal_exit
+from mz_engine.errors.exits import Exit
 from mz_engine.ports import TEMPLATE_BROKEN
-from mz_engine.session import RunProcess
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.inbox import CancelPosted
 from mz_events.catalog.run import FeatureOutcome, Hold

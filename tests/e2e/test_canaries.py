@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mz_recordings.files.library import load
+from mz_recordings.cassette.files import load
 
 from tests.cli.drive import MZ, Result
 from tests.support.canaries import ENVIRONMENT, SECRETS, USER, files, leaking, needles, objects, planted, survivors

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import AgentRequested, AgentSwitched, SessionDropped, SessionDropReason
 from mz_events.catalog.feature import FeatureDelivered
 from mz_events.names import FeatureId, feature_stream

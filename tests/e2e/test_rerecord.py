@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.session import RunProcess
-from mz_recordings.cassette import RecordedCall
-from mz_recordings.files.library import load, save
-from mz_recordings.recording.record import record_run
-from mz_recordings.recording.sources import record_sources
+from mz_engine.run.process import RunProcess
+from mz_recordings.cassette.files import load, save
+from mz_recordings.cassette.model import RecordedCall
+from mz_recordings.record.recorder import record_run
+from mz_recordings.record.sources import record_sources
 
 from tests.cli.drive import MZ
 from tests.support.claude_cli import CLIS, environment

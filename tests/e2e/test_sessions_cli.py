@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from mz_engine.session import RunProcess
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, ReplyParsed, SessionDropped, SessionDropReason
 from mz_events.catalog.run import FeatureOutcome

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.anthropic_api import invocation
-from mz_engine.agents.asking import estimate_tokens
+from mz_engine.agents.anthropic_api.adapter import invocation
 from mz_engine.agents.registry import built_in_adapters
+from mz_engine.agents.version_query import estimate_tokens
 
 from tests.support.anthropic_cli import BIN, spec
 from tests.support.programs import put_program
@@ -80,7 +80,7 @@ def test_estimates_ask_nobody() -> None:
 
 def test_the_adapter_loads_nothing_heavy() -> None:
     """The package is for the program alone, which loads it once its first line is out."""
-    code = "import sys, mz_engine.agents.registry, mz_engine.agents.anthropic_loop.main as m; m.parse(['--model', 'm'])"
+    code = "import sys, mz_engine.agents.registry, mz_engine.agents.anthropic_api.main as m; m.parse(['--model', 'm'])"
     lists = "print(*{'anthropic', 'httpx2', 'pydantic', 'platformdirs'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", f"{code}; {lists}"], capture_output=True, check=True)
     assert done.stdout.split() == []

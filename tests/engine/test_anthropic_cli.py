@@ -10,10 +10,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.anthropic_api import invocation
+from mz_engine.agents.anthropic_api.adapter import invocation
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import built_in_adapters
-from mz_events.redact import Secrets
+from mz_events.redaction.redactor import Secrets
 
 from tests.support.anthropic_cases import ANTHROPIC
 from tests.support.anthropic_cli import BIN, environment, spec
@@ -40,7 +40,7 @@ def test_ways_to_end(name: str, tmp_path: Path) -> None:
 TORN = """
 import os, signal
 from mz_engine.agents.anthropic_loop import main
-from mz_engine.agents.anthropic_loop.facts import Stopped
+from mz_engine.agents.anthropic_api.model import Stopped
 
 class Client:
     def __init__(self):

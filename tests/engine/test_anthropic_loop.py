@@ -18,10 +18,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mz_engine.agents.anthropic_loop.api import failure_of, retry_after_seconds
-from mz_engine.agents.anthropic_loop.facts import Options
-from mz_engine.agents.anthropic_loop.main import Environment, execute, parse
-from mz_engine.agents.anthropic_loop.voice import PROGRESS_SECONDS, OutputWriter
+from mz_engine.agents.anthropic_api.client import failure_of, retry_after_seconds
+from mz_engine.agents.anthropic_api.main import Environment, execute, parse
+from mz_engine.agents.anthropic_api.model import Options
+from mz_engine.agents.anthropic_api.output import PROGRESS_SECONDS, OutputWriter
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, ParsedReply
 
@@ -57,7 +57,9 @@ class Desk:
         self.lines = [json.loads(line) for line in out.splitlines()]
         assert (self.lines[0]["type"], self.lines[-1]["type"]) == ("start", "end")
         assert sum(line["type"] == "end" for line in self.lines) == 1
-        return built_in_adapters()["anthropic"].parse_output(CallResult(stdout=bytes(out), stderr=b"", exit=code, duration_ms=1))
+        return built_in_adapters()["anthropic"].parse_output(
+            CallResult(stdout=bytes(out), stderr=b"", exit=code, duration_ms=1)
+        )
 
     def told(self, kind: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["type"] == kind]

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.anthropic_loop import files, shell
-from mz_engine.agents.anthropic_loop.place import Sandbox, ToolError
-from mz_engine.agents.anthropic_loop.toolbox import INPUT_TYPES, Toolbox
-from mz_engine.agents.anthropic_loop.wording import TOOL_DEFINITIONS, replace_surrogates, tool_definitions
-from mz_engine.pipelines.definition import Tool
+from mz_engine.agents.anthropic_api import files, shell
+from mz_engine.agents.anthropic_api.prompts import TOOL_DEFINITIONS, replace_surrogates, tool_definitions
+from mz_engine.agents.anthropic_api.sandbox import Sandbox, ToolError
+from mz_engine.agents.anthropic_api.tools import INPUT_TYPES, Toolbox
+from mz_engine.model.pipeline import Tool
 
 ALL: tuple[Tool, ...] = ("read", "write", "shell")
 

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.parse import parse_artifact
-from mz_engine.artifacts.rule import ParsedArtifact
 from mz_engine.artifacts.validate import validate
-from mz_engine.config import Limits
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import ParsedArtifact
 
 CASES = Path(__file__).parents[1] / "cases" / "artifacts"
 KINDS = sorted(load_rules())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from mz_engine.artifacts.check import FEATURE_RULES
+from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.parse import parse_artifact
-from mz_engine.artifacts.rule import FeatureRuleInput, ParsedArtifact
 from mz_engine.artifacts.validate import evaluate_feature_rule
-from mz_engine.config import Limits
-from mz_events.catalog.check import Change, Unit
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import FeatureRuleInput, ParsedArtifact
+from mz_events.catalog.validation import Change, Unit
 from mz_events.names import Path
 
 
@@ -47,7 +47,10 @@ def test_size_is_kept_at_the_limits() -> None:
 def test_size_names_every_limit_that_is_passed() -> None:
     limits = {"feature_criteria_max": 2, "feature_tasks_max": 1, "feature_files_max": 2}
     assert broken("size", facts(artifacts=PLANNED, **limits)) == [(("size"), name) for name in limits]
-    assert "3 acceptance criteria; at most 2" in evaluate_feature_rule("size", facts(artifacts=PLANNED, **limits))[0].message
+    assert (
+        "3 acceptance criteria; at most 2"
+        in evaluate_feature_rule("size", facts(artifacts=PLANNED, **limits))[0].message
+    )
 
 
 def test_files_listed() -> None:

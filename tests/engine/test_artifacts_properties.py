@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.parse import parse_artifact, title_and_body
-from mz_engine.artifacts.rule import ParsedArtifact
 from mz_engine.artifacts.validate import validate
-from mz_engine.config import Limits
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import ParsedArtifact
 
 from tests.support.artifact_strategies import drafts, mutations
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 from mz_engine.artifacts.load import assemble_rules, load_rules
-from mz_engine.artifacts.rule import (
+from mz_engine.artifacts.subject import resolve_limit
+from mz_engine.artifacts.validate import MESSAGE_SLOT, evaluate_feature_rule, requirements, validate
+from mz_engine.model.config import Config, Limits
+from mz_engine.model.pins import Pins, decode_pins, encode_pins
+from mz_engine.model.pipeline import Pipeline
+from mz_engine.model.rules import (
     CoversIds,
     FieldRule,
     FileList,
@@ -16,11 +21,6 @@ from mz_engine.artifacts.rule import (
     RuleSet,
     SectionRule,
 )
-from mz_engine.artifacts.subject import resolve_limit
-from mz_engine.artifacts.validate import MESSAGE_SLOT, evaluate_feature_rule, requirements, validate
-from mz_engine.config import Config, Limits
-from mz_engine.pins import Pins, decode_pins, encode_pins
-from mz_engine.pipelines.definition import Pipeline
 from syrupy.assertion import SnapshotAssertion
 
 from tests.engine.test_artifacts_cases import Case, cases

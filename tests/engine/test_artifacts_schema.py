@@ -10,13 +10,13 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_cli.commands.schema import ARTIFACTS
-from mz_engine.adapters.git_provide import write_engine_files
+from mz_cli.project.schema import ARTIFACTS
+from mz_engine.artifacts.json_schema import artifact_schema
 from mz_engine.artifacts.load import load_rules
-from mz_engine.artifacts.rule import FieldRule
-from mz_engine.artifacts.schema import artifact_schema
 from mz_engine.artifacts.validate import validate
-from mz_engine.config import Limits
+from mz_engine.git.files import write_engine_files
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import FieldRule
 from mz_events.names import Path as RepositoryPath
 
 from tests.support.artifact_strategies import drafts
@@ -45,7 +45,9 @@ def test_what_keeps_the_rules_keeps_to_the_schema(name: str, data: st.DataObject
 @given(data=st.data())
 def test_what_lacks_a_field_breaks_both(name: str, data: st.DataObject) -> None:
     draft = data.draw(drafts(name))
-    fields = [rule for rule in draft.rules.rules if isinstance(rule, FieldRule) and not rule.optional and not rule.within]
+    fields = [
+        rule for rule in draft.rules.rules if isinstance(rule, FieldRule) and not rule.optional and not rule.within
+    ]
     lost = data.draw(st.sampled_from(fields))
     for each in (lost.field, *lost.aliases):
         draft.items[0].pop(each, None)

@@ -8,8 +8,9 @@ from statistics import median
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.adapters.calibrationfile import FILE_NAME, format_calibration, read_calibration, write_calibration
-from mz_engine.calibration import (
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import Coefficients
+from mz_engine.pricing.calibration import (
     GROUP_CALLS_MIN,
     CallSample,
     ExpectedTokens,
@@ -23,18 +24,26 @@ from mz_engine.calibration import (
     typical_tokens,
     useful_coefficients,
 )
-from mz_engine.config import Coefficients
-from mz_engine.configfile import load_config
-from mz_engine.errors import MzError
+from mz_engine.run.calibration_file import FILE_NAME, format_calibration, read_calibration, write_calibration
+from mz_engine.run.settings import load_config
 
 CELL = ("a", "m", "code")
 
 
-def sample(prompt: int = 1000, used: int = 5000, phase: str = "code", model: str = "m", output: int = 1000) -> CallSample:
+def sample(
+    prompt: int = 1000, used: int = 5000, phase: str = "code", model: str = "m", output: int = 1000
+) -> CallSample:
     return CallSample(
-        agent="a", model=model, phase=phase, estimated_input_tokens=prompt, estimated_output_tokens=2000, input=used, output=output,
-        cache_read=used // 2, cache_write=used // 10,
-    )  # fmt: skip
+        agent="a",
+        model=model,
+        phase=phase,
+        estimated_input_tokens=prompt,
+        estimated_output_tokens=2000,
+        input=used,
+        output=output,
+        cache_read=used // 2,
+        cache_write=used // 10,
+    )
 
 
 def test_a_fit_is_the_median_call() -> None:

@@ -7,10 +7,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.agents.claude_code import invocation
+from mz_engine.agents.claude_code.adapter import invocation
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, CallSpec
+from mz_engine.pricing.table import GenaiPrices
 
 from tests.support.claude_cases import CLAUDE
 from tests.support.claude_cli import environment, plain_spawn, spec

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.claude_code import invocation
+from mz_engine.agents.claude_code.adapter import invocation
 from mz_engine.agents.registry import AgentRegistry, UnknownAgent, built_in_adapters
 from mz_engine.ports import CallResult, CallSpec
 

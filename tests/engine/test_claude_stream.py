@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.classify import ProblemPatterns
-from mz_engine.agents.claude_stream import read_stream, summarize_stream
-from mz_engine.agents.claude_usage import model_usage, request_usage
+from mz_engine.agents.claude_code.stream import read_stream, summarize_stream
+from mz_engine.agents.reading.anthropic_usage import model_usage, request_usage
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
@@ -222,7 +222,9 @@ def test_money_that_is_none(money: object) -> None:
 
 def test_the_text_of_subagents_is_not_the_agents() -> None:
     side = said("b", "from a helper") | {"parent_tool_use_id": "t"}
-    assert summarize_stream(b"\n".join(json.dumps(event).encode() for event in (said("a", "mine"), side))).text == "mine"
+    assert (
+        summarize_stream(b"\n".join(json.dumps(event).encode() for event in (said("a", "mine"), side))).text == "mine"
+    )
 
 
 def test_stored_streams_name_no_place_of_this_machine() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.codex import invocation
+from mz_engine.agents.codex.adapter import invocation
 from mz_engine.agents.registry import built_in_adapters
 
 from tests.support import programs

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.adapters.temporary import temporary_path
-from mz_engine.agents.codex import invocation
+from mz_engine.agents.codex.adapter import invocation
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentRegistry, built_in_adapters
 from mz_engine.ports import CallResult, CallSpec
-from mz_events.redact import Secrets
+from mz_engine.pricing.table import GenaiPrices
+from mz_engine.processes.environment import temporary_path
+from mz_events.redaction.redactor import Secrets
 
 from tests.support import codex_cli
 from tests.support.claude_cli import plain_spawn

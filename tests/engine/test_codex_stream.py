@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.codex_stream import read_stream
+from mz_engine.agents.codex.stream import read_stream
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
@@ -20,7 +20,9 @@ TURN = {"type": "turn.started"}
 
 def read(*events: object, exit_: int | None = 0, earlier: tuple[Usage, ...] = (), stderr: bytes = b"") -> ParsedReply:
     stdout = b"\n".join(json.dumps(event).encode() for event in events)
-    return reading(CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, model="m", session_usage_before=earlier))
+    return reading(
+        CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, model="m", session_usage_before=earlier)
+    )
 
 
 def reading(result: CallResult) -> ParsedReply:

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.collect import MIN_AGE_SECONDS, CollectedGarbage, collect_garbage
-from mz_engine.agents.spool import spool_directory
+from mz_engine.agents.process import spool_directory
+from mz_engine.housekeeping.garbage import MIN_AGE_SECONDS, CollectedGarbage, collect_garbage
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.inbox import PausePosted
 from mz_events.names import Digest, inbox_stream
 from mz_events.store import UnknownEvent
@@ -122,7 +122,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.inbox import PauseLeft
 from mz_events.names import inbox_stream
 from mz_events.store import Append
@@ -156,7 +156,9 @@ def test_beside_a_writer_and_killed_again_and_again(told: Story) -> None:
     with SqliteStore(home / "mz.db") as store:
         collect_garbage(home, store, dry_run=False)
         cited = [
-            recorded.event.actor for recorded in store.read(inbox_stream("r1")) if isinstance(recorded.event, PausePosted)
+            recorded.event.actor
+            for recorded in store.read(inbox_stream("r1"))
+            if isinstance(recorded.event, PausePosted)
         ]
         assert store.verify() == ()
     blobs = FileBlobs(home / "blobs")

@@ -11,12 +11,12 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.config import Command, Config
-from mz_engine.configfile import load_config
-from mz_engine.configform import ConfigForm
-from mz_engine.configure import config_schema, list_settings, to_config
-from mz_engine.errors import MzError
-from mz_engine.quantity import NANOUSD_PER_USD, format_duration, parse_duration, parse_usd
+from mz_engine.config.configure import config_schema, list_settings, to_config
+from mz_engine.config.schema import ConfigForm
+from mz_engine.decoding.quantity import NANOUSD_PER_USD, format_duration, parse_duration, parse_usd
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import Command, Config
+from mz_engine.run.settings import load_config
 
 from tests.support.gitrepo import POWERLESS
 
@@ -270,7 +270,9 @@ def test_durations_survive_being_written(seconds: int) -> None:
 
 def test_durations_are_written_with_their_units() -> None:
     assert [format_duration(each) for each in (30, 90, 3600, 5400, 86461)] == ["30s", "1m30s", "1h", "1h30m", "1d1m1s"]
-    assert not [each.name for each in list_settings() if str(loaded_default(each.name)).isdigit() and "wait" in each.name]
+    assert not [
+        each.name for each in list_settings() if str(loaded_default(each.name)).isdigit() and "wait" in each.name
+    ]
 
 
 def loaded_default(name: str) -> object:
@@ -350,7 +352,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_file_without_permission(tmp_path: Path) -> None:
     write(tmp_path, "agent: x\n").joinpath("mz.yaml").chmod(0)
     script = (
-        "import pathlib, sys\nfrom mz_engine.configfile import load_config\n"
+        "import pathlib, sys\nfrom mz_engine.run.settings import load_config\n"
         "try:\n    load_config(pathlib.Path(sys.argv[1]), {}, {})\n"
         "except Exception as error:\n    print(error)\n"
     )

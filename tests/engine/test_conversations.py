@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_engine.config import Config
 from mz_engine.decide.actions import SwitchAgent
-from mz_engine.decide.phase import decide_feature
+from mz_engine.decide.feature import decide_feature
 from mz_engine.decide.recovery import agent_of
-from mz_engine.effects.seen import SHARED_SECTIONS
-from mz_engine.effects.talk import drop_reason as talk_ended
-from mz_engine.effects.talk import keeps_session
-from mz_engine.errors import MzError
-from mz_engine.pins import Pins
-from mz_engine.pipelines.definition import AgentReview, AgentUse, Phase
+from mz_engine.effects.prompt import SHARED_SECTIONS
+from mz_engine.effects.session import drop_reason as talk_ended
+from mz_engine.effects.session import keeps_session
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import Config
+from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase
 from mz_engine.pipelines.load import read_pipeline
 from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
@@ -36,7 +36,6 @@ from mz_events.catalog.call import (
     SessionDropReason,
     Usage,
 )
-from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked
 from mz_events.catalog.feature import (
     Blocked,
     FeatureHeld,
@@ -50,11 +49,12 @@ from mz_events.catalog.feature import (
     UnitStarted,
 )
 from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
+from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked
 from mz_events.names import Digest, FeatureId, feature_stream, run_stream
-from mz_projections.conversation import sum_by_model, text_mark
-from mz_projections.feature import fold
-from mz_projections.run import fold_run
-from mz_projections.state import AgentSession, progress_of
+from mz_projections.feature.fold import fold
+from mz_projections.feature.session import sum_by_model, text_mark
+from mz_projections.feature.state import AgentSession, progress_of
+from mz_projections.run.fold import fold_run
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, World
 
 from tests.support import trial
@@ -71,9 +71,21 @@ USED = Usage(model="m", input=10, output=2, requests=1)
 # the fold -------------------------------------------------------------------------------------------------------------
 def asked(call: CallRef, *, resumes: bool = False, kept: bool = True, shown: tuple[str, ...] = ()) -> AgentRequested:
     return AgentRequested(
-        ref=call, agent="x", model="m", prompt=DIGEST, template="t", full_prompt=not resumes, session="s", resumes=resumes,
-        tree=BASE, refs=DIGEST, estimated_tokens=1, estimated_nanousd=1, keeps_session=kept, seen_marks=shown,
-    )  # fmt: skip
+        ref=call,
+        agent="x",
+        model="m",
+        prompt=DIGEST,
+        template="t",
+        full_prompt=not resumes,
+        session="s",
+        resumes=resumes,
+        tree=BASE,
+        refs=DIGEST,
+        estimated_tokens=1,
+        estimated_nanousd=1,
+        keeps_session=kept,
+        seen_marks=shown,
+    )
 
 
 def ended(call: CallRef, code: str = "", terminal: str = "error", session: str | None = None) -> tuple[Event, ...]:
@@ -156,26 +168,39 @@ BREAKS: dict[str, tuple[tuple[Event, ...], SessionDropReason]] = {
     "a call that we ended": (
         (
             AgentFailed(
-                ref=FIRST, problem=Problem(kind=ProblemClass.PHASE, code="timeout"), stdout=DIGEST, stderr=DIGEST,
-                duration_ms=1, tree=BASE,
+                ref=FIRST,
+                problem=Problem(kind=ProblemClass.PHASE, code="timeout"),
+                stdout=DIGEST,
+                stderr=DIGEST,
+                duration_ms=1,
+                tree=BASE,
             ),
             replace(LOST, problem=Problem(kind=ProblemClass.PHASE, code="timeout")),
         ),
         SessionDropReason.FAILED,
     ),
     "a rollback": (
-        (*ended(FIRST), Blocked(phase="plan", unit="", cause="x", check="y", path="", note=None),
-         RolledBack(source="plan", to="plan", units=(), keeps_tree=True)),
+        (
+            *ended(FIRST),
+            Blocked(phase="plan", unit="", cause="x", check="y", path="", note=None),
+            RolledBack(source="plan", to="plan", units=(), keeps_tree=True),
+        ),
         SessionDropReason.ROLLBACK,
     ),
-    "a retry": ((*ended(FIRST), FeatureRetried(run_version=4, to="plan", note=None, actor=DIGEST)), SessionDropReason.ROLLBACK),
+    "a retry": (
+        (*ended(FIRST), FeatureRetried(run_version=4, to="plan", note=None, actor=DIGEST)),
+        SessionDropReason.ROLLBACK,
+    ),
     "files put back because of a secret": (
-        (*ended(FIRST), ChangesChecked(ref=FIRST, tree=BASE),
-         HumanRequested(phase="plan", unit="", question_kind=QuestionKind.SECRET, code="x", detail=None),
-         HumanAnswered(run_version=4, verdict=Verdict.APPROVE, note=None, actor=DIGEST)),
+        (
+            *ended(FIRST),
+            ChangesChecked(ref=FIRST, tree=BASE),
+            HumanRequested(phase="plan", unit="", question_kind=QuestionKind.SECRET, code="x", detail=None),
+            HumanAnswered(run_version=4, verdict=Verdict.APPROVE, note=None, actor=DIGEST),
+        ),
         SessionDropReason.ROLLBACK,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", BREAKS)
@@ -328,7 +353,9 @@ def test_an_agent_without_sessions_begins_anew_every_time() -> None:
     world.agents_without_sessions.add("simulated")
     deliver(world, pins())
     assert delivered(world)
-    assert not any(one.resumes or one.keeps_session or not one.full_prompt for name in ITEMS for one in requests(world, name))
+    assert not any(
+        one.resumes or one.keeps_session or not one.full_prompt for name in ITEMS for one in requests(world, name)
+    )
     assert breaks(world) == []
 
 
@@ -365,7 +392,8 @@ def test_a_session_that_the_agent_lost_is_replaced_without_counting_as_a_failure
         assert delivered(world)
         assert SessionDropReason.MISSING in breaks(world)
         assert not any(
-            isinstance(one.event, HumanRequested) and one.event.question_kind is QuestionKind.RETRIES for one in world.store.log
+            isinstance(one.event, HumanRequested) and one.event.question_kind is QuestionKind.RETRIES
+            for one in world.store.log
         )
 
 

@@ -15,26 +15,26 @@ from hypothesis import given as given_any
 from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.agents import guard
-from mz_engine.agents.anthropic_stream import read_count
-from mz_engine.agents.asking import estimate_tokens
+from mz_engine.agents.anthropic_api.stream import read_count
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.process import QUERY_SECONDS, AgentProcesses
 from mz_engine.agents.registry import COUNT_WAIT_MAX_MS, AgentRegistry
-from mz_engine.agents.supervise import best_level
-from mz_engine.calibration import expected_tokens
-from mz_engine.config import Coefficients
+from mz_engine.agents.version_query import estimate_tokens
 from mz_engine.effects.call import REPLY_TOKENS, estimated_input_tokens
-from mz_engine.home import MZ_FOLDER, SPOOL_FOLDER
-from mz_engine.pins import Pins
+from mz_engine.model.config import Coefficients
+from mz_engine.model.pins import Pins
+from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import COUNT_MAX, CallResult, CallSpec, Interrupted
-from mz_engine.session import RunProcess
+from mz_engine.pricing.calibration import expected_tokens
+from mz_engine.pricing.table import GenaiPrices
+from mz_engine.processes import guard
+from mz_engine.processes.supervise import best_level
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.call import AgentRequested, CallReserved, ReplyParsed
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped
 from mz_events.names import FeatureId, feature_stream, run_stream
-from mz_events.redact import Secrets
-from mz_projections.state import AgentSession
+from mz_events.redaction.redactor import Secrets
+from mz_projections.feature.state import AgentSession
 from mz_qa.simulation.world import NANO_PER_TOKEN, World
 
 from tests.engine.test_conversations import deliver, new_world, pins
@@ -275,7 +275,9 @@ def test_a_run_reserves_by_the_count_and_goes_on_without(tmp_path: Path) -> None
     assert [(one.ref.phase, one.resumes) for one in asked] == [("write", False), ("sign", True)]
     assert [one.ending for one in read] == ["success", "success"]
     write, sign = asked
-    assert write.counted_tokens == read[0].usage[0].input, "as the API counted its first request, instructions and tools too"
+    assert write.counted_tokens == read[0].usage[0].input, (
+        "as the API counted its first request, instructions and tools too"
+    )
     assert write.estimated_tokens == write.counted_tokens + REPLY_TOKENS > prompts[0] + REPLY_TOKENS
     assert sign.counted_tokens is None
     assert sign.estimated_tokens == write.estimated_tokens + prompts[1] + REPLY_TOKENS

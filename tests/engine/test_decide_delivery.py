@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from mz_engine.config import Config, PullRequests
 from mz_engine.decide import actions as act
-from mz_engine.pins import Pins
+from mz_engine.model.config import Config, PullRequests
+from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.delivery import BaseMerged, ChecksRerun, DeliveryFailed
 from mz_events.catalog.feature import (
@@ -22,8 +22,8 @@ from mz_events.catalog.feature import (
 )
 from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
 from mz_events.names import Path
-from mz_projections.feature import apply_strict
-from mz_projections.state import BetweenPhases, CreatingWorkspace, Ended, Restoring, RunningSetup, progress_of
+from mz_projections.feature.fold import apply_strict
+from mz_projections.feature.state import BetweenPhases, CreatingWorkspace, Ended, Restoring, RunningSetup, progress_of
 
 from tests.support import trial
 from tests.support.given import (
@@ -108,7 +108,11 @@ def test_a_conflict_goes_back_once_with_the_tree_as_it_is() -> None:
     assert then(*conflict()) == act.RollBack(to="build", keeps_tree=True)
     state = given(*conflict(), RolledBack(source="ship", to="build", keeps_tree=True))
     assert isinstance(state, BetweenPhases)
-    assert (state.progress.tree, state.progress.conflicted_files, state.progress.completed_phases) == (OTHER, ("a1.txt",), ("plan",))
+    assert (state.progress.tree, state.progress.conflicted_files, state.progress.completed_phases) == (
+        OTHER,
+        ("a1.txt",),
+        ("plan",),
+    )
 
 
 def test_a_second_conflict_is_for_a_person_who_can_only_say_once_more_or_no() -> None:
@@ -132,7 +136,10 @@ def test_no_rollback_takes_back_what_the_base_brought() -> None:
 def test_what_no_marker_can_show_is_for_a_person() -> None:
     merged = BaseMerged(key="k", base=OTHER, head=OTHER, tree=OTHER, changed=True, unmarked=(Path("logo.png"),))
     conflicted = (*shipping(), merged)
-    asked = (*conflicted, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CONFLICT, code="merge_base.unmarked"))
+    asked = (
+        *conflicted,
+        HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CONFLICT, code="merge_base.unmarked"),
+    )
     assert then(*conflicted) == act.AskPerson(question_kind=QuestionKind.CONFLICT, code="merge_base.unmarked")
     assert then(*asked, answered(Verdict.APPROVE)) == act.RunGate(gate="check", cause="base")
     assert then(*asked, answered(Verdict.RETRY)) == act.BlockPhase(cause="base", check="merge_base")
@@ -213,7 +220,12 @@ def test_a_failed_feature_begins_again_with_the_phase_that_a_person_names() -> N
     failed = (*shipping(), FeatureFailed(code="rejected"))
     state = given(*failed, retried("plan"))
     assert isinstance(state, Restoring)
-    assert (state.to, state.progress.tree, state.progress.completed_phases, state.progress.artifacts) == ("plan", BASE, (), {})
+    assert (state.to, state.progress.tree, state.progress.completed_phases, state.progress.artifacts) == (
+        "plan",
+        BASE,
+        (),
+        {},
+    )
     assert state.progress.superseded_counts == {"plan": 1, "ship": 1}
     assert state.progress.notes == {"plan": (DIGEST,)}
     assert (state.progress.run_version, state.progress.restore_count, state.progress.rollback_count) == (20, 1, 0)
@@ -221,7 +233,9 @@ def test_a_failed_feature_begins_again_with_the_phase_that_a_person_names() -> N
 
 
 def test_a_cancelled_feature_goes_on_from_wherever_it_stood() -> None:
-    assert given(STARTED, FeatureCancelled(run_version=9), retried("")) == CreatingWorkspace(started=STARTED, run_version=20)
+    assert given(STARTED, FeatureCancelled(run_version=9), retried("")) == CreatingWorkspace(
+        started=STARTED, run_version=20
+    )
     setting = given(*OPENED, FeatureCancelled(run_version=9), retried(""))
     assert isinstance(setting, RunningSetup)
     between = given(*planned(), FeatureCancelled(run_version=9), retried("plan"))

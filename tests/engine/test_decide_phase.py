@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
-from mz_engine.config import Config
 from mz_engine.decide import actions as act
-from mz_engine.decide.phase import decide_feature, dependency_order
-from mz_engine.pins import Pins
+from mz_engine.decide.feature import decide_feature, dependency_order
+from mz_engine.model.config import Config
+from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentLost, CallOverBudget, Problem, ProblemClass, ReplyParsed
-from mz_events.catalog.check import ArtifactParsed, CommandRan, RefMoved, Unit
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,
@@ -28,9 +27,10 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
 )
 from mz_events.catalog.run import ClaimRejected, FilesClaimed, Hold, Verdict
+from mz_events.catalog.validation import ArtifactParsed, CommandRan, RefMoved, Unit
 from mz_events.names import Commit, FeatureId, Path
-from mz_projections.feature import apply_strict, fold
-from mz_projections.state import BetweenPhases, InPhase, NotStarted, Restoring
+from mz_projections.feature.fold import apply_strict, fold
+from mz_projections.feature.state import BetweenPhases, InPhase, NotStarted, Restoring
 
 from tests.support import trial
 from tests.support.given import (
@@ -96,7 +96,7 @@ def test_the_workspace_comes_first() -> None:
 
 
 def test_set_up_commands_run_one_by_one_before_the_first_phase() -> None:
-    from mz_engine.config import WorkspaceSettings
+    from mz_engine.model.config import WorkspaceSettings
 
     config = Config(workspace=WorkspaceSettings(setup=("one", "two")))
     pins = trial.pins(config)
@@ -208,7 +208,11 @@ def test_an_answer_grants_a_new_allowance_with_the_note() -> None:
 
 
 def test_a_rejection_ends_the_feature() -> None:
-    story = (*IN_PLAN, *refused_reply(ref("plan")), HumanRequested(phase="plan", unit="", question_kind=QuestionKind.EXHAUSTED))
+    story = (
+        *IN_PLAN,
+        *refused_reply(ref("plan")),
+        HumanRequested(phase="plan", unit="", question_kind=QuestionKind.EXHAUSTED),
+    )
     rejected = HumanAnswered(run_version=5, verdict=Verdict.REJECT, actor=DIGEST)
     assert then(*story, rejected) == act.FailFeature(code="rejected")
 
@@ -366,7 +370,10 @@ def test_a_verdict_with_a_cause_blocks() -> None:
 def test_a_critical_verdict_is_shown_to_a_person() -> None:
     story = reviewed("CRITICAL", "none")
     assert then(*story) == act.AskPerson(question_kind=QuestionKind.APPROVAL, code="verdict.severity")
-    asked = (*story, HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.APPROVAL, code="verdict.severity"))
+    asked = (
+        *story,
+        HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.APPROVAL, code="verdict.severity"),
+    )
     approved = HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST)
     assert then(*asked, approved) == act.MakeCommit()
     rejected = HumanAnswered(run_version=7, verdict=Verdict.REJECT, note=DIGEST, actor=DIGEST)

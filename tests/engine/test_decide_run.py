@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_engine.config import Budget, Config
 from mz_engine.decide import run as act
 from mz_engine.decide.run import claim_files, decide_run, due_features, reserve_money, runnable_features
-from mz_engine.pins import Pins
+from mz_engine.model.config import Budget, Config
+from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallOverBudget, CallReserved, CallSettled
 from mz_events.catalog.run import (
@@ -185,7 +185,10 @@ def test_a_model_without_a_price_reserves_nothing() -> None:
 
 
 def test_a_held_call_goes_on_when_others_turned_out_cheaper() -> None:
-    held = (CallOverBudget(feature=A, key="k2", role="builder", nanousd=50), rested(A, FeatureOutcome.HELD, hold=Hold.BUDGET))
+    held = (
+        CallOverBudget(feature=A, key="k2", role="builder", nanousd=50),
+        rested(A, FeatureOutcome.HELD, hold=Hold.BUDGET),
+    )
     story: tuple[Event, ...] = (*BOTH, CallReserved(feature=B, key="k", nanousd=60), *held)
     pins = budget(run=100)
     assert then(*story, pins=pins) == act.AwaitEvents(until_us=None)

@@ -7,19 +7,19 @@ from collections import Counter
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.config import PullRequests
-from mz_engine.coordinator import Coordinator
+from mz_engine.model.config import PullRequests
 from mz_engine.ports import CallSpec, CiCheck
+from mz_engine.run.coordinator import Coordinator
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.check import GateChecked
 from mz_events.catalog.delivery import PullRequestRequested
 from mz_events.catalog.inbox import CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import FeatureOutcome, InboxRead, RetryAccepted, RunPaused, RunResumed, Verdict
+from mz_events.catalog.validation import GateChecked
 from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append
-from mz_projections.feature import fold
-from mz_projections.state import Ended, State, Waiting, progress_of
+from mz_projections.feature.fold import fold
+from mz_projections.feature.state import Ended, State, Waiting, progress_of
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, Tree, World
 
@@ -170,7 +170,11 @@ def prompts(bench: Bench) -> list[str]:
 
 @pytest.mark.parametrize(
     ("verdict", "end"),
-    [(Verdict.APPROVE, FeatureOutcome.DELIVERED), (Verdict.REJECT, FeatureOutcome.FAILED), (Verdict.RETRY, FeatureOutcome.WAITING)],
+    [
+        (Verdict.APPROVE, FeatureOutcome.DELIVERED),
+        (Verdict.REJECT, FeatureOutcome.FAILED),
+        (Verdict.RETRY, FeatureOutcome.WAITING),
+    ],
 )
 def test_checks_that_stay_red_are_for_a_person(verdict: Verdict, end: FeatureOutcome) -> None:
     bench = Bench()

@@ -10,17 +10,19 @@ import jsonschema
 import pytest
 import yaml
 from mz_engine.backlog.markdown import parse_backlog
-from mz_engine.configfile import load_config
-from mz_engine.configure import config_schema
-from mz_engine.detect import detect, installed_agents
-from mz_engine.starter import DetectedProject, InitChoices, starter_backlog, starter_config
+from mz_engine.config.configure import config_schema
+from mz_engine.run.settings import load_config
+from mz_engine.setup.detect import detect, installed_agents
+from mz_engine.setup.templates import DetectedProject, InitChoices, starter_backlog, starter_config
 
 from tests.cli.fakeagent import FakeAgent
 from tests.support.gitrepo import GitRepo
 
 DETECTED = [
     DetectedProject(),
-    DetectedProject(base="main", commands={"test": "npm test", "lint": "npm run lint"}, setup=("npm ci",), keep=("a b",)),
+    DetectedProject(
+        base="main", commands={"test": "npm test", "lint": "npm run lint"}, setup=("npm ci",), keep=("a b",)
+    ),
     DetectedProject(base='odd"branch', commands={"test": "sh -c 'a: b # c' \"x\\\\y\""}, remote="upstream"),
 ]
 UNITTEST = "import unittest\n"
@@ -29,7 +31,9 @@ NPM = '{"scripts": {"test": "jest", "lint": "eslint .", "build": 5}}'
 
 @pytest.mark.parametrize("detected", DETECTED)
 def test_the_starter_file_passes_its_own_schema(tmp_path: Path, detected: DetectedProject) -> None:
-    choices = InitChoices(agent="other", autonomy="supervised", strategy="draft", test=detected.commands.get("test", ""))
+    choices = InitChoices(
+        agent="other", autonomy="supervised", strategy="draft", test=detected.commands.get("test", "")
+    )
     text = starter_config(detected, choices)
     assert text.splitlines()[:2] == [
         "# yaml-language-server: $schema=.mz/schema/mz.yaml.json", "# $schema: .mz/schema/mz.yaml.json",

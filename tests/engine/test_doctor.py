@@ -10,16 +10,16 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from mz_engine import doctor_machine
-from mz_engine.agents import guard
-from mz_engine.agents.generic_form import AgentDescription, EndConditions, Login
 from mz_engine.agents.registry import built_in_adapters
-from mz_engine.check import CheckStatus, DoctorCheck, failed_check
-from mz_engine.doctor import DoctorOptions, overall_status, run_checks
-from mz_engine.doctor_agents import agent_checks, newest_date, price_table_check
-from mz_engine.errors import Diagnostic, MzError, SourceLocation
-from mz_engine.starter import DetectedProject, InitChoices, starter_backlog, starter_config
-from mz_events.adapters.sqlite import SqliteStore
+from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
+from mz_engine.model.agent_description import AgentDescription, EndConditions, Login
+from mz_engine.processes import guard
+from mz_engine.setup import checks as doctor_machine
+from mz_engine.setup.checks import CheckStatus, DoctorCheck, failed_check
+from mz_engine.setup.doctor import DoctorOptions, overall_status, run_checks
+from mz_engine.setup.doctor_agents import agent_checks, newest_date, price_table_check
+from mz_engine.setup.templates import DetectedProject, InitChoices, starter_backlog, starter_config
+from mz_events.adapters.sqlite_log import SqliteStore
 
 from tests.cli.fakeagent import FakeAgent
 from tests.support.gitrepo import GitRepo
@@ -120,7 +120,9 @@ def test_an_agent_without_a_version_is_called_so(tmp_path: Path) -> None:
 
 def test_ways_to_log_in_are_said_once(tmp_path: Path) -> None:
     login = Login(variables=("HOUSE_KEY",), how="ask the caretaker")
-    told = AgentDescription(command=("house",), version=(), login=login, passes=("HOUSE_KEY",), ends=EndConditions(exits=(0,)))
+    told = AgentDescription(
+        command=("house",), version=(), login=login, passes=("HOUSE_KEY",), ends=EndConditions(exits=(0,))
+    )
     (tmp_path / "house").write_text("#!/bin/sh\n")
     (tmp_path / "house").chmod(0o755)
     checks = {one.name: one for one in agent_checks({"PATH": str(tmp_path)}, "house", described={"house": told})}
@@ -144,7 +146,9 @@ def test_an_error_becomes_a_check() -> None:
     one = MzError("MZ2003", "not YAML", hint="mend it", location=SourceLocation("mz.yaml", 2, 1))
     assert failed_check("settings", one) == DoctorCheck.fail("settings", "mz.yaml:2:1 not YAML", "mend it")
     both = [Diagnostic(code="MZ2012", message="odd", severity="warning"), *one.diagnostics, *one.diagnostics]
-    assert failed_check("settings", MzError.from_diagnostics(both), "see").summary == "mz.yaml:2:1 not YAML (and 1 more)"
+    assert (
+        failed_check("settings", MzError.from_diagnostics(both), "see").summary == "mz.yaml:2:1 not YAML (and 1 more)"
+    )
     assert failed_check("settings", MzError.from_diagnostics(both), "see").hint == "see"
 
 

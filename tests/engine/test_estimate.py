@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.estimate import BUILDING_TOKENS, WRITING_TOKENS, Estimate, estimate_feature
 from mz_engine.pipelines.load import load_pipeline
+from mz_engine.pricing.estimate import BUILDING_TOKENS, WRITING_TOKENS, Estimate, estimate_feature
+from mz_engine.pricing.table import GenaiPrices
 
 from tests.support import trial
 

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.environment import git_directory, protected_paths
-from mz_engine.adapters.executor import ProcessExecutor
 from mz_engine.ports import CommandResult, Interrupted
-from mz_events.redact import Secrets
+from mz_engine.processes.commands import ProcessExecutor
+from mz_engine.processes.environment import git_directory, protected_paths
+from mz_events.redaction.redactor import Secrets
 
 from tests.support.processes import DAEMON, PLACE, fresh_key, left, python, repository
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.config import Config
 from mz_engine.decide import actions as act
 from mz_engine.decide.recovery import agent_of, next_agent
-from mz_engine.effects.talk import configured_model
-from mz_engine.fork import ForkChange, forked_pins
-from mz_engine.pins import Pins
+from mz_engine.effects.session import configured_model
+from mz_engine.model.config import Config
+from mz_engine.model.pins import Pins
 from mz_engine.ports import CallSpec
+from mz_engine.run.fork import ForkChange, forked_pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
     AgentRequested,
@@ -30,8 +30,8 @@ from mz_events.catalog.feature import (
 )
 from mz_events.catalog.run import FeatureOutcome, Hold
 from mz_events.names import FeatureId, feature_stream, run_stream
-from mz_projections.run import fold_run
-from mz_projections.state import progress_of
+from mz_projections.feature.state import progress_of
+from mz_projections.run.fold import fold_run
 from mz_qa.simulation.world import Files, ScriptedReply, World
 
 from tests.support import trial

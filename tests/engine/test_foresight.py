@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.agents.generic_form import AgentDescription, EndConditions, ToolArguments
 from mz_engine.agents.registry import built_in_adapters
-from mz_engine.config import Budget, Config, Models
-from mz_engine.foresight import missing_tools, unpriced_models
-from mz_engine.pipelines.definition import AgentReview, AgentUse, Phase, Pipeline
+from mz_engine.model.agent_description import AgentDescription, EndConditions, ToolArguments
+from mz_engine.model.config import Budget, Config, Models
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline
+from mz_engine.pricing.table import GenaiPrices
+from mz_engine.run.preflight import missing_tools, unpriced_models
 
 PIPELINE = Pipeline(
     pipeline="p",

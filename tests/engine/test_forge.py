@@ -9,7 +9,7 @@ import time
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.adapters.forge import ForgeUnavailable, GhForge, find_keys, forge_name
+from mz_engine.forge.github import ForgeUnavailable, GhForge, find_keys, forge_name
 from mz_engine.ports import FeatureWorktree, PullRequest, RemoteError
 from mz_events.names import Commit
 

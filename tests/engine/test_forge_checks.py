@@ -6,8 +6,8 @@ import pathlib
 from typing import Any
 
 import pytest
-from mz_engine.adapters.forge import ForgeUnavailable, GhForge
-from mz_engine.adapters.forge_checks import LOG_BYTES_MAX, LOG_LINES_MAX, check_state, failure_log
+from mz_engine.forge.checks import LOG_BYTES_MAX, LOG_LINES_MAX, check_state, failure_log
+from mz_engine.forge.github import ForgeUnavailable, GhForge
 from mz_engine.ports import CiCheck, RemoteError
 from mz_events.names import Commit
 
@@ -239,7 +239,10 @@ def test_the_end_of_a_log() -> None:
     assert failure_log("") == ""
     assert failure_log("job\tstep\t2026-01-05T08:15:30.1Z a\tb\tc\r\n") == "a\tb\tc"
     assert failure_log("a\tb\tc") == "a\tb\tc", "no columns of gh's"
-    assert failure_log("10 %\r55 %\r100 %\nat 2026-01-05T08:15:30Z it failed") == "100 %\nat 2026-01-05T08:15:30Z it failed"
+    assert (
+        failure_log("10 %\r55 %\r100 %\nat 2026-01-05T08:15:30Z it failed")
+        == "100 %\nat 2026-01-05T08:15:30Z it failed"
+    )
     assert failure_log("\x1b]8;;https://x.example\x07link\x1b]8;;\x07") == "link"
     wide = failure_log("\u00fc" * LOG_BYTES_MAX)
     assert len(wide.encode()) <= LOG_BYTES_MAX

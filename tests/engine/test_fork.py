@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.decide.phase import decide_feature
-from mz_engine.fork import CannotFork, ForkChange, fork_point, forked_pins, next_phase, phase_start
-from mz_engine.pins import Pins, decode_pins
-from mz_engine.planning import find_unfinished_run
-from mz_engine.runner import BEFORE_MESSAGES
-from mz_engine.session import RunProcess
+from mz_engine.decide.feature import decide_feature
+from mz_engine.model.pins import Pins, decode_pins
+from mz_engine.run.feature_loop import BEFORE_MESSAGES
+from mz_engine.run.fork import CannotFork, ForkChange, fork_point, forked_pins, next_phase, phase_start
+from mz_engine.run.plan import find_unfinished_run
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved
 from mz_events.catalog.feature import FeatureStarted, PhaseStarted
 from mz_events.catalog.run import FeatureOutcome
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
-from mz_projections.cost import call_costs
-from mz_projections.delivered import DELIVERED, latest_deliveries
-from mz_projections.overview import run_view
-from mz_projections.run import RunState
-from mz_projections.runner import ReadModelStore
+from mz_projections.cost.calls import call_costs
+from mz_projections.read_models.store import ReadModelStore
+from mz_projections.run.delivered import DELIVERED, latest_deliveries
+from mz_projections.run.fold import RunState
+from mz_projections.views.run import run_view
 
 from tests.support.workshop import STORY, Workshop, clone
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.gemini import escape_prompt, invocation
-from mz_engine.agents.gemini_policy import TOOLS, policy_file_name, policy_text
+from mz_engine.agents.gemini.adapter import TOOLS, escape_prompt, invocation, policy_file_name, policy_text
 from mz_engine.agents.registry import built_in_adapters
-from mz_engine.pipelines.definition import Tool
+from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec
 
 from tests.support import programs

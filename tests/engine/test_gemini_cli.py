@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentRegistry, built_in_adapters
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
-from mz_events.redact import Secrets
+from mz_engine.pricing.table import GenaiPrices
+from mz_events.redaction.redactor import Secrets
 
 from tests.support.claude_cli import plain_spawn
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected, Use

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.gemini_stream import join_pieces, read_stream
+from mz_engine.agents.gemini.stream import join_pieces, read_stream
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage

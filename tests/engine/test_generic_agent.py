@@ -8,17 +8,17 @@ import msgspec
 import pytest
 import yaml
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.generic import DescribedAgent
-from mz_engine.agents.generic_check import description_errors
-from mz_engine.agents.generic_form import AgentDescription
+from mz_engine.agents.described.adapter import DescribedAgent
 from mz_engine.agents.registry import all_adapters, built_in_adapters, bundled_descriptions, load_patterns
-from mz_engine.configfile import load_config
-from mz_engine.configure import config_schema
-from mz_engine.errors import MzError
+from mz_engine.config.agent_checks import description_errors
+from mz_engine.config.configure import config_schema
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.agent_description import AgentDescription
 from mz_engine.ports import CallResult, CallSpec
-from mz_engine.preflight import check_agent, find_agent
+from mz_engine.run.preflight import check_agent, find_agent
+from mz_engine.run.settings import load_config
 from mz_qa.conformance.contract import check_contract
-from mz_recordings.findings import Finding
+from mz_recordings.findings.model import Finding
 
 from tests.support.claude_cli import spec
 from tests.support.tree import ROOT
@@ -215,7 +215,10 @@ def test_names_of_mzs_own_agents_are_taken(tmp_path: Path, name: str) -> None:
 
 
 def test_what_comes_with_mz_has_no_faults() -> None:
-    assert {name: list(description_errors(told)) for name, told in bundled_descriptions().items()} == {"aider": [], "kiro": []}
+    assert {name: list(description_errors(told)) for name, told in bundled_descriptions().items()} == {
+        "aider": [],
+        "kiro": [],
+    }
 
 
 def test_a_description_is_pinned_whole_and_shown_by_the_schema(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents import linear
-from mz_engine.agents.generic_form import AgentDescription
-from mz_engine.agents.generic_stream import LINE_CHARS_MAX, read_output
+from mz_engine.agents.described.stream import LINE_CHARS_MAX, read_output
 from mz_engine.agents.registry import built_in_adapters, load_patterns
+from mz_engine.decoding import regex
+from mz_engine.model.agent_description import AgentDescription
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 from mz_qa.conformance.endings import stored_endings
@@ -240,22 +240,22 @@ MANY = "x{0,1000}" * 50 + "y"
 
 @pytest.mark.timeout(10)
 def test_what_would_take_long_all_the_same_is_refused() -> None:
-    assert linear.inspect_expression(MANY).error == "it is too large: it has too many repetitions"
-    assert linear.inspect_expression(f"(?:{MANY})?").error == linear.inspect_expression(MANY).error
+    assert regex.inspect_expression(MANY).error == "it is too large: it has too many repetitions"
+    assert regex.inspect_expression(f"(?:{MANY})?").error == regex.inspect_expression(MANY).error
     line = "x" * (LINE_CHARS_MAX - 1) + "z"
     for large in ("(x?)" * 2_000 + "y", "x{0,1000}" * 5 + "y"):
-        assert linear.inspect_expression(large).error == ""
-        assert not linear.matches_any((large,), line)
-        assert linear.remove_matches((large, "z"), line) == line[:-1]
+        assert regex.inspect_expression(large).error == ""
+        assert not regex.matches_any((large,), line)
+        assert regex.remove_matches((large, "z"), line) == line[:-1]
 
 
 def test_half_a_character_is_none() -> None:
     """JSON can hold it, UTF-8 cannot."""
     line = "a\ud800b"
-    assert linear.matches_any(("^a.b$",), line)
-    assert linear.first_group("^a(.)b$", line) == "?"
-    assert linear.remove_matches(("b",), line) == "a?"
-    assert linear.remove_matches(("c",), line) == "a?b"
+    assert regex.matches_any(("^a.b$",), line)
+    assert regex.first_group("^a(.)b$", line) == "?"
+    assert regex.remove_matches(("b",), line) == "a?"
+    assert regex.remove_matches(("c",), line) == "a?b"
 
 
 # those that come with mz ----------------------------------------------------------------------------------------------

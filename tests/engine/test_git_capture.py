@@ -9,14 +9,14 @@ import threading
 import time
 
 import pytest
-from mz_engine.adapters.git_facts import FILE, TreeEntry
-from mz_engine.adapters.git_objects import ObjectStore, RefMovedError
-from mz_engine.adapters.git_process import Git
-from mz_engine.adapters.git_scan import FILE_BYTES_MAX, RACY_NS
-from mz_engine.config import WorkspaceSettings
+from mz_engine.git.content import FILE, TreeEntry
+from mz_engine.git.objects import ObjectStore, RefMovedError
+from mz_engine.git.process import Git
+from mz_engine.git.scan import FILE_BYTES_MAX, RACY_NS
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import RepositoryUnusable
 from mz_events.catalog.call import ForbiddenChange
-from mz_events.catalog.check import Change
+from mz_events.catalog.validation import Change
 from mz_events.names import Path
 
 from tests.support.desk import FILES, Desk
@@ -271,7 +271,10 @@ def test_odd_names_of_the_users_own_files_stay_as_they_are(tmp_path: pathlib.Pat
     (desk.worktree / "new\nline").write_text("changed")
     (desk.worktree / "~/tilde").unlink()
     capture = desk.port.capture(desk.place, desk.base)
-    assert [(each.kind, each.path) for each in capture.forbidden_changes] == [("special", "new\\nline"), ("special", "~/tilde")]
+    assert [(each.kind, each.path) for each in capture.forbidden_changes] == [
+        ("special", "new\\nline"),
+        ("special", "~/tilde"),
+    ]
     assert desk.tree(capture.tree) == desk.tree(desk.base)
     assert set(desk.port.paths(capture.tree)) == set(FILES)
 

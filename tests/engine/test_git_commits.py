@@ -6,7 +6,7 @@ import os
 import pathlib
 
 import pytest
-from mz_engine.adapters.git_process import mask_credentials
+from mz_engine.git.process import mask_credentials
 from mz_engine.ports import CreatedCommit, RefChange, RemoteError, RepositoryUnusable
 from mz_events.names import Commit, Path
 
@@ -133,7 +133,9 @@ def test_a_branch_that_was_moved_meanwhile_is_put_back_first(desk: Desk) -> None
 
 def test_what_a_branch_touched(desk: Desk) -> None:
     made = desk.port.commit(PLACE, work(desk), desk.base, MESSAGE)
-    assert desk.port.changed_paths(desk.base, made.commit) == tuple(map(Path, ("README.md", "bin", "new", "src/app.py")))
+    assert desk.port.changed_paths(desk.base, made.commit) == tuple(
+        map(Path, ("README.md", "bin", "new", "src/app.py"))
+    )
     later = desk.repo.commit({"unrelated": "1"})
     assert desk.port.changed_paths(later, made.commit) == tuple(map(Path, ("README.md", "bin", "new", "src/app.py")))
 

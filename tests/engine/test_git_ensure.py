@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mz_engine.config import WorkspaceSettings
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import FeatureWorktree, WorkspaceCreated
 from mz_events.names import Commit
 
@@ -258,8 +258,8 @@ def test_files_that_stay_the_same_are_not_touched(desk: Desk) -> None:
 def test_closed_directories_are_opened_without_the_power_of_root(desk: Desk) -> None:
     script = (
         "import pathlib, sys\n"
-        "from mz_engine.adapters.git import GitWorkspace\n"
-        "from mz_engine.config import WorkspaceSettings\n"
+        "from mz_engine.git.workspace import GitWorkspace\n"
+        "from mz_engine.model.config import WorkspaceSettings\n"
         "from mz_engine.ports import Place\n"
         "port = GitWorkspace(pathlib.Path(sys.argv[1]), WorkspaceSettings())\n"
         "place = Place(run='r1', feature='f1', branch='feat/f1')\n"

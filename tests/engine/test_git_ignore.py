@@ -7,7 +7,7 @@ import shutil
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from mz_engine.adapters.git_ignore import IgnoreRules, ignore_rules
+from mz_engine.git.ignore import IgnoreRules, ignore_rules
 
 from tests.support.gitrepo import GitRepo
 

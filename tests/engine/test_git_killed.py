@@ -19,8 +19,8 @@ from tests.support.desk import FILES, PLACE, Desk
 
 WORKER = """
 import pathlib, sys
-from mz_engine.adapters.git import GitWorkspace
-from mz_engine.config import WorkspaceSettings
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import Place
 
 root, base, turn = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -125,8 +125,8 @@ exit $code
 
 FEATURE = """
 import os, pathlib, sys
-from mz_engine.adapters.git import GitWorkspace
-from mz_engine.config import WorkspaceSettings
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import Place
 
 

@@ -9,7 +9,7 @@ import shutil
 import signal
 
 import pytest
-from mz_engine.config import WorkspaceSettings
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import MergeResult, RemoteError, RepositoryUnusable
 from mz_events.names import Commit, Path
 
@@ -261,8 +261,8 @@ def test_ancestors_are_contained(desk: Desk) -> None:
 # killed ---------------------------------------------------------------------------------------------------------------
 FEATURE = """
 import os, pathlib, sys
-from mz_engine.adapters.git import GitWorkspace
-from mz_engine.config import WorkspaceSettings
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import Place
 
 

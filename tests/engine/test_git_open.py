@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from mz_engine.adapters.git import GitWorkspace
-from mz_engine.adapters.git_process import GitResult
-from mz_engine.adapters.git_repository import branch_commit, current_branch, find_root, repository_error
-from mz_engine.config import WorkspaceSettings
+from mz_engine.git.process import GitResult
+from mz_engine.git.repository import branch_commit, current_branch, find_root, repository_error
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import FeatureWorktree, MergeConflict, RepositoryUnusable, WorkspaceCreated
 from mz_events.names import Commit, Path
 
@@ -99,8 +99,8 @@ def test_branches_by_name(desk: Desk) -> None:
 def test_a_repository_that_cannot_be_written_to(desk: Desk) -> None:
     script = (
         "import pathlib, sys\n"
-        "from mz_engine.adapters.git import GitWorkspace\n"
-        "from mz_engine.config import WorkspaceSettings\n"
+        "from mz_engine.git.workspace import GitWorkspace\n"
+        "from mz_engine.model.config import WorkspaceSettings\n"
         "from mz_engine.ports import RepositoryUnusable\n"
         "try:\n"
         "    GitWorkspace(pathlib.Path(sys.argv[1]), WorkspaceSettings())\n"

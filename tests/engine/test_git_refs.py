@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.git_refs import NeedsGit, read_head, read_ref
+from mz_engine.git.repository import NeedsGit, read_head, read_ref
 
 from tests.support.gitrepo import GitRepo
 

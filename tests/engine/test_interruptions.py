@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.config import Command, PullRequests, WorkspaceSettings
-from mz_engine.coordinator import Coordinator
 from mz_engine.decide import actions as act
 from mz_engine.effects.call import moved_refs
-from mz_engine.pins import Pins
-from mz_engine.pipelines.definition import Gate, Phase
+from mz_engine.model.config import Command, PullRequests, WorkspaceSettings
+from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import Gate, Phase
 from mz_engine.ports import CallResult, CallSpec, RepositoryUnusable
-from mz_engine.runner import FeatureLoop, RunSide
-from mz_engine.scheduler import Scheduler
+from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.feature_loop import FeatureLoop, RunSide
+from mz_engine.run.scheduler import Scheduler
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, Problem, ProblemClass
-from mz_events.catalog.check import CommandRan, GateChecked
 from mz_events.catalog.feature import (
     Blocked,
     HumanAnswered,
@@ -31,10 +30,11 @@ from mz_events.catalog.feature import (
 )
 from mz_events.catalog.inbox import CancelPosted
 from mz_events.catalog.run import FeatureOutcome, FilesClaimed, Verdict
+from mz_events.catalog.validation import CommandRan, GateChecked
 from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream
 from mz_events.store import Append
-from mz_projections.run import FeatureTrack
-from mz_projections.state import Restoring
+from mz_projections.feature.state import Restoring
+from mz_projections.run.fold import FeatureTrack
 from mz_qa.simulation.driver import DirectCoordinator, drive_run
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedPorts
 

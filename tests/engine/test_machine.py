@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.known_secrets import environment_secrets, parse_dotenv, project_secrets
-from mz_engine.adapters.machine import load_shared_tables
+from mz_engine.run.ports import load_shared_tables
+from mz_engine.secrets import environment_secrets, parse_dotenv, project_secrets
 
 from tests.support.gitrepo import GitRepo
 
 RACE = """
 import threading
-from mz_engine.adapters.machine import warm_up
-from mz_engine.artifacts.output import count_tests, excerpt
+from mz_engine.run.ports import warm_up
+from mz_engine.artifacts.command_output import count_tests, excerpt
 warm_up()
 start = threading.Barrier(8)
 def work():

@@ -12,8 +12,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.artifacts.load import count_patterns
-from mz_engine.artifacts.output import (
+from mz_engine.artifacts.command_output import (
     CUT_MARK,
     LINE_CHARS_MAX,
     OMITTED_LINES,
@@ -22,6 +21,7 @@ from mz_engine.artifacts.output import (
     excerpt,
     failure_signature,
 )
+from mz_engine.artifacts.load import count_patterns
 
 CASES = Path(__file__).parents[1] / "cases" / "artifacts"
 

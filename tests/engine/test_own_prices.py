@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.pricefile import price_file, price_table, user_prices
-from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.config import PriceRow
-from mz_engine.configfile import load_config
-from mz_engine.errors import MzError
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import PriceRow
+from mz_engine.pricing.table import GenaiPrices, price_file, price_table, user_prices
+from mz_engine.run.settings import load_config
 from mz_events.catalog.call import Usage
 
 from tests.support.tree import ROOT

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mz_engine.errors import MzError
-from mz_engine.pipelines.form import parse_pipeline
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.pipelines.decode import parse_pipeline
 from mz_engine.pipelines.lint import KnownNames, lint_pipeline
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "pipelines" / "lint").glob("*.yaml"))
@@ -25,7 +25,8 @@ def said_of(text: str) -> list[str]:
     except MzError as error:
         found = error.diagnostics
     return [
-        f"{each.location.line}:{each.location.column} {each.code} {each.message}" + (f" ({each.hint})" if each.hint else "")
+        f"{each.location.line}:{each.location.column} {each.code} {each.message}"
+        + (f" ({each.hint})" if each.hint else "")
         for each in found
         if each.location
     ]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.artifacts.check import FEATURE_RULES
+from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules
-from mz_engine.errors import MzError
-from mz_engine.pipelines.definition import Pipeline
-from mz_engine.pipelines.form import parse_pipeline
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.pipeline import Pipeline
+from mz_engine.pipelines.decode import parse_pipeline
 from mz_engine.pipelines.lint import KnownNames
 from mz_engine.pipelines.load import built_in_pipelines, load_pipeline, read_pipeline
 from mz_engine.prompts.load import load_templates

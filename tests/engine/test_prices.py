@@ -16,8 +16,8 @@ from genai_prices.data_snapshot import get_snapshot
 from genai_prices.types import Provider
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_engine.adapters.prices import EPOCH, UNSUPPORTED_KEYS, GenaiPrices
-from mz_engine.pricing.card import RateCard, flat_rate, may_cross_step, scale_price, usage_cost
+from mz_engine.pricing.rate_card import RateCard, flat_rate, may_cross_step, scale_price, usage_cost
+from mz_engine.pricing.table import EPOCH, UNSUPPORTED_KEYS, GenaiPrices
 from mz_events.catalog.call import Usage
 
 from tests.support.examples import examples
@@ -184,7 +184,7 @@ def test_the_table_is_named_with_version_and_digest() -> None:
 
 
 def test_the_table_is_loaded_when_it_is_needed() -> None:
-    code = "import sys, mz_engine.adapters.pricefile; sys.exit('genai_prices' in sys.modules)"
+    code = "import sys, mz_engine.pricing.table; sys.exit('genai_prices' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
-from mz_engine.adapters.temporary import temporary_path
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.spool import Spool, SpoolMeta, load_spool, spool_directory
+from mz_engine.agents.process import AgentProcesses, Spool, SpoolMeta, load_spool, spool_directory
 from mz_engine.ports import CallResult
+from mz_engine.processes.environment import temporary_path
 from mz_events.catalog.call import ProblemClass
-from mz_events.redact import Secrets
+from mz_events.redaction.redactor import Secrets
 
 from tests.support.gitrepo import POWERLESS
 from tests.support.mounts import in_small_filesystem
@@ -82,7 +81,7 @@ def test_one_that_the_agent_closed_goes_all_the_same(mode: int, tmp_path: Path) 
     (own / "b").write_text("left")
     own.chmod(mode)
     script = (
-        "import pathlib, sys; from mz_engine.adapters.temporary import remove_temporary; "
+        "import pathlib, sys; from mz_engine.processes.environment import remove_temporary; "
         "remove_temporary(pathlib.Path(sys.argv[1]))"
     )
     subprocess.run([*POWERLESS, sys.executable, "-c", script, str(own)], check=True)

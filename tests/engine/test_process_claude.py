@@ -10,10 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.process import AgentProcesses, spool_directory
 from mz_engine.agents.registry import AgentRegistry
-from mz_engine.agents.spool import spool_directory
-from mz_events.redact import Secrets
+from mz_events.redaction.redactor import Secrets
 
 from tests.support import claude_cli
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Use
@@ -39,7 +38,9 @@ def door(root: Path, url: str) -> AgentRegistry:
     home = root / "home"
     home.mkdir(exist_ok=True)
     environment = claude_cli.environment(home, url)
-    return AgentRegistry(AgentProcesses(root, environment, Secrets({"KEY": environment["ANTHROPIC_API_KEY"]})), environment)
+    return AgentRegistry(
+        AgentProcesses(root, environment, Secrets({"KEY": environment["ANTHROPIC_API_KEY"]})), environment
+    )
 
 
 def test_a_whole_call_gives_a_reading(tmp_path: Path) -> None:

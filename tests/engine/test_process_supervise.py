@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_engine.agents import guard
-from mz_engine.agents.supervise import EndReason, Launch, ProcessEnd, ProcessLimits, kill_by_key, supervise
+from mz_engine.processes import guard
+from mz_engine.processes.supervise import EndReason, Launch, ProcessEnd, ProcessLimits, kill_by_key, supervise
 
 from tests.support.mounts import in_small_filesystem
 from tests.support.processes import BOMB, DAEMON, STUBBORN, Heard, fresh_key, left, levels, python, wait_until_marked
@@ -158,7 +158,9 @@ def test_arguments_too_long_for_the_system(tmp_path: Path) -> None:
 
 
 def test_the_total_limit_holds_while_output_flows(tmp_path: Path) -> None:
-    ended, heard = run("while :; do echo x; sleep 0.05; done", tmp_path, ProcessLimits(total_seconds=0.6, idle_seconds=5))
+    ended, heard = run(
+        "while :; do echo x; sleep 0.05; done", tmp_path, ProcessLimits(total_seconds=0.6, idle_seconds=5)
+    )
     assert (ended.reason, ended.exit) == (EndReason.TIMEOUT, -15)
     assert heard.stdout
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import requirements
-from mz_engine.config import Config
-from mz_engine.pipelines.definition import Phase
+from mz_engine.model.config import Config
+from mz_engine.model.pipeline import Phase
 from mz_engine.pipelines.load import load_pipeline
 from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
 from mz_engine.prompts.load import load_templates

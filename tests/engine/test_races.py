@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.coordinator import Coordinator
 from mz_engine.decide.run import FinishRun
-from mz_engine.planning import find_unfinished_run
 from mz_engine.ports import CallSpec, CiCheck, FeatureWorktree, MergeResult, RemoteError, RepositoryUnusable
-from mz_engine.runner import FeatureLoop, RunSide
-from mz_engine.scheduler import Scheduler
+from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.feature_loop import FeatureLoop, RunSide
+from mz_engine.run.plan import find_unfinished_run
+from mz_engine.run.scheduler import Scheduler
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import PullRequestRequested
@@ -25,8 +25,8 @@ from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, Path, run_stream
 from mz_events.store import Append
-from mz_projections.runs import RunRow, evolve
-from mz_projections.state import Waiting
+from mz_projections.feature.state import Waiting
+from mz_projections.run.runs import RunRow, evolve
 from mz_qa.simulation.driver import DirectCoordinator
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, SimulatedPorts, SimulatedWorkspace, Tree
 
@@ -189,7 +189,9 @@ def test_claims_of_a_feature_that_is_done_once_more_block_nobody_for_ever() -> N
         feature, phase = spec.worktree.feature, spec.key.split("/")[2]
         if phase == "plan":
             plan = json.dumps([{"id": "u1", "files": [f"{feature}1.txt", "shared.txt"]}])
-            return ScriptedReply(files={f"plans/{feature}.json": plan if feature == "b" or "MEND" in spec.prompt else "no"})
+            return ScriptedReply(
+                files={f"plans/{feature}.json": plan if feature == "b" or "MEND" in spec.prompt else "no"}
+            )
         if phase == "ship" and feature == "b" and state["fails"]:
             return ScriptedReply(text="no file at all")
         return trial.script(spec, files)
@@ -323,7 +325,9 @@ def test_markers_that_an_agent_left_are_seen_after_another_merge_too(monkeypatch
     bench, merge, moved = Bench(), SimulatedWorkspace.merge, list[int]()
     trial.begin(bench.world, bench.pins, bench.items)
 
-    def three_way(self: SimulatedWorkspace, place: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
+    def three_way(
+        self: SimulatedWorkspace, place: FeatureWorktree, head: Commit, other: Commit, message: bytes
+    ) -> MergeResult:
         last = next((tree.merged for tree in self.world.commits(place.branch) if tree.merged), None)
         if last is None or self.contains(head, other):
             return merge(self, place, head, other, message)
@@ -357,7 +361,9 @@ def test_a_conflict_that_no_marker_shows_is_never_taken_for_mended(monkeypatch: 
     trial.begin(bench.world, bench.pins, bench.items)
     bench.base_moves(**{"b1.txt": "theirs"})
 
-    def silent(self: SimulatedWorkspace, place: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
+    def silent(
+        self: SimulatedWorkspace, place: FeatureWorktree, head: Commit, other: Commit, message: bytes
+    ) -> MergeResult:
         found = merge(self, place, head, other, message)
         if not found.conflicts:
             return found

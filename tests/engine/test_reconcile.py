@@ -12,19 +12,23 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.pricing.card import RateCard
-from mz_engine.pricing.deviations import PAIR_ENTRIES_MAX, CostBreakdown, cause_pairs, counting_rules, mismatch_causes
-from mz_engine.pricing.reconcile import (
+from mz_engine.pricing.mismatch import (
     NEVER_BEGAN,
+    PAIR_ENTRIES_MAX,
     TOLERANCE_NANOUSD,
+    CostBreakdown,
+    cause_pairs,
+    counting_rules,
     explain_mismatch,
     is_within_tolerance,
     likely_pairs,
+    mismatch_causes,
 )
+from mz_engine.pricing.rate_card import RateCard
+from mz_engine.pricing.table import GenaiPrices
 from mz_events.catalog.call import Usage
-from mz_projections.cost import CallCost
-from mz_projections.spending import CAUSE_CODES, CauseCode
+from mz_projections.cost.calls import CallCost
+from mz_projections.cost.totals import CAUSE_CODES, CauseCode
 
 from tests.support.tree import ROOT
 
@@ -149,7 +153,11 @@ def test_it_is_total_and_never_calls_a_difference_agreement(usage: tuple[Usage, 
     case = Case("any", "claude-opus-4-6", usage, None, "unknown")
     made = msgspec.structs.replace(call(case), reported_nanousd=reported)
     why, _ = explain_mismatch(made, usage, PRICES)
-    close = reported is not None and made.computed_nanousd is not None and is_within_tolerance(reported, made.computed_nanousd)
+    close = (
+        reported is not None
+        and made.computed_nanousd is not None
+        and is_within_tolerance(reported, made.computed_nanousd)
+    )
     assert (why == "match") == close
 
 
@@ -170,11 +178,16 @@ def random_calls(numbers: random.Random, calls: int) -> Iterator[tuple[Usage, ..
             read, short, hour = (numbers.randrange(most) if numbers.random() < 0.7 else 0 for _ in range(3))
             usage.append(
                 Usage(
-                    model=model if at != 1 else "claude-haiku-4-5", subagent=part, requests=numbers.choice([None, 1, 9]),
-                    input=read + short + hour + numbers.randrange(most // 3), output=numbers.randrange(most // 10),
-                    cache_read=read, cache_write_5m=short, cache_write_1h=hour,
+                    model=model if at != 1 else "claude-haiku-4-5",
+                    subagent=part,
+                    requests=numbers.choice([None, 1, 9]),
+                    input=read + short + hour + numbers.randrange(most // 3),
+                    output=numbers.randrange(most // 10),
+                    cache_read=read,
+                    cache_write_5m=short,
+                    cache_write_1h=hour,
                 )
-            )  # fmt: skip
+            )
         yield tuple(usage)
 
 

@@ -7,15 +7,15 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from mz_engine.pins import Pins
+from mz_engine.model.pins import Pins
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
 from mz_events.catalog.inbox import CancelPosted
 from mz_events.catalog.run import FeatureOutcome
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append
-from mz_projections.feature import fold
-from mz_projections.run import RunState, fold_run
-from mz_projections.state import Ended
+from mz_projections.feature.fold import fold
+from mz_projections.feature.state import Ended
+from mz_projections.run.fold import RunState, fold_run
 from mz_qa.simulation.world import Crash, World
 
 from tests.support import trial

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
-from mz_engine.config import Budget, Coefficients, Command, Config
-from mz_engine.coordinator import Coordinator
 from mz_engine.effects.call import REPLY_TOKENS
-from mz_engine.pins import Pins
+from mz_engine.model.config import Budget, Coefficients, Command, Config
+from mz_engine.model.pins import Pins
 from mz_engine.ports import CallSpec, Price, RepositoryUnusable
-from mz_engine.runner import FeatureLoop, IllegalTransition, RunSide, verify_transition
-from mz_engine.scheduler import Scheduler
-from mz_engine.watch import poll_forge
+from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.feature_loop import FeatureLoop, IllegalTransition, RunSide, verify_transition
+from mz_engine.run.scheduler import Scheduler
+from mz_engine.run.watch import poll_forge
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved, CallSettled, Problem, ProblemClass, Usage
 from mz_events.catalog.feature import PhaseCompleted
@@ -22,9 +22,9 @@ from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, VersionConflict
-from mz_projections.feature import fold
-from mz_projections.run import RunState
-from mz_projections.state import BetweenPhases, Held, NotStarted
+from mz_projections.feature.fold import fold
+from mz_projections.feature.state import BetweenPhases, Held, NotStarted
+from mz_projections.run.fold import RunState
 from mz_qa.simulation.world import NANO_PER_TOKEN, Files, ScriptedReply, SimulatedPorts, World
 
 from tests.support import trial
@@ -102,7 +102,11 @@ def test_features_are_delivered_side_by_side() -> None:
 def test_a_failed_feature_leaves_the_others_alone() -> None:
     world, pins = world_of(Misbehaving(9, c=fails(ProblemClass.UNKNOWN, "exit-9")))
     state = run_threads(world, pins)
-    assert statuses(state) == {"b": FeatureOutcome.DELIVERED, "c": FeatureOutcome.WAITING, "d": FeatureOutcome.DELIVERED}
+    assert statuses(state) == {
+        "b": FeatureOutcome.DELIVERED,
+        "c": FeatureOutcome.WAITING,
+        "d": FeatureOutcome.DELIVERED,
+    }
     assert state.idle
     trial.answer(world, "c", Verdict.REJECT)
     state = run_threads(world, pins)
@@ -115,7 +119,9 @@ def test_a_fatal_problem_stops_the_run_and_a_resume_goes_on() -> None:
     state = run_threads(world, pins)
     assert state.halt is not None
     assert state.halt.code == "auth-failure"
-    assert statuses(state) == {"b": FeatureOutcome.DELIVERED, "c": FeatureOutcome.HELD, "d": None}, "nothing new is started"
+    assert statuses(state) == {"b": FeatureOutcome.DELIVERED, "c": FeatureOutcome.HELD, "d": None}, (
+        "nothing new is started"
+    )
     state = run_threads(world, pins)
     assert set(statuses(state).values()) == {FeatureOutcome.DELIVERED}
 
@@ -131,7 +137,11 @@ def test_a_rate_limit_is_waited_for() -> None:
 def test_the_budget_holds_calls_and_says_so() -> None:
     world, pins = world_of(budget=Budget(run_nanousd=2_200_000), parallel_max=1)
     state = run_threads(world, pins)
-    held = [track.last_stop.hold for track in state.tracks.values() if track.last_stop and track.last_stop.status is FeatureOutcome.HELD]
+    held = [
+        track.last_stop.hold
+        for track in state.tracks.values()
+        if track.last_stop and track.last_stop.status is FeatureOutcome.HELD
+    ]
     assert held == [Hold.BUDGET] * len(held)
     assert held, "three features cost more than this budget"
     assert state.idle
@@ -202,7 +212,11 @@ def test_a_person_cancels_a_feature_and_the_others_go_on() -> None:
     left = CancelPosted(feature=FeatureId("c"), actor=world.blobs.put(b"tester"))
     world.store.append([Append(inbox_stream(trial.RUN), None, (left,))], 1)
     state = run_threads(world, pins)
-    assert statuses(state) == {"b": FeatureOutcome.DELIVERED, "c": FeatureOutcome.CANCELLED, "d": FeatureOutcome.DELIVERED}
+    assert statuses(state) == {
+        "b": FeatureOutcome.DELIVERED,
+        "c": FeatureOutcome.CANCELLED,
+        "d": FeatureOutcome.DELIVERED,
+    }
     assert not any("/c/" in key for key in world.call_keys)
 
 

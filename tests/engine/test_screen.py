@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mz_engine.backlog.injection_screen import WITHHELD_TEXT, ScreenMode, _load_patterns, screen_item, screen_text
 from mz_engine.backlog.item import BacklogItem
-from mz_engine.backlog.screen import WITHHELD_TEXT, ScreenMode, _load_patterns, screen_item, screen_text
-from mz_engine.yamlfile import decode_yaml
+from mz_engine.decoding.yaml import decode_yaml
 from mz_events.names import FeatureId
 
 from tests.support.timing import grows_evenly

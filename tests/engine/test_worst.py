@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from mz_engine.effects.steps import SettleCall
 from mz_engine.ports import ParsedReply, Price
-from mz_engine.pricing.worst import charged_cost, may_be_higher
+from mz_engine.pricing.budget_charge import charged_cost, may_be_higher
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 RESERVED = 100
@@ -50,7 +50,9 @@ def test_a_call_that_was_refused_took_nothing(kind: ProblemClass | None, settled
     """A rate limit must not eat the budget; a failure in the middle of the work may have cost all of it."""
     told = reading(None, False, "error", kind)
     price = Price(nanousd=0, unpriced=(), prices="")
-    assert SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == settled
+    assert (
+        SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == settled
+    )
 
 
 @pytest.mark.parametrize("kind", list(ProblemClass))
@@ -59,14 +61,18 @@ def test_work_of_which_no_tokens_were_told_keeps_its_reservation(kind: ProblemCl
     """It broke off in the middle: what was told, if anything, is not all."""
     told = replace(reading(None, used, "error", kind), usage_incomplete=True)
     price = Price(nanousd=40 if used else 0, unpriced=(), prices="")
-    assert SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == RESERVED
+    assert (
+        SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == RESERVED
+    )
 
 
 @pytest.mark.parametrize(("reported", "settled"), [(None, RESERVED), (50, 50)])
 def test_a_sum_that_may_be_priced_too_low_keeps_its_reservation(reported: int | None, settled: int) -> None:
     """Unless the agent says itself what it took."""
     told, price = reading(reported, True, "success"), Price(nanousd=40, unpriced=(), prices="", may_be_more=True)
-    assert SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == settled
+    assert (
+        SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == settled
+    )
 
 
 def test_a_refusal_that_was_cut_off_may_have_cost_something() -> None:

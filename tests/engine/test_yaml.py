@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.errors import MzError, SourceLocation
-from mz_engine.shape import decode_errors
-from mz_engine.textfile import decode_text, read_text
-from mz_engine.yamlfile import decode_yaml, parse_yaml
+from mz_engine.decoding.structs import decode_errors
+from mz_engine.decoding.text_file import decode_text, read_text
+from mz_engine.decoding.yaml import decode_yaml, parse_yaml
+from mz_engine.errors.diagnostics import MzError, SourceLocation
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.store import Append, StoreUnusable
 
 from tests.events.conformance import NOW, ONE, unit, units

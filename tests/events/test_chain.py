@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.chain import GENESIS, Damage, link, verify
 from mz_events.envelope import Head
 from mz_events.names import StreamId

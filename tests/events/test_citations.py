@@ -8,8 +8,7 @@ import pytest
 from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentFailed, AgentReplied, Problem, ProblemClass
 from mz_events.catalog.run import RunStopRequested
-from mz_events.citations import cited_digests
-from mz_events.codec import encode, type_of
+from mz_events.codec import cited_digests, encode, type_of
 from mz_events.names import Digest
 
 from tests.support.samples import TEXTS, sample, samples

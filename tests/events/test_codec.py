@@ -9,8 +9,8 @@ import mz_events.catalog
 import pytest
 from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentReplied
-from mz_events.catalog.check import ArtifactParsed
 from mz_events.catalog.feature import FeatureDelivered, PhaseCompleted, UnitStarted
+from mz_events.catalog.validation import ArtifactParsed
 from mz_events.codec import (
     ALL_EVENTS,
     CODEC,
@@ -172,4 +172,8 @@ def test_the_log_digest_sees_order_type_and_number() -> None:
 
 def test_comparable_keeps_everything_but_measurements() -> None:
     event = sample(FeatureDelivered)
-    assert comparable_payload(event) == {"type": "feature.delivered", "terminal": "terminal", "touched": ("src/app.py",)}
+    assert comparable_payload(event) == {
+        "type": "feature.delivered",
+        "terminal": "terminal",
+        "touched": ("src/app.py",),
+    }

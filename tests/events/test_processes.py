@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import feature_stream
 
 from tests.events.conformance import ONE, unit

@@ -13,8 +13,8 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from mz_events.redact import CUT_MARKER, LINE_BYTES_MAX, Redactor, Secrets, encodings
-from mz_events.splice import TOKEN
+from mz_events.redaction.json_splice import TOKEN
+from mz_events.redaction.redactor import CUT_MARKER, LINE_BYTES_MAX, Redactor, Secrets, encodings
 
 VALUE = 'p"ss/w&rd<\\é\n+1'
 SECRETS = Secrets({"DB_PASSWORD": VALUE, "PLAIN": "hunter2hunter2", "SHORT": "abc1234", "EMPTY": ""})

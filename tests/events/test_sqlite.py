@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from mz_events.adapters import migrate
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.adapters.tables import METADATA
 from mz_events.codec import Codec
 from mz_events.store import Append, StoreUnusable, UnknownEvent

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import feature_stream
 from mz_events.store import Append
 

@@ -16,7 +16,6 @@ from mz_events.catalog.call import (
     ReplyParsed,
     Usage,
 )
-from mz_events.catalog.check import GateChecked
 from mz_events.catalog.feature import (
     FeatureDelivered,
     FeatureStarted,
@@ -40,6 +39,7 @@ from mz_events.catalog.run import (
     RunStarted,
     RunStopRequested,
 )
+from mz_events.catalog.validation import GateChecked
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, run_stream
 
 from tests.support.samples import sample

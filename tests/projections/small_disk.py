@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mz_events.adapters.sqlite import SqliteStore
-from mz_projections.runner import ReadModelStore
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_projections.read_models.store import ReadModelStore
 
 from tests.events.small_disk import fill
 from tests.projections.test_runner import MODELS, SMALL, append, exact

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 from msgspec.structs import replace
-from mz_engine.pins import encode_pins
+from mz_engine.model.pins import encode_pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentLost, AgentReplied, CallPriced, ForbiddenChange, Problem, ProblemClass
-from mz_events.catalog.check import ChangesChecked, CommandRan, RefMoved
 from mz_events.catalog.delivery import ChecksPolled, CommitRequested
 from mz_events.catalog.feature import (
     FeatureDelivered,
@@ -33,16 +32,17 @@ from mz_events.catalog.run import (
     RunStarted,
     Verdict,
 )
+from mz_events.catalog.validation import ChangesChecked, CommandRan, RefMoved
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId
-from mz_projections.audit import FAULT_KINDS, Gap, RunAudit
-from mz_projections.auditor import audit
-from mz_projections.cost import call_costs, totals
-from mz_projections.fates import call_outcomes
-from mz_projections.feature import fold
-from mz_projections.overview import run_view
-from mz_projections.pinned import PinnedConfig, PinnedRun, decode_pinned
-from mz_projections.state import progress_of
+from mz_projections.audit.auditor import audit
+from mz_projections.audit.model import FAULT_KINDS, Gap, RunAudit
+from mz_projections.cost.calls import call_costs, totals
+from mz_projections.cost.outcomes import call_outcomes
+from mz_projections.feature.fold import fold
+from mz_projections.feature.state import progress_of
+from mz_projections.run.pins import PinnedConfig, PinnedRun, decode_pinned
+from mz_projections.views.run import run_view
 
 from tests.support import given, trial
 from tests.support.given import BASE, DIGEST
@@ -95,7 +95,9 @@ def test_what_was_asked_changed_and_decided() -> None:
     (gate,) = feature.gates
     assert gate.command is not None
     assert (gate.passed, gate.command.exit, gate.command.passed, gate.command.output) == (True, 0, 7, RAN.output)
-    assert [(tests.name, tests.passed, tests.event_ref) for tests in feature.tests_after] == [("test", 7, gate.command.event_ref)]
+    assert [(tests.name, tests.passed, tests.event_ref) for tests in feature.tests_after] == [
+        ("test", 7, gate.command.event_ref)
+    ]
 
 
 def test_a_gate_is_decided_on_its_own_run() -> None:
@@ -179,8 +181,12 @@ def test_what_was_mended_is_no_gap(events: Sequence[Event]) -> None:
 
 
 def test_what_was_not_delivered() -> None:
-    told = run_of(FeatureAdmitted(feature=A), FeatureStopped(feature=A, version=2, status=FeatureOutcome.FAILED, code="no"),
-                  RunFinished(), feature=given.OPENED)  # fmt: skip
+    told = run_of(
+        FeatureAdmitted(feature=A),
+        FeatureStopped(feature=A, version=2, status=FeatureOutcome.FAILED, code="no"),
+        RunFinished(),
+        feature=given.OPENED,
+    )
     (gap,) = audit("r1", told, PinnedRun()).faults
     assert (gap.kind, gap.event_refs) == ("not-delivered", ("run/r1/a@2",))
     (queued,) = audit("r1", run_of(), PinnedRun()).faults
@@ -265,7 +271,10 @@ def test_a_run_of_the_engine() -> None:
     found = audit("r1", told, decode_pinned(encode_pins(pinned)))
     assert (found.delivered, found.faults) == (("a", "b", "c"), ())
     assert {gap.kind for gap in found.all_gaps} == {"reverted"}
-    assert [(fate, sums.calls) for fate, sums in found.spending.wasted_by_outcome] == [("rejected", 2), ("superseded", 2)]
+    assert [(fate, sums.calls) for fate, sums in found.spending.wasted_by_outcome] == [
+        ("rejected", 2),
+        ("superseded", 2),
+    ]
     first, *_ = found.features
     assert [(each.verdict, each.question.question_kind if each.question else None) for each in first.decisions] == [
         (Verdict.APPROVE, QuestionKind.APPROVAL)]  # fmt: skip

@@ -14,7 +14,7 @@ from mz_events.catalog.call import (
 )
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, StreamId
-from mz_projections.continued import (
+from mz_projections.cost.session_savings import (
     ContinuedSession,
     Saving,
     SessionUsage,
@@ -95,12 +95,27 @@ def replaced(one: Recorded[Event]) -> Recorded[Event]:
 
 
 def test_features_add_up() -> None:
-    one = ContinuedSession(name="a", calls=2, continued_calls=1, dropped={"failed": 1}, sent_tokens=5, usage=SessionUsage(input=3))
-    other = ContinuedSession(name="b", calls=1, sessions_kept=1, dropped={"failed": 1, "fork": 1}, calls_without_usage=1, usage=SessionUsage(input=4))
+    one = ContinuedSession(
+        name="a", calls=2, continued_calls=1, dropped={"failed": 1}, sent_tokens=5, usage=SessionUsage(input=3)
+    )
+    other = ContinuedSession(
+        name="b",
+        calls=1,
+        sessions_kept=1,
+        dropped={"failed": 1, "fork": 1},
+        calls_without_usage=1,
+        usage=SessionUsage(input=4),
+    )
     assert sum_sessions("all", (one, other)) == ContinuedSession(
-        name="all", calls=3, continued_calls=1, sessions_kept=1, dropped={"failed": 2, "fork": 1}, sent_tokens=5, calls_without_usage=1,
+        name="all",
+        calls=3,
+        continued_calls=1,
+        sessions_kept=1,
+        dropped={"failed": 2, "fork": 1},
+        sent_tokens=5,
+        calls_without_usage=1,
         usage=SessionUsage(input=7),
-    )  # fmt: skip
+    )
 
 
 def test_savings_are_shares_of_what_was_before() -> None:

@@ -21,8 +21,8 @@ from mz_events.catalog.call import (
 )
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
-from mz_projections.cost import Totals, call_costs, totals
-from mz_projections.tokens import usage_by_call
+from mz_projections.cost.calls import Totals, call_costs, totals
+from mz_projections.cost.tokens import usage_by_call
 
 from tests.projections.logs import feature_events
 from tests.support.examples import examples

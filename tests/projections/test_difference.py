@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_events.names import Commit, Digest, Path
-from mz_projections.difference import FieldDifference, run_difference
-from mz_projections.views import ArtifactView, CallView, CommandView, FeatureView, PhaseView, RunView
+from mz_projections.views.diff import FieldDifference, run_difference
+from mz_projections.views.model import ArtifactView, CallView, CommandView, FeatureView, PhaseView, RunView
 
 from tests.support.samples import sample
 
@@ -116,7 +116,9 @@ json = st.recursive(
 @given(json, json)
 def test_any_two_pins(left: Any, right: Any) -> None:
     def start(one: Any, two: Any) -> dict[str, tuple[str | None, str | None]]:
-        return {each.path: (each.left, each.right) for each in run_difference(*runs(None, None), one, two).start_differences}
+        return {
+            each.path: (each.left, each.right) for each in run_difference(*runs(None, None), one, two).start_differences
+        }
 
     assert start(left, left) == {}
     assert start(right, left) == {path: (two, one) for path, (one, two) in start(left, right).items()}

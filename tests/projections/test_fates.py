@@ -16,10 +16,10 @@ from mz_events.catalog.call import AgentLost, Problem, ProblemClass
 from mz_events.catalog.delivery import CommitRequested
 from mz_events.catalog.feature import FeatureRetried, PhaseCompleted, PhaseStarted, RolledBack, UnitStarted
 from mz_events.names import feature_stream
-from mz_projections.cost import Totals, call_costs
-from mz_projections.fates import WASTED, CallOutcomes, call_outcomes, outcome_of
-from mz_projections.spending import GroupBy, group_name, priced_calls, spending, utc_day
-from mz_projections.state import progress_of
+from mz_projections.cost.calls import Totals, call_costs
+from mz_projections.cost.outcomes import WASTED, CallOutcomes, call_outcomes, outcome_of
+from mz_projections.cost.totals import GroupBy, group_name, priced_calls, spending, utc_day
+from mz_projections.feature.state import progress_of
 
 from tests.projections.logs import feature_events
 from tests.support import given
@@ -143,7 +143,11 @@ def test_whatever_was_for_nothing_is_counted_as_such() -> None:
         *given.replied(failed, Problem(kind=ProblemClass.PHASE, code="no-terminal")), *given.accepted(last),
     )  # fmt: skip
     found = spending(priced_calls(call_costs(told), call_outcomes(told)), "phase")
-    assert [(fate, sums.calls) for fate, sums in found.wasted_by_outcome] == [("rejected", 1), ("failed", 1), ("lost", 1)]
+    assert [(fate, sums.calls) for fate, sums in found.wasted_by_outcome] == [
+        ("rejected", 1),
+        ("failed", 1),
+        ("lost", 1),
+    ]
     assert (found.wasted.calls, found.wasted.estimated_nanousd, found.total.calls) == (3, 3, 4)
     assert found.groups[0].wasted == found.wasted
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Usage
-from mz_events.catalog.session import (
+from mz_events.catalog.imported import (
     ImportedFileRead,
     ImportedPriced,
     ImportedRequest,
@@ -24,8 +24,8 @@ from mz_events.catalog.session import (
 )
 from mz_events.names import Digest, StreamId
 from mz_events.store import Append
-from mz_projections.imported import CountedRequest, QuarterSum, count_session, quarter_start_s
-from mz_projections.importedviews import ImportedStore
+from mz_projections.imported.model import CountedRequest, QuarterSum, count_session, quarter_start_s
+from mz_projections.imported.store import ImportedStore
 
 from tests.support.samples import sample
 
@@ -114,7 +114,13 @@ def test_rows_are_what_the_events_add_up_to(
 
 def everything(views: ImportedStore) -> list[object]:
     keys = [f"{number:032x}" for number in range(6)]
-    rows = views.sums(), views.sessions(), views.files(), views.times(None).items(), views.counted_requests(keys).items()
+    rows = (
+        views.sums(),
+        views.sessions(),
+        views.files(),
+        views.times(None).items(),
+        views.counted_requests(keys).items(),
+    )
     return [sorted(map(repr, each)) for each in rows]
 
 
@@ -218,7 +224,9 @@ def test_a_quarter_begins_where_every_zone_has_its_midnight(at_s: int) -> None:
 
 def test_copies_of_a_file_do_not_count_twice(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(None, log) as views:
-        read = replace(sample(ImportedFileRead), requests=(), offset_start=0, subagent="", prompts=3, lines=9, tools={"Read": 2})
+        read = replace(
+            sample(ImportedFileRead), requests=(), offset_start=0, subagent="", prompts=3, lines=9, tools={"Read": 2}
+        )
         longer = replace(read, file="other", prompts=4, lines=10, tools={"Read": 3})
         sub = replace(read, file="sub", subagent="agent", prompts=0, tools={"Bash": 1}, paths=Digest("0" * 64))
         log.append([Append(A, 0, (read, longer, sub))], NOW)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from mz_events.catalog.check import Change, ChangesChecked
+from mz_events.catalog.validation import Change, ChangesChecked
 from mz_events.names import Path, StreamId
-from mz_projections.memory import failure_histories
+from mz_projections.failure_hints import failure_histories
 
 from tests.support.given import BASE, gate, recorded, ref
 

@@ -21,7 +21,6 @@ from mz_events.catalog.call import (
     ReplyParsed,
     Usage,
 )
-from mz_events.catalog.check import ArtifactParsed, ChangesChecked, CommandRan, GateChecked
 from mz_events.catalog.delivery import ChecksPolled
 from mz_events.catalog.feature import (
     FeatureCancelled,
@@ -58,12 +57,13 @@ from mz_events.catalog.run import (
     RunStopRequested,
     Verdict,
 )
+from mz_events.catalog.validation import ArtifactParsed, ChangesChecked, CommandRan, GateChecked
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId, StreamId, feature_stream, run_stream
-from mz_projections.cost import call_costs, totals
-from mz_projections.overview import RunProjection, run_view
-from mz_projections.run import fold_run
-from mz_projections.views import FeatureStatus, FeatureView, RunView, sum_known
+from mz_projections.cost.calls import call_costs, totals
+from mz_projections.run.fold import fold_run
+from mz_projections.views.model import FeatureStatus, FeatureView, RunView, sum_known
+from mz_projections.views.run import RunProjection, run_view
 
 from tests.support.samples import samples
 
@@ -112,13 +112,24 @@ def read(call: CallRef, *usage: Usage, reported: int | None = None) -> ReplyPars
 
 
 def ran(name: str, passed: int | None, failed: int | None, stage: str = "gate") -> CommandRan:
-    return CommandRan(stage=stage, phase="code", unit="", name=name, exit=0, passed=passed, failed=failed,  # type: ignore[arg-type]
-                      output=DIGEST, excerpt=DIGEST, duration_ms=1)  # fmt: skip
+    return CommandRan(
+        stage=stage,
+        phase="code",
+        unit="",
+        name=name,
+        exit=0,
+        passed=passed,
+        failed=failed,  # type: ignore[arg-type]
+        output=DIGEST,
+        excerpt=DIGEST,
+        duration_ms=1,
+    )
 
 
 ITEM = ItemAdded(feature=LOGIN, source="features.md#login", priority=1, order=0, title=DIGEST, body=DIGEST)
-STARTED = FeatureStarted(feature=LOGIN, run_version=1, branch="feat/login", target="main", starts_from=(TREE,), title=DIGEST,
-                         body=DIGEST)  # fmt: skip
+STARTED = FeatureStarted(
+    feature=LOGIN, run_version=1, branch="feat/login", target="main", starts_from=(TREE,), title=DIGEST, body=DIGEST
+)
 
 
 # totality -------------------------------------------------------------------------------------------------------------
@@ -183,7 +194,9 @@ def test_what_stopped_pauses_with_its_run() -> None:
     )  # fmt: skip
     assert feature_of(*events) == "paused"
     assert feature_of(*events, RunStopRequested()) == "interrupted"
-    assert feature_of(*events, RunResumed(mz_version="0.1"), FeatureReleased(feature=LOGIN, hold=Hold.TIMER)) == "working"
+    assert (
+        feature_of(*events, RunResumed(mz_version="0.1"), FeatureReleased(feature=LOGIN, hold=Hold.TIMER)) == "working"
+    )
 
 
 def feature_of(*events: Event) -> str:
@@ -276,7 +289,9 @@ def test_the_last_reading_of_a_reply_counts() -> None:
 def test_offences_of_capture_and_check_are_told_once() -> None:
     call = ref()
     nested = ForbiddenChange(kind="nested-git", path="lib")
-    reply = AgentReplied(ref=call, stdout=DIGEST, stderr=DIGEST, exit=0, duration_ms=1, tree=TREE, forbidden_changes=(nested,))
+    reply = AgentReplied(
+        ref=call, stdout=DIGEST, stderr=DIGEST, exit=0, duration_ms=1, tree=TREE, forbidden_changes=(nested,)
+    )
     checked = ChangesChecked(ref=call, tree=TREE, forbidden_changes=(nested, ForbiddenChange(kind="outside", path="x")))
     assert of_login(asked(call), reply, checked).calls[0].forbidden_changes == ("nested-git lib", "outside x")
 

@@ -9,7 +9,7 @@ from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, Res
 from mz_events.catalog.run import AnswerAccepted, CancelAccepted, InboxRead, RetryAccepted, RunIdle
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, inbox_stream, run_stream
-from mz_projections.queue import Question, decisions, inbox_messages, open_questions
+from mz_projections.views.messages import Question, decisions, inbox_messages, open_questions
 
 from tests.support.samples import sample
 
@@ -32,7 +32,10 @@ def test_a_question_waits_until_it_is_answered() -> None:
 def test_the_oldest_comes_first_and_only_the_newest_of_a_feature_counts() -> None:
     asked = sample(HumanRequested)
     events = recorded((ONE, asked), (OTHER, asked), (ONE, sample(HumanAnswered)), (ONE, asked))
-    assert [(question.feature, question.since_us) for question in open_questions(events)] == [("other", 20), ("one", 40)]
+    assert [(question.feature, question.since_us) for question in open_questions(events)] == [
+        ("other", 20),
+        ("one", 40),
+    ]
 
 
 def test_an_answer_on_its_way_has_not_arrived() -> None:
@@ -66,7 +69,9 @@ def test_all_that_people_can_say_of_a_feature_is_a_decision() -> None:
 
 
 def test_what_became_of_a_letter() -> None:
-    inbox = recorded(*((INBOX, sample(kind)) for kind in (AnswerPosted, CancelPosted, RetryPosted, PausePosted, ResumePosted)))
+    inbox = recorded(
+        *((INBOX, sample(kind)) for kind in (AnswerPosted, CancelPosted, RetryPosted, PausePosted, ResumePosted))
+    )
     taken = (InboxRead(version=1, accepted=True), InboxRead(version=2, accepted=False, rejection_code="not-waiting"))
     found = inbox_messages(inbox, recorded(*((RUN, event) for event in taken)))
     assert [(each.kind, each.status, each.rejection_code) for each in found] == [

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallRef
 from mz_events.catalog.feature import FeatureDelivered
@@ -33,12 +33,12 @@ from mz_events.catalog.run import (
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, run_stream
 from mz_events.store import Append, StoreUnusable
-from mz_projections.cost import COSTS, call_costs
-from mz_projections.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
-from mz_projections.fates import CALL_OUTCOMES
-from mz_projections.readmodel import ReadModel
-from mz_projections.runner import ReadModelStore
-from mz_projections.runs import RUNS
+from mz_projections.cost.calls import COSTS, call_costs
+from mz_projections.cost.outcomes import CALL_OUTCOMES
+from mz_projections.read_models.model import ReadModel
+from mz_projections.read_models.store import ReadModelStore
+from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
+from mz_projections.run.runs import RUNS
 
 from tests.projections.logs import logs
 from tests.support.mounts import in_small_filesystem
@@ -86,12 +86,18 @@ def test_rebuilt_from_zero_and_step_by_step_and_in_memory_are_the_same(
 ) -> None:
     directory = tmp_path_factory.mktemp("views")
     ends = [*sorted(min(cut, len(entries)) for cut in cuts), len(entries)]
-    with SqliteStore(directory / "mz.db") as log, ReadModelStore(directory / "steps.sqlite", log, MODELS, page) as steps:
+    with (
+        SqliteStore(directory / "mz.db") as log,
+        ReadModelStore(directory / "steps.sqlite", log, MODELS, page) as steps,
+    ):
         for start, end in zip([0, *ends], ends, strict=False):
             append(log, entries[start:end])
             steps.refresh()
             assert exact(steps, log)
-        with ReadModelStore(directory / "whole.sqlite", log, MODELS) as whole, ReadModelStore(None, log, MODELS, page) as memory:
+        with (
+            ReadModelStore(directory / "whole.sqlite", log, MODELS) as whole,
+            ReadModelStore(None, log, MODELS, page) as memory,
+        ):
             whole.refresh()
             memory.refresh()
             assert exact(whole, log)
@@ -294,7 +300,9 @@ def test_the_newest_delivery_of_a_source_counts(store: SqliteStore) -> None:
         *SMALL, (second, again), (feature_stream("0-sorted-first", "a"), sample(FeatureDelivered))
     ]))  # fmt: skip
     assert found["backlog.md#a"].run == "0-sorted-first"
-    assert found["backlog.md#a"].text_sha256 == text_digest(again.title, again.body) != text_digest(ITEM.title, ITEM.body)
+    assert (
+        found["backlog.md#a"].text_sha256 == text_digest(again.title, again.body) != text_digest(ITEM.title, ITEM.body)
+    )
 
 
 def test_titles_and_bodies_do_not_run_into_each_other() -> None:

@@ -9,14 +9,14 @@ from msgspec import NODEFAULT
 from msgspec.structs import fields, replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, CallReserved, ReplyParsed
-from mz_events.catalog.check import ArtifactValidated, CommandRan, GateChecked, Violation
 from mz_events.catalog.feature import Blocked, FeatureStarted, UnitCompleted
 from mz_events.catalog.inbox import CancelPosted
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped
+from mz_events.catalog.validation import ArtifactValidated, CommandRan, GateChecked, Violation
 from mz_events.codec import ALL_EVENTS, type_of
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, run_stream
-from mz_projections.timeline import DESCRIPTIONS, describe, timeline
+from mz_projections.views.timeline import DESCRIPTIONS, describe, timeline
 
 from tests.support.samples import sample, samples
 
@@ -49,28 +49,47 @@ def defaults(kind: type[Event]) -> Iterator[tuple[str, object]]:
             yield field.name, field.default
 
 
-@pytest.mark.parametrize(("event", "text"), [
-    (sample(UnitCompleted), "phase/unit"),
-    (replace(sample(UnitCompleted), unit=""), "phase"),
-    (replace(sample(FeatureStopped), status=FeatureOutcome.HELD, code=None), "feat-001 stopped: held (timer)"),
-    (replace(sample(FeatureStopped), status=FeatureOutcome.DELIVERED, code=None, hold=None), "feat-001 stopped: delivered"),
-    (replace(sample(FeatureStarted), starts_from=tuple(Commit(f"{n}" * 40) for n in range(1, 6))),
-     "branch branch for target from 11111111, 22222222, 33333333 and 2 more"),
-    (replace(sample(CallReserved), nanousd=None), "unpriced reserved for key"),
-    (replace(sample(CallReserved), nanousd=1_234_500_000), "1.2345 USD reserved for key"),
-    (replace(sample(AgentReplied), exit=None, duration_ms=7),
-     "phase/unit iteration 9 attempt 7 (role): exit unknown, salvaged after 7 ms"),
-    (replace(sample(CommandRan), exit=None, passed=None, unit=""),
-     "setup name phase: killed at its time limit, 11 ms"),
-    (replace(sample(GateChecked), passed=False,
-             violations=(Violation(rule="test"), Violation(rule="lint", path="a.py"))),
-     "phase/unit: gate failed: test, lint a.py"),
-    (replace(sample(ArtifactValidated), violations=()), "phase/unit iteration 9 attempt 7 (role): valid"),
-    (replace(sample(ReplyParsed), usage=(), reported_nanousd=None, problem=None),
-     "phase/unit iteration 9 attempt 7 (role): terminal, 0 tokens in, 0 out, reported unpriced"),
-    (replace(sample(Blocked), path=""), "phase/unit: check, cause cause"),
-    (replace(sample(CancelPosted), feature=None), "cancel the run"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (sample(UnitCompleted), "phase/unit"),
+        (replace(sample(UnitCompleted), unit=""), "phase"),
+        (replace(sample(FeatureStopped), status=FeatureOutcome.HELD, code=None), "feat-001 stopped: held (timer)"),
+        (
+            replace(sample(FeatureStopped), status=FeatureOutcome.DELIVERED, code=None, hold=None),
+            "feat-001 stopped: delivered",
+        ),
+        (
+            replace(sample(FeatureStarted), starts_from=tuple(Commit(f"{n}" * 40) for n in range(1, 6))),
+            "branch branch for target from 11111111, 22222222, 33333333 and 2 more",
+        ),
+        (replace(sample(CallReserved), nanousd=None), "unpriced reserved for key"),
+        (replace(sample(CallReserved), nanousd=1_234_500_000), "1.2345 USD reserved for key"),
+        (
+            replace(sample(AgentReplied), exit=None, duration_ms=7),
+            "phase/unit iteration 9 attempt 7 (role): exit unknown, salvaged after 7 ms",
+        ),
+        (
+            replace(sample(CommandRan), exit=None, passed=None, unit=""),
+            "setup name phase: killed at its time limit, 11 ms",
+        ),
+        (
+            replace(
+                sample(GateChecked),
+                passed=False,
+                violations=(Violation(rule="test"), Violation(rule="lint", path="a.py")),
+            ),
+            "phase/unit: gate failed: test, lint a.py",
+        ),
+        (replace(sample(ArtifactValidated), violations=()), "phase/unit iteration 9 attempt 7 (role): valid"),
+        (
+            replace(sample(ReplyParsed), usage=(), reported_nanousd=None, problem=None),
+            "phase/unit iteration 9 attempt 7 (role): terminal, 0 tokens in, 0 out, reported unpriced",
+        ),
+        (replace(sample(Blocked), path=""), "phase/unit: check, cause cause"),
+        (replace(sample(CancelPosted), feature=None), "cancel the run"),
+    ],
+)
 def test_words_of(event: Event, text: str) -> None:
     assert describe(event) == text
 

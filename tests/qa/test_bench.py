@@ -12,22 +12,23 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.check import ArtifactValidated
 from mz_events.catalog.feature import FeatureDelivered, FeatureStarted
+from mz_events.catalog.validation import ArtifactValidated
 from mz_events.names import run_stream
-from mz_projections.overview import run_view
-from mz_qa.bench import loop, profiled, shim
-from mz_qa.bench.answers import PHASES, files
-from mz_qa.bench.breakdown import Function, split, top
-from mz_qa.bench.clock import alternate, cpu_seconds, rate
-from mz_qa.bench.figure import compare, document
-from mz_qa.bench.history import FIRST, Past, fill, simulate
-from mz_qa.bench.noop import find_compiler, install
-from mz_qa.bench.overhead import FEATURES, RATIO_MAX, SECONDS_MAX, Replayed, figures
-from mz_qa.bench.page import BEGIN, END, Document, renewed, table
-from mz_qa.bench.transcripts import samples, transcripts
+from mz_projections.views.run import run_view
+
+from tools.bench import loop, profiled, shim
+from tools.bench.answers import PHASES, files
+from tools.bench.breakdown import Function, split, top
+from tools.bench.clock import alternate, cpu_seconds, rate
+from tools.bench.figure import compare, document
+from tools.bench.history import FIRST, Past, fill, simulate
+from tools.bench.noop import find_compiler, install
+from tools.bench.overhead import FEATURES, RATIO_MAX, SECONDS_MAX, Replayed, figures
+from tools.bench.page import BEGIN, END, Document, renewed, table
+from tools.bench.transcripts import samples, transcripts
 
 DOCS = Path(__file__).parents[2] / "docs"
 SESSION = "0f0f0f0f-1111-4222-8333-444444444444"

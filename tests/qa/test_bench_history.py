@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import AgentRequested
-from mz_qa.bench import activities, historic
-from mz_qa.bench.answers import PHASES
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import History
 from temporalio.workflow import NondeterminismError
+
+from tools.bench import activities, historic
+from tools.bench.answers import PHASES
 
 MZ = Path(sys.executable).with_name("mz")
 WITHOUT = """

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from mz_qa.bench.importing import Bench, Used, figures, generate, importing, write
-from mz_qa.bench.sessions import TURNS, session
 
 from tests.support.sessionfiles import take, totals
+from tools.bench.importing import Bench, Used, figures, generate, importing, write
+from tools.bench.sessions import TURNS, session
 
 MZ = Path(sys.executable).with_name("mz")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mz_engine.adapters.prices import GenaiPrices
-from mz_qa.bench.pricing import MODELS, RATIO_MIN, priced, pricing, reference, requests
+from mz_engine.pricing.table import GenaiPrices
+
+from tools.bench.pricing import MODELS, RATIO_MIN, priced, pricing, reference, requests
 
 
 def test_both_sides_come_to_the_same_sums() -> None:

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from mz_qa.bench.answers import PHASES
-from mz_qa.bench.replays import Replays, served
+
+from tools.bench.answers import PHASES
+from tools.bench.replays import Replays, served
 
 MZ = Path(sys.executable).with_name("mz")
 

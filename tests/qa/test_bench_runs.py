@@ -9,14 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
-from mz_qa.bench import startup, store
-from mz_qa.bench.answers import PHASES
-from mz_qa.bench.breakdown import breakdown
-from mz_qa.bench.figure import Figure
-from mz_qa.bench.history import fill, simulate
-from mz_qa.bench.overhead import Replayed, overhead
-from mz_qa.bench.raw import read_all, rows_of
+from mz_events.adapters.sqlite_log import SqliteStore
+
+from tools.bench import startup, store
+from tools.bench.answers import PHASES
+from tools.bench.breakdown import breakdown
+from tools.bench.figure import Figure
+from tools.bench.history import fill, simulate
+from tools.bench.overhead import Replayed, overhead
+from tools.bench.raw import read_all, rows_of
 
 MZ = Path(sys.executable).with_name("mz")
 

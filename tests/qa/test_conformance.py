@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_engine.agents.claude_code import ClaudeCode
+from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ObjectObserver, Spawn
-from mz_engine.agents.generic import DescribedAgent
-from mz_engine.agents.jsonline import decode_object
+from mz_engine.agents.described.adapter import DescribedAgent
+from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.agents.registry import built_in_adapters, bundled_descriptions, load_patterns
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 from mz_qa.conformance.contract import check_contract, fields_for_version
 from mz_qa.conformance.endings import REQUESTED_MODEL, StoredEnding, stored_endings, stored_failures
-from mz_qa.conformance.readings import (
+from mz_qa.conformance.live_process import run_adapter
+from mz_qa.conformance.parsing import (
     Stream,
     check_coverage,
     check_parser,
@@ -31,8 +32,7 @@ from mz_qa.conformance.readings import (
     split_lines,
     try_parse,
 )
-from mz_qa.conformance.rehearsal import run_adapter
-from mz_qa.layers.adapters import check_adapters, recorded_streams
+from mz_qa.gate.adapters import check_adapters, recorded_streams
 
 from tests.support.gates import checked, findings, project_of
 from tests.support.tree import ROOT
@@ -63,7 +63,10 @@ LATE = WORKS.result.stdout.rstrip().rfind(b"\n")
 
 @pytest.mark.parametrize("adapter", built_in_adapters().values(), ids=lambda adapter: adapter.name)
 def test_what_comes_with_mz_keeps_the_contract(adapter: Adapter) -> None:
-    said = [*check_contract(adapter), *check_parser(adapter, stored_endings(adapter.name), stored_failures(), (), 4 * FEW)]
+    said = [
+        *check_contract(adapter),
+        *check_parser(adapter, stored_endings(adapter.name), stored_failures(), (), 4 * FEW),
+    ]
     assert findings(said) == []
     counts = checked(said)
     assert counts["readings"] > FEW
@@ -73,7 +76,9 @@ def test_what_comes_with_mz_keeps_the_contract(adapter: Adapter) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("adapter", built_in_adapters().values(), ids=lambda adapter: adapter.name)
 def test_what_comes_with_mz_keeps_it_through_real_processes(adapter: Adapter) -> None:
-    works = next(Stream(name=one.name, result=one.result) for one in stored_endings(adapter.name) if one.name == "works")
+    works = next(
+        Stream(name=one.name, result=one.result) for one in stored_endings(adapter.name) if one.name == "works"
+    )
     said = list(run_adapter(adapter, works, os.environ))
     assert findings(said) == []
     assert checked(said) == {"rehearsals": 7}
@@ -107,7 +112,9 @@ def test_what_a_cut_object_leaves_is_no_object() -> None:
     itself."""
     seen = 0
     for agent, stored in STORED:
-        data = getattr(stored.result, final_event_stream(built_in_adapters()[agent], Stream(name="", result=stored.result)))
+        data = getattr(
+            stored.result, final_event_stream(built_in_adapters()[agent], Stream(name="", result=stored.result))
+        )
         objects, words, ends = split_lines(data)
         covered = {*words}
         for line in objects:
@@ -399,7 +406,9 @@ class Nameless(Broken):
 class Boasts(Broken):
     def capabilities(self) -> Capabilities:
         said = super().capabilities()
-        return replace(said, reported_fields=(*said.reported_fields[:-1], replace(said.reported_fields[-1], thoughts=True)))
+        return replace(
+            said, reported_fields=(*said.reported_fields[:-1], replace(said.reported_fields[-1], thoughts=True))
+        )
 
 
 class Forged(Broken):
@@ -414,7 +423,10 @@ class Misreads(Broken):
 
 
 def failures_problem() -> Any:
-    return next(one.problem for one in map(built_in_adapters()["claude-code"].parse_output, (f.result for f in stored_failures())))
+    return next(
+        one.problem
+        for one in map(built_in_adapters()["claude-code"].parse_output, (f.result for f in stored_failures()))
+    )
 
 
 @pytest.mark.parametrize(
@@ -455,7 +467,9 @@ class Stumbles(DescribedAgent):
 def test_damage_is_done_where_the_last_word_stands() -> None:
     """aider's stands on standard error."""
     found = findings(
-        check_parser(Stumbles("aider", bundled_descriptions()["aider"], load_patterns()), stored_endings("aider"), (), (), FEW)
+        check_parser(
+            Stumbles("aider", bundled_descriptions()["aider"], load_patterns()), stored_endings("aider"), (), (), FEW
+        )
     )
     assert any("raises on damaged bytes: ValueError: lines" in one.message for one in found)
 
@@ -468,9 +482,16 @@ def test_the_ends_that_everybody_meets_must_be_stored() -> None:
 
 def test_what_is_told_depends_on_the_version() -> None:
     said = Broken().capabilities()
-    assert [fields_for_version(said, version).since for version in ("1.0.3", "2.0.14", "2.1.4", "2.1.197", "3.0", "")] == [
-        "", "2.0.14", "2.0.14", "2.1.197", "2.1.197", "2.1.197",
-    ]  # fmt: skip
+    assert [
+        fields_for_version(said, version).since for version in ("1.0.3", "2.0.14", "2.1.4", "2.1.197", "3.0", "")
+    ] == [
+        "",
+        "2.0.14",
+        "2.0.14",
+        "2.1.197",
+        "2.1.197",
+        "2.1.197",
+    ]
 
 
 class Careless(Broken):

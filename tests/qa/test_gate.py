@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mz_engine.exits import Exit
-from mz_qa.gate import run_gate
-from mz_qa.layers.facts import CheckedItem, Layer, LayerOutput, LayerResult, Project, Remark
-from mz_qa.layers.table import LAYERS, NUMBERS
-from mz_recordings.findings import KIND_PROPERTIES, Finding
-from mz_recordings.grouping import ORDER
+from mz_engine.errors.exits import Exit
+from mz_qa.gate.run import LAYERS, NUMBERS, run_gate
+from mz_qa.results import CheckedItem, Layer, LayerOutput, LayerResult, Project, Remark
+from mz_recordings.findings.grouping import ORDER
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding
 
 from tests.support.gates import project_of
 

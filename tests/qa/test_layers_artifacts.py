@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from mz_engine.artifacts.load import assemble_rules, load_rules, shared_rules
-from mz_engine.artifacts.rule import ByteSize, FieldRule, RuleSet, SectionRule
 from mz_engine.artifacts.validate import validate
-from mz_engine.config import Limits
-from mz_qa.layers.artifacts import check_project_rules, check_recorded, check_rules, rejection_error
-from mz_qa.layers.drafts import generate_artifact
-from mz_qa.layers.mutations import Mutation, mutations
-from mz_recordings.files.library import load
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import ByteSize, FieldRule, RuleSet, SectionRule
+from mz_qa.gate.artifacts import check_project_rules, check_recorded, check_rules, rejection_error
+from mz_qa.generators.artifacts import generate_artifact
+from mz_qa.generators.mutations import Mutation, mutations
+from mz_recordings.cassette.files import load
 
 from tests.support.gates import checked, findings, project_of, remarks
 from tests.support.tree import ROOT
@@ -168,7 +168,10 @@ def test_every_mutation_changes_something() -> None:
         assert validate(made.rules, made.text, "x", Limits(), made.other_artifacts) == ()
         for rule in made.rules.rules:
             for one in mutations(made, rule):
-                assert (one.text, one.other_artifacts or made.other_artifacts) != (made.text, made.other_artifacts), (rule.id, one.description)
+                assert (one.text, one.other_artifacts or made.other_artifacts) != (made.text, made.other_artifacts), (
+                    rule.id,
+                    one.description,
+                )
 
 
 def test_limits_by_name_are_those_of_the_project() -> None:

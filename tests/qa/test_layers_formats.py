@@ -12,10 +12,18 @@ import pytest
 from mz_events.codec import CODEC
 from mz_events.store import StoreUnusable
 from mz_qa.conformance.endings import fixtures
-from mz_qa.layers.formats import check, check_payloads, check_project_log, check_stored_cassettes, check_stored_log
-from mz_qa.layers.projections import differences, project_events, read_log
-from mz_recordings.cassette import FORMAT
-from mz_recordings.files.library import save
+from mz_qa.gate.formats import (
+    check,
+    check_payloads,
+    check_project_log,
+    check_stored_cassettes,
+    check_stored_log,
+    differences,
+    project_events,
+    read_log,
+)
+from mz_recordings.cassette.files import save
+from mz_recordings.cassette.model import FORMAT
 
 from tests.cli.damage import tamper
 from tests.cli.story import RUN, Story, tell

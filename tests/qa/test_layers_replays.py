@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_qa.gate import run_gate
-from mz_qa.layers.artifacts import check_recorded as recorded_artifacts
-from mz_qa.layers.drifting import project_library
-from mz_qa.layers.replays import check
-from mz_recordings.findings import Finding
+from mz_qa.gate.artifacts import check_recorded as recorded_artifacts
+from mz_qa.gate.drift import project_library
+from mz_qa.gate.replays import check
+from mz_qa.gate.run import run_gate
+from mz_recordings.findings.model import Finding
 
 from tests.support.gates import checked, findings, project_of
 from tests.support.gitrepo import GitRepo
@@ -45,8 +45,10 @@ def test_a_prompt_and_a_rule_that_have_changed(copy: Copy) -> None:
     result = run_gate(project_of(copy.root), (3, 7))
     artifacts, replays = (layer for layer in result.layers if layer.status != "skipped")
     assert result.first_failure is artifacts
-    assert {(one.kind, one.feature, one.call) for one in artifacts.findings} == {("DECISION", "alpha", "sign"),
-                                                                                ("DECISION", "beta", "sign")}  # fmt: skip
+    assert {(one.kind, one.feature, one.call) for one in artifacts.findings} == {
+        ("DECISION", "alpha", "sign"),
+        ("DECISION", "beta", "sign"),
+    }
     assert {one.kind for one in replays.findings} >= {"PROMPT"}
     prompt = next(one for one in replays.findings if one.kind == "PROMPT")
     assert (prompt.file, prompt.line) == ("pipelines/templates/write.md.j2", 2)

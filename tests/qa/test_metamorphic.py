@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.agents import claude_stream
+from mz_engine.agents.catalog import STDOUT_ENDINGS
+from mz_engine.agents.claude_code import stream
 from mz_engine.agents.registry import built_in_adapters
-from mz_engine.decide import phase
+from mz_engine.decide import feature
 from mz_engine.decide.recovery import next_agent_call
 from mz_engine.ports import CallResult
 from mz_qa.conformance.endings import stored_endings
-from mz_qa.metamorphic import play
-from mz_qa.metamorphic.play import play_variants
-from mz_qa.metamorphic.processes import play_sample
-from mz_qa.metamorphic.properties import SUCCESS_CHECKS, VariantOutcome, end_state, succeeds, violations
-from mz_recordings.cassette import Identity
-from mz_recordings.files.library import load
-from mz_recordings.playing.fleet import bundled_library, without_git_variables
-from mz_recordings.whatif.endings import STDOUT_ENDINGS
-from mz_recordings.whatif.variants import PROCESS_SAMPLE, Variant, derive_variants
+from mz_qa.variants import play
+from mz_qa.variants.play import play_variants
+from mz_qa.variants.processes import play_sample
+from mz_qa.variants.properties import SUCCESS_CHECKS, VariantOutcome, end_state, succeeds, violations
+from mz_recordings.cassette.files import load
+from mz_recordings.cassette.model import Identity
+from mz_recordings.faults.variants import PROCESS_SAMPLE, Variant, derive_variants
+from mz_recordings.replay.parallel import bundled_library, without_git_variables
 
 from tests.cli.drive import run
 from tests.support.gitrepo import GitRepo
@@ -167,7 +167,7 @@ def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatc
     def credulous(result: Mapping[str, object] | None) -> str:
         return "no-terminal" if result is None else "success"
 
-    monkeypatch.setattr(claude_stream, "_terminal", credulous)
+    monkeypatch.setattr(stream, "_terminal", credulous)
     found = broken(variants_of("killed"))
     (words,) = found["note/write.a2: ends-error_max_turns-not-is_error (memory)"]
     assert words == "a failure passed as success: it led to changes.checked"
@@ -177,7 +177,7 @@ def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatc
 def test_what_is_found_is_told_and_is_a_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(claude_stream, "_terminal", lambda result: "success" if result else "no-terminal")
+    monkeypatch.setattr(stream, "_terminal", lambda result: "success" if result else "no-terminal")
     shutil.copytree(bundled_library() / "faults" / "project", tmp_path / "project")
     monkeypatch.chdir(GitRepo(tmp_path / "project").root)
     done = run(capsys, "replay", str(bundled_library() / "faults" / "killed"), "--variants")
@@ -187,14 +187,14 @@ def test_what_is_found_is_told_and_is_a_verdict(
 
 
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phase, "after_problem", lambda state, cell, *_: next_agent_call(cell))
+    monkeypatch.setattr(feature, "after_problem", lambda state, cell, *_: next_agent_call(cell))
     monkeypatch.setattr(play, "derive", lambda taken: [one for one in derive_variants(taken) if one.name == "empty"])
     found = broken(variants_of("killed"))
     assert found["note/write.a2: empty (memory)"] == ("it does not stop",)
 
 
 def test_a_core_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(phase, "after_problem")
+    monkeypatch.delattr(feature, "after_problem")
     found = broken(variants_of("rate-limit"))
     assert found["note: as-recorded (memory)"][0].startswith("internal error: NameError")
     assert found["note/write: empty (memory)"][0].startswith("internal error: NameError")

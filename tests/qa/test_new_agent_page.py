@@ -14,8 +14,8 @@ from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult
 from mz_qa.conformance.contract import check_contract
 from mz_qa.conformance.endings import REQUESTED_MODEL, STREAM_FILE_NAME, ExpectedParse, StoredEnding, stored_failures
-from mz_qa.conformance.readings import Stream, check_parser
-from mz_qa.conformance.rehearsal import run_adapter
+from mz_qa.conformance.live_process import run_adapter
+from mz_qa.conformance.parsing import Stream, check_parser
 
 from tests.support.gates import checked, findings
 from tests.support.tree import ROOT
@@ -43,7 +43,9 @@ def endings() -> tuple[StoredEnding, ...]:
     for file, line in stored:
         found = STREAM_FILE_NAME.fullmatch(file)
         assert found is not None
-        result = CallResult(stdout=f"{line}\n".encode(), stderr=b"", exit=int(found[2]), duration_ms=1, model=REQUESTED_MODEL)
+        result = CallResult(
+            stdout=f"{line}\n".encode(), stderr=b"", exit=int(found[2]), duration_ms=1, model=REQUESTED_MODEL
+        )
         made.append(StoredEnding(name=found[1], result=result, expected=expected[found[1]]))
     assert {one.name for one in made} == set(expected)
     return tuple(made)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from mz_engine.pins import Pins
+from mz_engine.model.pins import Pins
 from mz_engine.ports import CallResult, PullRequest
 from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Crash, SimulatedAgents, SimulatedForge, World

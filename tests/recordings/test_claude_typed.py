@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_recordings.transcripts.bytestream import Piece, blocks, pieces
-from mz_recordings.transcripts.claude_session import SESSION, SessionReader
-from mz_recordings.transcripts.claude_typed import decode_line
-from mz_recordings.transcripts.facts import ModelRequest, ReaderState, TranscriptRecord, UndecodableLine
-from mz_recordings.transcripts.read import read_piece
+from mz_engine.agents.claude_code.lines import decode_line
+from mz_engine.agents.claude_code.session_log import SESSION, SessionReader
+from mz_engine.agents.reading.byte_lines import Piece, blocks, pieces
+from mz_engine.agents.reading.records import ModelRequest, ReaderState, TranscriptRecord, UndecodableLine
+from mz_engine.transcripts.read import read_piece
 
 from tests.support.tree import ROOT
 

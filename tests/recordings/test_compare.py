@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from mz_engine.config import Config
-from mz_engine.pins import Pins
-from mz_engine.pipelines.definition import Pipeline
+from mz_engine.model.config import Config
+from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import Pipeline
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallOverBudget, CallRef, ForbiddenChange, ReplyParsed, Usage
-from mz_events.catalog.check import ArtifactParsed, Change, ChangesChecked, GateChecked
 from mz_events.catalog.feature import (
     FeatureHeld,
     HumanAnswered,
@@ -21,18 +20,24 @@ from mz_events.catalog.feature import (
     QuestionKind,
 )
 from mz_events.catalog.run import Hold, Verdict
+from mz_events.catalog.validation import ArtifactParsed, Change, ChangesChecked, GateChecked
 from mz_events.codec import log_digest
 from mz_events.names import Commit, Digest, FeatureId, Path
-from mz_events.redact import Secrets
-from mz_recordings.cassette import Accepted, Cassette, Identity, Item, RecordedCall
-from mz_recordings.files.library import digest
-from mz_recordings.findings import ACCEPTABLE, CallMismatch, Finding, ReplayResult
-from mz_recordings.grouping import group_results
-from mz_recordings.playing.compare import ReplayOutcome, compare_replay, is_expired, nearest, parse_effect_key
-from mz_recordings.playing.leaking import new_secrets
-from mz_recordings.playing.parting import trace_divergences
-from mz_recordings.playing.renew import accept_differences, prune
-from mz_recordings.recording.story import encode_trace, feature_trace, first_difference, with_produced_requests
+from mz_events.redaction.redactor import Secrets
+from mz_recordings.cassette.files import digest
+from mz_recordings.cassette.model import Accepted, Cassette, Identity, Item, RecordedCall
+from mz_recordings.findings.grouping import group_results
+from mz_recordings.findings.model import ACCEPTABLE, CallMismatch, Finding, ReplayResult
+from mz_recordings.record.trace import encode_trace, feature_trace, first_difference, with_produced_requests
+from mz_recordings.replay.accept import accept_differences, new_secrets, prune
+from mz_recordings.replay.compare import (
+    ReplayOutcome,
+    compare_replay,
+    is_expired,
+    nearest,
+    parse_effect_key,
+    trace_divergences,
+)
 
 from tests.support.tapes import cassette, recording
 
@@ -98,7 +103,10 @@ def test_a_field_that_events_did_not_have_yet_is_no_other_story() -> None:
 
 
 def test_a_prompt_that_changed_is_no_other_story() -> None:
-    one, two = encode_trace(feature_trace([STARTED, asked("x"), DONE])), encode_trace(feature_trace([STARTED, asked("yy"), DONE]))
+    one, two = (
+        encode_trace(feature_trace([STARTED, asked("x"), DONE])),
+        encode_trace(feature_trace([STARTED, asked("yy"), DONE])),
+    )
     assert first_difference(one, two) is not None
     assert first_difference(with_produced_requests(one, two), two) is None
 
@@ -210,7 +218,9 @@ def test_one_edited_line_is_one_finding() -> None:
             path="a", name="a", findings=(prompt("prd", "prd.md.j2", "-x", "+y"), prompt("code", "code.md.j2", "-p"))
         ),
         ReplayResult(path="b", name="b", findings=(prompt("spec", "spec.md.j2", "@@", "-x", "+y"),)),
-        ReplayResult(path="c", name="c", findings=(prompt("spec", "spec.md.j2", "-z"), Finding(kind="COPIED", message="s"))),
+        ReplayResult(
+            path="c", name="c", findings=(prompt("spec", "spec.md.j2", "-z"), Finding(kind="COPIED", message="s"))
+        ),
     )
     first, second, third = group_results(results)
     assert [first.kind, second.kind, third.kind] == ["PROMPT", "PROMPT", "COPIED"]
@@ -231,7 +241,9 @@ def test_renewing_keeps_the_answer_and_nothing_else() -> None:
     assert made.recording.accepted == Accepted(classes=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
     assert said == ("accepted new inputs, kept the replies: f/prd",)
     assert renewed.manifest.traces == {}, "no story is written that nobody has accepted"
-    assert accept_differences(one, told, ("TRACE",), "why not", "2026-06-02T00:00:00Z")[1] == ("updated the trace of f",)
+    assert accept_differences(one, told, ("TRACE",), "why not", "2026-06-02T00:00:00Z")[1] == (
+        "updated the trace of f",
+    )
     assert accept_differences(one, told, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (one, ())
 
 
@@ -263,7 +275,9 @@ def test_what_is_no_longer_asked_for_is_dropped_and_the_story_accepted_at_once()
     one = tape()._replace(traces={"f": encode_trace([STARTED, DONE])})
     told = happened(played={}, stories={"f": encode_trace([STARTED])})
     left, _ = prune(one, told, compare_replay(one, told, TODAY))
-    assert accept_differences(left, told, ("TRACE",), "r", "2026-06-02T00:00:00Z")[0].traces == {"f": encode_trace([STARTED])}
+    assert accept_differences(left, told, ("TRACE",), "r", "2026-06-02T00:00:00Z")[0].traces == {
+        "f": encode_trace([STARTED])
+    }
 
 
 def test_a_verdict_is_never_accepted_with_something_else() -> None:
@@ -271,10 +285,14 @@ def test_a_verdict_is_never_accepted_with_something_else() -> None:
     gate = GateChecked(phase="prd", unit="", gate="test", passed=True)
     replace = msgspec.structs.replace
     one = tape()._replace(traces={"f": encode_trace([parsed, gate])})
-    told = happened(stories={"f": encode_trace([replace(parsed, fields={"severity": "LOW"}), replace(gate, passed=False)])})
+    told = happened(
+        stories={"f": encode_trace([replace(parsed, fields={"severity": "LOW"}), replace(gate, passed=False)])}
+    )
     assert [found.kind for found in compare_replay(one, told, TODAY)] == ["ARTIFACT", "DECISION"]
     assert accept_differences(one, told, ("ARTIFACT",), "r", "2026-06-02T00:00:00Z") == (one, ())
-    assert accept_differences(one, told, ("ARTIFACT", "DECISION"), "r", "2026-06-02T00:00:00Z")[1] == ("updated the trace of f",)
+    assert accept_differences(one, told, ("ARTIFACT", "DECISION"), "r", "2026-06-02T00:00:00Z")[1] == (
+        "updated the trace of f",
+    )
 
 
 def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:

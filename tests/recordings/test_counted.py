@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.registry import AgentRegistry, built_in_adapters
 from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
-from mz_recordings.cassette import Cassette, Identity, RecordedCall
-from mz_recordings.files.library import CassetteUnreadable, digest, load, save
-from mz_recordings.playing.crew import ReplayAgents, recorded_argv, token_counts
-from mz_recordings.rerecord.stage import CachedAgents, HybridAgents
+from mz_recordings.cassette.files import CassetteUnreadable, digest, load, save
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
+from mz_recordings.replay.agents import ReplayAgents, recorded_argv, token_counts
+from mz_recordings.rerecord.ports import CachedAgents, HybridAgents
 
 from tests.support.tree import ROOT
 

@@ -8,10 +8,10 @@ import pytest
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentRegistry
 from mz_engine.ports import Interrupted
-from mz_events.redact import Secrets
-from mz_recordings.cassette import Failure, Identity
-from mz_recordings.findings import CallMismatch
-from mz_recordings.playing.crew import ReplayAgents
+from mz_events.redaction.redactor import Secrets
+from mz_recordings.cassette.model import Failure, Identity
+from mz_recordings.findings.model import CallMismatch
+from mz_recordings.replay.agents import ReplayAgents
 
 from tests.support.claude_cli import spec
 from tests.support.tapes import OTHER_SESSION, PROMPT, cassette, git, recording, repository

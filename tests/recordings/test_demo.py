@@ -11,23 +11,23 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from mz_engine.adapters.environment import INHERITED_VARIABLES
-from mz_engine.agents.claude_stream import read_stream
+from mz_engine.agents.claude_code.stream import read_stream
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult
-from mz_engine.session import RunProcess
+from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentReplied, CallPriced, ReplyParsed
-from mz_events.catalog.check import ArtifactValidated, GateChecked
 from mz_events.catalog.run import FeatureOutcome
+from mz_events.catalog.validation import ArtifactValidated, GateChecked
 from mz_events.envelope import Recorded
-from mz_projections.run import RunState
-from mz_recordings.cassette import Cassette, RecordedCall
-from mz_recordings.files.library import load
-from mz_recordings.playing.sample import SAMPLE, create_sample
-from mz_recordings.playing.standin import DRIFT, install
-from mz_recordings.recording.record import record_run
-from mz_recordings.recording.sources import record_sources
+from mz_projections.run.fold import RunState
+from mz_recordings.cassette.files import load
+from mz_recordings.cassette.model import Cassette, RecordedCall
+from mz_recordings.cassette.sample import SAMPLE, create_sample
+from mz_recordings.record.recorder import record_run
+from mz_recordings.record.sources import record_sources
+from mz_recordings.replay.stand_in import DRIFT, install
 
 from tests.support.rerecord import BUNDLED, SCENES, record_scene
 from tests.support.tapes import git

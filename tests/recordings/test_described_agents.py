@@ -8,15 +8,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.configfile import load_config
-from mz_engine.session import RunProcess
+from mz_engine.run.process import RunProcess
+from mz_engine.run.settings import load_config
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallPriced, ReplyParsed
 from mz_events.names import feature_stream
-from mz_qa.metamorphic.play import play_variants
-from mz_recordings.drift.drift import compare_cassettes
-from mz_recordings.playing.fleet import without_git_variables
-from mz_recordings.wire.check import check_streams, observe_cassette
+from mz_qa.variants.play import play_variants
+from mz_recordings.drift.compare import compare_cassettes
+from mz_recordings.drift.stream_check import check_streams, observe_cassette
+from mz_recordings.replay.parallel import without_git_variables
 
 from tests.support.tree import ROOT
 from tests.support.workshop import Workshop, clone

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.adapters.prices import GenaiPrices
-from mz_recordings.cassette import Cassette, Failure
-from mz_recordings.drift.drift import compare_cassettes
-from mz_recordings.drift.patches import changed_files
-from mz_recordings.drift.static import check_cassette
-from mz_recordings.drift.structure import structure
-from mz_recordings.files.library import CassetteUnreadable, digest, load, save
-from mz_recordings.findings import Finding, Risk, risk_of
+from mz_engine.pricing.table import GenaiPrices
+from mz_recordings.cassette.files import CassetteUnreadable, digest, load, save
+from mz_recordings.cassette.model import Cassette, Failure
+from mz_recordings.drift.compare import compare_cassettes
+from mz_recordings.drift.current import check_cassette
+from mz_recordings.drift.structure import changed_files, structure
+from mz_recordings.findings.model import Finding, Risk, risk_of
 
 from tests.support.changed import (
     call,
@@ -138,7 +137,12 @@ SINGLE = changes(
             one, "month-filter", "gate.checked", lambda line: {**line, "passed": not line["passed"]}
         ),
     ),
-    ("DECISION", "high", "month-filter", lambda one: with_event(one, "month-filter", "gate.checked", lambda line: None)),
+    (
+        "DECISION",
+        "high",
+        "month-filter",
+        lambda one: with_event(one, "month-filter", "gate.checked", lambda line: None),
+    ),
     (
         "ARTIFACT",
         "medium",

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mz_recordings.cassette import Cassette, Identity
-from mz_recordings.files.library import load, save
-from mz_recordings.playing.fleet import bundled_library, find_cassettes, without_git_variables
-from mz_recordings.playing.replay import ReplayJob, replay_cassette
-from mz_recordings.whatif.faults import FAULTS, Fault, fault_failure, fault_stdout
-from mz_recordings.whatif.injection import InvalidFaultError, fault_reaction, inject
-from mz_recordings.whatif.variants import content
+from mz_recordings.cassette.files import load, save
+from mz_recordings.cassette.model import Cassette, Identity
+from mz_recordings.faults.faults import FAULTS, Fault, fault_failure, fault_stdout
+from mz_recordings.faults.inject import InvalidFaultError, fault_reaction, inject
+from mz_recordings.faults.variants import content
+from mz_recordings.replay.parallel import bundled_library, find_cassettes, without_git_variables
+from mz_recordings.replay.replay import ReplayJob, replay_cassette
 
 from tests.support.make_faults import page
 from tests.support.tapes import cassette, recording

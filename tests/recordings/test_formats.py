@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from mz_recordings.cassette import Cassette, Item
-from mz_recordings.files.library import (
+from mz_recordings.cassette.files import (
     CassetteUnreadable,
     NewerFormat,
     is_cassette,
@@ -20,7 +19,8 @@ from mz_recordings.files.library import (
     overwrite,
     save,
 )
-from mz_recordings.files.shelf import summarize
+from mz_recordings.cassette.listing import summarize
+from mz_recordings.cassette.model import Cassette, Item
 
 from tests.support.tapes import cassette, recording
 from tests.support.tree import ROOT

@@ -6,10 +6,9 @@ import io
 from collections.abc import Iterator
 
 import pytest
-from mz_engine.agents.registry import built_in_adapters
-from mz_engine.ports import CallResult
-from mz_recordings.transcripts.bytestream import buffered
-from mz_recordings.transcripts.facts import (
+from mz_engine.agents.gemini.session_log import SESSION
+from mz_engine.agents.reading.byte_lines import buffered
+from mz_engine.agents.reading.records import (
     AssistantText,
     ModelRequest,
     ReaderState,
@@ -18,9 +17,10 @@ from mz_recordings.transcripts.facts import (
     TranscriptRecord,
     UserPrompt,
 )
-from mz_recordings.transcripts.gemini_session import SESSION
-from mz_recordings.transcripts.read import detect_transcript
-from mz_recordings.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
+from mz_engine.agents.registry import built_in_adapters
+from mz_engine.ports import CallResult
+from mz_engine.transcripts.read import detect_transcript
+from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
 
 from tests.support.gemini_cases import GEMINI
 from tests.support.make_gemini_transcripts import STORED

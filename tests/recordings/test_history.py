@@ -10,32 +10,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_engine import pins as pinned
-from mz_engine.artifacts.rule import RuleFinding as BrokenRule
 from mz_engine.artifacts.validate import validate
-from mz_engine.effects import call, check, dispatch
+from mz_engine.effects import call, dispatch, validation
 from mz_engine.effects.steps import Effect, SettleCall, emit
+from mz_engine.model import pins as pinned
+from mz_engine.model.rules import RuleFinding as BrokenRule
 from mz_engine.ports import Price
 from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import AgentRequested, CallPriced, CallReserved, ReplyParsed, Usage
-from mz_events.catalog.check import ArtifactValidated, GateChecked, Violation
 from mz_events.catalog.feature import Blocked, HumanRequested, PhaseStarted, UnitStarted
 from mz_events.catalog.run import FeatureAdmitted, FilesClaimed, RunIdle
+from mz_events.catalog.validation import ArtifactValidated, GateChecked, Violation
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId
-from mz_projections.feature import apply_strict
-from mz_projections.state import State
+from mz_projections.feature.fold import apply_strict
+from mz_projections.feature.state import State
 from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAgents, SimulatedPorts
-from mz_recordings.findings import FindingKind
-from mz_recordings.history import feature as core
-from mz_recordings.history.answers import ReplayInputs
-from mz_recordings.history.changes import IntendedChange
-from mz_recordings.history.contrast import masked
-from mz_recordings.history.divergence import Divergence, DivergenceKind, RunReplay, StreamReplay, group_by_cause
-from mz_recordings.history.past import PinsUnreadable, replay_run
-from mz_recordings.history.run import RUN_REPLIES
-from mz_recordings.history.told import findings_of
-from mz_recordings.recording.record import UnknownRun
+from mz_recordings.findings.model import FindingKind
+from mz_recordings.past_runs import feature as core
+from mz_recordings.past_runs.coordinator import RUN_REPLIES
+from mz_recordings.past_runs.field_diff import masked
+from mz_recordings.past_runs.model import (
+    Divergence,
+    DivergenceKind,
+    IntendedChange,
+    RunReplay,
+    StreamReplay,
+    findings_of,
+    group_by_cause,
+)
+from mz_recordings.past_runs.ports import ReplayInputs
+from mz_recordings.past_runs.replay import PinsUnreadable, replay_run
+from mz_recordings.record.recorder import UnknownRun
 
 from tests.support import trial
 from tests.support.pasts import Past, Stream, edited, index_of, renumbered, trial_past
@@ -177,7 +183,7 @@ def gate_before_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def turned(*events: Event) -> Effect:
         return emit(*(events[::-1] if isinstance(events[-1], GateChecked) else events))
 
-    monkeypatch.setattr(check, "emit", turned)
+    monkeypatch.setattr(validation, "emit", turned)
 
 
 def no_price(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +218,7 @@ def another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
         found = validate(*arguments)  # type: ignore[arg-type]
         return (*found, BrokenRule(violation=Violation(rule="new"), message="new [new]"))
 
-    monkeypatch.setattr(check, "validate", stricter)
+    monkeypatch.setattr(validation, "validate", stricter)
 
 
 def a_hidden_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,8 +248,8 @@ def test_code_that_breaks_off_is_told_with_its_place(past: Past, monkeypatch: py
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError("no")
 
-    monkeypatch.setattr(check, "check_rule", broken)
-    monkeypatch.setattr(check, "signature", broken)
+    monkeypatch.setattr(validation, "check_rule", broken)
+    monkeypatch.setattr(validation, "signature", broken)
     found = past.replay(past.stream("b")).divergences
     assert {one.kind for one in found} == {"failure"}
     assert found[0].note == "ZeroDivisionError: no"
@@ -284,7 +290,10 @@ def test_an_intended_change_explains_what_it_explains(past: Past) -> None:
         lambda kind, fields: kind == "agent.requested" and set(fields) == {"template"},
     )  # fmt: skip
     replayed = past.replay(edited(events, index_of(events, ReplyParsed, 3), bad_lines=1), changes=(change,))
-    assert [(one.kind, one.intended_change) for one in replayed.divergences] == [("arguments", "templates"), ("result", "")]
+    assert [(one.kind, one.intended_change) for one in replayed.divergences] == [
+        ("arguments", "templates"),
+        ("result", ""),
+    ]
     history = RunReplay(run="r1", mz_version="0", streams=(replayed,))
     assert [len(each) for each in (history.divergences, history.explained)] == [1, 1]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from mz_engine.decide.actions import Action, CheckChanges
-from mz_engine.decide.phase import decide_feature
-from mz_engine.pins import Pins
+from mz_engine.decide.feature import decide_feature
+from mz_engine.model.pins import Pins
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped
-from mz_projections.state import Ended, Held, State, Waiting
-from mz_recordings.history import feature as core
-from mz_recordings.history.past import replay_run
-from mz_recordings.history.run import feature_stops, replay_run_stream
+from mz_projections.feature.state import Ended, Held, State, Waiting
+from mz_recordings.past_runs import feature as core
+from mz_recordings.past_runs.coordinator import feature_stops, replay_run_stream
+from mz_recordings.past_runs.replay import replay_run
 
 from tests.support import trial
 from tests.support.pasts import Past, edited, index_of, trial_past

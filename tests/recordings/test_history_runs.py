@@ -14,22 +14,22 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.registry import built_in_adapters
-from mz_engine.artifacts.rule import ByteSize, RuleSet
-from mz_engine.config import Limits
-from mz_engine.pipelines.own import load_valid_pipeline_files
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import ByteSize, RuleSet
+from mz_engine.pipelines.load import load_valid_pipeline_files
+from mz_engine.pricing.table import GenaiPrices
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import Commit
 from mz_events.names import Path as TreePath
 from mz_events.store import Store
-from mz_recordings.history.answers import ReplayInputs
-from mz_recordings.history.divergence import RunReplay
-from mz_recordings.history.judge import NO_RULES, TEXTS_ERASED, Recheck, RecheckRules, recheck_run
-from mz_recordings.history.past import hint_lookup, load_pins, replay_run, run_started
-from mz_recordings.history.tape import RecordedDataMissing
-from mz_recordings.history.trees import GitTrees
+from mz_recordings.past_runs.model import RunReplay
+from mz_recordings.past_runs.ports import ReplayInputs
+from mz_recordings.past_runs.recorded_stream import RecordedDataMissing
+from mz_recordings.past_runs.rejudge import NO_RULES, TEXTS_ERASED, Recheck, RecheckRules, recheck_run
+from mz_recordings.past_runs.replay import hint_lookup, load_pins, replay_run, run_started
+from mz_recordings.past_runs.workspace import GitTrees
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git
@@ -50,7 +50,9 @@ def run_in(store: Store) -> str:
 
 def replayed(root: Path, answered: bool = False) -> RunReplay:
     with log_of(root) as (store, blobs), GitTrees(root, os.environ) as trees:
-        means = ReplayInputs(blobs=blobs, trees=trees, adapters=built_in_adapters(), prices=GenaiPrices(), hints=hint_lookup(store))
+        means = ReplayInputs(
+            blobs=blobs, trees=trees, adapters=built_in_adapters(), prices=GenaiPrices(), hints=hint_lookup(store)
+        )
         return replay_run(store, run_in(store), means, answered)
 
 

@@ -34,7 +34,12 @@ def test_so_is_what_agents_did_that_nobody_knows_any_more(past: Past, feature: s
 def test_the_past_has_every_way_in_which_a_session_goes_on_and_ends(past: Past) -> None:
     log = [one.event for one in past.world.store.log]
     ends = {event.reason for event in log if isinstance(event, SessionDropped)}
-    assert {SessionDropReason.ROLLBACK, SessionDropReason.MISSING, SessionDropReason.FAILED, SessionDropReason.LOST} <= ends
+    assert {
+        SessionDropReason.ROLLBACK,
+        SessionDropReason.MISSING,
+        SessionDropReason.FAILED,
+        SessionDropReason.LOST,
+    } <= ends
     assert any(isinstance(event, AgentSwitched) for event in log)
     asked = [event for event in log if isinstance(event, AgentRequested)]
     assert {(event.resumes, event.counted_tokens is None) for event in asked} == {

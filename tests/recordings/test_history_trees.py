@@ -6,15 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters import git_content
-from mz_engine.adapters.git_objects import ObjectStore
-from mz_engine.adapters.git_process import Git
-from mz_engine.adapters.git_repository import describe_repository
+from mz_engine.git import content
+from mz_engine.git.objects import ObjectStore
+from mz_engine.git.process import Git
+from mz_engine.git.repository import describe_repository
 from mz_events.names import Commit, Digest
 from mz_events.store import BlobMissing
-from mz_recordings.history import answers
-from mz_recordings.history.answers import CachedBlobs
-from mz_recordings.history.trees import GitTrees
+from mz_recordings.past_runs import ports
+from mz_recordings.past_runs.ports import CachedBlobs
+from mz_recordings.past_runs.workspace import GitTrees
 
 from tests.support.tapes import git
 
@@ -47,7 +47,7 @@ def test_differences_and_paths_are_those_that_git_itself_finds(tmp_path: Path, o
     objects = ObjectStore(Git(repository.directory, os.environ), repository.object_format)
     with GitTrees(tmp_path, os.environ) as trees:
         for one, other in ((old, new), (new, old), (old, old)):
-            assert trees.changes(one, other) == tuple(git_content.changes(objects.changes(one, other)))
+            assert trees.changes(one, other) == tuple(content.changes(objects.changes(one, other)))
         assert len(trees.changes(old, new)) > 10
         assert trees.paths(old) == tuple(sorted((*BEFORE, "link")))
         assert trees.paths(new) == tuple(sorted((*AFTER, "link"))), "a submodule is no file"
@@ -66,7 +66,7 @@ class Counting:
         self.read.append(digest)
         if digest == "gone":
             raise BlobMissing(digest)
-        return b"x" * (answers.CACHED_TEXT_BYTES_MAX + 1) if digest == "long" else digest.encode()
+        return b"x" * (ports.CACHED_TEXT_BYTES_MAX + 1) if digest == "long" else digest.encode()
 
 
 def test_a_text_is_read_once_unless_it_is_long_or_many_came_between() -> None:
@@ -75,7 +75,7 @@ def test_a_text_is_read_once_unless_it_is_long_or_many_came_between() -> None:
     for name in ("a", "a", "long", "long"):
         blobs.get(Digest(name))
     assert counting.read == ["a", "long", "long"]
-    for number in range(answers.CACHED_TEXTS_MAX):
+    for number in range(ports.CACHED_TEXTS_MAX):
         blobs.get(Digest(str(number)))
     assert blobs.get(Digest("a")) == b"a"
     assert counting.read.count("a") == 2

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_recordings.cassette import Cassette, RecordedCall
-from mz_recordings.files.library import CassetteChanged, CassetteUnreadable, digest, load, overwrite, save, seal_of
-from mz_recordings.files.sums import SUMS
-from mz_recordings.playing.replay import run_replay
+from mz_recordings.cassette.files import CassetteChanged, CassetteUnreadable, digest, load, overwrite, save, seal_of
+from mz_recordings.cassette.manifest import SUMS
+from mz_recordings.cassette.model import Cassette, RecordedCall
+from mz_recordings.replay.replay import run_replay
 
 from tests.cli.drive import spawn
 from tests.support.examples import examples

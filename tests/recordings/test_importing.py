@@ -19,14 +19,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from mz_engine.agents.reading.records import ReaderState
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
-from mz_events.catalog.session import ImportedFileRead, ImportedSessionFound
-from mz_projections.imported import QuarterSum, count_session
-from mz_recordings.importing import reading
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.imported import ImportedFileRead, ImportedSessionFound
+from mz_projections.imported.model import QuarterSum, count_session
+from mz_recordings.importing import file_reader
+from mz_recordings.importing.file_reader import encode_reader_state
 from mz_recordings.importing.importer import BLOBS, LOCK, LOG, Busy
-from mz_recordings.importing.reading import encode_reader_state
-from mz_recordings.transcripts.facts import ReaderState
 
 from tests.support.sessionfiles import (
     MODEL,
@@ -79,7 +79,12 @@ def test_requests_are_counted_at_the_price_of_their_day(home: Path, files: Path)
     outcome = take(home, files)
     assert (outcome.files_read, outcome.sessions, outcome.totals.new, outcome.lines) == (1, 1, 2, 3)
     (row,) = sums(home)
-    assert (row.session, row.start_s, row.model, row.subagent) == (f"session/claude-code/{SESSION}", 1772366400, MODEL, "")
+    assert (row.session, row.start_s, row.model, row.subagent) == (
+        f"session/claude-code/{SESSION}",
+        1772366400,
+        MODEL,
+        "",
+    )
     assert (row.requests, row.input, row.output, row.cache_read) == (2, 2920, 200, 2000)
     assert (row.cache_write_5m, row.cache_write_1h, row.reported_nanousd) == (400, 500, None)
     by_hand = 20 * 3000 + 200 * 15000 + 2000 * 300 + 400 * 3750 + 500 * 6000
@@ -207,7 +212,7 @@ def test_files_that_did_not_change_are_not_opened(home: Path, files: Path, monke
     write(files / "a.jsonl", [request(1)])
     take(home, files)
     opened: list[object] = []
-    monkeypatch.setattr(reading, "open", lambda *words, **_: opened.append(words), raising=False)
+    monkeypatch.setattr(file_reader, "open", lambda *words, **_: opened.append(words), raising=False)
     outcome = take(home, files)
     assert (outcome.unchanged, outcome.files_read, opened) == (1, 0, [])
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from mz_recordings.cassette import Identity
-from mz_recordings.files.library import (
+from mz_recordings.cassette.files import (
     CassetteExists,
     CassetteUnreadable,
     NewerFormat,
@@ -16,6 +15,7 @@ from mz_recordings.files.library import (
     load_manifest,
     save,
 )
+from mz_recordings.cassette.model import Identity
 
 from tests.support.tapes import cassette, recording
 

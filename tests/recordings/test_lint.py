@@ -13,12 +13,11 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from mz_events.redact import Secrets
-from mz_recordings.cassette import Cassette, RecordedCall
-from mz_recordings.files.leaks import Leak, find_leaks
-from mz_recordings.files.library import digest, load, save
-from mz_recordings.files.lint import Linter, LintResult, lint_all
-from mz_recordings.recording.scratch import create_bundle
+from mz_events.redaction.redactor import Secrets
+from mz_recordings.cassette.files import digest, load, save
+from mz_recordings.cassette.model import Cassette, RecordedCall
+from mz_recordings.cassette.repository import create_bundle
+from mz_recordings.findings.lint import Leak, Linter, LintResult, find_leaks, lint_all
 
 from tests.support.big_library import big_library
 from tests.support.gitrepo import GitRepo
@@ -109,7 +108,9 @@ def test_what_is_nothing(text: str) -> None:
 
 
 def test_places_count_characters() -> None:
-    assert find_leaks(f"é\nüü {KEY}".encode(), Secrets({}))[0] == Leak(True, "what looks like a secret (github-token)", 2, 4)
+    assert find_leaks(f"é\nüü {KEY}".encode(), Secrets({}))[0] == Leak(
+        True, "what looks like a secret (github-token)", 2, 4
+    )
 
 
 # in cassettes ---------------------------------------------------------------------------------------------------------

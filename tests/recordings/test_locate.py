@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mz_recordings.findings import Finding, FindingKind
-from mz_recordings.locate import add_locations
-from mz_recordings.playing.today import project_texts
+from mz_recordings.findings.location import add_locations
+from mz_recordings.findings.model import Finding, FindingKind
+from mz_recordings.replay.project import project_texts
 
 from tests.support.timing import grows_evenly
 
@@ -87,7 +87,9 @@ def test_a_template_full_of_holes_is_searched_in_even_time() -> None:
     def work(length: int) -> Callable[[], object]:
         texts = {"pipelines/templates/write.md.j2": "{{ a }}abc" * 200}
         detail = ("+" + "ab" * (length // 2),)
-        return lambda: add_locations([Finding(kind="PROMPT", message="x", cause="write.md.j2", detail=detail)], texts, "")
+        return lambda: add_locations(
+            [Finding(kind="PROMPT", message="x", cause="write.md.j2", detail=detail)], texts, ""
+        )
 
     assert grows_evenly(work, 50_000)
 

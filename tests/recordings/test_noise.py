@@ -6,13 +6,20 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from mz_recordings.drift.difference import Difference, LeafDifference
-from mz_recordings.drift.drift import differences
-from mz_recordings.drift.noise import NoiseEntry, hide_noise, rejection_of
-from mz_recordings.drift.noisefile import FILE_NAME, NoiseFileInvalid, add_noise, read_noise
-from mz_recordings.drift.noiselearn import common_pattern, may_match, propose_noise
-from mz_recordings.files.library import load
-from mz_recordings.findings import Finding, FindingKind
+from mz_recordings.cassette.files import load
+from mz_recordings.drift.compare import differences
+from mz_recordings.drift.model import Difference, LeafDifference
+from mz_recordings.drift.noise import (
+    FILE_NAME,
+    NoiseEntry,
+    NoiseFileInvalid,
+    add_noise,
+    hide_noise,
+    read_noise,
+    rejection_of,
+)
+from mz_recordings.drift.noise_proposals import common_pattern, may_match, propose_noise
+from mz_recordings.findings.model import Finding, FindingKind
 
 from tests.support.changed import with_event, with_fields, with_file, with_line
 from tests.support.rerecord import BUNDLED
@@ -33,7 +40,9 @@ def cost(old: int, new: int, path: str = "usage.output") -> Difference:
 
 
 def text(*lines: tuple[str, str]) -> Difference:
-    return Difference(Finding(kind="ARTIFACT", message="w"), tuple(LeafDifference("prd.text", old, new) for old, new in lines))
+    return Difference(
+        Finding(kind="ARTIFACT", message="w"), tuple(LeafDifference("prd.text", old, new) for old, new in lines)
+    )
 
 
 # what may be noise ----------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.supervise import Launch, NullSink, ProcessLimits, can_run_offline, supervise
-from mz_recordings.playing.stage import ReplayFolders
+from mz_engine.processes.supervise import Launch, NullSink, ProcessLimits, can_run_offline, supervise
+from mz_recordings.replay.ports import ReplayFolders
 
 CONNECT = 'import socket; socket.create_connection(("{}", 80), 2)'
 
@@ -42,5 +42,8 @@ def test_without_a_namespace_the_proxies_lead_nowhere(tmp_path: Path) -> None:
     for environment in (scratch.command_environment, scratch.agent_environment):
         assert environment["https_proxy"] == environment["HTTP_PROXY"] == "http://127.0.0.1:9"
         assert environment["NO_PROXY"] == ""
-    assert (scratch.command_environment["HOME"], scratch.agent_environment["HOME"]) == ("/home/ada", str(tmp_path / "home"))
+    assert (scratch.command_environment["HOME"], scratch.agent_environment["HOME"]) == (
+        "/home/ada",
+        str(tmp_path / "home"),
+    )
     assert "TOKEN" not in scratch.agent_environment

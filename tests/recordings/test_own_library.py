@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 from mz_events.catalog.call import ProblemClass
-from mz_recordings.cassette import Cassette, RecordedCall
-from mz_recordings.files.library import list_cassettes, load
+from mz_recordings.cassette.files import list_cassettes, load
+from mz_recordings.cassette.model import Cassette, RecordedCall
 
 from tests.support.rerecord import BUNDLED, LIBRARY, SCENES, record_scene
 from tests.support.tree import ROOT

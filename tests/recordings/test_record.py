@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
-from mz_engine.config import Config
-from mz_engine.pins import Pins, encode_pins
-from mz_engine.pipelines.definition import AgentReview, AgentUse, Phase, PhaseOutput, Pipeline
+from mz_engine.model.config import Config
+from mz_engine.model.pins import Pins, encode_pins
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, PhaseOutput, Pipeline
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
     AgentFailed,
@@ -28,11 +28,11 @@ from mz_events.catalog.call import (
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import FeatureAdmitted, FeatureOutcome, FeatureStopped, ItemAdded, RunStarted
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
-from mz_events.redact import Secrets
+from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append
-from mz_recordings.cassette import Cassette, Failure
-from mz_recordings.recording.record import RecordSources, SecretInRecording, UnknownRun, record_run
-from mz_recordings.recording.sources import record_sources
+from mz_recordings.cassette.model import Cassette, Failure
+from mz_recordings.record.recorder import RecordSources, SecretInRecording, UnknownRun, record_run
+from mz_recordings.record.sources import record_sources
 
 from tests.support.tapes import PROMPT, SESSION, git, repository
 
@@ -81,7 +81,13 @@ class Past:
             stream=run_stream("r"),
         )
         started = FeatureStarted(
-            feature=feature, run_version=1, branch="feat/f", target="main", starts_from=(self.before,), title=text, body=text
+            feature=feature,
+            run_version=1,
+            branch="feat/f",
+            target="main",
+            starts_from=(self.before,),
+            title=text,
+            body=text,
         )
         self.add(started)
         rested = FeatureStopped(feature=feature, version=1, status=FeatureOutcome.DELIVERED)

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 import yaml
 from mz_events.codec import log_digest
-from mz_recordings.cassette import EVENTS, MANIFEST, Cassette, Identity, RecordedCall
-from mz_recordings.files.library import digest, save
-from mz_recordings.files.sums import SUMS
-from mz_recordings.findings import ReplayResult
-from mz_recordings.playing.fleet import replay_all, shuffled
-from mz_recordings.playing.replay import replay_cassette
-from mz_recordings.recording.story import feature_trace
+from mz_recordings.cassette.files import digest, save
+from mz_recordings.cassette.manifest import SUMS
+from mz_recordings.cassette.model import EVENTS, MANIFEST, Cassette, Identity, RecordedCall
+from mz_recordings.findings.model import ReplayResult
+from mz_recordings.record.trace import feature_trace
+from mz_recordings.replay.parallel import replay_all, shuffled
+from mz_recordings.replay.replay import replay_cassette
 
 from tests.cli.drive import MZ
 from tests.support.tapes import git
@@ -47,7 +47,7 @@ def test_a_rework_a_failure_a_rollback_and_a_person_play_as_recorded(copy: Copy)
 
 
 def test_the_digest_of_a_story_is_the_log_digest_of_its_events(recorded: Path, copy: Copy) -> None:
-    from mz_events.adapters.sqlite import SqliteStore
+    from mz_events.adapters.sqlite_log import SqliteStore
     from mz_events.names import feature_stream
 
     world = copy.cassette().manifest.fixture

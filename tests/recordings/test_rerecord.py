@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.estimate import Estimate
-from mz_recordings.cassette import Cassette, Identity, Item, RecordedCall
-from mz_recordings.drift.drift import compare_cassettes
-from mz_recordings.files.library import load, load_without_traces, save
-from mz_recordings.findings import Finding
-from mz_recordings.playing.compare import ReplayOutcome
-from mz_recordings.recording.record import SecretInRecording
-from mz_recordings.rerecord.drive import exceeds_budget
-from mz_recordings.rerecord.keep import finding_kinds, kept_features, rejection_reason, stop_of_trace
-from mz_recordings.rerecord.place import RerecordWorkspace
+from mz_engine.pricing.estimate import Estimate
+from mz_recordings.cassette.files import load, load_without_traces, save
+from mz_recordings.cassette.model import Cassette, Identity, Item, RecordedCall
+from mz_recordings.drift.compare import compare_cassettes
+from mz_recordings.findings.model import Finding
+from mz_recordings.record.recorder import SecretInRecording
+from mz_recordings.replay.compare import ReplayOutcome
+from mz_recordings.rerecord.driver import exceeds_budget
 from mz_recordings.rerecord.plan import CallSelection, ReplayedCassette, affected_features, plan_calls
+from mz_recordings.rerecord.result import finding_kinds, kept_features, rejection_reason, stop_of_trace
+from mz_recordings.rerecord.workspace import RerecordWorkspace
 
 from tests.support.again import KEY, Again, asked
 from tests.support.gitrepo import GitRepo
@@ -194,7 +194,9 @@ def test_what_nothing_asks_for_can_go_without_any_call(again: Again) -> None:
 
 
 # what is asked: pure --------------------------------------------------------------------------------------------------
-def seen(cassette: Cassette, *findings: Finding, missed: tuple[Identity, ...] = (), agent: str = "") -> ReplayedCassette:
+def seen(
+    cassette: Cassette, *findings: Finding, missed: tuple[Identity, ...] = (), agent: str = ""
+) -> ReplayedCassette:
     played = {one.recording.identity: None for one in cassette.calls}
     happened = ReplayOutcome(played, missed, {}, {}, {}, None)  # type: ignore[arg-type]
     return ReplayedCassette(happened, findings, TODAY, agent or cassette.manifest.agent, frozenset())

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import mz_recordings
 import pytest
-from mz_engine.artifacts.output import count_tests
-from mz_engine.backlog.file import read_backlog
+from mz_engine.artifacts.command_output import count_tests
+from mz_engine.backlog.injection_screen import screen_item
+from mz_engine.backlog.load import read_backlog
 from mz_engine.backlog.order import plan_backlog
-from mz_engine.backlog.screen import screen_item
-from mz_engine.configfile import load_config
+from mz_engine.run.settings import load_config
 
 SAMPLE = Path(mz_recordings.__file__).parent / "bundled" / "sample"
 ROOT = Path(__file__).parents[2]

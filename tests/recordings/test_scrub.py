@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from mz_recordings.recording.scrub import ALL_NAMES, MachineValues, expand, scrub, slug, url_quote
+from mz_recordings.cassette.placeholders import ALL_NAMES, MachineValues, expand, scrub, slug, url_quote
 
 HERE = MachineValues(
     worktree="/home/ann/shop/.mz/worktrees/r1/cart",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mz_engine.session import RunProcess
+from mz_engine.run.process import RunProcess
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, ReplyParsed, SessionDropped, SessionDropReason
 from mz_events.names import FeatureId, feature_stream
-from mz_recordings.cassette import Cassette
+from mz_recordings.cassette.model import Cassette
 from mz_recordings.rerecord.plan import CallSelection
 
 from tests.support.again import Again
@@ -130,7 +130,7 @@ def test_a_session_that_is_gone_is_begun_anew(tmp_path: Path) -> None:
 
 
 def test_a_fork_has_a_session_of_its_own(ran: Ran) -> None:
-    from mz_engine.fork import ForkChange
+    from mz_engine.run.fork import ForkChange
 
     events = ran.events("alpha")
     at = next(at for at, event in enumerate(events, 1) if isinstance(event, ReplyParsed))

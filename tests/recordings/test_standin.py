@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mz_engine.adapters.environment import INHERITED_VARIABLES
 from mz_engine.ports import CallResult
-from mz_recordings.cassette import Failure, Identity
-from mz_recordings.files.library import CassetteUnreadable, save
-from mz_recordings.playing.stage import recorded_programs
-from mz_recordings.playing.standin import DRIFT, MISSING, _committed_paths, install
-from mz_recordings.playing.treeid import tree_id
+from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_recordings.cassette.files import CassetteUnreadable, save
+from mz_recordings.cassette.model import Failure, Identity
+from mz_recordings.replay.ports import recorded_programs
+from mz_recordings.replay.stand_in import DRIFT, MISSING, _committed_paths, install
+from mz_recordings.replay.tree_id import tree_id
 
 from tests.support.tapes import NOTE, OTHER_SESSION, PROMPT, Stage, cassette, git, recording, repository
 from tests.support.timing import ratio

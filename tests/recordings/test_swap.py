@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from mz_recordings.files.library import CassetteExists, is_cassette, list_cassettes, load, overwrite, save
-from mz_recordings.files.swap import replace_by_renames, work_folder
+from mz_recordings.cassette.files import CassetteExists, is_cassette, list_cassettes, load, overwrite, save
+from mz_recordings.cassette.replace import replace_by_renames, work_folder
 
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import cassette, recording
@@ -24,7 +24,7 @@ FOREVER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from mz_recordings.files.swap import beside
+from mz_recordings.cassette.replace import beside
 with beside(Path(sys.argv[1])) as partial:
     (partial / "new" / "half").write_text("written")
     print("ready", flush=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mz_events.catalog.call import Usage
-from mz_recordings.transcripts.claude import STREAM
-from mz_recordings.transcripts.facts import (
+from mz_engine.agents.claude_code.transcript import STREAM
+from mz_engine.agents.reading.records import (
+    NOTES,
     AssistantText,
     CostReported,
     ModelRequest,
@@ -15,8 +15,8 @@ from mz_recordings.transcripts.facts import (
     UndecodableLine,
     UnknownLine,
 )
-from mz_recordings.transcripts.notes import NOTES
-from mz_recordings.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
+from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
+from mz_events.catalog.call import Usage
 
 NOW_US = 1_780_000_000_000_000
 
@@ -185,7 +185,9 @@ def test_words_go_on_until_others_begin() -> None:
 
 
 def test_unknown_lines_are_counted_by_type_up_to_a_bound() -> None:
-    found = folded(*(UnknownLine(type=f"t{number}") for number in range(30)), UnknownLine(type="t1"), UndecodableLine(reason="x"))
+    found = folded(
+        *(UnknownLine(type=f"t{number}") for number in range(30)), UnknownLine(type="t1"), UndecodableLine(reason="x")
+    )
     assert len(found.unknown_lines) == 21
     assert (found.unknown_lines["t1"], found.unknown_lines["others"], found.bad_lines) == (2, 10, 1)
 

@@ -18,15 +18,13 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_cli.transcribing import computed_price, transcript_report
-from mz_engine.adapters.prices import GenaiPrices
-from mz_recordings.transcripts.bytestream import LINE_BYTES_MAX, buffered
-from mz_recordings.transcripts.detect import Undetected
-from mz_recordings.transcripts.facts import Format, ModelRequest, ReaderState, TranscriptRecord
-from mz_recordings.transcripts.formats import FORMATS
-from mz_recordings.transcripts.notes import NOTES
-from mz_recordings.transcripts.read import detect_transcript, read_piece
-from mz_recordings.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
+from mz_cli.usage.transcript_text import computed_price, transcript_report
+from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, buffered
+from mz_engine.agents.reading.records import NOTES, Format, ModelRequest, ReaderState, TranscriptRecord
+from mz_engine.pricing.table import GenaiPrices
+from mz_engine.transcripts.formats import FORMATS, Undetected
+from mz_engine.transcripts.read import detect_transcript, read_piece
+from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
 
 from tests.support.tree import ROOT
 
@@ -63,7 +61,9 @@ def summarised(data: bytes, agent: str | None = None, line_bytes_max: int = LINE
 
 def shown(transcript: TranscriptSummary) -> dict[str, object]:
     """mz.transcript/1, notes as codes."""
-    plain = json.loads(msgspec.json.encode(transcript_report(transcript, computed_price(transcript, PRICES, JUNE_2026_US))))
+    plain = json.loads(
+        msgspec.json.encode(transcript_report(transcript, computed_price(transcript, PRICES, JUNE_2026_US)))
+    )
     assert isinstance(plain, dict)
     return {**plain, "notes": sorted(note.partition(":")[0] for note in plain["notes"])}
 
@@ -280,7 +280,7 @@ def test_a_very_long_line_takes_no_memory(tmp_path: Path) -> None:
         file.seek(2**28, io.SEEK_CUR)
         file.write(b"\n" + rest)
     script = (
-        "import re, sys; from mz_recordings.transcripts.read import find; import mz_engine.adapters.prices\n"
+        "import re, sys; from mz_engine.transcripts.read import find; import mz_engine.pricing.table\n"
         "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
         "before = peak()\n"
         "count = sum(1 for _ in find(open(sys.argv[1], 'rb')).sightings())\n"

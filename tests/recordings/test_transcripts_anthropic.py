@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
-from mz_engine.agents.anthropic_stream import ending_of, summarize_stream
-from mz_recordings.transcripts.anthropic import StreamReader
-from mz_recordings.transcripts.facts import ModelRequest, Note, ReaderState, TranscriptRecord
+from mz_engine.agents.anthropic_api.stream import ending_of, summarize_stream
+from mz_engine.agents.anthropic_api.transcript import StreamReader
+from mz_engine.agents.reading.records import ModelRequest, Note, ReaderState, TranscriptRecord
 
 from tests.recordings.test_transcripts import summarised
 from tests.support.sessionfiles import sums, take
@@ -78,7 +78,9 @@ def test_answers_without_an_id_count_one_by_one_and_a_copy_of_them_once() -> Non
 
 def test_ids_that_a_gateway_uses_again_are_of_another_session() -> None:
     """A gateway that counts from 1 whenever it begins."""
-    found = seen(StreamReader(ReaderState()), START, request("1"), request("1"), {**START, "session": "t"}, request("1"))
+    found = seen(
+        StreamReader(ReaderState()), START, request("1"), request("1"), {**START, "session": "t"}, request("1")
+    )
     assert len({each.id for each in requests(found)}) == 2
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from mz_engine.agents.codex.session_log import ROLLOUT
+from mz_engine.agents.codex.transcript import STREAM
+from mz_engine.agents.reading.records import Format, ModelRequest, ReaderState, SessionInfo, StreamEnd, TranscriptRecord
 from mz_events.catalog.call import Usage
-from mz_recordings.transcripts.codex import STREAM
-from mz_recordings.transcripts.codex_rollout import ROLLOUT
-from mz_recordings.transcripts.facts import Format, ModelRequest, ReaderState, SessionInfo, StreamEnd, TranscriptRecord
 
 from tests.support.tree import ROOT
 
@@ -52,7 +52,9 @@ def test_what_a_fork_took_is_not_what_its_origin_took() -> None:
     origin, fork = requests(CASES / "works-rollout-0.169.0.jsonl"), requests(CASES / "forked-rollout-2-0.169.0.jsonl")
     assert not origin.keys() & fork.keys()
     assert tokens(list(fork.values()))[1] == 155
-    (opened, *_) = [one for one in seen(CASES / "forked-rollout-2-0.169.0.jsonl", ROLLOUT) if isinstance(one, SessionInfo)]
+    (opened, *_) = [
+        one for one in seen(CASES / "forked-rollout-2-0.169.0.jsonl", ROLLOUT) if isinstance(one, SessionInfo)
+    ]
     assert opened.parent == "11111111-2222-4333-8444-555555555555"
     assert opened.session != opened.parent
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
-from mz_recordings.transcripts import aider, opencode, qwen
-from mz_recordings.transcripts.facts import ModelRequest, ReaderState, StreamEnd, TranscriptRecord
+from mz_engine.agents.aider import logs
+from mz_engine.agents.opencode import stream as opencode
+from mz_engine.agents.qwen import stream as qwen
+from mz_engine.agents.reading.records import ModelRequest, ReaderState, StreamEnd, TranscriptRecord
 
 
 def words(*lines: str, history: bool = False) -> list[TranscriptRecord]:
-    reader = aider.HistoryReader(ReaderState()) if history else aider.OutputReader(ReaderState())
+    reader = logs.HistoryReader(ReaderState()) if history else logs.OutputReader(ReaderState())
     return [seen for line in lines for seen in reader.read(line.encode())]
 
 
@@ -42,7 +44,7 @@ def test_what_a_person_said_in_a_history_is_not_the_answer() -> None:
 
 
 def test_an_aider_that_was_refused_late_ended_in_an_error() -> None:
-    reader = aider.LogReader(ReaderState())
+    reader = logs.LogReader(ReaderState())
     events = ("launched", "message_send_starting", "message_send", "message_send_starting", "exit")
     lines = (json.dumps({"event": name, "properties": {}, "user_id": "u", "time": 1}).encode() for name in events)
     (end,) = [one for line in lines for one in reader.read(line) if isinstance(one, StreamEnd)]

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_recordings.cassette import OutputTiming, RecordedCall
-from mz_recordings.files.library import load, save
-from mz_recordings.whatif.endings import STDOUT_ENDINGS
-from mz_recordings.whatif.variants import HUGE_BYTES, Variant, content, derive_variants, process_variants, with_variant
+from mz_engine.agents.catalog import STDOUT_ENDINGS
+from mz_recordings.cassette.files import load, save
+from mz_recordings.cassette.model import OutputTiming, RecordedCall
+from mz_recordings.faults.variants import HUGE_BYTES, Variant, content, derive_variants, process_variants, with_variant
 
 from tests.support.tapes import STDOUT, Stage, cassette, recording
 

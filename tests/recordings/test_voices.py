@@ -6,16 +6,15 @@ import hashlib
 
 import msgspec
 import pytest
+from mz_engine.agents.catalog import STDERR_ENDINGS
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, ParsedReply
 from mz_qa.conformance.endings import stored_endings
-from mz_qa.metamorphic.properties import succeeds
-from mz_recordings.cassette import Kind, RecordedCall, StoredFile
-from mz_recordings.whatif.endings import STDERR_ENDINGS
-from mz_recordings.whatif.faults import FAULTS
-from mz_recordings.whatif.injection import InvalidFaultError, inject
-from mz_recordings.whatif.variants import content
-from mz_recordings.whatif.voices import FaultOutput, possible_faults, render_fault
+from mz_qa.variants.properties import succeeds
+from mz_recordings.cassette.model import Kind, RecordedCall, StoredFile
+from mz_recordings.faults.faults import FAULTS, FaultOutput, possible_faults, render_fault
+from mz_recordings.faults.inject import InvalidFaultError, inject
+from mz_recordings.faults.variants import content
 
 from tests.support.tapes import cassette, recording
 

@@ -9,20 +9,26 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mz_engine.agents.catalog import dialect_of
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult
-from mz_recordings.files.library import list_cassettes, load
-from mz_recordings.wire.check import check_streams, extend_baseline, nearest_baseline
-from mz_recordings.wire.dialects import dialect_of
-from mz_recordings.wire.diff import compare_shapes
-from mz_recordings.wire.files import BaselineInvalid, built_in_folder, load_baselines, read_baseline, write_baseline
-from mz_recordings.wire.watched import event_name
-from mz_recordings.wire.wire import (
+from mz_recordings.cassette.files import list_cassettes, load
+from mz_recordings.drift.stream_baselines import (
+    BaselineInvalid,
+    built_in_folder,
+    load_baselines,
+    read_baseline,
+    write_baseline,
+)
+from mz_recordings.drift.stream_check import check_streams, extend_baseline, nearest_baseline
+from mz_recordings.drift.stream_diff import compare_shapes
+from mz_recordings.drift.stream_shape import (
     CallStream,
     Field,
     ObservedStreams,
     StreamShape,
     count_fields_by_use,
+    event_name,
     observe_streams,
 )
 
@@ -136,7 +142,9 @@ def test_frames_that_no_ended_stream_has(more: bytes, words: str) -> None:
 
 
 def test_a_call_that_was_ended_may_end_anywhere() -> None:
-    stream = CallStream("f/x", CallResult(stdout=lines(INIT) + b'{"ty', stderr=b"", exit=None, duration_ms=1), is_complete=False)
+    stream = CallStream(
+        "f/x", CallResult(stdout=lines(INIT) + b'{"ty', stderr=b"", exit=None, duration_ms=1), is_complete=False
+    )
     assert observe_streams("claude-code", "1", [stream], CLAUDE).broken_frames == ()
 
 
@@ -207,7 +215,9 @@ def test_a_baseline_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> N
 
 
 def test_the_baseline_of_the_version_else_of_the_last_one_before() -> None:
-    known = {("a", version): StreamShape(agent="a", version=version, events={}) for version in ("2.1.9", "2.1.10", "3.0.0")}
+    known = {
+        ("a", version): StreamShape(agent="a", version=version, events={}) for version in ("2.1.9", "2.1.10", "3.0.0")
+    }
 
     def found(version: str) -> str | None:
         wire = nearest_baseline(StreamShape(agent="a", version=version, events={}), known)

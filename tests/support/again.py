@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
-from mz_recordings.cassette import Cassette
-from mz_recordings.files.library import load, save
-from mz_recordings.rerecord.drive import CallProgress, StopControl
-from mz_recordings.rerecord.place import lock_workspace
+from mz_recordings.cassette.files import load, save
+from mz_recordings.cassette.model import Cassette
+from mz_recordings.rerecord.driver import CallProgress, StopControl
 from mz_recordings.rerecord.plan import CallSelection
 from mz_recordings.rerecord.rerecord import RerecordJob, RerecordPlan, RerecordResult, prepare_rerecord, run_rerecord
+from mz_recordings.rerecord.workspace import lock_workspace
 
 from tests.support.workshop import AGENT, STORY, TODAY, Copy
 
@@ -81,7 +81,9 @@ class Again:
         with lock_workspace(self.copy.root, self.copy.place) as place:
             return prepare_rerecord(order, place)
 
-    def record(self, wish: CallSelection, budget_nanousd: int | None = None, **more: object) -> tuple[RerecordPlan, RerecordResult]:
+    def record(
+        self, wish: CallSelection, budget_nanousd: int | None = None, **more: object
+    ) -> tuple[RerecordPlan, RerecordResult]:
         """An attempt; what it has paid stays where it is."""
         order = self.order(wish, **more)
         with lock_workspace(self.copy.root, self.copy.place) as place:

@@ -13,7 +13,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from mz_engine.artifacts.load import load_rules
-from mz_engine.artifacts.rule import (
+from mz_engine.model.rules import (
     AcyclicItems,
     ByteSize,
     CoversIds,
@@ -122,7 +122,9 @@ def json_drafts(draw: DrawFn, rules: RuleSet) -> Draft:
 
 
 def worst_of(rules: RuleSet, findings: list[dict[str, Any]]) -> str:
-    [choice] = [rule for rule in rules.rules if isinstance(rule, FieldRule) and rule.type == "choice" and not rule.within]
+    [choice] = [
+        rule for rule in rules.rules if isinstance(rule, FieldRule) and rule.type == "choice" and not rule.within
+    ]
     return max((finding["severity"] for finding in findings), key=choice.values.index, default=choice.values[0])
 
 

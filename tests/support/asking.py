@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from mz_engine.pins import Pins
+from mz_engine.model.pins import Pins
 from mz_engine.ports import CallSpec, CiCheck
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.names import Commit
 from mz_events.store import Append
@@ -64,7 +64,9 @@ def at(phase: str, role: str, answer: Callable[[World, CallSpec], ScriptedReply]
 def fails(kind: ProblemClass, code: str, retry_after_seconds: int | None = None) -> Script:
     def answer(world: World, spec: CallSpec) -> ScriptedReply:
         detail = world.blobs.put(b"Which database shall I use?")
-        return ScriptedReply(problem=Problem(kind=kind, code=code, detail=detail, retry_after_seconds=retry_after_seconds))
+        return ScriptedReply(
+            problem=Problem(kind=kind, code=code, detail=detail, retry_after_seconds=retry_after_seconds)
+        )
 
     return at("plan", "builder", answer)
 
@@ -102,7 +104,9 @@ def refuses(command: str, files: Files) -> tuple[int, str]:
 
 def weird(world: World, spec: CallSpec) -> ScriptedReply:
     finding = {"severity": "MAJOR", "path": "b1.txt", "message": "This is odd."}
-    return ScriptedReply(text=msgspec.json.encode({"severity": "MAJOR", "cause": "weird", "findings": [finding]}).decode())
+    return ScriptedReply(
+        text=msgspec.json.encode({"severity": "MAJOR", "cause": "weird", "findings": [finding]}).decode()
+    )
 
 
 def broken(world: World, spec: CallSpec) -> ScriptedReply:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mz_recordings.cassette import MANIFEST
-from mz_recordings.files.library import digest, read_sums
-from mz_recordings.files.plainfiles import walk
-from mz_recordings.files.sums import SUMS, write_sums
+from mz_recordings.cassette.files import digest, read_sums
+from mz_recordings.cassette.manifest import SUMS, write_sums
+from mz_recordings.cassette.model import MANIFEST
+from mz_recordings.cassette.safe_files import walk
 
 
 def big_library(library: Path, cassette: Path, number: int) -> tuple[Path, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from mz_recordings.cassette import Cassette, Kind, RecordedCall
-from mz_recordings.files.library import digest
+from mz_recordings.cassette.files import digest
+from mz_recordings.cassette.model import Cassette, Kind, RecordedCall
 
 Line = dict[str, Any]
 

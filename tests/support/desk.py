@@ -6,8 +6,8 @@ import os
 import pathlib
 from collections.abc import Mapping
 
-from mz_engine.adapters.git import GitWorkspace
-from mz_engine.config import WorkspaceSettings
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import WorkspaceSettings
 from mz_engine.ports import FeatureWorktree, WorkspaceCreated
 from mz_events.names import Commit
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mz_qa.gate import load_project
-from mz_qa.layers.facts import CheckedItem, LayerOutput, Project, Remark
-from mz_recordings.findings import Finding
+from mz_qa.gate.run import load_project
+from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
+from mz_recordings.findings.model import Finding
 
 
 def project_of(root: Path, *cassettes: Path) -> Project:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from mz_engine.decide.actions import Action
-from mz_engine.decide.phase import decide_feature
+from mz_engine.decide.feature import decide_feature
 from mz_engine.decide.run import RunAction, decide_run
-from mz_engine.pins import Pins
+from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, CallRef, Problem, ReplyParsed
-from mz_events.catalog.check import ArtifactParsed, ArtifactValidated, ChangesChecked, GateChecked, Unit, Violation
 from mz_events.catalog.delivery import (
     BaseMerged,
     ChecksPolled,
@@ -33,11 +32,12 @@ from mz_events.catalog.feature import (
     WorkspaceReady,
 )
 from mz_events.catalog.run import Hold
+from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, GateChecked, Unit, Violation
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, StreamId
-from mz_projections.feature import apply_strict, fold
-from mz_projections.run import RunState, fold_run
-from mz_projections.state import State
+from mz_projections.feature.fold import apply_strict, fold
+from mz_projections.feature.state import State
+from mz_projections.run.fold import RunState, fold_run
 
 DIGEST = Digest("d" * 64)
 BASE = Commit("b" * 40)
@@ -87,7 +87,13 @@ def when_run_decided(state: RunState, pins: Pins) -> RunAction:
 
 # stories --------------------------------------------------------------------------------------------------------------
 STARTED = FeatureStarted(
-    feature=FeatureId("a"), run_version=3, branch="feat/a", target="main", starts_from=(BASE,), title=DIGEST, body=DIGEST
+    feature=FeatureId("a"),
+    run_version=3,
+    branch="feat/a",
+    target="main",
+    starts_from=(BASE,),
+    title=DIGEST,
+    body=DIGEST,
 )
 OPENED = (STARTED, WorkspaceReady(head=BASE, tree=BASE))
 UNITS = (
@@ -200,7 +206,9 @@ def base_merged(changed: bool = False, *conflicts: str) -> BaseMerged:
     return BaseMerged(key="k", base=OTHER, head=OTHER, tree=OTHER, changed=changed, conflicts=paths)
 
 
-def checks_seen(green: int = 0, red: int = 0, pending: int = 0, flaky: bool = False, known: bool = True) -> ChecksPolled:
+def checks_seen(
+    green: int = 0, red: int = 0, pending: int = 0, flaky: bool = False, known: bool = True
+) -> ChecksPolled:
     report = DIGEST if red else None
     return ChecksPolled(
         key="k", commit=BASE, commit_known=known, passed=green, failed=red, pending=pending, flaky=flaky, report=report

@@ -17,20 +17,20 @@ import time
 from pathlib import Path
 
 import msgspec
-from mz_engine.session import RunProcess
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
-from mz_projections.run import RunState
-from mz_recordings.cassette import Cassette, RecordedCall
-from mz_recordings.files.library import save
-from mz_recordings.playing.fleet import bundled_library
-from mz_recordings.recording.record import record_run
-from mz_recordings.recording.sources import record_sources
-from mz_recordings.whatif.faults import FAULTS, Fault, fault_failure, fault_stdout, init_line, message_line, result_line
+from mz_projections.run.fold import RunState
+from mz_recordings.cassette.files import save
+from mz_recordings.cassette.model import Cassette, RecordedCall
+from mz_recordings.faults.faults import FAULTS, Fault, fault_failure, fault_stdout, init_line, message_line, result_line
+from mz_recordings.record.recorder import record_run
+from mz_recordings.record.sources import record_sources
+from mz_recordings.replay.parallel import bundled_library
 
 from tests.cli.drive import MZ
 from tests.support.gitrepo import GitRepo
@@ -77,7 +77,9 @@ def make(fault: Fault, place: Path) -> Cassette:
     home.mkdir()
     bin_.mkdir()
     (place / "fault").write_bytes(fault_stdout(fault))
-    (place / "good").write_bytes(fault_stdout(fault._replace(lines=(init_line(), message_line("I write the note."), result_line("Done.")))))
+    (place / "good").write_bytes(
+        fault_stdout(fault._replace(lines=(init_line(), message_line("I write the note."), result_line("Done."))))
+    )
     (place / "good.md").write_text(GOOD)
     if fault.name == "malformed-artifact":
         (place / "bad.md").write_text(BAD)
@@ -163,7 +165,7 @@ def page() -> str:
         (
             "# Faults, as recordings",
             "",
-            "Made by `python -m tests.support.make_faults` after what `mz_recordings/whatif/faults.py` says;",
+            "Made by `python -m tests.support.make_faults` after what `mz_recordings/faults/faults.py` says;",
             "provenance `documented`. `mz replay --bundled` plays them through the pipeline of `project/`.",
             "",
             "| fault | what the agent does | what the pipeline makes of it | form, and where it was seen |",

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from mz_engine.home import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
+from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunStarted
 from mz_events.codec import CODEC
 from mz_events.envelope import Recorded
-from mz_qa.layers.projections import StoredEvent, project_events, read_log
+from mz_qa.gate.formats import StoredEvent, project_events, read_log
 
 from tests.support.tree import ROOT
 from tests.support.workshop import Workshop
@@ -52,7 +52,9 @@ def make(folder: Path) -> None:
         (started,) = (one.event for one in events if isinstance(one.event, RunStarted))
         folder.mkdir(parents=True)
         (folder / "log.jsonl").write_bytes(write_log(events))
-        (folder / "pins.json").write_bytes(FileBlobs(workshop.root / MZ_FOLDER / BLOBS_FOLDER).get(started.pins) + b"\n")
+        (folder / "pins.json").write_bytes(
+            FileBlobs(workshop.root / MZ_FOLDER / BLOBS_FOLDER).get(started.pins) + b"\n"
+        )
 
 
 def keep_meaning(folder: Path) -> None:

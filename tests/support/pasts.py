@@ -8,18 +8,17 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 from mz_engine.agents.contract import Capabilities
-from mz_engine.pins import Pins
+from mz_engine.model.pins import Pins
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAgents, SimulatedPorts, World
-from mz_recordings.history.answers import ReplayInputs
-from mz_recordings.history.changes import IntendedChange
-from mz_recordings.history.divergence import StreamReplay
-from mz_recordings.history.feature import replay_feature_stream
-from mz_recordings.history.run import replay_run_stream
+from mz_recordings.past_runs.coordinator import replay_run_stream
+from mz_recordings.past_runs.feature import replay_feature_stream
+from mz_recordings.past_runs.model import IntendedChange, StreamReplay
+from mz_recordings.past_runs.ports import ReplayInputs
 
 from tests.support import trial
 
@@ -34,9 +33,16 @@ class Parser:
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            agent="simulated", sessions=True, streaming=False, token_counting="estimate", reports_money=False, reported_fields=(),
-            tools=(), models=dict.fromkeys(("cheap", "mid", "premium"), "simulated"), auth=(),
-        )  # fmt: skip
+            agent="simulated",
+            sessions=True,
+            streaming=False,
+            token_counting="estimate",
+            reports_money=False,
+            reported_fields=(),
+            tools=(),
+            models=dict.fromkeys(("cheap", "mid", "premium"), "simulated"),
+            auth=(),
+        )
 
     def estimate_tokens(self, prompt: str) -> int:
         return self._agents.estimate_tokens("", prompt)

@@ -8,10 +8,10 @@ import time
 import uuid
 from pathlib import Path
 
-from mz_engine.agents import guard
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.supervise import best_level
 from mz_engine.ports import CallSpec, FeatureWorktree
+from mz_engine.processes import guard
+from mz_engine.processes.supervise import best_level
 
 PLACE = FeatureWorktree(run="r1", feature="login", branch="feat/login")
 

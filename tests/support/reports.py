@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mz_cli.reports.facts import Report, Suite
-from mz_recordings.findings import Finding
+from mz_cli.reports.model import Report, Suite
+from mz_recordings.findings.model import Finding
 
 ACCEPT = "mz replay {cassette} --accept %s --reason TEXT"
 HOSTILE = "<script>alert(1)</script>\u202egpj.exe\0"
@@ -31,7 +31,9 @@ FOUND = (
         file="recordings/notes/cassette.yaml", fix="mz replay {cassette} --update-unused",
     ),
 )  # fmt: skip
-DAMAGED = Finding(kind="UNREADABLE", message="write.patch was changed since it was recorded", fix="git restore {cassette}")
+DAMAGED = Finding(
+    kind="UNREADABLE", message="write.patch was changed since it was recorded", fix="git restore {cassette}"
+)
 NOTES = Suite(
     name="notes", path="recordings/notes", seconds=4.2, findings=FOUND, properties=FACTS,
     cases=("alpha/write", "alpha/write.a2", "alpha/sign", "beta/write", "alpha", "beta"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import mz_recordings
-from mz_engine.session import RunProcess
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import PhaseCompleted
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted
@@ -24,12 +24,12 @@ from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, inbox_stream
 from mz_events.store import Append
-from mz_projections.run import RunState
-from mz_recordings.cassette import Cassette
-from mz_recordings.files.library import save
-from mz_recordings.playing.sample import SAMPLE, create_sample
-from mz_recordings.recording.record import record_run
-from mz_recordings.recording.sources import record_sources
+from mz_projections.run.fold import RunState
+from mz_recordings.cassette.files import save
+from mz_recordings.cassette.model import Cassette
+from mz_recordings.cassette.sample import SAMPLE, create_sample
+from mz_recordings.record.recorder import record_run
+from mz_recordings.record.sources import record_sources
 
 from tests.support import aider_cli, anthropic_cli, claude_cli, codex_cli, gemini_cli
 from tests.support.endpoint import Endpoint, Script

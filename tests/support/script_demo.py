@@ -19,7 +19,7 @@ import msgspec
 import yaml
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import validate
-from mz_engine.config import Limits
+from mz_engine.model.config import Limits
 
 from tests.support.endpoint import Answer, Reply, Request, Unexpected, Use
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from mz_engine.adapters.prices import GenaiPrices
-from mz_events.adapters.sqlite import SqliteStore
-from mz_projections.imported import QuarterSum
-from mz_projections.importedviews import ImportedStore
+from mz_engine.pricing.table import GenaiPrices
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_projections.imported.model import QuarterSum
+from mz_projections.imported.store import ImportedStore
 from mz_recordings.importing.importer import LOG, VIEWS, Importer, ImportOutcome
 
 MODEL = "claude-sonnet-4-5-20250929"

@@ -7,13 +7,14 @@ import os
 import subprocess
 from pathlib import Path
 
-from mz_engine.adapters.environment import INHERITED_VARIABLES
-from mz_engine.agents.claude_code import invocation
+from mz_engine.agents.claude_code.adapter import invocation
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentRegistry
 from mz_engine.ports import CallResult, CallSpec
-from mz_events.redact import Secrets
-from mz_recordings.cassette import (
+from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_events.redaction.redactor import Secrets
+from mz_recordings.cassette.files import save
+from mz_recordings.cassette.model import (
     FORMAT,
     Cassette,
     Fixture,
@@ -24,8 +25,7 @@ from mz_recordings.cassette import (
     Recording,
     StoredFile,
 )
-from mz_recordings.files.library import save
-from mz_recordings.playing.standin import install
+from mz_recordings.replay.stand_in import install
 
 from tests.support.claude_cli import spec
 

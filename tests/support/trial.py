@@ -9,13 +9,12 @@ import json
 from functools import cache
 from typing import Literal
 
-from mz_engine.config import Command, Config, PullRequests
-from mz_engine.coordinator import Coordinator
-from mz_engine.pins import Pins, encode_pins
-from mz_engine.pipelines.definition import Pipeline
-from mz_engine.pipelines.load import read_pipeline
-from mz_engine.pipelines.own import PipelineFiles, load_valid_pipeline_files
+from mz_engine.model.config import Command, Config, PullRequests
+from mz_engine.model.pins import Pins, encode_pins
+from mz_engine.model.pipeline import Pipeline
+from mz_engine.pipelines.load import PipelineFiles, load_valid_pipeline_files, read_pipeline
 from mz_engine.ports import CallSpec
+from mz_engine.run.coordinator import Coordinator
 from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import FeatureOutcome, ItemAdded, RunStarted, Verdict
 from mz_events.names import FeatureId, RunId, inbox_stream, run_stream

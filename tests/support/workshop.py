@@ -15,21 +15,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from mz_engine.session import RunProcess
+from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import FeatureOutcome, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
-from mz_projections.run import RunState
-from mz_recordings.cassette import Cassette
-from mz_recordings.files.library import load, save
-from mz_recordings.findings import ReplayResult
-from mz_recordings.playing.fleet import replay_and_update, without_git_variables
-from mz_recordings.playing.replay import ReplayJob
-from mz_recordings.recording.record import RecordedRun, record_run
-from mz_recordings.recording.sources import record_sources
+from mz_projections.run.fold import RunState
+from mz_recordings.cassette.files import load, save
+from mz_recordings.cassette.model import Cassette
+from mz_recordings.findings.model import ReplayResult
+from mz_recordings.record.recorder import RecordedRun, record_run
+from mz_recordings.record.sources import record_sources
+from mz_recordings.replay.parallel import replay_and_update, without_git_variables
+from mz_recordings.replay.replay import ReplayJob
 
 from tests.support.gitrepo import GitRepo
 

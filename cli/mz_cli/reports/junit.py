@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as Xml
 
-from mz_engine.exits import Exit
-from mz_recordings.findings import KIND_PROPERTIES, Finding, risk_of
+from mz_engine.errors.exits import Exit
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding, risk_of
 
-from mz_cli.replaypage import fix_command
-from mz_cli.reports.cases import findings_by_case
-from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.plain import single_line
+from mz_cli.reports.model import Report, Suite, findings_by_case
+from mz_cli.reports.replay_text import fix_command
+from mz_cli.reports.sanitise import single_line
 
 ERRORS = (Exit.BUG, Exit.INVALID, Exit.NOT_COMPARABLE)
 """Exit codes reported as errors instead of failures, because nothing was compared."""

@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
-from mz_engine.adapters.known_secrets import project_secrets
-from mz_engine.errors import MzError
-from mz_engine.exits import Exit
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.errors.exits import Exit
+from mz_engine.secrets import project_secrets
 from mz_engine.version import VERSION
-from mz_events.redact import Secrets
+from mz_events.redaction.redactor import Secrets
 
-from mz_cli.context import find_home
-from mz_cli.render.console import write_text
-from mz_cli.reports.facts import Report, ReportOptions, Suite
-from mz_cli.reports.plain import sanitise, strip_local_paths
+from mz_cli.app.context import find_home
+from mz_cli.reports.model import Report, ReportOptions, Suite
+from mz_cli.reports.sanitise import sanitise, strip_local_paths
+from mz_cli.terminal.console import write_text
 
 STDOUT = "-"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -85,7 +85,10 @@ def check_reports(options: ReportOptions, as_json: bool = False) -> None:
     targets += [STDOUT] * (list(options.files.values()).count(STDOUT) + (as_json and options.takes_stdout))
     if len(set(targets)) < len(targets):
         raise click.UsageError("two reports have the same destination; give each its own file")
-    for path in [*files, *([os.environ[SUMMARY_VARIABLE]] if options.github and os.environ.get(SUMMARY_VARIABLE) else [])]:
+    for path in [
+        *files,
+        *([os.environ[SUMMARY_VARIABLE]] if options.github and os.environ.get(SUMMARY_VARIABLE) else []),
+    ]:
         _probe(Path(path))
 
 
@@ -215,8 +218,7 @@ def _umask() -> int:
 
 
 def _write_github(report: Report, stream: TextIO) -> None:
-    from mz_cli.reports.github import annotation_lines
-    from mz_cli.reports.summary import BYTES_MAX, summary
+    from mz_cli.reports.github import BYTES_MAX, annotation_lines, summary
 
     write_text(stream, "".join(f"{line}\n" for line in annotation_lines(report)))
     if name := os.environ.get(SUMMARY_VARIABLE):

@@ -13,12 +13,11 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from mz_engine.exits import MEANINGS, Exit
-from mz_recordings.findings import KIND_PROPERTIES, Finding, FindingKind, Risk
-from mz_recordings.grouping import FindingGroup
+from mz_engine.errors.exits import MEANINGS, Exit
+from mz_recordings.findings.grouping import FindingGroup
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding, FindingKind, Risk
 
-from mz_cli.reports.facts import Report, Suite
-from mz_cli.reports.groups import call_locations, finding_groups, group_fix
+from mz_cli.reports.model import Report, Suite, call_locations, finding_groups, group_fix
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS: Mapping[Risk, str] = {"high": "error", "medium": "warning", "low": "note"}

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_engine.agents import linear
+from mz_engine.decoding import regex
 
 LINES_READ_MAX = 100
 """Last lines of a text that are searched."""
@@ -72,7 +72,7 @@ def parse_patterns(text: str) -> ProblemPatterns:
     patterns = msgspec.convert(tomllib.loads(text), ProblemPatterns)
     for pattern in patterns.problem:
         for expression in pattern.words:
-            if error := linear.inspect_expression(expression).error:
+            if error := regex.inspect_expression(expression).error:
                 raise ValueError(f"{pattern.code}: {expression!r}: {error}")
     for expression in patterns.blocker.words:
         re.compile(expression)
@@ -104,9 +104,9 @@ def _find_by_status(call_end: CallEnd, patterns: ProblemPatterns) -> ProblemPatt
 
 def _find_by_text(call_end: CallEnd, patterns: ProblemPatterns) -> ProblemPattern | None:
     expressions = tuple(expression for pattern in patterns.problem for expression in pattern.words)
-    lines = [line for line in _last_lines(call_end.error_text) if linear.matches_any(expressions, line, caseless=True)]
+    lines = [line for line in _last_lines(call_end.error_text) if regex.matches_any(expressions, line, caseless=True)]
     for pattern in patterns.problem:
-        if any(linear.matches_any(pattern.words, line, caseless=True) for line in lines):
+        if any(regex.matches_any(pattern.words, line, caseless=True) for line in lines):
             return pattern
     return None
 

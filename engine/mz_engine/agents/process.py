@@ -1,29 +1,47 @@
-"""Agent calls as processes: spawned into a spool, bounded by limits, recovered after a crash of mz."""
+"""Agent calls as processes: spawned into a spool, bounded by limits, recovered after a crash of mz.
+
+Shared parts of the adapters of command-line programs.
+
+Spools: directories that receive an agent call's output as it comes, so that a crash of mz loses none of it.
+
+<spools>/<key>/stdout, stderr    redacted, written as it comes
+               meta.json         what was started, and when
+               exit.json         how it ended; missing if mz did not see the end
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import os
 import pathlib
+import re
 import threading
 import time
 from collections.abc import Mapping
 
+import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Problem, ProblemClass
-from mz_events.redact import Secrets
+from mz_events.redaction.redactor import Redactor, Secrets
 
-from mz_engine.adapters.environment import command_environment, protected_paths, worktree_path, writable_paths
-from mz_engine.adapters.temporary import (
+from mz_engine.agents.classify import ProblemPatterns
+from mz_engine.agents.contract import AuthCheck, Invocation, Spawn
+from mz_engine.agents.version_query import CapturedOutput, estimate_tokens, query_key
+from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
+from mz_engine.ports import CallResult, CallSpec, Interrupted
+from mz_engine.processes.environment import (
     TMPDIR_VARIABLE,
+    command_environment,
     existing_temporaries,
     make_temporary,
+    protected_paths,
     remove_temporary,
     temporary_path,
+    worktree_path,
+    writable_paths,
 )
-from mz_engine.agents.asking import CapturedOutput, query_key
-from mz_engine.agents.contract import Invocation
-from mz_engine.agents.spool import Spool, SpoolContent, SpoolEnd, SpoolMeta, load_spool, spool_directory
-from mz_engine.agents.supervise import (
+from mz_engine.processes.supervise import (
     DeniedHandler,
     EndReason,
     Launch,
@@ -33,8 +51,148 @@ from mz_engine.agents.supervise import (
     kill_by_key,
     supervise,
 )
-from mz_engine.home import MZ_FOLDER, SPOOL_FOLDER
-from mz_engine.ports import CallResult, CallSpec, Interrupted
+
+
+class ProgramAdapter:
+    """Base class with default token estimates and prompts."""
+
+    def __init__(self, patterns: ProblemPatterns) -> None:
+        self._patterns = patterns
+
+    def estimate_tokens(self, prompt: str) -> int:
+        return estimate_tokens(prompt)
+
+    def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
+        """Return None: most programs cannot count before they are called."""
+        del spec, environment, spawn
+        return None
+
+    def format_prompt(self, prompt: str) -> str:
+        return prompt
+
+
+def require_login(check: AuthCheck, has_login: bool, message: str, fix: str) -> AuthCheck:
+    """Return the check of the program; if only the login is missing, a failed check with `message` and `fix`."""
+    if check.code or has_login:
+        return check
+    return msgspec.structs.replace(check, code="auth-missing", message=message, fix=fix)
+
+
+NAME_LENGTH_MAX = 200
+
+
+class SpoolMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """The command that was started. Of the environment only names are written, never values."""
+
+    key: str
+    agent: str
+    model: str
+    argv: tuple[str, ...]
+    environment: tuple[str, ...]
+    started_us: int
+    """Microseconds since the epoch, UTC."""
+    version: str = ""
+    """Version of the agent, if this process queried it; else empty."""
+
+
+class SpoolEnd(msgspec.Struct, frozen=True, kw_only=True):
+    exit: int | None
+    duration_ms: int
+    problem: Problem | None
+
+
+META_DECODER, END_DECODER = msgspec.json.Decoder(SpoolMeta), msgspec.json.Decoder(SpoolEnd)
+
+
+class SpoolContent(msgspec.Struct, frozen=True, kw_only=True):
+    """Content of a spool; `closing` is None if the writer died before the call ended."""
+
+    stdout: bytes
+    stderr: bytes
+    duration_ms: int
+    end: SpoolEnd | None
+    version: str = ""
+    """Version of the agent, as in `SpoolMeta`."""
+
+
+def spool_directory(spools: pathlib.Path, key: str) -> pathlib.Path:
+    """Return the call's own directory; different keys never share one, on any file system."""
+    safe = re.sub(r"[^A-Za-z0-9_./-]", "_", key)[:NAME_LENGTH_MAX]
+    name = safe.replace("/", "+")
+    return spools / (name if safe == key else f"{name}+{hashlib.sha256(key.encode()).hexdigest()[:16]}")
+
+
+class Spool:
+    """Writer of a spool; replaces what an earlier call left under the key."""
+
+    def __init__(self, folder: pathlib.Path, meta: SpoolMeta, secrets: Secrets) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / "exit.json").unlink(missing_ok=True)
+        self._folder = folder
+        self._redactors = Redactor(secrets), Redactor(secrets)
+        self._files = open_new(folder / "stdout"), open_new(folder / "stderr")
+        (folder / "meta.json").write_bytes(msgspec.json.encode(meta))
+
+    def out(self, data: bytes) -> None:
+        self._write(0, self._redactors[0].feed(data))
+
+    def err(self, data: bytes) -> None:
+        self._write(1, self._redactors[1].feed(data))
+
+    def flush(self) -> None:
+        """Write what the redactors held back, durably. Call once, after the last byte."""
+        for stream, redactor in enumerate(self._redactors):
+            self._write(stream, redactor.finish())
+            os.fsync(self._files[stream])
+
+    def write_note(self, text: str) -> None:
+        """Add a line by mz to the call's standard error."""
+        self.err(f"mz: {text}\n".encode())
+
+    def finish(self, end: SpoolEnd) -> None:
+        """Record how the call ended, durably and atomically."""
+        partial = self._folder / "exit.json.tmp"
+        file = open_new(partial)
+        try:
+            os.write(file, msgspec.json.encode(end))
+            os.fsync(file)
+        finally:
+            os.close(file)
+        partial.replace(self._folder / "exit.json")
+
+    def close(self) -> None:
+        for file in self._files:
+            os.close(file)
+
+    def _write(self, stream: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._files[stream], view) :]
+
+
+def open_new(path: pathlib.Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+
+def load_spool(folder: pathlib.Path) -> SpoolContent | None:
+    """Read a spool; None if there is none, or its writer died before the call began."""
+    try:
+        meta = META_DECODER.decode((folder / "meta.json").read_bytes())
+        stdout, stderr = (folder / "stdout").read_bytes(), (folder / "stderr").read_bytes()
+        ended_us = max((folder / name).stat().st_mtime_ns for name in ("stdout", "stderr")) // 1000
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    end = load_end(folder / "exit.json")
+    duration_ms = end.duration_ms if end else max(0, (ended_us - meta.started_us) // 1000)
+    return SpoolContent(stdout=stdout, stderr=stderr, duration_ms=duration_ms, end=end, version=meta.version)
+
+
+def load_end(path: pathlib.Path) -> SpoolEnd | None:
+    try:
+        return END_DECODER.decode(path.read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
 
 OUTPUT_BYTES_MAX = 200_000_000
 QUERY_SECONDS = 30
@@ -114,7 +272,10 @@ class AgentProcesses:
         work). It has its own key and `QUERY_SECONDS`, no temporary directory and no spool, so nothing takes it for the
         call. Never raises for what the program does. Raises Interrupted if `stop` ended it: the call must not start."""
         query = replace(spec, key=query_key(spec.agent))
-        launch, output = replace(self._launch(query, replace(invocation, private_tmpdir=False)), writable=()), CapturedOutput()
+        launch, output = (
+            replace(self._launch(query, replace(invocation, private_tmpdir=False)), writable=()),
+            CapturedOutput(),
+        )
         limits = ProcessLimits(total_seconds=QUERY_SECONDS, output_bytes=QUERY_BYTES_MAX)
         end = supervise(launch, limits, output, stop=self._stop)
         if end.reason is EndReason.STOPPED:
@@ -152,10 +313,15 @@ class AgentProcesses:
         tmpdir = {TMPDIR_VARIABLE: str(self._temporary(spec.key))} if invocation.private_tmpdir else {}
         return Launch(
             argv=invocation.argv,
-            env=command_environment(self._environment, spec.key, passed=self._passed, extra={**invocation.env, **tmpdir}),
+            env=command_environment(
+                self._environment, spec.key, passed=self._passed, extra={**invocation.env, **tmpdir}
+            ),
             cwd=worktree_path(self._root, spec.worktree),
             stdin=invocation.stdin,
-            read_only=(*(protected_paths(self._enclosing_repository) if self._enclosing_repository else ()), *protected_paths(self._root)),
+            read_only=(
+                *(protected_paths(self._enclosing_repository) if self._enclosing_repository else ()),
+                *protected_paths(self._root),
+            ),
             writable=writable_paths(self._root, spec.worktree, self._environment, self._enclosing_repository),
             offline=self._on_denied is not None and can_run_offline(),
         )

@@ -9,16 +9,16 @@ from typing import Protocol
 
 import msgspec
 
-from mz_engine.agents.anthropic_api import AnthropicApi
+from mz_engine.agents.anthropic_api.adapter import AnthropicApi
 from mz_engine.agents.classify import ProblemPatterns, parse_patterns
-from mz_engine.agents.claude_code import ClaudeCode
-from mz_engine.agents.codex import Codex
+from mz_engine.agents.claude_code.adapter import ClaudeCode
+from mz_engine.agents.codex.adapter import Codex
 from mz_engine.agents.contract import Adapter, AuthCheck, Invocation
-from mz_engine.agents.gemini import Gemini
-from mz_engine.agents.generic import DescribedAgent
-from mz_engine.agents.generic_form import AgentDescription
+from mz_engine.agents.described.adapter import DescribedAgent
+from mz_engine.agents.gemini.adapter import Gemini
+from mz_engine.decoding.yaml import decode_yaml
+from mz_engine.model.agent_description import AgentDescription
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
-from mz_engine.yamlfile import decode_yaml
 
 INSTALL_HINTS = {
     "aider": "install aider (pip install aider-chat)",
@@ -65,7 +65,8 @@ def built_in_adapters() -> dict[str, Adapter]:
         AnthropicApi(patterns),
     )
     adapters += tuple(
-        DescribedAgent(name, description, patterns, INSTALL_HINTS[name]) for name, description in bundled_descriptions().items()
+        DescribedAgent(name, description, patterns, INSTALL_HINTS[name])
+        for name, description in bundled_descriptions().items()
     )
     return {adapter.name: adapter for adapter in adapters}
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from mz_events.catalog.check import Unit
+from mz_events.catalog.validation import Unit
 from mz_events.names import Path
 
-from mz_engine.artifacts.document import MarkdownDocument, read_markdown
-from mz_engine.artifacts.jsonrules import is_name
-from mz_engine.artifacts.jsontext import (
+from mz_engine.artifacts.json_items import (
     JsonItem,
     UnreadableJson,
     field_rule,
@@ -19,15 +17,18 @@ from mz_engine.artifacts.jsontext import (
     non_blank_strings,
     read_items,
 )
-from mz_engine.artifacts.rule import ParsedArtifact, RuleSet, UnitFields
-from mz_engine.artifacts.sections import (
+from mz_engine.artifacts.json_rules import is_name
+from mz_engine.artifacts.markdown import (
+    MarkdownDocument,
     find_files_rule,
     find_section_rule,
     listed_files,
+    read_markdown,
     repository_path,
     section_parts,
 )
 from mz_engine.artifacts.subject import defined_ids
+from mz_engine.model.rules import ParsedArtifact, RuleSet, UnitFields
 
 BREAKING_CHANGE = re.compile(r"[\W_]{0,12}BREAKING[ -]CHANGE\b")
 """As in Conventional Commits; list marks and emphasis may precede it."""
@@ -89,8 +90,12 @@ def extract_units(rules: RuleSet, field_names: UnitFields, items: tuple[JsonItem
         used_ids.add(name)
         yield Unit(
             id=name,
-            depends_on=tuple(other for other in non_blank_strings(field_value(rules, item, field_names.depends_on)) if is_name(other)),
-            files=tuple(filter(None, map(repository_path, non_blank_strings(field_value(rules, item, field_names.files))))),
+            depends_on=tuple(
+                other for other in non_blank_strings(field_value(rules, item, field_names.depends_on)) if is_name(other)
+            ),
+            files=tuple(
+                filter(None, map(repository_path, non_blank_strings(field_value(rules, item, field_names.files))))
+            ),
         )
 
 

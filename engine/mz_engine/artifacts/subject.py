@@ -8,10 +8,10 @@ from functools import cached_property
 
 import msgspec
 
-from mz_engine.artifacts.document import MarkdownDocument, normalise_newlines, read_markdown
-from mz_engine.artifacts.jsontext import JsonItem, UnreadableJson, json_rule, non_blank_strings, read_items
-from mz_engine.artifacts.rule import JsonForm, Limit, RuleSet
-from mz_engine.config import Limits
+from mz_engine.artifacts.json_items import JsonItem, UnreadableJson, json_rule, non_blank_strings, read_items
+from mz_engine.artifacts.markdown import MarkdownDocument, normalise_newlines, read_markdown
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import JsonForm, Limit, RuleSet
 
 ID_RANGE = re.compile(r"\b([A-Z]+-)(\d{1,4})(?:\s*(?:–|—|-|\.\.\.?|…|to|through)\s*)(?:\1)?(\d{1,4})\b")
 ID_RANGE_MAX = 200
@@ -53,7 +53,9 @@ class ArtifactSubject:
         text = self.earlier_artifacts.get(artifact)
         if text is None:
             return ()
-        return tuple(dict.fromkeys(field_ids(text, field) if field else defined_ids(pattern or "", read_markdown(text))))
+        return tuple(
+            dict.fromkeys(field_ids(text, field) if field else defined_ids(pattern or "", read_markdown(text)))
+        )
 
 
 def resolve_limit(limit: Limit, limits: Limits) -> int:

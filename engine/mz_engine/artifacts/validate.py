@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from mz_events.catalog.check import Violation
+from mz_events.catalog.validation import Violation
 
-from mz_engine.artifacts import jsonrules, textrules
-from mz_engine.artifacts.check import FEATURE_RULES
-from mz_engine.artifacts.rule import ByteSize, FeatureRuleInput, FileRule, JsonForm, Limit, Rule, RuleFinding, RuleSet
+from mz_engine.artifacts import json_rules, text_rules
+from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.subject import ArtifactSubject, RuleViolation, resolve_limit
-from mz_engine.config import Limits
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import ByteSize, FeatureRuleInput, FileRule, JsonForm, Limit, Rule, RuleFinding, RuleSet
 
 BLOCKING_KINDS = (FileRule, ByteSize, JsonForm)
 """Kinds of rules after whose violation later rules would only repeat it."""
@@ -46,7 +46,9 @@ def evaluate_feature_rule(name: str, facts: FeatureRuleInput) -> tuple[RuleFindi
 
 
 def rule_violations(rule: Rule, subject: ArtifactSubject) -> tuple[RuleViolation, ...]:
-    return tuple((jsonrules.rule_violations if subject.rules.form == "json" else textrules.rule_violations)(rule, subject))
+    return tuple(
+        (json_rules.rule_violations if subject.rules.form == "json" else text_rules.rule_violations)(rule, subject)
+    )
 
 
 def requirements(rules: RuleSet, limits: Limits) -> tuple[str, ...]:

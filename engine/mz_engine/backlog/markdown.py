@@ -2,30 +2,204 @@
 
 A feature begins with a heading of level 2, `## [STATUS] id: title`, and extends to the next one. Lines such as `-
 priority: high`, `- labels: a, b` and `- depends on: x, y` are metadata, as is a suffix `[p:high]` of the title;
-everything else is its body. Code fences are body regardless of their content; HTML comments are left out."""
+everything else is its body. Code fences are body regardless of their content; HTML comments are left out.
+
+The heading that begins a feature, `## [FEAT] an-id: A title [p:high]`, and malformed variants of it.
+
+Lines of a Markdown text, classified as far as a backlog needs: text, code, comment.
+
+Check the dependencies that a backlog declares.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 from mz_events.names import FeatureId, InvalidName, parse_name
 
-from mz_engine.backlog.heading import (
-    HEADING_FORM,
-    FeatureHeading,
-    heading_hint,
-    looks_like_heading,
-    proposed_id,
-    read_heading,
-)
 from mz_engine.backlog.item import BacklogItem, ItemStatus, Priority
-from mz_engine.backlog.lines import Line, LineKind, classify_lines, strip_controls
-from mz_engine.backlog.links import check_dependencies
-from mz_engine.errors import Diagnostic, MzError, SourceLocation
-from mz_engine.shape import similar_name_hint
+from mz_engine.decoding.structs import similar_name_hint
+from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
+from mz_engine.graph import find_cycles
+
+_FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*\Z)|~{3,})")
+_FEATURE = re.compile(r" {0,3}##[ \t]+\[")
+_ESCAPES = re.compile(
+    "\x1b\\[[0-?]*[ -/]*[@-~]"  # control sequences
+    "|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?"  # operating system commands, such as window titles and links
+    "|\x1b[@-Z\\\\-_]?"
+    "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]"
+)
+
+
+class LineKind(Enum):
+    TEXT = "text"
+    CODE = "code"
+    """A fence or a line between two."""
+    COMMENT = "comment"
+    UNCLOSED = "unclosed"
+    """Not a line: `text` names a block that begins at `number`, never ends, and contains features."""
+
+
+class Line(NamedTuple):
+    number: int
+    """From 1."""
+    kind: LineKind
+    text: str
+    """Unchanged, without the line end."""
+
+
+def classify_lines(text: str) -> Iterator[Line]:
+    """Yield all lines with their kinds; after the last one, at most one of kind UNCLOSED."""
+    fence, block_start, in_comment, hides_features = "", 0, False, False
+    for number, line in enumerate(split_lines(text), 1):
+        hides_features = hides_features or bool((fence or in_comment) and _FEATURE.match(line))
+        fence_match = _FENCE.match(line)
+        if in_comment:
+            in_comment, hides_features = "-->" not in line, hides_features and "-->" not in line
+            yield Line(number, LineKind.COMMENT, line)
+        elif fence:
+            closes = fence_match and fence_match[1].startswith(fence) and not line[fence_match.end() :].strip()
+            fence, hides_features = ("", False) if closes else (fence, hides_features)
+            yield Line(number, LineKind.CODE, line)
+        elif fence_match:
+            fence, block_start = fence_match[1], number
+            yield Line(number, LineKind.CODE, line)
+        elif line.lstrip(" \t").startswith("<!--"):
+            in_comment, block_start = "-->" not in line, number
+            yield Line(number, LineKind.COMMENT, line)
+        else:
+            yield Line(number, LineKind.TEXT, line)
+    if hides_features:
+        yield Line(block_start, LineKind.UNCLOSED, "code fence" if fence else "comment")
+
+
+def split_lines(text: str) -> list[str]:
+    """Split lines as editors do: only CR LF, LF and CR end one."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def strip_controls(text: str) -> str:
+    """Remove terminal escapes and control characters, line ends included; tabs stay."""
+    return _ESCAPES.sub("", text).replace("\n", "") if not text.isprintable() else text
+
+
+HEADING_FORM = "## [FEAT] an-id: A title"
+
+_HEADING = re.compile(r" {0,3}##[ \t]+\[([A-Za-z][A-Za-z _-]{0,30})\]([^:]*):(.*)\Z", re.DOTALL)
+_SIMILAR = re.compile(
+    r" {0,3}(?:#{1,6}[ \t]*\[(?:feat|wip|done|blocked)\b"
+    r"|##[ \t]*\[[a-z][a-z _-]{0,30}\](?![(\[:])"
+    r"|#{2,6}[ \t]*(?:feat|wip|(?-i:DONE|BLOCKED))\b"
+    r"|\[feat\][ \t]*[\w-]+[ \t]*:)",
+    re.IGNORECASE,
+)
+_SIMILAR_PARTS = re.compile(r"[#\s]*\[?(feat|wip|done|blocked)\b\]?:?(.*)\Z", re.IGNORECASE | re.DOTALL)
+
+
+class FeatureHeading(NamedTuple):
+    """The trimmed parts; columns count from 1."""
+
+    status: str
+    status_column: int
+    id: str
+    id_column: int
+    title: str
+    title_column: int
+    priority: str | None
+    """From the suffix `[p:...]`."""
+    priority_column: int
+
+
+def read_heading(line: str) -> FeatureHeading | None:
+    """Return the parts of a line that begins a feature, valid or not; None for any other line."""
+    match = _HEADING.match(line)
+    if match is None:
+        return None
+    title = _strip_closing_marks(strip_controls(match[3]).strip())
+    at = title.lower().rfind("[p:")
+    priority = title[at + 3 : -1].strip() if at >= 0 and title.find("]", at) == len(title) - 1 else None
+    return FeatureHeading(
+        status=match[1].strip(),
+        status_column=match.start(1) + 1,
+        id=match[2].strip(),
+        id_column=match.end(2) - len(match[2].lstrip()) + 1,
+        title=title if priority is None else title[:at].rstrip(),
+        title_column=match.end(3) - len(match[3].lstrip()) + 1,
+        priority=priority,
+        priority_column=line.lower().rfind("[p:") + 1,
+    )
+
+
+def looks_like_heading(line: str) -> bool:
+    """Return True for a line that looks like a malformed heading of a feature."""
+    return _SIMILAR.match(line) is not None
+
+
+def heading_hint(line: str) -> str:
+    """Return a hint for a malformed heading: a corrected heading, or the form."""
+    match = _SIMILAR_PARTS.match(strip_controls(line[:300]))
+    if match:
+        name, colon, title_text = re.sub("[:：]", ":", match[2]).partition(":")
+        title = _strip_closing_marks((title_text if colon else name).strip())
+        slug = proposed_id(name)
+        if slug and title:
+            return f"did you mean `## [{match[1].upper()}] {slug}: {title[:80]}`?"
+    return f"a feature begins with a heading such as `{HEADING_FORM}`"
+
+
+def proposed_id(text: str) -> str:
+    """Make an id from a text; empty if that is impossible."""
+    plain = unicodedata.normalize("NFKD", text[:200]).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9_]+", "-", plain).strip("-_")[:64].rstrip("-").lower()
+
+
+def _strip_closing_marks(title: str) -> str:
+    """Remove the closing `#` marks that Markdown allows after a heading."""
+    bare = title.rstrip("#")
+    return bare.rstrip() if not bare or bare[-1] in " \t" else title
+
+
+SHOWN_FEATURES_MAX = 20
+PROPOSALS_MAX = 10
+"""Finding similar names is slow, so only the first unknown dependencies get proposals."""
+
+
+def check_dependencies(
+    links: Mapping[str, Mapping[str, SourceLocation]], complete: bool = True
+) -> Iterator[Diagnostic]:
+    """Yield errors: `links` maps id -> dependency -> location of the declaration. MZ4005 unknown (not for an incomplete
+    backlog), MZ4007 its own, MZ4008 a cycle (the first twenty; cycles that share no feature)."""
+    proposals = 0
+    for feature, dependencies in links.items():
+        for dependency, location in dependencies.items():
+            if dependency == feature:
+                hint = "remove it from its `depends on`"
+                yield Diagnostic(code="MZ4007", message=f"`{feature}` depends on itself", hint=hint, location=location)
+            elif dependency not in links and complete:
+                proposals += 1
+                message = f"`{feature}` depends on `{dependency[:80]}`, which is not in this backlog"
+                hint = (
+                    _features_hint(dependency, links) if proposals <= PROPOSALS_MAX else "remove it, or add the feature"
+                )
+                yield Diagnostic(code="MZ4005", message=message, hint=hint, location=location)
+    for cycle in find_cycles(links):
+        message = f"dependency cycle: {' -> '.join([*cycle, cycle[0]])}"
+        hint = "remove one of these dependencies"
+        yield Diagnostic(code="MZ4008", message=message, hint=hint, location=links[cycle[0]][cycle[1]])
+
+
+def _features_hint(word: str, links: Mapping[str, object]) -> str:
+    shown = list(links)[:SHOWN_FEATURES_MAX]
+    more = f" and {len(links) - len(shown)} more" if len(links) > len(shown) else ""
+    return "\n".join(part for part in (similar_name_hint(word, links), f"known here: {', '.join(shown)}{more}") if part)
+
 
 STATUSES = {
     "FEAT": ItemStatus.BACKLOG,
@@ -38,7 +212,9 @@ CLOSING_MARKS = {"code fence": "a line of the same marks", "comment": "`-->`"}
 
 PRIORITY_NAMES = {each.name.lower(): each for each in Priority}
 
-_META_LINE = re.compile(r" {0,3}(?:[-*+][ \t]+)?(labels|priority|depends?[ _-]on)[ \t]*:(.*)\Z", re.IGNORECASE | re.DOTALL)
+_META_LINE = re.compile(
+    r" {0,3}(?:[-*+][ \t]+)?(labels|priority|depends?[ _-]on)[ \t]*:(.*)\Z", re.IGNORECASE | re.DOTALL
+)
 _NO_DEPENDENCIES = ("none", "-")
 """Values of `depends on:` that mean no dependencies."""
 
@@ -70,11 +246,17 @@ def parse_backlog(text: str, name: str) -> tuple[BacklogItem, ...]:
     diagnostics = reader.diagnostics
     if not reader.drafts and not diagnostics:
         hint = f"a feature begins with a heading such as `{HEADING_FORM}`"
-        diagnostics = [Diagnostic(code="MZ4001", message="the backlog has no features", hint=hint, location=SourceLocation(name))]
+        diagnostics = [
+            Diagnostic(code="MZ4001", message="the backlog has no features", hint=hint, location=SourceLocation(name))
+        ]
     complete = not any(item.code in ("MZ4002", "MZ4003") for item in diagnostics)
     diagnostics += check_dependencies({draft.id: draft.depends_on for draft in reader.drafts}, complete)
     if diagnostics:
-        raise MzError.from_diagnostics(sorted(diagnostics, key=lambda item: (item.location.line, item.location.column) if item.location else (0, 0)))
+        raise MzError.from_diagnostics(
+            sorted(
+                diagnostics, key=lambda item: (item.location.line, item.location.column) if item.location else (0, 0)
+            )
+        )
     return tuple(_to_item(draft, order, name) for order, draft in enumerate(reader.drafts))
 
 
@@ -171,7 +353,9 @@ class _BacklogReader:
         return priority
 
     def report(self, code: str, message: str, line: int, column: int, hint: str) -> None:
-        self.diagnostics.append(Diagnostic(code=code, message=message, hint=hint, location=SourceLocation(self.name, line, column)))
+        self.diagnostics.append(
+            Diagnostic(code=code, message=message, hint=hint, location=SourceLocation(self.name, line, column))
+        )
 
 
 def _split_commas(value: str) -> Iterator[tuple[str, int]]:

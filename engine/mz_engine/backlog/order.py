@@ -43,7 +43,11 @@ def plan_backlog(items: Iterable[BacklogItem], only: Iterable[str] = (), deliver
     source = sorted(items, key=lambda item: item.order)
     requested, delivered_before = frozenset(only), frozenset(delivered)
     done = delivered_before | {item.id for item in source if item.status is ItemStatus.DONE}
-    left_out = {item.id: LeftOutItem(item=item, reason=reason) for item in source if (reason := _left_out_reason(item, requested, delivered_before))}
+    left_out = {
+        item.id: LeftOutItem(item=item, reason=reason)
+        for item in source
+        if (reason := _left_out_reason(item, requested, delivered_before))
+    }
     chosen: dict[FeatureId, BacklogItem] = {}
     for item in order_items(source):
         missing = [name for name in item.depends_on if name not in done and name not in chosen]
@@ -53,10 +57,14 @@ def plan_backlog(items: Iterable[BacklogItem], only: Iterable[str] = (), deliver
             left_out[item.id] = LeftOutItem(item=item, reason="dependency", blocked_by=missing[0])
         else:
             chosen[item.id] = replace(item, depends_on=tuple(name for name in item.depends_on if name in chosen))
-    return BacklogPlan(items=tuple(chosen.values()), left_out=tuple(left_out[item.id] for item in source if item.id in left_out))
+    return BacklogPlan(
+        items=tuple(chosen.values()), left_out=tuple(left_out[item.id] for item in source if item.id in left_out)
+    )
 
 
-def _left_out_reason(item: BacklogItem, requested: frozenset[str], delivered_before: frozenset[str]) -> LeftOutReason | None:
+def _left_out_reason(
+    item: BacklogItem, requested: frozenset[str], delivered_before: frozenset[str]
+) -> LeftOutReason | None:
     if item.status is not ItemStatus.BACKLOG:
         return STATUS_REASONS[item.status]
     if item.id in delivered_before:

@@ -8,7 +8,7 @@ from mz_events.catalog.delivery import CommitRequested, PullRequestRequested, Pu
 from mz_events.catalog.feature import FeatureStarted, QuestionKind
 from mz_events.catalog.run import Hold
 from mz_events.names import Commit, Digest, Path
-from mz_projections.feature import AgentOutcome
+from mz_projections.feature.fold import AgentOutcome
 
 Intent = AgentRequested | CommitRequested | PushRequested | PullRequestRequested
 

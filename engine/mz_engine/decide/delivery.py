@@ -8,13 +8,13 @@ from __future__ import annotations
 from mz_events.catalog.delivery import ChecksRerun, DeliveryFailed
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold
-from mz_projections.state import UnitRun
+from mz_projections.feature.state import UnitRun
 
-from mz_engine.config import PullRequests
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
-from mz_engine.pins import Pins
-from mz_engine.pipelines.definition import Phase
+from mz_engine.model.config import PullRequests
+from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import Phase
 
 BASE = "base"
 CHECKS = "checks"
@@ -27,7 +27,9 @@ SECOND_US = 1_000_000
 
 def decide_delivery(unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
     if isinstance(unit_run.last_event, DeliveryFailed):
-        return act.AskPerson(question_kind=QuestionKind.UNROUTED, code=unit_run.last_event.code, text=unit_run.last_event.detail)
+        return act.AskPerson(
+            question_kind=QuestionKind.UNROUTED, code=unit_run.last_event.code, text=unit_run.last_event.detail
+        )
     uses_remote = pins.config.pull_requests.strategy != "none"
     for step in phase.deliver:
         if step == MERGE_BASE:
@@ -55,7 +57,9 @@ def _merge_base(unit_run: UnitRun, pins: Pins) -> Action | None:
         return act.MergeBase()
     if unit_run.target_merge.unmarked and UNMARKED not in unit_run.approved_questions and not unit_run.rollback_allowed:
         return act.AskPerson(question_kind=QuestionKind.CONFLICT, code=UNMARKED)
-    if unit_run.target_merge.conflicts or (unit_run.target_merge.unmarked and UNMARKED not in unit_run.approved_questions):
+    if unit_run.target_merge.conflicts or (
+        unit_run.target_merge.unmarked and UNMARKED not in unit_run.approved_questions
+    ):
         return act.BlockPhase(cause=BASE, check=MERGE_BASE)
     gates = dict.fromkeys(gate.run for phase in pins.pipeline.phases for gate in phase.gates if gate.run)
     for gate in gates if unit_run.target_merge.changed else ():
@@ -83,7 +87,9 @@ def _await_checks(unit_run: UnitRun, settings: PullRequests) -> Action | None:
     if checks.failed and not checks.pending:
         if checks.flaky and unit_run.reruns < settings.reruns_max:
             return act.RerunChecks()
-        return act.BlockPhase(cause=CHECKS, check=AWAIT_CHECKS, reports=() if checks.report is None else (checks.report,))
+        return act.BlockPhase(
+            cause=CHECKS, check=AWAIT_CHECKS, reports=() if checks.report is None else (checks.report,)
+        )
     if checks.commit_known and not checks.pending:
         settled_us = unit_run.checks_began_at_us + settings.checks_grace_seconds * SECOND_US
         if unit_run.polled_at_us >= settled_us:

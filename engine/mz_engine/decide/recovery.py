@@ -5,21 +5,23 @@ from __future__ import annotations
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.catalog.feature import Blocked, HumanAnswered, QuestionKind
 from mz_events.catalog.run import Hold, Verdict
-from mz_projections.feature import issue_of
-from mz_projections.state import Attempts, FeatureProgress, InPhase, UnitRun
+from mz_projections.feature.fold import issue_of
+from mz_projections.feature.state import Attempts, FeatureProgress, InPhase, UnitRun
 
-from mz_engine.config import Config, Limits
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
 from mz_engine.decide.delivery import AWAIT_CHECKS, BASE
-from mz_engine.pipelines.definition import BlockRoute, Phase, Pipeline
+from mz_engine.model.config import Config, Limits
+from mz_engine.model.pipeline import BlockRoute, Phase, Pipeline
 
 SAME_ISSUE_MAX = 3
 """The third block on the same issue goes to a person."""
 DEFAULT_WAIT_SECONDS = {"rate-limit": 600, "overloaded": 30}
 """Waits for transient problems that name none. Other problems are retried at once."""
 
-AGENT_PROBLEMS = frozenset({"agent-settings", "auth-failure", "tool-missing", "unstartable", "billing", "model-missing"})
+AGENT_PROBLEMS = frozenset(
+    {"agent-settings", "auth-failure", "tool-missing", "unstartable", "billing", "model-missing"}
+)
 """Problems that another agent may not have."""
 
 
@@ -87,7 +89,11 @@ def after_rejection(unit_run: UnitRun, phase: Phase, exhausted: Action) -> Actio
     """Return a rework call while attempts are left and the phase has an agent; otherwise `exhausted`."""
     if phase.agent is None:
         return exhausted
-    return next_agent_call(unit_run) if unit_run.attempts.get(unit_run.role, Attempts()).rejected < phase.attempts else exhausted
+    return (
+        next_agent_call(unit_run)
+        if unit_run.attempts.get(unit_run.role, Attempts()).rejected < phase.attempts
+        else exhausted
+    )
 
 
 def after_answer(unit_run: UnitRun, answer: HumanAnswered) -> Action:
@@ -126,7 +132,9 @@ def _ask_about_block(block: Blocked, question_kind: QuestionKind) -> Action:
 
 def _affected_units(state: InPhase, unit_run: UnitRun, route: BlockRoute) -> tuple[str, ...]:
     """Return the unit and, transitively, the units that depend on it, in the phase's order."""
-    listed = next((a.units for a in state.progress.artifacts.values() if any(u.id == unit_run.unit for u in a.units)), ())
+    listed = next(
+        (a.units for a in state.progress.artifacts.values() if any(u.id == unit_run.unit for u in a.units)), ()
+    )
     affected = [unit_run.unit]
     for unit in affected:
         affected += [other.id for other in listed if unit in other.depends_on and other.id not in affected]

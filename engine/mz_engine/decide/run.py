@@ -11,9 +11,9 @@ import msgspec
 from mz_events.catalog.call import AgentRequested, CallOverBudget, CallReserved
 from mz_events.catalog.run import CancelAccepted, ClaimRejected, FilesClaimed, Hold
 from mz_events.names import Commit, FeatureId, Path
-from mz_projections.run import FeatureTrack, RunState, is_held_for
+from mz_projections.run.fold import FeatureTrack, RunState, is_held_for
 
-from mz_engine.pins import Pins
+from mz_engine.model.pins import Pins
 
 
 class BaseRunAction(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +134,9 @@ def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
     """Return True if every dependency is delivered, by any run, and merged if the pipeline requires that."""
     merged = pins.pipeline.dependencies == "merged"
     return all(
-        dependency in state.merged_heads if merged else dependency not in state.tracks or state.tracks[dependency].is_delivered
+        dependency in state.merged_heads
+        if merged
+        else dependency not in state.tracks or state.tracks[dependency].is_delivered
         for dependency in track.item.depends_on
     )
 
@@ -170,7 +172,10 @@ def _is_releasable(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
     if is_held_for(track, Hold.FATAL):
         return track.fatal_lifted
     if is_held_for(track, Hold.CLAIM):
-        return track.claim_rejection is not None and _claim_holder(state, track.item.feature, track.claim_rejection.paths) is None
+        return (
+            track.claim_rejection is not None
+            and _claim_holder(state, track.item.feature, track.claim_rejection.paths) is None
+        )
     if is_held_for(track, Hold.BUDGET):
         return _is_within_budget(state, track, track.over_budget_nanousd or 0, pins)
     return False
@@ -220,7 +225,8 @@ def forge_polls(state: RunState, pins: Pins) -> tuple[ForgePoll, ...]:
         for track in state.tracks.values()
         if not track.admitted and not track.has_ended
         for dependency in track.item.depends_on
-        if dependency not in state.merged_heads and (dependency not in state.tracks or state.tracks[dependency].is_delivered)
+        if dependency not in state.merged_heads
+        and (dependency not in state.tracks or state.tracks[dependency].is_delivered)
     )
     return (*checks, *(ForgePoll("merge", dependency) for dependency in unmerged))
 
@@ -249,7 +255,9 @@ def _is_within_budget(state: RunState, track: FeatureTrack, nanousd: int, pins: 
     return within_run and within_feature
 
 
-def reserve_money(state: RunState, feature: FeatureId, request: AgentRequested, pins: Pins) -> CallReserved | CallOverBudget:
+def reserve_money(
+    state: RunState, feature: FeatureId, request: AgentRequested, pins: Pins
+) -> CallReserved | CallOverBudget:
     """Reserve money for a call. A model without a price reserves nothing: its cost is unknown."""
     nanousd = request.estimated_nanousd
     if _is_within_budget(state, state.tracks[feature], nanousd or 0, pins):
@@ -257,7 +265,9 @@ def reserve_money(state: RunState, feature: FeatureId, request: AgentRequested, 
     return CallOverBudget(feature=feature, key=request.ref.key, role=request.ref.role, nanousd=nanousd)
 
 
-def claim_files(state: RunState, feature: FeatureId, phase: str, paths: tuple[Path, ...]) -> FilesClaimed | ClaimRejected:
+def claim_files(
+    state: RunState, feature: FeatureId, phase: str, paths: tuple[Path, ...]
+) -> FilesClaimed | ClaimRejected:
     """Claim files for a feature, all or none; rejected while another unfinished feature has claimed one of them."""
     holder = _claim_holder(state, feature, paths)
     if holder is None:

@@ -20,16 +20,14 @@ from mz_events.catalog.call import (
     ReplyParsed,
     Usage,
 )
-from mz_events.catalog.check import RefMoved
-from mz_projections.feature import AgentOutcome
-from mz_projections.state import AgentSession
+from mz_events.catalog.validation import RefMoved
+from mz_projections.feature.fold import AgentOutcome
+from mz_projections.feature.state import AgentSession
 
-from mz_engine.calibration import expected_tokens
 from mz_engine.decide.actions import CallAgent, ParseReply, SwitchAgent
 from mz_engine.decide.recovery import agent_of
-from mz_engine.effects.check import ensure_worktree
-from mz_engine.effects.prompt import compose_prompt, outputs_of
-from mz_engine.effects.schemas import write_schemas
+from mz_engine.effects.prompt import compose_prompt, outputs_of, write_schemas
+from mz_engine.effects.session import configured_model, plan_session
 from mz_engine.effects.steps import (
     Effect,
     ReserveCall,
@@ -41,10 +39,11 @@ from mz_engine.effects.steps import (
     get_text,
     put_blob,
 )
-from mz_engine.effects.talk import configured_model, plan_session
-from mz_engine.pipelines.definition import Phase, Tool
+from mz_engine.effects.validation import ensure_worktree
+from mz_engine.model.pipeline import Phase, Tool
 from mz_engine.ports import CallResult, CallSpec, Capture, FeatureWorktree, ParsedReply, RefChange, RepositoryUnusable
-from mz_engine.pricing.worst import charged_cost, may_be_higher
+from mz_engine.pricing.budget_charge import charged_cost, may_be_higher
+from mz_engine.pricing.calibration import expected_tokens
 
 REPLY_TOKENS = 2000
 """Assumed length of a reply, for estimates."""
@@ -60,7 +59,10 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     yield from ensure_worktree(context, unit_run.tree)
     yield from write_schemas(context, outputs_of(context, action.role))
     tier, tools, template = _call_settings(phase, action.role)
-    agent, key = agent_of(phase_state.progress, context.pins.config), context.key(f"agent.{action.role}", action.attempt)
+    agent, key = (
+        agent_of(phase_state.progress, context.pins.config),
+        context.key(f"agent.{action.role}", action.attempt),
+    )
     model = configured_model(context.pins.config, agent, tier) or (
         yield from call_port("agents.model", lambda ports: ports.agents.model(agent, tier))
     )
@@ -106,7 +108,9 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         keeps_session=session_plan.keeps_session,
         seen_marks=composed.seen_marks,
         prompt_tokens=tokens if session_plan.continued_session else None,
-        full_prompt_tokens=(yield from _full_prompt_tokens(agent, composed.full_text)) if session_plan.continued_session else None,
+        full_prompt_tokens=(yield from _full_prompt_tokens(agent, composed.full_text))
+        if session_plan.continued_session
+        else None,
         counted_tokens=counted,
     )
     granted: bool = yield ReserveCall(request)
@@ -126,7 +130,9 @@ def estimated_input_tokens(counted: int | None, prompt_tokens: int, session: Age
 
 def _estimated_cost(context: StepContext, agent: str, model: str, input_tokens: int) -> Steps[int | None]:
     """Return the estimated cost of the call in nano-dollars, corrected by calibration."""
-    tokens = expected_tokens(context.pins.config.calibration, agent, model, context.phase_state.phase, input_tokens, REPLY_TOKENS)
+    tokens = expected_tokens(
+        context.pins.config.calibration, agent, model, context.phase_state.phase, input_tokens, REPLY_TOKENS
+    )
     return (
         yield from call_port(
             "prices.estimate",
@@ -162,7 +168,9 @@ def session_id(key: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
 
 
-def _execute_call(request: AgentRequested, spec: CallSpec, refs_before: dict[str, str], branches: frozenset[str]) -> Effect:
+def _execute_call(
+    request: AgentRequested, spec: CallSpec, refs_before: dict[str, str], branches: frozenset[str]
+) -> Effect:
     worktree = spec.worktree
     result = yield from call_port("agents.call", lambda ports: ports.agents.call(spec))
     refs_after = yield from call_port("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
@@ -194,7 +202,11 @@ def _execute_call(request: AgentRequested, spec: CallSpec, refs_before: dict[str
 
 
 def _save_moved_refs(
-    request: AgentRequested, worktree: FeatureWorktree, refs_before: dict[str, str], refs_after: dict[str, str], branches: frozenset[str]
+    request: AgentRequested,
+    worktree: FeatureWorktree,
+    refs_before: dict[str, str],
+    refs_after: dict[str, str],
+    branches: frozenset[str],
 ) -> Steps[list[RefMoved]]:
     """Return an event for each ref that changed during the call, after saving the old values."""
     changes = moved_refs(refs_before, refs_after, branches)
@@ -203,7 +215,9 @@ def _save_moved_refs(
     return [RefMoved(ref=request.ref, name=change.name, old=change.old, new=change.new) for change in changes]
 
 
-def moved_refs(refs_before: dict[str, str], refs_after: dict[str, str], branches: frozenset[str]) -> tuple[RefChange, ...]:
+def moved_refs(
+    refs_before: dict[str, str], refs_after: dict[str, str], branches: frozenset[str]
+) -> tuple[RefChange, ...]:
     """Return the refs that changed without an event of ours.
 
     The run's own branches and their remote copies are left out: mz restores these.
@@ -275,13 +289,17 @@ def _capture_worktree(
 ) -> Steps[Capture | None]:
     """Capture the worktree, and note commits that the agent made itself. None: the worktree cannot be read."""
     try:
-        capture = yield from call_port("workspace.capture", lambda ports: ports.workspace.capture(worktree, request.tree))
+        capture = yield from call_port(
+            "workspace.capture", lambda ports: ports.workspace.capture(worktree, request.tree)
+        )
     except RepositoryUnusable:
         return None
     branch = f"refs/heads/{worktree.branch}"
     if refs_before.get(branch) == refs_after.get(branch):
         return capture
-    return replace(capture, forbidden_changes=(*capture.forbidden_changes, ForbiddenChange(kind="commit", path=worktree.branch)))
+    return replace(
+        capture, forbidden_changes=(*capture.forbidden_changes, ForbiddenChange(kind="commit", path=worktree.branch))
+    )
 
 
 def _parse_bytes(agent: str, result: CallResult) -> Steps[ParsedReply]:
@@ -293,7 +311,11 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
     outcome = action.outcome
     request = context.unit_run.request
     assert request is not None
-    result = replace((yield from _stored_result(outcome)), model=request.model, session_usage_before=_session_usage_before(request, context))
+    result = replace(
+        (yield from _stored_result(outcome)),
+        model=request.model,
+        session_usage_before=_session_usage_before(request, context),
+    )
     reading = yield from _parse_bytes(request.agent, result)
     ended_at_us = context.unit_run.ended_at_us
     price = yield from call_port("prices.price", lambda ports: ports.prices.price(reading.usage, ended_at_us))

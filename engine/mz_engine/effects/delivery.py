@@ -1,9 +1,18 @@
-"""Effects of delivery: merge, push, pull request (each is looked up before it is repeated); the end of a feature."""
+"""Effects of delivery: merge, push, pull request (each is looked up before it is repeated); the end of a feature.
+
+Effects on the CI checks of a pull request: poll them once, and start flaky ones again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+from fnmatch import fnmatchcase
+
 from mz_events.catalog.delivery import (
     BaseMerged,
+    ChecksPolled,
+    ChecksRerun,
     DeliveryFailed,
     PullRequestOpened,
     PullRequestRequested,
@@ -11,16 +20,17 @@ from mz_events.catalog.delivery import (
     PushRequested,
 )
 from mz_events.catalog.feature import FeatureDelivered
-from mz_events.names import Commit, Path
-from mz_projections.state import BetweenPhases, UnitUsage
+from mz_events.names import Commit, Digest, Path
+from mz_projections.feature.state import BetweenPhases, UnitUsage
 
+from mz_engine.artifacts.command_output import excerpt
 from mz_engine.artifacts.parse import title_and_body
 from mz_engine.decide.actions import FinishFeature
-from mz_engine.effects.check import ensure_worktree
 from mz_engine.effects.prompt import read_file
-from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
+from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob, put_report
+from mz_engine.effects.validation import ensure_worktree
 from mz_engine.effects.workspace import commit_message
-from mz_engine.ports import MergeResult, RemoteError
+from mz_engine.ports import CiCheck, MergeResult, RemoteError
 
 CONFLICT_MARKER = "<<<<<<< "
 """Start of a conflict marker that git writes into a file."""
@@ -28,7 +38,12 @@ CONFLICT_MARKER = "<<<<<<< "
 
 def merge_base(context: StepContext) -> Effect:
     """Merge the target branch. Repeatable: an unrecorded merge is first reset to the stream's head."""
-    worktree, unit_run, head, key = context.worktree, context.unit_run, context.phase_state.progress.head, context.key("merge_base")
+    worktree, unit_run, head, key = (
+        context.worktree,
+        context.unit_run,
+        context.phase_state.progress.head,
+        context.key("merge_base"),
+    )
     settings = context.pins.config.pull_requests
     remote = None if settings.strategy == "none" else settings.remote
     yield from ensure_worktree(context, unit_run.tree)
@@ -100,9 +115,15 @@ def conflict_text(merged: BaseMerged) -> str:
 
 
 def push_branch(context: StepContext) -> Effect:
-    worktree, remote, head = context.worktree, context.pins.config.pull_requests.remote, context.phase_state.progress.head
+    worktree, remote, head = (
+        context.worktree,
+        context.pins.config.pull_requests.remote,
+        context.phase_state.progress.head,
+    )
     try:
-        old = yield from call_port("workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, worktree.branch))
+        old = yield from call_port(
+            "workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, worktree.branch)
+        )
     except RemoteError as error:
         yield from _record_failure(context.key("push"), "remote-unreachable", error)
         return
@@ -130,7 +151,9 @@ def reconcile_push(intent: PushRequested) -> Effect:
     """Record the push if the remote has the commit, else push."""
     remote, branch = intent.remote, intent.branch
     try:
-        remote_head = yield from call_port("workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, branch))
+        remote_head = yield from call_port(
+            "workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, branch)
+        )
     except RemoteError as error:
         yield from _record_failure(intent.key, "remote-unreachable", error)
         return
@@ -193,7 +216,9 @@ def reconcile_pull_request(intent: PullRequestRequested, context: StepContext) -
     """
     title, body, worktree = (yield from get_text(intent.title)), (yield from get_text(intent.body)), context.worktree
     if intent.strategy == "none":
-        yield from call_port("forge.write_description", lambda ports: ports.forge.write_description(worktree, intent.target, title, body))
+        yield from call_port(
+            "forge.write_description", lambda ports: ports.forge.write_description(worktree, intent.target, title, body)
+        )
         yield from emit(PullRequestOpened(key=intent.key, url="", number=None))
         return
     draft = intent.strategy == "draft"
@@ -223,9 +248,91 @@ def finish_feature(action: FinishFeature, context: StepContext) -> Effect:
     assert isinstance(context.state, BetweenPhases)
     progress, worktree = context.state.progress, context.worktree
     head, merged_target = progress.head, progress.merged_target
-    changed_paths = yield from call_port("workspace.changed_paths", lambda ports: ports.workspace.changed_paths(action.base, head))
+    changed_paths = yield from call_port(
+        "workspace.changed_paths", lambda ports: ports.workspace.changed_paths(action.base, head)
+    )
     if merged_target is not None:
-        changed_since_merge = yield from call_port("workspace.changed_paths", lambda ports: ports.workspace.changed_paths(merged_target, head))
+        changed_since_merge = yield from call_port(
+            "workspace.changed_paths", lambda ports: ports.workspace.changed_paths(merged_target, head)
+        )
         changed_paths = tuple(path for path in changed_paths if path in changed_since_merge)
     yield from call_port("workspace.close", lambda ports: ports.workspace.close(worktree))
     yield from emit(FeatureDelivered(ending=context.pins.pipeline.terminal, head=head, changed_paths=changed_paths))
+
+
+LOG_LINES_MAX = 50
+"""Log lines of each failed CI check in the prompt of the phase that fixes it (as in Monozukuri's CI reprompt)."""
+
+
+def poll_checks(context: StepContext) -> Effect:
+    """Poll the CI checks once; the report holds the log ends of failed ones."""
+    checks, report = yield from _checks_and_report(context)
+    states = [check.state for check in checks or ()]
+    yield from emit(
+        ChecksPolled(
+            key=context.key("await_checks"),
+            commit=context.phase_state.progress.head,
+            commit_known=checks is not None,
+            passed=states.count("green"),
+            failed=states.count("red"),
+            pending=states.count("pending"),
+            flaky=bool(report)
+            and all(is_flaky(check, context.pins.config.pull_requests.flaky) for check in failed_checks(checks)),
+            report=report,
+        )
+    )
+
+
+def _checks_and_report(context: StepContext) -> Steps[tuple[tuple[CiCheck, ...] | None, Digest | None]]:
+    """Return the CI checks and a report on the failed ones.
+
+    The checks are None while the forge cannot be asked; the next poll asks again, within the same time limit.
+    """
+    number = context.unit_run.pull_request_number
+    try:
+        checks = () if number is None else (yield from _required_checks(number, context.phase_state.progress.head))
+        return checks, ((yield from _put_check_report(failed_checks(checks))) if failed_checks(checks) else None)
+    except RemoteError:
+        return None, None
+
+
+def failed_checks(checks: tuple[CiCheck, ...] | None) -> tuple[CiCheck, ...]:
+    return tuple(check for check in checks or () if check.state == "red")
+
+
+def _required_checks(number: int, head: Commit) -> Steps[tuple[CiCheck, ...] | None]:
+    return (yield from call_port("forge.checks", lambda ports: ports.forge.checks(number, head)))
+
+
+def is_flaky(check: CiCheck, patterns: Iterable[str]) -> bool:
+    """Return True if the CI check is known to fail at random and the forge can run it again."""
+    return check.run is not None and any(fnmatchcase(check.name, pattern) for pattern in patterns)
+
+
+def _put_check_report(failed: Iterable[CiCheck]) -> Steps[Digest]:
+    messages = []
+    for check in failed:
+        log_end = excerpt((yield from _failed_log(check)).encode(), lines_max=LOG_LINES_MAX)
+        message = f"the check `{check.name}` of the pull request failed"
+        messages.append(f"{message}; it printed:\n{log_end}" if log_end else message)
+    return (yield from put_report(tuple(messages)))
+
+
+def _failed_log(check: CiCheck) -> Steps[str]:
+    return (yield from call_port("forge.failed_log", lambda ports: ports.forge.failed_log(check)))
+
+
+def rerun_checks(context: StepContext) -> Effect:
+    """Start each CI run with failed checks once again. Errors of the forge show at the next poll."""
+    number, started = context.unit_run.pull_request_number, 0
+    assert number is not None
+    with suppress(RemoteError):
+        checks = yield from _required_checks(number, context.phase_state.progress.head)
+        for run in dict.fromkeys(check.run for check in failed_checks(checks) if check.run):
+            yield from _start_rerun(run)
+            started += 1
+    yield from emit(ChecksRerun(key=context.key("rerun"), runs=started))
+
+
+def _start_rerun(run: str) -> Effect:
+    yield from call_port("forge.rerun", lambda ports: ports.forge.rerun(run))

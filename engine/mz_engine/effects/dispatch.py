@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import assert_never
 
 from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.check import GateChecked
 from mz_events.catalog.delivery import BaseMerged, CommitRequested, PullRequestRequested, PushRequested
 from mz_events.catalog.feature import (
     Blocked,
@@ -18,12 +17,14 @@ from mz_events.catalog.feature import (
     UnitCompleted,
     UnitStarted,
 )
+from mz_events.catalog.validation import GateChecked
 from mz_events.names import Digest
-from mz_projections.state import InPhase
+from mz_projections.feature.state import InPhase
 
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Intent
-from mz_engine.effects import call, check, checks, delivery, workspace
+from mz_engine.effects import call, delivery, validation, workspace
+from mz_engine.effects import delivery as checks
 from mz_engine.effects.steps import ClaimPaths, Effect, StepContext, Steps, emit, get_report, put_blob
 
 
@@ -32,7 +33,7 @@ def effect_of(action: Action, context: StepContext) -> Effect:
         case act.CreateWorkspace():
             yield from workspace.create_workspace(action, context)
         case act.RunSetup():
-            yield from check.run_setup(action, context)
+            yield from validation.run_setup(action, context)
         case act.StartPhase():
             yield from emit(PhaseStarted(phase=action.phase, iteration=action.iteration, units=action.units))
         case act.ClaimFiles():
@@ -40,7 +41,7 @@ def effect_of(action: Action, context: StepContext) -> Effect:
         case act.StartUnit():
             yield from emit(UnitStarted(phase=action.phase, unit=action.unit, iteration=action.iteration))
         case act.RunPreparation():
-            yield from check.run_preparation(action, context)
+            yield from validation.run_preparation(action, context)
         case act.CallAgent():
             yield from call.call_agent(action, context)
         case act.SwitchAgent():
@@ -50,20 +51,22 @@ def effect_of(action: Action, context: StepContext) -> Effect:
         case act.ParseReply():
             yield from call.parse_reply(action, context)
         case act.CheckChanges():
-            yield from check.check_changes(context)
+            yield from validation.check_changes(context)
         case act.ValidateOutputs():
-            yield from check.validate_outputs(context)
+            yield from validation.validate_outputs(context)
         case act.RunGate():
-            yield from check.run_gate(action, context)
+            yield from validation.run_gate(action, context)
         case act.CheckRule():
-            yield from check.check_feature_rule(action, context)
+            yield from validation.check_feature_rule(action, context)
         case act.AskPerson():
             yield from _ask_person(action, context)
         case act.BlockPhase():
             yield from _block_phase(action, context)
         case act.RollBack():
             yield from emit(
-                RolledBack(source=context.phase_state.phase, to=action.to, units=action.units, keeps_tree=action.keeps_tree)
+                RolledBack(
+                    source=context.phase_state.phase, to=action.to, units=action.units, keeps_tree=action.keeps_tree
+                )
             )
         case act.RestoreTree():
             yield from workspace.restore_tree(action, context)
@@ -110,11 +113,15 @@ def reconcile_intent(intent: Intent, context: StepContext) -> Effect:
 
 def _ask_person(action: act.AskPerson, context: StepContext) -> Effect:
     state = context.state
-    phase, unit = (state.phase, state.unit_run.unit if state.unit_run else "") if isinstance(state, InPhase) else ("", "")
+    phase, unit = (
+        (state.phase, state.unit_run.unit if state.unit_run else "") if isinstance(state, InPhase) else ("", "")
+    )
     detail = action.text or (yield from _put_messages(action.reports))
     if isinstance(state, InPhase) and state.unit_run and isinstance(state.unit_run.last_event, BaseMerged):
         detail = yield from put_blob(delivery.conflict_text(state.unit_run.last_event))
-    yield from emit(HumanRequested(phase=phase, unit=unit, question_kind=action.question_kind, code=action.code, detail=detail))
+    yield from emit(
+        HumanRequested(phase=phase, unit=unit, question_kind=action.question_kind, code=action.code, detail=detail)
+    )
 
 
 def _block_phase(action: act.BlockPhase, context: StepContext) -> Effect:
@@ -125,7 +132,14 @@ def _block_phase(action: act.BlockPhase, context: StepContext) -> Effect:
     if isinstance(last, BaseMerged) and (last.conflicts or last.unmarked):
         path, note = (*last.conflicts, *last.unmarked)[0], (yield from put_blob(delivery.conflict_text(last)))
     yield from emit(
-        Blocked(phase=context.phase_state.phase, unit=unit_run.unit, cause=action.cause, check=action.check, path=path, note=note)
+        Blocked(
+            phase=context.phase_state.phase,
+            unit=unit_run.unit,
+            cause=action.cause,
+            check=action.check,
+            path=path,
+            note=note,
+        )
     )
 
 

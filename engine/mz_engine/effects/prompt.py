@@ -1,23 +1,31 @@
-"""Effects that compose a prompt: gather the data that a template may show, and render it."""
+"""Effects that compose a prompt: gather the data that a template may show, and render it.
+
+Content that a session has already seen, by marks, so that a continuation prompt can leave it out.
+
+Effects that write JSON Schemas of an agent's outputs into its worktree, in a folder that captures skip.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
+from hashlib import sha256
+
 import msgspec
-from mz_events.catalog.check import ArtifactParsed, CommandRan
+from msgspec.structs import replace
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
+from mz_events.catalog.validation import ArtifactParsed, CommandRan
 from mz_events.names import Commit, Path
-from mz_projections.conversation import text_mark
-from mz_projections.state import UnitRun
+from mz_projections.feature.session import text_mark
+from mz_projections.feature.state import UnitRun
 
+from mz_engine.artifacts.json_schema import artifact_schema
 from mz_engine.artifacts.validate import requirements
-from mz_engine.effects.schemas import schema_path
-from mz_engine.effects.seen import TextMarks, newly_seen_marks, phase_mark, unseen_data
+from mz_engine.effects.session import SessionPlan
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_report, get_text, put_blob
-from mz_engine.effects.talk import SessionPlan
-from mz_engine.patterns import select
-from mz_engine.pins import Pins
-from mz_engine.pipelines.definition import Phase, PhaseOutput, PromptFiles
+from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import Phase, PhaseOutput, PromptFiles
+from mz_engine.path_patterns import select
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_engine.prompts.data import (
     CommandData,
@@ -25,9 +33,101 @@ from mz_engine.prompts.data import (
     OutputData,
     PromptData,
     ReworkData,
+    SeenContent,
     UnitData,
 )
-from mz_engine.prompts.render import TemplateError, render
+from mz_engine.prompts.render import TemplateError, contains_text, render
+
+SHARED_SECTIONS: Mapping[str, str] = {"rules": "partials/rules.md.j2", "request": "partials/request.md.j2"}
+"""Sections that are the same in every phase of a feature: mark -> template."""
+
+
+class TextMarks(msgspec.Struct, frozen=True, kw_only=True):
+    """Marks of the texts in a prompt."""
+
+    inputs: Mapping[str, str] = {}
+    """Artifact -> mark."""
+    notes: tuple[str, ...] = ()
+    """Marks, in the order of the prompt's notes."""
+    rework: Mapping[str, str] = {}
+    """Path or artifact of a rejected output -> mark."""
+
+
+def phase_mark(phase: str, unit_run: UnitRun) -> str:
+    """Return the mark of the full prompt of this phase and unit."""
+    return f"phase:{phase}/{unit_run.unit}"
+
+
+def file_mark(path: str, text: str) -> str:
+    return text_mark(sha256(f"{path}\0{text}".encode()).hexdigest())
+
+
+def unseen_data(data: PromptData, marks: TextMarks, seen_marks: Collection[str]) -> PromptData:
+    """Return prompt data for a session that has seen the marks `shown`.
+
+    Known content is only named; notes and rejected texts that were shown or written there are left out.
+    """
+    known_names = SeenContent(
+        rules="rules" in seen_marks,
+        request="request" in seen_marks,
+        inputs=tuple(name for name in data.inputs if marks.inputs.get(name) in seen_marks),
+        files=tuple(file.path for file in data.context if file_mark(file.path, file.text) in seen_marks),
+    )
+    notes = tuple(note for note, note_mark in zip(data.notes, marks.notes, strict=True) if note_mark not in seen_marks)
+    rework = data.rework
+    if rework is not None:
+        unseen = {name: text for name, text in rework.artifacts.items() if marks.rework.get(name) not in seen_marks}
+        rework = replace(rework, artifacts=unseen)
+    return replace(data, known=known_names, notes=notes, rework=rework)
+
+
+def newly_seen_marks(
+    prompt: str, data: PromptData, marks: TextMarks, templates: Mapping[str, str], seen_marks: Collection[str]
+) -> tuple[str, ...]:
+    """Return sorted marks of the content that the prompt really holds: a project's templates may omit anything."""
+    return tuple(sorted({*_marks_in_prompt(prompt, data, marks, templates)}.difference(seen_marks)))
+
+
+def _marks_in_prompt(prompt: str, data: PromptData, marks: TextMarks, templates: Mapping[str, str]) -> Iterator[str]:
+    for name, template in SHARED_SECTIONS.items():
+        if template in templates and contains_text(prompt, render(templates, template, data)):
+            yield name
+    for name, text in data.inputs.items():
+        if name in marks.inputs and contains_text(prompt, text):
+            yield marks.inputs[name]
+    for file in data.context:
+        if contains_text(prompt, file.text):
+            yield file_mark(file.path, file.text)
+    for note, note_mark in zip(data.notes, marks.notes, strict=True):
+        if contains_text(prompt, note):
+            yield note_mark
+
+
+SCHEMA_FOLDER = ".mz/schemas"
+
+
+def schema_path(output: PhaseOutput, pins: Pins) -> str:
+    """Return the path of the artifact's schema in a worktree; empty if the artifact is not JSON."""
+    return f"{SCHEMA_FOLDER}/{output.rules}.json" if pins.rules[output.rules].form == "json" else ""
+
+
+def write_schemas(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Steps[None]:
+    """Write the schemas into the worktree before a call."""
+    files = schema_files(outputs, context.pins)
+    if files:
+        yield from call_port("workspace.provide", lambda ports: ports.workspace.provide(context.worktree, files))
+
+
+def schema_files(outputs: tuple[PhaseOutput, ...], pins: Pins) -> Mapping[Path, bytes]:
+    """Return the schema files by path in the worktree."""
+    rules, limits = pins.rules, pins.config.limits
+    return {
+        Path(path): msgspec.json.format(msgspec.json.encode(artifact_schema(rules[output.rules], limits)), indent=2)
+        + b"\n"
+        for output in outputs
+        if (path := schema_path(output, pins))
+    }
+
 
 CHARACTERS_PER_TOKEN = 4
 """For the token budget of context files."""
@@ -53,7 +153,9 @@ def compose_prompt(context: StepContext, role: str, template: str, session_plan:
         text_marks, phase = _text_marks(context, data), phase_mark(context.phase_state.phase, context.unit_run)
         if session_plan.continued_session is not None:
             seen_marks = session_plan.continued_session.seen_marks
-            text = render(templates, template, unseen_data(data, text_marks, seen_marks), continuation=phase in seen_marks)
+            text = render(
+                templates, template, unseen_data(data, text_marks, seen_marks), continuation=phase in seen_marks
+            )
             text = min(full_text, text, key=len)  # A project's own template can be shorter than the continuation.
             marks = newly_seen_marks(text, data, text_marks, templates, seen_marks)
         else:
@@ -128,7 +230,11 @@ def outputs_of(context: StepContext, role: str) -> tuple[PhaseOutput, ...]:
     if role != "builder" and review is not None:
         return (PhaseOutput(artifact=review.output, path=None, rules=review.rules),)
     return tuple(
-        PhaseOutput(artifact=output.artifact, path=fill_placeholders(output.path, context) if output.path else None, rules=output.rules)
+        PhaseOutput(
+            artifact=output.artifact,
+            path=fill_placeholders(output.path, context) if output.path else None,
+            rules=output.rules,
+        )
         for output in context.phase.outputs
     )
 
@@ -187,7 +293,9 @@ def unit_files(context: StepContext) -> tuple[str, ...] | None:
 
 def _input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
     """Return the texts of the phase's inputs by artifact; a reviewer also gets the builder's outputs."""
-    artifacts = {name.artifact: context.phase_state.progress.artifacts.get(name.artifact) for name in context.phase.inputs}
+    artifacts = {
+        name.artifact: context.phase_state.progress.artifacts.get(name.artifact) for name in context.phase.inputs
+    }
     if role != "builder":
         artifacts |= context.unit_run.parsed_artifacts
     texts = {}

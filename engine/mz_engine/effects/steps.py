@@ -13,10 +13,10 @@ import msgspec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.names import Digest, Path
-from mz_projections.state import CreatingWorkspace, InPhase, State, UnitRun, progress_of
+from mz_projections.feature.state import CreatingWorkspace, InPhase, State, UnitRun, progress_of
 
-from mz_engine.pins import Pins
-from mz_engine.pipelines.definition import Phase
+from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import Phase
 from mz_engine.ports import FeatureWorktree, Ports
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Literal
 from mz_events.catalog.delivery import CommitRequested, Committed
 from mz_events.catalog.feature import HumanRequested, QuestionKind, TreeRestored, WorkspaceConflicted, WorkspaceReady
 from mz_events.names import Commit
-from mz_projections.state import FeatureProgress, Restoring, UnitUsage
+from mz_projections.feature.state import FeatureProgress, Restoring, UnitUsage
 
 from mz_engine.decide.actions import CreateWorkspace, RestoreTree
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
@@ -23,7 +23,9 @@ def create_workspace(action: CreateWorkspace, context: StepContext) -> Effect:
         result = yield from call_port("workspace.open", lambda ports: ports.workspace.open(worktree, starts_from))
     except RepositoryUnusable as error:
         detail = yield from put_blob(str(error))
-        yield from emit(HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code=error.code, detail=detail))
+        yield from emit(
+            HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code=error.code, detail=detail)
+        )
         return
     if isinstance(result, WorkspaceCreated):
         yield from emit(WorkspaceReady(head=result.head, tree=result.tree))
@@ -61,7 +63,9 @@ def restore_tree(action: RestoreTree, context: StepContext) -> Effect:
     assert isinstance(context.state, Restoring)
     progress, worktree = context.state.progress, context.worktree
     if action.committed:
-        yield from call_port("workspace.ensure", lambda ports: ports.workspace.ensure(worktree, progress.head, progress.tree))
+        yield from call_port(
+            "workspace.ensure", lambda ports: ports.workspace.ensure(worktree, progress.head, progress.tree)
+        )
         yield from emit(TreeRestored(tree=progress.tree))
         return
     key = _restore_key(context, progress)
@@ -95,7 +99,9 @@ def _request_commit(
 def reconcile_commit(intent: CommitRequested, context: StepContext) -> Effect:
     """Find the commit by its key on the branch, or make it again under the same key."""
     worktree = context.worktree
-    commit = yield from call_port("workspace.find_commit", lambda ports: ports.workspace.find_commit(worktree, intent.key))
+    commit = yield from call_port(
+        "workspace.find_commit", lambda ports: ports.workspace.find_commit(worktree, intent.key)
+    )
     if commit is None:
         commit = yield from _write_commit(intent, context)
     yield from _record_commit(intent, commit)

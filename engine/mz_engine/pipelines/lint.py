@@ -1,21 +1,239 @@
-"""Check the meaning of a pipeline. All findings are reported at once, each with its location."""
+"""Check the meaning of a pipeline. All findings are reported at once, each with its location.
+
+Check the order of the phases of a pipeline: needed artifacts exist, and `on_block` routes are valid.
+
+Check that phases and units of a pipeline cannot write each other's outputs.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
-from mz_events.names import InvalidName, parse_name
+from mz_events.names import InvalidName, parse_name, parse_path
 
-from mz_engine.errors import Diagnostic
-from mz_engine.pipelines.definition import AgentReview, Gate, PersonGate, Phase, Pipeline
-from mz_engine.pipelines.finding import LintFinding
-from mz_engine.pipelines.flow import check_flow
-from mz_engine.pipelines.writes import check_writes
-from mz_engine.shape import KeyPath, did_you_mean
-from mz_engine.yamlfile import YamlDocument
+from mz_engine.decoding.structs import KeyPath, did_you_mean
+from mz_engine.decoding.yaml import YamlDocument
+from mz_engine.errors.diagnostics import Diagnostic
+from mz_engine.graph import find_cycles
+from mz_engine.model.pipeline import AgentReview, Gate, PersonGate, Phase, PhaseOutput, Pipeline
+from mz_engine.path_patterns import matches
+from mz_engine.pipelines.decode import LintFinding
+
+
+def check_flow(pipeline: Pipeline) -> Iterator[LintFinding]:
+    """Yield MZ3003 unknown artifact, MZ3004 used too early, MZ3005 cycle, MZ3006 unreachable, MZ3012 routes, MZ3015 no
+    delivery."""
+    source = _artifact_producers(pipeline)
+    needed_phases = {
+        phase.phase: [source[artifact] for _, artifact in _needed_artifacts(phase) if artifact in source]
+        for phase in pipeline.phases
+    }
+    cycles = list(find_cycles(needed_phases))
+    stuck_positions: list[int] = []
+    for position in range(len(pipeline.phases)):
+        findings = list(_check_needs(pipeline, position, source, cycles))
+        stuck_positions += [position] if findings else []
+        yield from findings
+        yield from _check_questions(pipeline, position, source)
+        yield from _check_routes(pipeline, position)
+    for cycle in cycles:
+        stuck_positions.append(min(_phase_position(pipeline, name) for name in cycle))
+        at: KeyPath = ("phases", _phase_position(pipeline, cycle[0]), "inputs")
+        yield LintFinding(at, "MZ3005", f"phases need each other's artifacts: {' -> '.join([*cycle, cycle[0]])}")
+    yield from _check_reachability(pipeline, stuck_positions)
+
+
+def _artifact_producers(pipeline: Pipeline) -> dict[str, str]:
+    """Map each artifact to the first phase that produces it."""
+    sources: dict[str, str] = {}
+    for phase in pipeline.phases:
+        artifacts = [output.artifact for output in phase.outputs] + ([phase.review.output] if phase.review else [])
+        for artifact in artifacts:
+            sources.setdefault(artifact, phase.phase)
+    return sources
+
+
+def _needed_artifacts(phase: Phase) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the artifacts that must exist before the phase begins."""
+    for number, phase_input in enumerate(phase.inputs):
+        yield ("inputs", number, "artifact"), phase_input.artifact
+    if phase.claim:
+        yield ("claim", "artifact"), phase.claim.artifact
+    if phase.for_each:
+        yield ("for_each", "artifact"), phase.for_each.artifact
+
+
+def _check_needs(
+    pipeline: Pipeline, position: int, producers: dict[str, str], cycles: list[list[str]]
+) -> Iterator[LintFinding]:
+    phase = pipeline.phases[position]
+    earlier_phases = {other.phase for other in pipeline.phases[:position]}
+    for route, artifact in _needed_artifacts(phase):
+        at: KeyPath = ("phases", position, *route)
+        producer = producers.get(artifact)
+        if producer is None:
+            yield LintFinding(at, "MZ3003", f"no phase produces `{artifact[:80]}`", did_you_mean(artifact, producers))
+        elif producer == phase.phase:
+            yield LintFinding(at, "MZ3005", f"`{phase.phase}` needs `{artifact}`, which it produces itself")
+        elif producer not in earlier_phases and not any({producer, phase.phase} <= set(cycle) for cycle in cycles):
+            message = f"`{phase.phase}` needs `{artifact}`, which the later phase `{producer}` produces"
+            yield LintFinding(at, "MZ3004", message, f"move `{producer}` before `{phase.phase}`")
+
+
+def _check_questions(pipeline: Pipeline, position: int, producers: dict[str, str]) -> Iterator[LintFinding]:
+    """Check questions about artifacts. People are asked after the agent review, so the phase's own artifacts exist."""
+    finished_phases = {other.phase for other in pipeline.phases[: position + 1]}
+    for number, human in enumerate(pipeline.phases[position].human):
+        at: KeyPath = ("phases", position, "human", number, "artifact")
+        producer = producers.get(human.artifact or "")
+        if human.artifact is not None and producer is None:
+            message = f"no phase produces `{human.artifact[:80]}`"
+            yield LintFinding(at, "MZ3003", message, did_you_mean(human.artifact, producers))
+        elif producer is not None and producer not in finished_phases:
+            yield LintFinding(at, "MZ3004", f"`{human.artifact}` is produced by the later phase `{producer}`")
+
+
+def _check_routes(pipeline: Pipeline, position: int) -> Iterator[LintFinding]:
+    phase = pipeline.phases[position]
+    earlier = [other.phase for other in pipeline.phases[: position + 1]]
+    later = [other.phase for other in pipeline.phases[position + 1 :]]
+    causes: set[str] = set()
+    for number, route in enumerate(phase.on_block):
+        at: KeyPath = ("phases", position, "on_block", number)
+        if route.to in later:
+            message = f"`on_block` of `{phase.phase}` cannot go to the later phase `{route.to}`"
+            yield LintFinding((*at, "to"), "MZ3012", message)
+        elif route.to not in earlier:
+            message = f"there is no phase `{route.to[:80]}`"
+            yield LintFinding((*at, "to"), "MZ3012", message, did_you_mean(route.to, earlier))
+        elif route.scope == "unit" and not (phase.for_each and route.to == phase.phase):
+            message = f"`scope: unit` is only valid from a phase with `for_each` to itself, not to `{route.to}`"
+            yield LintFinding((*at, "scope"), "MZ3012", message)
+        if route.times is not None and route.times < 1:
+            yield LintFinding((*at, "times"), "MZ3014", f"`times` is {route.times}; it must be at least 1")
+        if route.cause in causes:
+            yield LintFinding((*at, "cause"), "MZ3012", f"the cause `{route.cause[:80]}` has two routes")
+        causes.add(route.cause)
+
+
+def _check_reachability(pipeline: Pipeline, stuck_positions: list[int]) -> Iterator[LintFinding]:
+    phases = pipeline.phases
+    first_stuck = min(stuck_positions, default=len(phases))
+    if unreachable_phases := phases[first_stuck + 1 :]:
+        names = ", ".join(f"`{other.phase}`" for other in unreachable_phases)
+        message = f"unreachable: {names}, since `{phases[first_stuck].phase}` can never start"
+        yield LintFinding(("phases", first_stuck + 1), "MZ3006", message)
+    delivery_position = next((position for position, phase in enumerate(phases) if "open_pr" in phase.deliver), None)
+    if delivery_position is None and phases:
+        yield LintFinding(("phases",), "MZ3015", "no phase delivers: none has `open_pr` under `deliver`")
+    elif delivery_position is not None:
+        for position in range(delivery_position + 1, len(phases)):
+            message = (
+                f"unreachable: `{phases[position].phase}`, since `{phases[delivery_position].phase}` delivers before it"
+            )
+            yield LintFinding(("phases", position), "MZ3006", message)
+
+
+def _phase_position(pipeline: Pipeline, name: str) -> int:
+    return [phase.phase for phase in pipeline.phases].index(name)
+
+
+SAMPLE_VALUES = {"feature": "feature-id", "unit": "unit-id", "title": "Title", "phase": "phase"}
+UNIT_FILES = "{unit.files}"
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def check_writes(pipeline: Pipeline) -> Iterator[LintFinding]:
+    """Yield MZ3010 a phase or unit that may write another's outputs, MZ3016 unknown placeholders, MZ2013 bad paths."""
+    for position, phase in enumerate(pipeline.phases):
+        at: KeyPath = ("phases", position)
+        yield from _check_placeholders(phase, at)
+        yield from _check_outputs(pipeline, position)
+        yield from _check_writable(pipeline, position)
+
+
+def _check_placeholders(phase: Phase, at: KeyPath) -> Iterator[LintFinding]:
+    unit = {"unit"} if phase.for_each else set()
+    texts: list[tuple[KeyPath, str, set[str]]] = [
+        ((*at, "outputs", number, "path"), output.path or "", {"feature"} | unit)
+        for number, output in enumerate(phase.outputs)
+    ]
+    for key, patterns in (("include", phase.context.include), ("exclude", phase.context.exclude)):
+        texts += [
+            ((*at, "context", key, number), pattern, {"feature"} | unit) for number, pattern in enumerate(patterns)
+        ]
+    writable_names = {"feature"} | unit | ({"unit.files"} if phase.for_each else set())
+    texts += [((*at, "mutations", number), pattern, writable_names) for number, pattern in enumerate(phase.mutations)]
+    texts.append(((*at, "commit"), phase.commit or "", {"feature", "title", "phase"} | unit))
+    for route, text, allowed in texts:
+        hint = "known here: " + ", ".join(f"{{{pattern}}}" for pattern in sorted(allowed))
+        for name in _PLACEHOLDER.findall(text):
+            if name not in allowed:
+                yield LintFinding(route, "MZ3016", f"unknown placeholder `{{{name[:40]}}}`", hint)
+            elif name == "unit.files" and text != UNIT_FILES:
+                message = f"`{UNIT_FILES}` must be a whole entry: each of the files becomes a pattern"
+                yield LintFinding(route, "MZ3016", message)
+        if {"{", "}"} & set(_PLACEHOLDER.sub("", text)):
+            yield LintFinding(route, "MZ3016", "unbalanced brace", hint)
+
+
+def _check_outputs(pipeline: Pipeline, position: int) -> Iterator[LintFinding]:
+    phase = pipeline.phases[position]
+    other_paths = {
+        _fill_samples(output.path): output for other in pipeline.phases[:position] for output in _file_outputs(other)
+    }
+    own_paths: set[str] = set()
+    for number, output in enumerate(phase.outputs):
+        if output.path is None:
+            continue
+        at: KeyPath = ("phases", position, "outputs", number, "path")
+        path = _fill_samples(output.path)
+        try:
+            path = str(parse_path(path))
+        except InvalidName as error:
+            yield LintFinding(at, "MZ2013", str(error))
+        if path in own_paths or path in other_paths:
+            yield LintFinding(at, "MZ3010", f"another output has the path `{output.path}` too")
+        if phase.for_each and "{unit}" not in output.path:
+            hint = "add `{unit}` to the path"
+            yield LintFinding(at, "MZ3010", f"every unit would overwrite `{output.path}`", hint)
+        own_paths.add(path)
+
+
+def _check_writable(pipeline: Pipeline, position: int) -> Iterator[LintFinding]:
+    phase = pipeline.phases[position]
+    patterns = tuple(_fill_samples(pattern) for pattern in phase.mutations if pattern != UNIT_FILES)
+    at: KeyPath = ("phases", position, "mutations")
+    try:
+        covered = [
+            (other, output)
+            for other in pipeline.phases
+            for output in _file_outputs(other)
+            if other.phase != phase.phase and matches(patterns, _fill_samples(output.path))
+        ]
+    except ValueError as error:
+        yield LintFinding(at, "MZ2013", f"invalid .gitignore pattern: {error}")
+        return
+    for other, output in covered:
+        message = f"`{phase.phase}` may change `{output.path}`, which `{other.phase}` produces"
+        yield LintFinding(
+            at, "MZ3010", message, f'exclude it with a last pattern "!{output.path}" or one for its folder'
+        )
+
+
+def _file_outputs(phase: Phase) -> list[PhaseOutput]:
+    return [output for output in phase.outputs if output.path is not None]
+
+
+def _fill_samples(text: str | None) -> str:
+    """Replace placeholders by sample values."""
+    return _PLACEHOLDER.sub(lambda match: SAMPLE_VALUES.get(match[1], match[0]), text or "")
+
 
 BUILDER = "builder"
 """The role of the phase's own agent, regardless of its name in the pipeline."""
@@ -48,22 +266,37 @@ class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
     """Of mz.yaml."""
 
 
-def lint_pipeline(pipeline: Pipeline, known_names: KnownNames, document: YamlDocument, built_in: bool = False) -> tuple[Diagnostic, ...]:
+def lint_pipeline(
+    pipeline: Pipeline, known_names: KnownNames, document: YamlDocument, built_in: bool = False
+) -> tuple[Diagnostic, ...]:
     """Return all errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was
     parsed from. In a built-in pipeline an unknown command is a warning."""
-    findings = [*_check_names(pipeline), *_check_numbers(pipeline), *_check_completeness(pipeline), *check_flow(pipeline)]
+    findings = [
+        *_check_names(pipeline),
+        *_check_numbers(pipeline),
+        *_check_completeness(pipeline),
+        *check_flow(pipeline),
+    ]
     findings += check_writes(pipeline)
     for position, phase in enumerate(pipeline.phases):
         findings += _check_phase(phase, ("phases", position), known_names, built_in)
     diagnostics = [finding.to_diagnostic(document) for finding in findings]
-    return tuple(sorted(diagnostics, key=lambda item: (item.location.line, item.location.column) if item.location else (0, 0)))
+    return tuple(
+        sorted(diagnostics, key=lambda item: (item.location.line, item.location.column) if item.location else (0, 0))
+    )
 
 
-def summarise_warnings(diagnostics: Iterable[Diagnostic], pipeline: Pipeline, commands: Collection[str]) -> tuple[Diagnostic, ...]:
+def summarise_warnings(
+    diagnostics: Iterable[Diagnostic], pipeline: Pipeline, commands: Collection[str]
+) -> tuple[Diagnostic, ...]:
     """Return the warnings of a run's pipeline, each once and without a location; steps left out for missing commands
     are merged into one. `commands` are those of mz.yaml."""
     warnings = dict.fromkeys(replace(diagnostic, location=None) for diagnostic in diagnostics)
-    others = tuple(diagnostic for diagnostic in warnings if (diagnostic.code, diagnostic.severity) != (MISSING_COMMAND_CODE, "warning"))
+    others = tuple(
+        diagnostic
+        for diagnostic in warnings
+        if (diagnostic.code, diagnostic.severity) != (MISSING_COMMAND_CODE, "warning")
+    )
     if len(others) == len(warnings):
         return others
     missing_names = ", ".join(f"`{name}`" for name in missing_commands(pipeline, commands))
@@ -111,7 +344,9 @@ def _check_names(pipeline: Pipeline) -> Iterator[LintFinding]:
             gate_names |= {gate.name} if gate.name else set()
         result_names: set[str] = set()
         for number, step in enumerate(phase.prepare):
-            yield from _check_name(step.output, (*at, "prepare", number, "output"), result_names, "result of a prepared command")
+            yield from _check_name(
+                step.output, (*at, "prepare", number, "output"), result_names, "result of a prepared command"
+            )
 
 
 def _check_name(name: str, at: KeyPath, used_names: set[str], kind: str) -> Iterator[LintFinding]:
@@ -174,11 +409,15 @@ def _check_delivery(phase: Phase, at: KeyPath) -> Iterator[LintFinding]:
 
 def _check_references(phase: Phase, at: KeyPath, known_names: KnownNames, built_in: bool) -> Iterator[LintFinding]:
     for number, output in enumerate(phase.outputs):
-        yield from _check_known(output.rules, (*at, "outputs", number, "rules"), known_names.rule_sets, "MZ3007", "rule set")
+        yield from _check_known(
+            output.rules, (*at, "outputs", number, "rules"), known_names.rule_sets, "MZ3007", "rule set"
+        )
     if phase.prompt:
         yield from _check_template(phase.prompt, (*at, "prompt"), known_names)
     if phase.review:
-        yield from _check_known(phase.review.rules, (*at, "review", "rules"), known_names.rule_sets, "MZ3007", "rule set")
+        yield from _check_known(
+            phase.review.rules, (*at, "review", "rules"), known_names.rule_sets, "MZ3007", "rule set"
+        )
         yield from _check_template(phase.review.prompt, (*at, "review", "prompt"), known_names)
     rules = [(("gates", number), gate.rule) for number, gate in enumerate(phase.gates)]
     rules += [(("human", number), human.rule) for number, human in enumerate(phase.human)]

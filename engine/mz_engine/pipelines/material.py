@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 
 from mz_engine.artifacts.load import assemble_rules
-from mz_engine.artifacts.rule import RuleSet
 from mz_engine.artifacts.validate import requirements, validate
-from mz_engine.config import Limits
-from mz_engine.errors import Diagnostic, SourceLocation
+from mz_engine.decoding.structs import KeyPath, did_you_mean
+from mz_engine.decoding.yaml import YamlDocument
+from mz_engine.errors.diagnostics import Diagnostic, SourceLocation
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.lint import MissingBlock
 from mz_engine.prompts.data import PromptData
 from mz_engine.prompts.render import template_environment
-from mz_engine.shape import KeyPath, did_you_mean
-from mz_engine.yamlfile import YamlDocument
 
 ERROR_PATH = re.compile(r" - at `\$(?:\.)?(.*?)`$")
 PATH_STEP = re.compile(r"([A-Za-z_]\w*)|\[(\d+)\]")
@@ -45,10 +45,14 @@ def check_template(file: str, name: str, text: str, template_names: Collection[s
         message = f"prompts have no variable `{variable[:80]}`"
         location = SourceLocation(file, find_line(text, variable))
         yield Diagnostic(code="MZ3017", message=message, hint=did_you_mean(variable, fields), location=location)
-    for reference in sorted(template for template in meta.find_referenced_templates(tree) if template and template not in template_names):
+    for reference in sorted(
+        template for template in meta.find_referenced_templates(tree) if template and template not in template_names
+    ):
         location = SourceLocation(file, find_line(text, reference))
         hint = did_you_mean(reference, sorted(template_names))
-        yield Diagnostic(code="MZ3017", message=f"there is no template `{reference[:80]}`", hint=hint, location=location)
+        yield Diagnostic(
+            code="MZ3017", message=f"there is no template `{reference[:80]}`", hint=hint, location=location
+        )
 
 
 def missing_blocks(templates: Mapping[str, str]) -> dict[str, tuple[MissingBlock, ...]]:
@@ -83,7 +87,9 @@ def find_line(text: str, word: str) -> int:
     return text.count("\n", 0, match.start()) + 1 if match else 0
 
 
-def read_rules(document: YamlDocument, name: str, shared: Mapping[str, dict[str, Any]]) -> RuleSet | tuple[Diagnostic, ...]:
+def read_rules(
+    document: YamlDocument, name: str, shared: Mapping[str, dict[str, Any]]
+) -> RuleSet | tuple[Diagnostic, ...]:
     """Return the rule set in a file called `name`, or its errors (MZ3018)."""
     diagnostics = tuple(_check_form(document, name, shared))
     if diagnostics:
@@ -102,14 +108,18 @@ def _check_form(document: YamlDocument, name: str, shared: Mapping[str, dict[str
         yield _rule_set_error(document, ("name",), f"`name` must be the file's name: {name}")
     rules = value.get("rules")
     if not isinstance(rules, list) or not rules:
-        yield _rule_set_error(document, ("rules",), "`rules` must be a list of at least one rule", "begin with `- shared: file`")
+        yield _rule_set_error(
+            document, ("rules",), "`rules` must be a list of at least one rule", "begin with `- shared: file`"
+        )
         return
     for number, rule in enumerate(rules):
         if not isinstance(rule, dict):
             yield _rule_set_error(document, ("rules", number), "a rule must be a mapping")
         elif "shared" in rule and rule["shared"] not in shared:
             message = f"there is no shared rule `{str(rule['shared'])[:80]}`"
-            yield _rule_set_error(document, ("rules", number, "shared"), message, did_you_mean(str(rule["shared"]), shared))
+            yield _rule_set_error(
+                document, ("rules", number, "shared"), message, did_you_mean(str(rule["shared"]), shared)
+            )
 
 
 def _check_evaluation(rules: RuleSet, document: YamlDocument) -> Iterator[Diagnostic]:

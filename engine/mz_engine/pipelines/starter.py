@@ -89,7 +89,11 @@ GATE_COMMANDS = ("build", "lint", "test")
 
 def starter_pipeline(name: str, commands: Collection[str]) -> str:
     """Return the text of a pipeline that uses only `commands`, those of mz.yaml. `name` is valid for `parse_name`."""
-    gates = [f"{{run: {command}{', cause: code' if command == 'test' else ''}}}" for command in GATE_COMMANDS if command in commands]
+    gates = [
+        f"{{run: {command}{', cause: code' if command == 'test' else ''}}}"
+        for command in GATE_COMMANDS
+        if command in commands
+    ]
     return _STARTER.format(
         name=name,
         prepare=_PREPARE if "test" in commands else _NO_PREPARE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mz_engine.config import Limits
+from mz_engine.model.config import Limits
 
 
 class PromptPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,7 +56,9 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
 def contains_text(prompt: str, text: str) -> bool:
     """Return True if a rendered prompt contains the text, plain, fenced or quoted; False for very short texts."""
     plain = text.strip()
-    return len(plain) >= DISTINCTIVE_CHARS_MIN and (plain in prompt or quoted(text).replace(KEPT_NEWLINE, "\n") in prompt)
+    return len(plain) >= DISTINCTIVE_CHARS_MIN and (
+        plain in prompt or quoted(text).replace(KEPT_NEWLINE, "\n") in prompt
+    )
 
 
 def template_environment(templates: Mapping[str, str]) -> SandboxedEnvironment:
@@ -135,7 +137,9 @@ def keep_newlines(*parts: str) -> KeptText:
 
 def finalize_value(value: object) -> object:
     """Remove the replacement character from data: it must not become a line break."""
-    return value.replace(KEPT_NEWLINE, "\ufffd") if isinstance(value, str) and not isinstance(value, KeptText) else value
+    return (
+        value.replace(KEPT_NEWLINE, "\ufffd") if isinstance(value, str) and not isinstance(value, KeptText) else value
+    )
 
 
 def code(text: str) -> str:

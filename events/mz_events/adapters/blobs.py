@@ -105,7 +105,9 @@ class FileBlobs:
 
         Raises: FileNotFoundError where no blob was ever put.
         """
-        descriptor = os.open(self.root.with_name(self.root.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(
+            self.root.with_name(self.root.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
         try:
             fcntl.flock(descriptor, operation)
             yield

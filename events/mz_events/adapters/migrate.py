@@ -28,7 +28,10 @@ def connect(target: str, timeout_seconds: float) -> sqlite3.Connection:
 def create(path: Path, migrations: Sequence[Migration]) -> None:
     """Create an empty log at `path`, atomically. The caller holds the store's lock."""
     temporary = path.with_name(path.name + ".new")
-    for leftover in (temporary, *(temporary.with_name(temporary.name + suffix) for suffix in ("-journal", "-wal", "-shm"))):
+    for leftover in (
+        temporary,
+        *(temporary.with_name(temporary.name + suffix) for suffix in ("-journal", "-wal", "-shm")),
+    ):
         leftover.unlink(missing_ok=True)
     with closing(connect(temporary.absolute().as_uri(), 0)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

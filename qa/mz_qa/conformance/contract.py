@@ -12,12 +12,12 @@ from typing import get_args
 
 import msgspec
 from mz_engine.agents.contract import Adapter, Capabilities, Invocation, ReportedFields, Spawn
-from mz_engine.pipelines.definition import Tool
+from mz_engine.model.pipeline import Tool
 from mz_engine.ports import COUNT_MAX, CallResult, CallSpec, FeatureWorktree
 from mz_events.catalog.call import Problem, ProblemClass
-from mz_recordings.findings import Finding
+from mz_recordings.findings.model import Finding
 
-from mz_qa.layers.facts import CheckedItem, LayerOutput
+from mz_qa.results import CheckedItem, LayerOutput
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 TIERS = frozenset({"cheap", "mid", "premium"})
@@ -37,7 +37,10 @@ COUNT_RESULTS = (
     _count_result(COUNT_OUTPUT % b"1200"),
     _count_result(b""),
     _count_result(b"\xff\x00 no JSON \n[[[[\n" + b"[" * 100_000),
-    *(_count_result(COUNT_OUTPUT % number) for number in (b"0", b"-5", b"1e9", b"12.5", b"true", b'"7"', b"null", b"[1]")),
+    *(
+        _count_result(COUNT_OUTPUT % number)
+        for number in (b"0", b"-5", b"1e9", b"12.5", b"true", b'"7"', b"null", b"[1]")
+    ),
     *(_count_result(COUNT_OUTPUT % (b"9" * digits)) for digits in (12, 30, 5000)),
     _count_result(b'{"type":"count"}\n{"type":"count","input_tokens":12'),
     _count_result(COUNT_OUTPUT % b"1200", 3),
@@ -122,7 +125,9 @@ def fields_for_version(capabilities: Capabilities, version: str) -> ReportedFiel
     """Return the reported fields for a version; for an unknown one those of the newest."""
     if not version:
         return capabilities.reported_fields[-1]
-    candidates = [fields for fields in capabilities.reported_fields if version_key(fields.since) <= version_key(version)]
+    candidates = [
+        fields for fields in capabilities.reported_fields if version_key(fields.since) <= version_key(version)
+    ]
     return candidates[-1]
 
 

@@ -91,6 +91,11 @@ def _load_ending(file: Traversable, agent: str, expected_by_name: dict[str, Expe
     stderr = stderr_file.read_bytes() if stderr_file.is_file() else b""
     expected = expected_by_name[name]
     result = CallResult(
-        stdout=file.read_bytes(), stderr=stderr, exit=code, duration_ms=1, model=REQUESTED_MODEL, session_usage_before=expected.earlier
+        stdout=file.read_bytes(),
+        stderr=stderr,
+        exit=code,
+        duration_ms=1,
+        model=REQUESTED_MODEL,
+        session_usage_before=expected.earlier,
     )
     return StoredEnding(name=name, result=result, expected=expected)

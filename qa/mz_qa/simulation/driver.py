@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from random import Random
 
-from mz_engine.coordinator import Coordinator
 from mz_engine.decide.run import AwaitEvents
 from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
-from mz_engine.pins import Pins
-from mz_engine.runner import FeatureLoop, RequestResult
-from mz_engine.watch import ForgeChange, poll_forge
+from mz_engine.model.pins import Pins
+from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.feature_loop import FeatureLoop, RequestResult
+from mz_engine.run.watch import ForgeChange, poll_forge
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.run import FeatureAdmitted
 from mz_events.names import FeatureId
-from mz_projections.run import RunMessage
+from mz_projections.run.fold import RunMessage
 
 from mz_qa.simulation.world import SimulatedPorts, World
 

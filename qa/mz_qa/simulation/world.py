@@ -28,7 +28,7 @@ from mz_engine.ports import (
     WorkspaceCreated,
 )
 from mz_events.catalog.call import Problem, ProblemClass, Usage
-from mz_events.catalog.check import Change
+from mz_events.catalog.validation import Change
 from mz_events.names import Commit, Path
 
 from mz_qa.simulation.store import MemoryBlobs, MemoryStore

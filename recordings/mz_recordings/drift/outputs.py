@@ -11,15 +11,13 @@ from mz_engine.agents.contract import Adapter
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_recordings.cassette import Kind, RecordedCall, Recording
-from mz_recordings.drift.difference import Difference, LeafDifference, RecordingPair
-from mz_recordings.drift.patches import changed_files
-from mz_recordings.drift.structure import structure
-from mz_recordings.findings import Finding, FindingKind, Risk
-from mz_recordings.mending import RERECORD_ALL, rerecord_call
-from mz_recordings.playing.compare import diff_lines
-from mz_recordings.wire.diff import compare_shapes, limit_lines, shape_findings
-from mz_recordings.wire.wire import CallStream, observe_streams
+from mz_recordings.cassette.model import Kind, RecordedCall, Recording
+from mz_recordings.drift.model import Difference, LeafDifference, RecordingPair
+from mz_recordings.drift.stream_diff import compare_shapes, limit_lines, shape_findings
+from mz_recordings.drift.stream_shape import CallStream, observe_streams
+from mz_recordings.drift.structure import changed_files, structure
+from mz_recordings.findings.model import RERECORD_ALL, Finding, FindingKind, Risk, rerecord_call
+from mz_recordings.replay.compare import diff_lines
 
 GROWTH_SHARE_MAX = 0.5
 """Share of change in tokens or cost above which the risk is medium."""
@@ -44,7 +42,9 @@ def artifact_texts(call: RecordedCall) -> dict[str, ArtifactText]:
     for file in call.recording.files:
         if file.kind == "artifact":
             text = call.contents[file.name].decode("utf-8", "replace")
-            texts_by_name[f"{file.artifact} {file.path}".strip()] = ArtifactText(file.artifact, file.path, file.name, text)
+            texts_by_name[f"{file.artifact} {file.path}".strip()] = ArtifactText(
+                file.artifact, file.path, file.name, text
+            )
     return texts_by_name
 
 
@@ -55,7 +55,9 @@ def artifact_differences(pair: RecordingPair) -> Iterator[Difference]:
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
             change = "is missing from the new recording" if new is None else "is only in the new recording"
-            yield _call_difference(pair, "ARTIFACT", f"the artifact {name} {change}", (old or after[name]).artifact, (), "high")
+            yield _call_difference(
+                pair, "ARTIFACT", f"the artifact {name} {change}", (old or after[name]).artifact, (), "high"
+            )
         elif old.text != new.text:
             yield _artifact_difference(pair, old, new)
 
@@ -63,13 +65,22 @@ def artifact_differences(pair: RecordingPair) -> Iterator[Difference]:
 def _artifact_difference(pair: RecordingPair, old: ArtifactText, new: ArtifactText) -> Difference:
     old_parts, new_parts = structure(old.text, old.name), structure(new.text, new.name)
     if old_parts != new_parts:
-        has_lost_parts = set(old_parts) - set(new_parts) or [part for part in new_parts if part in old_parts] != list(old_parts)
+        has_lost_parts = set(old_parts) - set(new_parts) or [part for part in new_parts if part in old_parts] != list(
+            old_parts
+        )
         message = (
             f"the artifact {old.artifact} has another structure"
             if has_lost_parts
             else f"the artifact {old.artifact} has additional parts"
         )
-        return _call_difference(pair, "ARTIFACT", message, old.artifact, diff_lines(old_parts, new_parts), "high" if has_lost_parts else "low")
+        return _call_difference(
+            pair,
+            "ARTIFACT",
+            message,
+            old.artifact,
+            diff_lines(old_parts, new_parts),
+            "high" if has_lost_parts else "low",
+        )
     before, after = old.text.splitlines(), new.text.splitlines()
     text_leaf = (LeafDifference(f"{old.artifact}.text"),)
     is_short = max(len(before), len(after)) <= LINES_MATCHED_MAX
@@ -105,7 +116,10 @@ def file_differences(pair: RecordingPair) -> Iterator[Difference]:
         message = "the same files are changed, with other content"
         yield _call_difference(pair, "FILES", message, "content", tuple(f"  {path}" for path in changed_paths), "low")
     if old_recording.forbidden_changes != new_recording.forbidden_changes:
-        changes = [[f"{change.kind} {change.path}" for change in recording.forbidden_changes] for recording in (old_recording, new_recording)]
+        changes = [
+            [f"{change.kind} {change.path}" for change in recording.forbidden_changes]
+            for recording in (old_recording, new_recording)
+        ]
         yield _call_difference(pair, "FILES", "other changes that no patch can hold", "offences", diff_lines(*changes))
 
 
@@ -152,11 +166,17 @@ def cost_differences(pair: RecordingPair, adapters: Mapping[str, Adapter]) -> It
     before, after = amounts(old), amounts(new)
     differing = [path for path in before if before[path] != after[path]]
     if differing:
-        leaves = tuple(LeafDifference(path, _amount_text(before[path]), _amount_text(after[path])) for path in differing)
+        leaves = tuple(
+            LeafDifference(path, _amount_text(before[path]), _amount_text(after[path])) for path in differing
+        )
         detail = tuple(
-            line for path in differing
-            for line in (f"- {path}: {_format_amount(path, before[path])}", f"+ {path}: {_format_amount(path, after[path])}")
-        )  # fmt: skip
+            line
+            for path in differing
+            for line in (
+                f"- {path}: {_format_amount(path, before[path])}",
+                f"+ {path}: {_format_amount(path, after[path])}",
+            )
+        )
         is_large = any((growth := relative_growth(leaf)) is None or abs(growth) > GROWTH_SHARE_MAX for leaf in leaves)
         message = "tokens or cost differ"
         yield _call_difference(pair, "COST", message, "tokens", detail, "medium" if is_large else "low", leaves)
@@ -209,10 +229,21 @@ def stream_differences(pairs: Iterable[RecordingPair], adapters: Mapping[str, Ad
             for calls in zip(*((agent_pair.old, agent_pair.new) for agent_pair in agent_pairs), strict=True)
         )
         changes = compare_shapes(old.shape, new, adapter, same_calls=True)
-        fixed_frames = [f"  {stream_name}: {defect}" for stream_name, defect in old.broken_frames if (stream_name, defect) not in new.broken_frames]
+        fixed_frames = [
+            f"  {stream_name}: {defect}"
+            for stream_name, defect in old.broken_frames
+            if (stream_name, defect) not in new.broken_frames
+        ]
         if fixed_frames:
             message = "frames that were broken are intact now"
-            finding = Finding(kind="STREAM", message=message, cause="frames", detail=limit_lines(fixed_frames), fix=RERECORD_ALL, risk="low")
+            finding = Finding(
+                kind="STREAM",
+                message=message,
+                cause="frames",
+                detail=limit_lines(fixed_frames),
+                fix=RERECORD_ALL,
+                risk="low",
+            )
             yield Difference(finding)
         new = new._replace(broken_frames=tuple(frame for frame in new.broken_frames if frame not in old.broken_frames))
         for finding in shape_findings(changes, new, "the old recording", RERECORD_ALL):

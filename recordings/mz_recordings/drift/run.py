@@ -8,27 +8,33 @@ from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.adapters.prices import GenaiPrices
-from mz_engine.errors import MzError
-from mz_engine.pins import Pins
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.pins import Pins
+from mz_engine.pricing.table import GenaiPrices
 
-from mz_recordings.cassette import Cassette
-from mz_recordings.drift.difference import Difference
-from mz_recordings.drift.drift import differences
-from mz_recordings.drift.known import LibraryKnowledge
-from mz_recordings.drift.noise import NoiseEntry, NoiseMatch, NoiseRejection, hide_noise, rejection_of
-from mz_recordings.drift.noisefile import FILE_NAME, add_noise
-from mz_recordings.drift.noiselearn import may_match, propose_noise
-from mz_recordings.drift.static import check_cassette, count_checked_artifacts
-from mz_recordings.files.library import CassetteUnreadable, load
-from mz_recordings.findings import Finding, ReplayResult
-from mz_recordings.mending import RERECORD_ALL
-from mz_recordings.playing.compare import count_accepted, static_findings
-from mz_recordings.playing.fleet import replay_all
-from mz_recordings.playing.replay import ReplayJob, replay_error_finding, with_locations
-from mz_recordings.playing.today import replay_pins
-from mz_recordings.recording.scratch import FixtureUnavailable
-from mz_recordings.wire.check import check_streams
+from mz_recordings.cassette.files import CassetteUnreadable, load
+from mz_recordings.cassette.model import Cassette
+from mz_recordings.cassette.repository import FixtureUnavailable
+from mz_recordings.drift.compare import differences
+from mz_recordings.drift.current import check_cassette, count_checked_artifacts
+from mz_recordings.drift.library import LibraryKnowledge
+from mz_recordings.drift.model import Difference
+from mz_recordings.drift.noise import (
+    FILE_NAME,
+    NoiseEntry,
+    NoiseMatch,
+    NoiseRejection,
+    add_noise,
+    hide_noise,
+    rejection_of,
+)
+from mz_recordings.drift.noise_proposals import may_match, propose_noise
+from mz_recordings.drift.stream_check import check_streams
+from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
+from mz_recordings.replay.compare import count_accepted, static_findings
+from mz_recordings.replay.parallel import replay_all
+from mz_recordings.replay.project import replay_pins
+from mz_recordings.replay.replay import ReplayJob, replay_error_finding, with_locations
 
 
 class LibraryDrift(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +72,9 @@ def check_current(
         cassettes += [cassette] if cassette else []
         checked.append((cassette.manifest.name if cassette else "", result, static_differences))
     drifted = _apply_noise(checked, knowledge, reason)
-    drifted = replace(drifted, results=tuple(with_locations(replayed, Path(jobs[0].project)) for replayed in drifted.results))
+    drifted = replace(
+        drifted, results=tuple(with_locations(replayed, Path(jobs[0].project)) for replayed in drifted.results)
+    )
     outdated = tuple(_outdated_entries(knowledge, cassettes, is_whole_library and len(cassettes) == len(jobs)))
     return replace(drifted, results=(*drifted.results, *outdated))
 
@@ -97,9 +105,16 @@ def _check_cassette(
         static_differences = tuple(Difference(finding) for finding in static_findings(cassette, job.today))
     else:
         prices = GenaiPrices(pins.config.prices if pins is not None else ())
-        static_differences = (*check_cassette(cassette, pins, prices, job.today), *check_streams(cassette, knowledge.baselines, knowledge.agent_descriptions))
+        static_differences = (
+            *check_cassette(cassette, pins, prices, job.today),
+            *check_streams(cassette, knowledge.baselines, knowledge.agent_descriptions),
+        )
         result = replace(result, artifacts_checked=count_checked_artifacts(cassette, pins) if pins is not None else 0)
-    return cassette, result, tuple(difference for difference in static_differences if not _is_reported(difference.finding, result.findings))
+    return (
+        cassette,
+        result,
+        tuple(difference for difference in static_differences if not _is_reported(difference.finding, result.findings)),
+    )
 
 
 class _PinsCache:
@@ -133,33 +148,56 @@ def compare_two(old: Path, new: Path, knowledge: LibraryKnowledge, reason: str =
     try:
         old_cassette, new_cassette = load(old), load(new)
     except CassetteUnreadable as error:
-        return LibraryDrift(results=(ReplayResult(path=str(error.path), name=old.name, findings=(replay_error_finding(error),)),))
+        return LibraryDrift(
+            results=(ReplayResult(path=str(error.path), name=old.name, findings=(replay_error_finding(error),)),)
+        )
     names = (old_cassette.manifest.name, new_cassette.manifest.name)
-    result = ReplayResult(path=str(old), name=names[0], provenance=new_cassette.manifest.provenance, recordings=len(new_cassette.calls))
-    copied = [cassette.manifest.name for cassette in (old_cassette, new_cassette) if cassette.manifest.provenance == "copied"]
+    result = ReplayResult(
+        path=str(old), name=names[0], provenance=new_cassette.manifest.provenance, recordings=len(new_cassette.calls)
+    )
+    copied = [
+        cassette.manifest.name for cassette in (old_cassette, new_cassette) if cassette.manifest.provenance == "copied"
+    ]
     if copied:
         message = (
             f"the replies of {', '.join(dict.fromkeys(copied))} were copied from another agent: nothing can be compared"
         )
-        return LibraryDrift(results=(replace(result, findings=(Finding(kind="COPIED", message=message, fix=RERECORD_ALL),)),))
-    drifted = _apply_noise([(names[0], result, differences(old_cassette, new_cassette, knowledge.agent_descriptions))], knowledge, reason, names)
-    return replace(drifted, results=(*drifted.results, *_outdated_entries(knowledge, [old_cassette, new_cassette], False)))
+        return LibraryDrift(
+            results=(replace(result, findings=(Finding(kind="COPIED", message=message, fix=RERECORD_ALL),)),)
+        )
+    drifted = _apply_noise(
+        [(names[0], result, differences(old_cassette, new_cassette, knowledge.agent_descriptions))],
+        knowledge,
+        reason,
+        names,
+    )
+    return replace(
+        drifted, results=(*drifted.results, *_outdated_entries(knowledge, [old_cassette, new_cassette], False))
+    )
 
 
 # noise ----------------------------------------------------------------------------------------------------------------
 def _apply_noise(
-    checked: list[tuple[str, ReplayResult, tuple[Difference, ...]]], knowledge: LibraryKnowledge, reason: str, names: tuple[str, ...] = ()
+    checked: list[tuple[str, ReplayResult, tuple[Difference, ...]]],
+    knowledge: LibraryKnowledge,
+    reason: str,
+    names: tuple[str, ...] = (),
 ) -> LibraryDrift:
     entries, proposed, rejections = knowledge.noise, list[NoiseEntry](), list[NoiseRejection]()
     if reason:
         for name, _, static_differences in checked:
-            new_entries, new_rejections = propose_noise(hide_noise(static_differences, entries, (name, *names)).remaining, name, reason, knowledge.today)
+            new_entries, new_rejections = propose_noise(
+                hide_noise(static_differences, entries, (name, *names)).remaining, name, reason, knowledge.today
+            )
             proposed += new_entries
             rejections += new_rejections
         if proposed:
             add_noise(knowledge.library, tuple(proposed))
         entries = (*entries, *proposed)
-    matches = [(result, hide_noise(static_differences, entries, (name, *names))) for name, result, static_differences in checked]
+    matches = [
+        (result, hide_noise(static_differences, entries, (name, *names)))
+        for name, result, static_differences in checked
+    ]
     return LibraryDrift(
         results=tuple(_add_findings(result, match_result) for result, match_result in matches),
         matched_entries=tuple(_total_matches(match_result for _, match_result in matches)),
@@ -181,7 +219,9 @@ def _total_matches(matches: Iterable[NoiseMatch]) -> Iterator[tuple[NoiseEntry, 
     yield from counts.items()
 
 
-def _outdated_entries(knowledge: LibraryKnowledge, cassettes: list[Cassette], is_whole_library: bool) -> Iterator[ReplayResult]:
+def _outdated_entries(
+    knowledge: LibraryKnowledge, cassettes: list[Cassette], is_whole_library: bool
+) -> Iterator[ReplayResult]:
     """Yield findings for noise entries that have expired or match nothing. An entry for all cassettes is only reported
     as unmatched if the `is_whole_library` library was read."""
     path, findings = str(knowledge.library / FILE_NAME), list[Finding]()
@@ -191,7 +231,9 @@ def _outdated_entries(knowledge: LibraryKnowledge, cassettes: list[Cassette], is
         if rejection_of(entry, knowledge.today) == "EXPIRED":
             message = f"EXPIRED: {entry_label} was valid until {entry.until}"
             findings.append(Finding(kind="EXPIRED", message=message, cause="EXPIRED", fix=f"{fix}, or change its date"))
-        elif (is_whole_library or entry.cassette in names) and not any(may_match(entry, candidate) for candidate in cassettes):
+        elif (is_whole_library or entry.cassette in names) and not any(
+            may_match(entry, candidate) for candidate in cassettes
+        ):
             message = f"UNUSED_ENTRY: {entry_label} matches nothing any more"
             findings.append(Finding(kind="UNUSED", message=message, cause="UNUSED_ENTRY", fix=fix))
     if findings:

@@ -15,24 +15,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+from mz_engine.agents.reading.records import Format
+from mz_engine.transcripts.formats import FORMATS, Undetected
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
+from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
-from mz_events.catalog.session import ImportedSessionFound, ImportedTotalsReconciled
+from mz_events.catalog.imported import ImportedSessionFound, ImportedTotalsReconciled
 from mz_events.names import Digest, StreamId
 from mz_events.store import Append
-from mz_projections.imported import ImportedFile, ImportedSession, update_session
-from mz_projections.importedviews import ImportedStore
+from mz_projections.imported.model import ImportedFile, ImportedSession, update_session
+from mz_projections.imported.store import ImportedStore
 
+from mz_recordings.importing.events import EventBuilder, FileSegment, PriceOf, RequestTotals
+from mz_recordings.importing.file_reader import file_key, is_unchanged, modified_us, new_segments
 from mz_recordings.importing.names import stream_of
-from mz_recordings.importing.reading import file_key, is_unchanged, modified_us, new_segments
-from mz_recordings.importing.reckon import EventBuilder, FileSegment, PriceOf, RequestTotals
-from mz_recordings.importing.records import RECORD_FORMATS
+from mz_recordings.importing.other_tools import RECORD_FORMATS
+from mz_recordings.importing.reconcile import incomplete_reasons, invocations, reconcile_totals, reconciliation_keys
 from mz_recordings.importing.scan import FileMetadata, UnreadableFile, scan_files
-from mz_recordings.importing.settle import incomplete_reasons, invocations, reconcile_totals, reconciliation_keys
-from mz_recordings.transcripts.detect import Undetected
-from mz_recordings.transcripts.facts import Format
-from mz_recordings.transcripts.formats import FORMATS
 
 LOG, VIEWS, BLOBS, LOCK = "mz.db", "imported.sqlite", "blobs", "import.lock"
 REQUESTS_PER_BATCH, BYTES_PER_BATCH, SEGMENTS_PER_BATCH = 8000, 128 << 20, 1000
@@ -95,7 +94,9 @@ class Importer:
         self._home, self._formats, self._now = home, formats, now
         self._price, self._table = price, table
 
-    def run(self, paths: Iterable[Path], on_progress: Callable[[ImportProgress], None] = lambda _: None) -> ImportOutcome:
+    def run(
+        self, paths: Iterable[Path], on_progress: Callable[[ImportProgress], None] = lambda _: None
+    ) -> ImportOutcome:
         """Import the new content of files and directories, and report progress to `on_progress`.
 
         Raises Busy if another process imports into the same log, StoreUnusable.
@@ -149,7 +150,9 @@ class ImportBatch:
         unknown: list[UnreadableFile] = []
         files = scan_files(paths, unreadable)
         rows = {row.file: row for row in self._views.files()}
-        changed = [entry for entry in files if (row := rows.get(file_key(entry))) is None or not is_unchanged(entry, row)]
+        changed = [
+            entry for entry in files if (row := rows.get(file_key(entry))) is None or not is_unchanged(entry, row)
+        ]
         bytes_total = sum(entry.size_bytes for entry in changed)
         for number, entry in enumerate(changed):
             on_progress(ImportProgress(number, len(changed), self._bytes, bytes_total))
@@ -164,12 +167,20 @@ class ImportBatch:
         named_paths = {str(entry.path) for entry in changed if entry.is_named}
         skipped = [entry.path for entry in unknown if entry.path not in named_paths]
         return ImportOutcome(
-            files=len(files), files_read=len(self._files_read), unchanged=len(files) - len(changed),
+            files=len(files),
+            files_read=len(self._files_read),
+            unchanged=len(files) - len(changed),
             unknown_format=tuple(entry for entry in unknown if entry.path in named_paths),
-            skipped=len(skipped), skipped_names=tuple(skipped[:NAMED_MAX]),
-            unreadable=tuple(dict.fromkeys(unreadable)), bytes_read=self._bytes, lines=self._lines, undecodable_lines=self._undecodable_lines,
-            sessions=len(self._sessions), incomplete_sessions=sum(map(self._is_incomplete, self._sessions)), totals=self._builder.totals,
-        )  # fmt: skip
+            skipped=len(skipped),
+            skipped_names=tuple(skipped[:NAMED_MAX]),
+            unreadable=tuple(dict.fromkeys(unreadable)),
+            bytes_read=self._bytes,
+            lines=self._lines,
+            undecodable_lines=self._undecodable_lines,
+            sessions=len(self._sessions),
+            incomplete_sessions=sum(map(self._is_incomplete, self._sessions)),
+            totals=self._builder.totals,
+        )
 
     def _is_incomplete(self, stream: StreamId) -> bool:
         return bool(incomplete_reasons(self._views.files_of(stream), self._views.sums_of(stream)))
@@ -190,7 +201,9 @@ class ImportBatch:
         if not batch:
             return
         paths = self._blobs.put(b"".join(sorted({os.fsencode(segment.path) + b"\0" for segment in batch})))
-        counted = self._views.counted_requests(list(dict.fromkeys(key for segment in batch for key in segment.requests)))
+        counted = self._views.counted_requests(
+            list(dict.fromkeys(key for segment in batch for key in segment.requests))
+        )
         sessions: dict[StreamId, ImportedSession | None] = {}
         appends = []
         for segment in batch:
@@ -223,7 +236,10 @@ class ImportBatch:
             requests = tuple(reconcile_totals(session.agent, stream, files, sums, counted, newest_us))
             if requests:
                 priced = self._builder.priced_reconciliations(requests)
-                events: tuple[Event, ...] = (ImportedTotalsReconciled(requests=requests), *((priced,) if priced.sums else ()))
+                events: tuple[Event, ...] = (
+                    ImportedTotalsReconciled(requests=requests),
+                    *((priced,) if priced.sums else ()),
+                )
                 appends.append(Append(StreamId(stream), None, events))
         if appends:
             self._write(appends)

@@ -41,7 +41,9 @@ def _sanitize(pattern: re.Pattern[str], text: str) -> str:
 
 
 # One cache per pattern: looking up a pattern would take longer than looking up a name.
-_cached_name, _cached_model, _cached_label = (lru_cache(CACHED_NAMES_MAX)(partial(_sanitize, pattern)) for pattern in (NAME, MODEL, LABEL))
+_cached_name, _cached_model, _cached_label = (
+    lru_cache(CACHED_NAMES_MAX)(partial(_sanitize, pattern)) for pattern in (NAME, MODEL, LABEL)
+)
 
 
 def _digest(text: str) -> str:

@@ -53,7 +53,9 @@ def scan_files(paths: Iterable[Path], unreadable: list[UnreadableFile]) -> list[
             earlier = files_by_inode.get((device, file.inode))
             if earlier is None or (file.is_named and not earlier.is_named):
                 files_by_inode[device, file.inode] = file
-    return sorted(files_by_inode.values(), key=lambda file: (_is_subagent_file(file.path), file.modified_ns, str(file.path)))
+    return sorted(
+        files_by_inode.values(), key=lambda file: (_is_subagent_file(file.path), file.modified_ns, str(file.path))
+    )
 
 
 def _is_subagent_file(path: Path) -> bool:
@@ -99,4 +101,10 @@ def _walk(top: Path, unreadable: list[UnreadableFile]) -> Iterator[tuple[FileMet
 
 
 def _metadata(path: Path, stat_result: os.stat_result, *, is_named: bool) -> FileMetadata:
-    return FileMetadata(path=path, size_bytes=stat_result.st_size, modified_ns=stat_result.st_mtime_ns, inode=stat_result.st_ino, is_named=is_named)
+    return FileMetadata(
+        path=path,
+        size_bytes=stat_result.st_size,
+        modified_ns=stat_result.st_mtime_ns,
+        inode=stat_result.st_ino,
+        is_named=is_named,
+    )

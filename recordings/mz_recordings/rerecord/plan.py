@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from mz_engine.estimate import Estimate
+from mz_engine.pricing.estimate import Estimate
 
-from mz_recordings.cassette import BUILDER, Cassette, Identity, RecordedCall
-from mz_recordings.findings import Finding
-from mz_recordings.playing.compare import ReplayOutcome, is_expired
+from mz_recordings.cassette.model import BUILDER, Cassette, Identity, RecordedCall
+from mz_recordings.findings.model import Finding
+from mz_recordings.replay.compare import ReplayOutcome, is_expired
 
 REPEATABLE_KINDS = ("PROMPT", "CONFIG", "FILES", "STREAM")
 """Findings that a new reply may fix. The others concern the interpretation of the same reply: they can be accepted."""
@@ -36,7 +36,12 @@ class CallSelection(msgspec.Struct, frozen=True, kw_only=True):
             return True
         if not (self.changed or self.expired or self.new or self.everything):
             return reason == REQUESTED if self.features or self.phases else reason != REQUESTED
-        selected_by_reason = {"MISSING": self.new, "EXPIRED": self.expired, "COPIED": self.expired, REQUESTED: self.everything}
+        selected_by_reason = {
+            "MISSING": self.new,
+            "EXPIRED": self.expired,
+            "COPIED": self.expired,
+            REQUESTED: self.everything,
+        }
         return selected_by_reason.get(reason, self.changed)
 
     def includes_call(self, identity: Identity) -> bool:
@@ -74,7 +79,9 @@ class ReplayedCassette(NamedTuple):
 EstimateCall = Callable[[Identity, RecordedCall | None], Estimate]
 
 
-def plan_calls(cassette: Cassette, selection: CallSelection, replayed: ReplayedCassette, estimate_call: EstimateCall) -> tuple[RepeatedCall, ...]:
+def plan_calls(
+    cassette: Cassette, selection: CallSelection, replayed: ReplayedCassette, estimate_call: EstimateCall
+) -> tuple[RepeatedCall, ...]:
     """Return the planned calls, feature by feature, in order of the calls. Empty: nothing is to be repeated."""
     reasons_by_call = rerecord_reasons(cassette, replayed)
     all_of_them = replayed.agent != cassette.manifest.agent
@@ -91,7 +98,9 @@ def plan_calls(cassette: Cassette, selection: CallSelection, replayed: ReplayedC
         for identity, causes, follows in _call_rows(cassette, replayed, feature, selected, reasons_by_call, features):
             is_paid = identity in replayed.paid
             estimate = Estimate(tokens=0, nanousd=0) if is_paid else estimate_call(identity, recordings.get(identity))
-            rows.append(RepeatedCall(identity=identity, reasons=causes, follows=follows, is_paid=is_paid, estimate=estimate))
+            rows.append(
+                RepeatedCall(identity=identity, reasons=causes, follows=follows, is_paid=is_paid, estimate=estimate)
+            )
     return tuple(rows)
 
 
@@ -143,10 +152,16 @@ def _call_rows(
     source = next((other for other in _dependencies(cassette, feature) if other in features), "")
     order = _call_order(cassette, replayed, feature)
     for identity in order:
-        forced = tuple(reason for reason in reasons_by_call.get(identity, ()) if reason in (*REPEATABLE_KINDS, "MISSING"))
+        forced = tuple(
+            reason for reason in reasons_by_call.get(identity, ()) if reason in (*REPEATABLE_KINDS, "MISSING")
+        )
         call_reasons = selected.get(identity) or forced
         if call_reasons or source:
-            yield identity, tuple(reason for reason in call_reasons if reason != REQUESTED or len(call_reasons) == 1), "" if call_reasons else source
+            yield (
+                identity,
+                tuple(reason for reason in call_reasons if reason != REQUESTED or len(call_reasons) == 1),
+                "" if call_reasons else source,
+            )
             source = source or identity.path
     if any(identity.feature == feature for identity in replayed.replay.missing_calls):
         last, phases_done = order[-1], {identity.phase for identity in order}
@@ -160,7 +175,9 @@ def _dependencies(cassette: Cassette, feature: str) -> tuple[str, ...]:
     needs = {item.feature: item.depends_on for item in cassette.manifest.fixture.items}
     dependencies = dict.fromkeys(needs.get(feature, ()))
     for _ in needs:
-        dependencies |= dict.fromkeys(other for dependency in tuple(dependencies) for other in needs.get(dependency, ()))
+        dependencies |= dict.fromkeys(
+            other for dependency in tuple(dependencies) for other in needs.get(dependency, ())
+        )
     return tuple(dependencies)
 
 

@@ -9,38 +9,40 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.adapters.git_repository import branch_commit
-from mz_engine.adapters.known_secrets import project_secrets
-from mz_engine.adapters.machine import SystemClock
-from mz_engine.adapters.prices import GenaiPrices
 from mz_engine.agents.registry import all_adapters
-from mz_engine.agents.supervise import can_run_offline
-from mz_engine.configfile import load_config
 from mz_engine.effects.call import REPLY_TOKENS
-from mz_engine.estimate import OUTPUT_SHARE_PERCENT, Estimate, baseline_tokens
-from mz_engine.pins import Pins, encode_pins
-from mz_engine.pipelines.definition import Phase
-from mz_engine.preflight import check_agent, check_commands, find_agent
-from mz_engine.pricing.worst import charged_cost
+from mz_engine.git.repository import branch_commit
+from mz_engine.model.pins import Pins, encode_pins
+from mz_engine.model.pipeline import Phase
+from mz_engine.pricing.budget_charge import charged_cost
+from mz_engine.pricing.estimate import OUTPUT_SHARE_PERCENT, Estimate, baseline_tokens
+from mz_engine.pricing.table import GenaiPrices
+from mz_engine.processes.supervise import can_run_offline
+from mz_engine.run.ports import SystemClock
+from mz_engine.run.preflight import check_agent, check_commands, find_agent
+from mz_engine.run.settings import load_config
+from mz_engine.secrets import project_secrets
 from mz_events.adapters.blobs import FileBlobs
-from mz_events.adapters.sqlite import SqliteStore
-from mz_events.redact import Secrets
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.redaction.redactor import Secrets
 
-from mz_recordings.cassette import BUILDER, Cassette, Identity, Provenance, RecordedCall
+from mz_recordings.cassette.files import load, write_copy
+from mz_recordings.cassette.model import BUILDER, Cassette, Identity, Provenance, RecordedCall
+from mz_recordings.cassette.repository import unpack
 from mz_recordings.drift.outputs import recorded_result
-from mz_recordings.files.library import load, write_copy
-from mz_recordings.findings import Finding
-from mz_recordings.playing.compare import ReplayOutcome, compare_replay
-from mz_recordings.playing.drive import start_run
-from mz_recordings.playing.renew import prune
-from mz_recordings.playing.replay import ReplayJob, run_replay
-from mz_recordings.playing.stage import ReplayFolders
-from mz_recordings.playing.today import replay_pins
-from mz_recordings.recording.record import NothingToRecord, RecordedRun, SecretInRecording, record_run
-from mz_recordings.recording.scratch import unpack
-from mz_recordings.recording.sources import record_sources
-from mz_recordings.rerecord.drive import OnCallProgress, RunEnd, StopControl, drive_run
-from mz_recordings.rerecord.keep import (
+from mz_recordings.findings.model import Finding
+from mz_recordings.record.recorder import NothingToRecord, RecordedRun, SecretInRecording, record_run
+from mz_recordings.record.sources import record_sources
+from mz_recordings.replay.accept import prune
+from mz_recordings.replay.compare import ReplayOutcome, compare_replay
+from mz_recordings.replay.driver import start_run
+from mz_recordings.replay.ports import ReplayFolders
+from mz_recordings.replay.project import replay_pins
+from mz_recordings.replay.replay import ReplayJob, run_replay
+from mz_recordings.rerecord.driver import OnCallProgress, RunEnd, StopControl, drive_run
+from mz_recordings.rerecord.plan import CallSelection, RepeatedCall, ReplayedCassette, affected_features, plan_calls
+from mz_recordings.rerecord.ports import LiveEnvironment, RecordingSource
+from mz_recordings.rerecord.result import (
     CallOrigin,
     DroppedRecordings,
     kept_features,
@@ -48,9 +50,7 @@ from mz_recordings.rerecord.keep import (
     rejection_reason,
     weakest_provenance,
 )
-from mz_recordings.rerecord.place import BLOBS, LOG, RerecordWorkspace, begin_attempt, collect_paid
-from mz_recordings.rerecord.plan import CallSelection, RepeatedCall, ReplayedCassette, affected_features, plan_calls
-from mz_recordings.rerecord.stage import LiveEnvironment, RecordingSource
+from mz_recordings.rerecord.workspace import BLOBS, LOG, RerecordWorkspace, begin_attempt, collect_paid
 
 RECORDED, PAID = "recorded", "paid"
 """Names of the sources of replies."""
@@ -125,15 +125,23 @@ def prepare_rerecord(rerecord_job: RerecordJob, workspace: RerecordWorkspace) ->
     manifest = replace(old.manifest, agent=agent)
     pins = replay_pins(project, rerecord_job.environment, manifest, workers)
     job = ReplayJob(
-        path=rerecord_job.path, project=rerecord_job.project, environment=rerecord_job.environment, features_parallel=workers, today=rerecord_job.now
+        path=rerecord_job.path,
+        project=rerecord_job.project,
+        environment=rerecord_job.environment,
+        features_parallel=workers,
+        today=rerecord_job.now,
     )
     replay = run_replay(old, job)
     findings = compare_replay(old, replay, rerecord_job.now)
     cassette = prune(old, replay, findings)[0] if rerecord_job.prune else old
     paid = collect_paid(workspace, old, rerecord_job.environment, project)
-    replayed = ReplayedCassette(replay, findings, rerecord_job.now, agent, frozenset(call.recording.identity for call in paid.calls))
+    replayed = ReplayedCassette(
+        replay, findings, rerecord_job.now, agent, frozenset(call.recording.identity for call in paid.calls)
+    )
     estimates = CallEstimates(cassette, replay, pins)
-    return RerecordPlan(old, cassette, pins, plan_calls(cassette, rerecord_job.selection, replayed, estimates.estimate), findings, paid)
+    return RerecordPlan(
+        old, cassette, pins, plan_calls(cassette, rerecord_job.selection, replayed, estimates.estimate), findings, paid
+    )
 
 
 def check_installed(job: RerecordJob, plan: RerecordPlan) -> None:
@@ -148,7 +156,10 @@ class CallEstimates:
 
     def __init__(self, cassette: Cassette, replay: ReplayOutcome, pins: Pins) -> None:
         self._is_live, self._replay, self._pins = cassette.manifest.provenance == "live", replay, pins
-        self._adapter, self._prices = all_adapters(pins.config.agents)[pins.config.agent], GenaiPrices(pins.config.prices)
+        self._adapter, self._prices = (
+            all_adapters(pins.config.agents)[pins.config.agent],
+            GenaiPrices(pins.config.prices),
+        )
         self._now_us = SystemClock().now_us()
 
     def estimate(self, identity: Identity, recorded_call: RecordedCall | None) -> Estimate:
@@ -160,11 +171,17 @@ class CallEstimates:
             recorded_estimate = self._recorded_estimate(recorded_call)
             if recorded_estimate is not None:
                 return recorded_estimate
-        prompt = recorded_call.contents.get(f"{identity.name}.prompt.md", b"").decode("utf-8", "replace") if recorded_call else ""
+        prompt = (
+            recorded_call.contents.get(f"{identity.name}.prompt.md", b"").decode("utf-8", "replace")
+            if recorded_call
+            else ""
+        )
         prompt_tokens = request.estimated_tokens - REPLY_TOKENS if request else self._adapter.estimate_tokens(prompt)
         tokens = prompt_tokens + (baseline_tokens(phase) if phase is not None else 0)
         output_tokens = tokens * OUTPUT_SHARE_PERCENT // 100
-        return Estimate(tokens=tokens, nanousd=self._prices.estimate(model, tokens - output_tokens, output_tokens, self._now_us))
+        return Estimate(
+            tokens=tokens, nanousd=self._prices.estimate(model, tokens - output_tokens, output_tokens, self._now_us)
+        )
 
     def _model(self, identity: Identity, phase: Phase | None) -> str:
         agent_use = None if phase is None else phase.agent if identity.role == BUILDER else phase.review
@@ -182,7 +199,12 @@ class CallEstimates:
 
 # the run --------------------------------------------------------------------------------------------------------------
 def run_rerecord(
-    job: RerecordJob, plan: RerecordPlan, workspace: RerecordWorkspace, budget_nanousd: int | None, on_progress: OnCallProgress, stop_control: StopControl
+    job: RerecordJob,
+    plan: RerecordPlan,
+    workspace: RerecordWorkspace,
+    budget_nanousd: int | None,
+    on_progress: OnCallProgress,
+    stop_control: StopControl,
 ) -> RerecordResult:
     """Run the affected features and select which to keep. Nothing is written to the library. Raises WorldMissing,
     SecretInRecording, and any error of a thread; paid replies are stored even then."""
@@ -200,7 +222,12 @@ def run_rerecord(
 
 
 def _run(
-    job: RerecordJob, plan: RerecordPlan, workspace: RerecordWorkspace, budget_nanousd: int | None, on_progress: OnCallProgress, stop_control: StopControl
+    job: RerecordJob,
+    plan: RerecordPlan,
+    workspace: RerecordWorkspace,
+    budget_nanousd: int | None,
+    on_progress: OnCallProgress,
+    stop_control: StopControl,
 ) -> RerecordResult:
     cassette, pins, environment = plan.cassette, plan.pins, job.environment
     fixture = cassette.manifest.fixture
@@ -246,13 +273,19 @@ def _call_counts(run_end: RunEnd, live: LiveEnvironment) -> RerecordResult:
 
 
 def _keep_features(
-    job: RerecordJob, plan: RerecordPlan, features: tuple[str, ...], recorded_run: RecordedRun, sources: dict[Identity, str],
+    job: RerecordJob,
+    plan: RerecordPlan,
+    features: tuple[str, ...],
+    recorded_run: RecordedRun,
+    sources: dict[Identity, str],
     outcome: RerecordResult,
-) -> RerecordResult:  # fmt: skip
+) -> RerecordResult:
     old, new = plan.cassette, recorded_run.cassette
     left_out_reasons = {left_out.feature: left_out.reason for left_out in recorded_run.unrecordable}
     rejections = {
-        feature: rejection_reason(old.traces.get(feature), new.traces.get(feature), left_out_reasons.get(feature, NOT_STOPPED))
+        feature: rejection_reason(
+            old.traces.get(feature), new.traces.get(feature), left_out_reasons.get(feature, NOT_STOPPED)
+        )
         for feature in features
     }
     served = frozenset(call for call, source in sources.items() if source == RECORDED)

@@ -1,0 +1,147 @@
+"""Suggestions for shell completion. Reads only: no log is opened for writing, no read model is updated, and every error
+means no suggestions."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+
+import click
+from click.shell_completion import ShellComplete, get_completion_class
+from mz_engine.paths import LOG_FILE, MZ_FOLDER
+
+from mz_cli.app.command_table import COMMANDS, COMPLETION_VARIABLE
+
+SHELLS = ("bash", "zsh", "fish")
+PROGRAM = "mz"
+SUGGESTED_MAX = 200
+TIMEOUT_SECONDS = 0.2
+RUNS = "SELECT name FROM stream WHERE name LIKE 'run/%' AND name NOT LIKE 'run/%/%' ORDER BY id DESC LIMIT ?"
+ITEMS = (
+    "SELECT payload FROM event WHERE type = 'item.added' AND "
+    "stream_id = (SELECT id FROM stream WHERE name = ?) ORDER BY version"
+)
+PHASES = (
+    "SELECT payload FROM event WHERE type = 'phase.started' AND "
+    "stream_id IN (SELECT id FROM stream WHERE name LIKE ?) ORDER BY position"
+)
+
+Parameters = Mapping[str, object]
+"""Parameters already on the command line, by name."""
+
+
+def completion_script(shell: str) -> str:
+    """Return the script that the shell evaluates to enable completion."""
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
+    # Click's bash class would start a bash to check its version, which may not be the user's bash.
+    return ShellComplete.source(shell_class(click.Command(PROGRAM), {}, PROGRAM, COMPLETION_VARIABLE))
+
+
+def print_completions(root: click.Command, instruction: str) -> int:
+    """Print the suggestions for the command line in the environment; return exit code 0, or 1 without any output."""
+    with suppress(Exception):
+        shell, _, action = instruction.partition("_")
+        shell_class = get_completion_class(shell)
+        if shell_class is not None and action == "complete":
+            sys.stdout.write(shell_class(root, {}, PROGRAM, COMPLETION_VARIABLE).complete() + "\n")
+            sys.stdout.flush()
+            return 0
+    return 1
+
+
+def suggestions(kind: str, prefix: str, parameters: Parameters) -> list[str]:
+    """Return the suggestions of a kind (`SOURCES`) with that prefix; empty on any error."""
+    with suppress(Exception):
+        return [word for word in SOURCES[kind](parameters) if word.startswith(prefix)][:SUGGESTED_MAX]
+    return []
+
+
+def log_directory() -> Path:
+    """Return the nearest `.mz` with a log in it. Raises StopIteration."""
+    here = Path.cwd()
+    return next(folder / MZ_FOLDER for folder in (here, *here.parents) if (folder / MZ_FOLDER / LOG_FILE).is_file())
+
+
+def query_log(query: str, *values: object) -> list[tuple[object, ...]]:
+    """Query the log. Raises sqlite3.Error. A log that no process has open is read as immutable, since opening it
+    otherwise would create files beside it."""
+    log = log_directory() / LOG_FILE
+    wal = log.with_name("mz.db-wal")
+    is_idle = not wal.exists() or wal.stat().st_size == 0
+    target = f"{log.as_uri()}?mode=ro{'&immutable=1' if is_idle else ''}"
+    with closing(sqlite3.connect(target, uri=True, timeout=TIMEOUT_SECONDS)) as connection:
+        return connection.execute(query, values).fetchall()
+
+
+def runs(parameters: Parameters) -> Iterable[str]:
+    """Return run ids, the newest first."""
+    return [str(name).removeprefix("run/") for (name,) in query_log(RUNS, SUGGESTED_MAX)]
+
+
+def selected_run(parameters: Parameters) -> str:
+    """Return the run on the command line, else the newest. Raises StopIteration."""
+    named = parameters.get("run")
+    return next(run for run in runs(parameters) if named is None or run.startswith(str(named)))
+
+
+def features(parameters: Parameters) -> Iterable[str]:
+    """Return ids of the run's features that are not on the command line yet."""
+    entered = parameters.get("features") or ()
+    features_of_run = payload_values(query_log(ITEMS, f"run/{selected_run(parameters)}"), "feature")
+    return [name for name in features_of_run if not isinstance(entered, tuple) or name not in entered]
+
+
+def phases(parameters: Parameters) -> Iterable[str]:
+    """Return the started phases of the feature, or of all features of the run."""
+    return payload_values(
+        query_log(PHASES, f"run/{selected_run(parameters)}/{parameters.get('feature') or '%'}"), "phase"
+    )
+
+
+def payload_values(payload_rows: Iterable[tuple[object, ...]], key: str) -> Iterable[str]:
+    """Return the distinct values of a key in JSON payloads."""
+    payloads = (payload for (payload,) in payload_rows if isinstance(payload, bytes | str))
+    return dict.fromkeys(json.loads(payload)[key] for payload in payloads)
+
+
+def pipelines(parameters: Parameters) -> Iterable[str]:
+    from mz_engine.pipelines.load import built_in_pipelines, project_pipelines
+
+    here = Path.cwd()
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    return dict.fromkeys((*project_pipelines(root), *built_in_pipelines()))
+
+
+def codes(parameters: Parameters) -> Iterable[str]:
+    """Return error codes."""
+    from mz_engine.errors.codes import CODES
+
+    return CODES
+
+
+def agents(parameters: Parameters) -> Iterable[str]:
+    from mz_engine.agents.registry import built_in_adapters
+
+    return built_in_adapters()
+
+
+def topics(parameters: Parameters) -> Iterable[str]:
+    from mz_cli.app.topics import TOPICS
+
+    return (*TOPICS, *COMMANDS)
+
+
+SOURCES: Mapping[str, Callable[[Parameters], Iterable[str]]] = {
+    "runs": runs,
+    "features": features,
+    "phases": phases,
+    "pipelines": pipelines,
+    "codes": codes,
+    "agents": agents,
+    "topics": topics,
+}

@@ -1,0 +1,176 @@
+"""Access to the project's log for reading commands: find the repository, select runs and features, load texts.
+
+Texts of blobs that events cite.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import heapq
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
+from mz_events.names import Digest, StreamId, feature_stream, run_stream
+from mz_events.store import BlobMissing, Blobs
+from mz_projections.views.model import FeatureView, RunView
+from mz_projections.views.run import run_view
+
+from mz_cli.app.help import did_you_mean
+
+
+def text_loader(blobs: Blobs) -> Callable[[Digest | None], str]:
+    """Return a function from digest to text; empty for None and for an erased blob."""
+
+    def load_text(digest: Digest | None) -> str:
+        if digest is None:
+            return ""
+        try:
+            return blobs.get(digest).decode("utf-8", "replace")
+        except BlobMissing:
+            return ""
+
+    return load_text
+
+
+LOCKS = Path("/proc/locks")
+RUNS_NAMED_MAX = 5
+FEATURES_NAMED_MAX = 20
+
+
+def find_home(start: Path) -> Path:
+    """Return the main working tree of the repository that contains `start`. Raises MzError (MZ1003)."""
+    for folder in (start, *start.parents):
+        if (folder / MZ_FOLDER / LOG_FILE).is_file():
+            return folder
+        marker = folder / ".git"
+        if os.path.lexists(marker / "HEAD"):  # Without it, git does not accept the folder as a repository.
+            return folder
+        if marker.is_file():
+            return main_worktree(marker) or folder
+    raise MzError(
+        "MZ1003",
+        f"{start} is not in a git repository",
+        hint="change into the repository, or create one with `git init`",
+    )
+
+
+def main_worktree(marker: Path) -> Path | None:
+    """Return the main working tree that the `.git` file of a linked one names; None for a submodule and the like."""
+    target = marker.read_text(encoding="utf-8", errors="replace").removeprefix("gitdir:").strip()
+    git = (marker.parent / target).resolve()
+    return git.parents[2] if git.parent.name == "worktrees" and git.parents[1].name == ".git" else None
+
+
+class ProjectLog:
+    """The log of one repository, open for reading. `folder`: its directory, if not `.mz`."""
+
+    def __init__(self, home: Path, store: SqliteStore, folder: Path | None = None) -> None:
+        self.home, self.store = home, store
+        self.blobs = FileBlobs((folder or home / MZ_FOLDER) / BLOBS_FOLDER)
+        self.load_text = text_loader(self.blobs)
+
+    def runs(self) -> tuple[str, ...]:
+        """Return the ids of all runs, the newest first."""
+        names = [name for name, _ in self.store.streams("run/") if name.count("/") == 1]
+        begun = {name: next(iter(self.store.read(name))).position for name in names}
+        return tuple(name.removeprefix("run/") for name in sorted(names, key=begun.__getitem__, reverse=True))
+
+    def find_run(self, prefix: str | None) -> str:
+        """Return the run with this id or unique prefix; None means the newest. Raises MzError (MZ5001)."""
+        runs = self.runs()
+        if not runs:
+            raise no_runs_error()
+        if prefix is None or prefix in runs:
+            return prefix or runs[0]
+        matching = [run for run in runs if run.startswith(prefix)]
+        if len(matching) == 1 and prefix:
+            return matching[0]
+        newest = ", ".join(runs[:RUNS_NAMED_MAX]) + (", ..." if len(runs) > RUNS_NAMED_MAX else "")
+        problem = f"{len(matching)} run ids begin with {prefix!r}" if matching else f"there is no run {prefix!r}"
+        raise MzError("MZ5001", problem, hint=f"runs, the newest first: {newest}")
+
+    def streams(self, run: str) -> tuple[StreamId, ...]:
+        """Return the run's own stream and those of its features."""
+        own = run_stream(run)
+        return (own, *(name for name, _ in self.store.streams(feature_stream(run, ""))))
+
+    def events(self, run: str) -> Iterator[Recorded[Event]]:
+        """Yield all events of the run, in the order of the log."""
+        return heapq.merge(
+            *(self.store.read(stream) for stream in self.streams(run)), key=lambda recorded: recorded.position
+        )
+
+    def view(self, run: str) -> RunView:
+        return run_view(run, self.events(run))
+
+    def features(self, run: str) -> tuple[str, ...]:
+        """Return the ids of the run's features, in the order of the backlog."""
+        features = (getattr(recorded.event, "feature", None) for recorded in self.store.read(run_stream(run)))
+        return tuple(dict.fromkeys(feature for feature in features if feature is not None))
+
+    def check_feature(self, run: str, feature: str) -> None:
+        """Raise MzError (MZ4010) if the run has no such feature."""
+        features = self.features(run)
+        if feature not in features:
+            names = ", ".join(features[:FEATURES_NAMED_MAX]) + (", ..." if len(features) > FEATURES_NAMED_MAX else "")
+            message = f"run {run} has no feature {feature!r}{did_you_mean(feature, features)}"
+            raise MzError("MZ4010", message, hint=f"it has: {names or 'none'}")
+
+    def find_feature(self, run: str | None, feature: str) -> tuple[RunView, FeatureView]:
+        """Return run and feature, by default of the newest run that has it. Raises MzError (MZ5001, MZ4010)."""
+        selected_run = self.find_run(run)
+        if run is None:
+            selected_run = next(
+                (candidate for candidate in self.runs() if feature in self.features(candidate)), selected_run
+            )
+        self.check_feature(selected_run, feature)
+        view = self.view(selected_run)
+        return view, view.find_feature(feature) or FeatureView(feature=feature)
+
+
+@contextmanager
+def open_log(start: Path | None = None) -> Iterator[ProjectLog]:
+    """Open the log of the repository that contains `start` (default: the current directory). Raises MzError (MZ1003,
+    MZ5001)."""
+    home = find_home((start or Path.cwd()).absolute())
+    log = home / MZ_FOLDER / LOG_FILE
+    if not log.exists():
+        raise no_runs_error()
+    with SqliteStore(log, read_only=True) as store:
+        yield ProjectLog(home, store)
+
+
+def no_runs_error() -> MzError:
+    return MzError(
+        "MZ5001", "nothing has run in this repository", hint="`mz run` starts the first run; `mz demo` shows one"
+    )
+
+
+def is_process_running(home: Path) -> bool:
+    """Return True if a process drives a run of this repository now, and so reads its inbox.
+
+    Reads the kernel's list of locks if there is one: taking the lock, even briefly, could reject a starting run."""
+    path = home / MZ_FOLDER / LOCK_FILE
+    try:
+        inode = path.stat().st_ino
+        locks = LOCKS.read_text(encoding="ascii")
+    except OSError:
+        return path.exists() and _is_locked(path)
+    return any(f":{inode} " in line and "FLOCK" in line for line in locks.splitlines())
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,165 @@
+"""Report errors of commands on stderr, and map them to exit codes."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from mz_engine.paths import MZ_FOLDER
+
+from mz_cli.terminal.console import write_text
+
+if TYPE_CHECKING:
+    from mz_engine.errors.diagnostics import MzError
+
+OK, STOPPED, BUG = 0, 20, 70
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of writing to stdout; the log and its blobs raise errors of their own for these."""
+FILE_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST)
+"""Errors of files that `mz` cannot use, and that are no bug of mz."""
+NO_GIT = ("git-missing", "git-too-old")
+MESSAGE_MAX = 300
+"""Characters of an unexpected exception's text that are shown; the traceback has all of it."""
+
+
+def run_guarded(work: Callable[[], object], arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code: its own integer, 0, or that of its exception.
+
+    A closed stdout (`mz log | head`) is no failure.
+    """
+    escape_unencodable(sys.stdout, sys.stderr)
+    try:
+        result = work()
+        write_text(sys.stdout, "")
+    except BrokenPipeError:
+        silence(sys.stdout)
+        return OK
+    except Exception as error:
+        return report_error(error, arguments)
+    except KeyboardInterrupt as error:
+        return report_error(error, arguments)
+    return result if isinstance(result, int) else OK
+
+
+def escape_unencodable(*streams: object) -> None:
+    """Print characters that the terminal's encoding lacks as escapes, so that they never end a command."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def report_error(error: BaseException, arguments: Sequence[str]) -> int:
+    """Print the error with its hint on stderr, and return the exit code."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+        print_error("stopped")
+        return STOPPED
+    try:
+        mz_error = translate_error(error, arguments)
+        print_error(error_json(mz_error) if "--json" in arguments else str(mz_error))
+        return int(mz_error.exit_code)
+    except Exception as second:
+        print_error(f"error: {error!r}; and it could not be explained: {second!r}")
+        return BUG
+
+
+def translate_error(error: BaseException, arguments: Sequence[str]) -> MzError:
+    """Return the error as MzError; an unexpected one is a bug, with its traceback in a file."""
+    from mz_engine.errors.diagnostics import MzError
+    from mz_engine.ports import RepositoryUnusable
+    from mz_events.store import BlobMissing, StoreUnusable, UnknownEvent, VersionConflict
+
+    match error:
+        case MzError():
+            return error
+        case click.UsageError():
+            path = error.ctx.command_path if error.ctx is not None else "mz"
+            return MzError("MZ1002", sentence(error.format_message()), hint=f"see `{path} --help`")
+        case click.ClickException():
+            return MzError("MZ1002", sentence(error.format_message()))
+        case StoreUnusable() | UnknownEvent():
+            return MzError("MZ1006", sentence(str(error)), hint="`mz explain MZ1006` lists possible causes")
+        case BlobMissing():
+            return MzError("MZ1006", sentence(str(error)), hint="it was erased, or `.mz/blobs` is incomplete")
+        case VersionConflict():
+            return MzError("MZ5002", sentence(str(error)), hint="`mz status` shows the run")
+        case RepositoryUnusable():
+            problem, _, hint = str(error).partition("; ")
+            return MzError("MZ1004" if error.code in NO_GIT else "MZ1003", sentence(problem), hint=hint)
+        case OSError() if error.errno in OUTPUT_ERRORS and error.filename is None:
+            silence(sys.stdout)
+            return MzError(
+                "MZ1006", f"the output cannot be written: {error.strerror}", hint="free disk space, or write elsewhere"
+            )
+        case OSError() if error.errno in FILE_ERRORS and error.filename is not None:
+            return MzError("MZ1006", f"{error.filename} cannot be used: {error.strerror}")
+    return bug_error(error, arguments)
+
+
+def bug_error(error: BaseException, arguments: Sequence[str]) -> MzError:
+    from mz_engine.errors.diagnostics import MzError
+
+    trace = "".join(traceback.format_exception(error))
+    path = write_crash(f"mz {' '.join(arguments)}\n\n{trace}", crash_folders(Path.cwd()))
+    traceback_note = f"the traceback is in {path}" if path else "the traceback could not be written anywhere"
+    message = f"a bug in mz: {type(error).__name__}: {str(error)[:MESSAGE_MAX]}"
+    return MzError("MZ1001", message, hint=f"the log is intact; {traceback_note}")
+
+
+def sentence(text: str) -> str:
+    """Return the text in the style of messages: no final full stop, no capital of an ordinary first word."""
+    text = text.strip().removesuffix(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def error_json(error: MzError) -> str:
+    from mz_engine.errors.diagnostics import format_error_json
+
+    from mz_cli.terminal.json import escape_unsafe
+
+    return escape_unsafe(format_error_json(error))
+
+
+def crash_folders(start: Path) -> tuple[Path, ...]:
+    """Return directories for the traceback, best first: the repository's `.mz`, the system's temporary directory."""
+    homes = [folder / MZ_FOLDER for folder in (start, *start.parents) if (folder / MZ_FOLDER).is_dir()]
+    return (*homes[:1], Path(tempfile.gettempdir()))
+
+
+def write_crash(text: str, folders: Sequence[Path]) -> Path | None:
+    """Write the text, readable only by its owner, to the first possible directory, and return the file; None if all
+    fail."""
+    name = f"crash-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
+    for folder in folders:
+        with suppress(OSError):
+            handle = os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            return folder / name
+    return None
+
+
+def print_error(text: str) -> None:
+    """Print to stderr without escapes; ignore a closed stderr."""
+    from mz_cli.terminal.text import strip_escapes
+
+    with suppress(OSError, ValueError):
+        print(strip_escapes(text), file=sys.stderr, flush=True)
+
+
+def silence(stream: object) -> None:
+    """Redirect the stream to /dev/null, so that the interpreter's last flush cannot fail."""
+    with suppress(OSError, ValueError):
+        if isinstance(stream, io.TextIOWrapper):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

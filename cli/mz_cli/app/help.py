@@ -1,0 +1,168 @@
+"""Help pages of commands: summary, examples, options, and the next command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+HELP_WIDTH = 96
+"""Help is wrapped at the terminal's width, and never wider than this."""
+
+
+SUGGESTION_KINDS = {
+    "run": "runs",
+    "runs": "runs",
+    "left": "runs",
+    "right": "runs",
+    "feature": "features",
+    "features": "features",
+    "phase": "phases",
+    "pipeline": "pipelines",
+    "code": "codes",
+    "agent": "agents",
+    "topic": "topics",
+}
+"""Parameter name -> kind of suggestions for shell completion (`mz_cli.app.completion.SOURCES`)."""
+
+
+class SuggestedText(click.types.StringParamType):
+    """Text parameter with shell suggestions."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+        from mz_cli.app.completion import suggestions
+
+        return [CompletionItem(word) for word in suggestions(self.kind, incomplete, ctx.params)]
+
+
+def add_suggestions(target: click.Command) -> None:
+    """Give suggestions to every parameter with a name in `SUGGESTION_KINDS`."""
+    for parameter in target.params:
+        if (parameter.name or "") in SUGGESTION_KINDS and parameter.type is click.STRING:
+            parameter.type = SuggestedText(SUGGESTION_KINDS[parameter.name or ""])
+
+
+class CommandPage(click.Command):
+    """A command whose help shows examples before options and ends with the next command."""
+
+    examples: tuple[tuple[str, str], ...] = ()
+    """Command line and its purpose."""
+    next_command: str = ""
+    """The command to try next, and why."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        write_examples(formatter, self.examples)
+        self.format_options(ctx, formatter)
+        write_next_command(formatter, self.next_command)
+
+
+class CommandFamily(CommandPage, click.Group):
+    """A command with subcommands, each with a help page of its own. Without a subcommand it prints its help."""
+
+    def page(
+        self, name: str, *, examples: Sequence[tuple[str, str]], next_command: str, **attributes: Any
+    ) -> Callable[[Callable[..., Any]], CommandPage]:
+        """Decorator like `command`, for a subcommand."""
+
+        def decorate(function: Callable[..., Any]) -> CommandPage:
+            page = command(name, examples=examples, next_command=next_command, **attributes)(function)
+            self.add_command(page)
+            return page
+
+        return decorate
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        reject_unknown_command(ctx, args, self.commands)
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        write_examples(formatter, self.examples)
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+        write_next_command(formatter, self.next_command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary_line(page)) for name, page in self.commands.items()])
+
+
+def summary_line(page: click.Command) -> str:
+    """Return the first line of a command's help."""
+    return (page.help or "").partition("\n")[0]
+
+
+def reject_unknown_command(ctx: click.Context, args: Sequence[str], commands: Iterable[str]) -> None:
+    """Raise UsageError if the first argument is not a command."""
+    if args and args[0] not in commands and not args[0].startswith("-"):
+        raise click.UsageError(f"there is no command {args[0][:80]!r}{did_you_mean(args[0], commands)}", ctx)
+
+
+def write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str, str]]) -> None:
+    """Write each example on one line, never wrapped, so that it can be copied."""
+    if not examples:
+        return
+    with formatter.section("Examples"):
+        for line, purpose in examples:
+            formatter.write(f"{' ' * formatter.current_indent}# {purpose}\n")
+            formatter.write(f"{' ' * formatter.current_indent}{line}\n")
+
+
+def write_next_command(formatter: click.HelpFormatter, next_command: str) -> None:
+    if next_command:
+        formatter.write_paragraph()
+        formatter.write_text(f"Next: {next_command}")
+
+
+def command(
+    name: str, *, examples: Sequence[tuple[str, str]], next_command: str, **attributes: Any
+) -> Callable[[Callable[..., Any]], CommandPage]:
+    """Decorator for a command: the function's docstring is its help, the first line its summary in `mz --help`."""
+
+    def decorate(function: Callable[..., Any]) -> CommandPage:
+        page = click.command(name, cls=CommandPage, **attributes)(function)
+        page.examples, page.next_command = tuple(examples), next_command
+        add_suggestions(page)
+        return page
+
+    return decorate
+
+
+def command_family(
+    name: str, *, examples: Sequence[tuple[str, str]], next_command: str, **attributes: Any
+) -> Callable[[Callable[..., Any]], CommandFamily]:
+    """Decorator for a family of commands: the function provides the docstring; subcommands are added with `page`."""
+
+    def decorate(function: Callable[..., Any]) -> CommandFamily:
+        def show_help(**parameters: Any) -> None:
+            context = click.get_current_context()
+            if context.invoked_subcommand is None:
+                click.echo(context.get_help())
+            function(**parameters)
+
+        show_help.__doc__ = function.__doc__
+        family = click.group(name, cls=CommandFamily, invoke_without_command=True, **attributes)(show_help)
+        family.examples, family.next_command = tuple(examples), next_command
+        return family
+
+    return decorate
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """Return `; did you mean ...?`, or nothing without a similar candidate."""
+    matches = get_close_matches(word, list(candidates), n=1)
+    return f"; did you mean `{matches[0]}`?" if matches else ""

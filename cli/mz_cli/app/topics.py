@@ -1,0 +1,117 @@
+"""Help topics that concern several commands, printed by `mz help TOPIC`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from textwrap import wrap
+
+WIDTH = 88
+INDENT = 2
+
+VARIABLES = {
+    "NO_COLOR": "Set to anything: no escape sequence is written, on any stream.",
+    "FORCE_COLOR, CLICOLOR_FORCE": "Anything but 0: colours into pipes too. NO_COLOR wins over them.",
+    "TERM": "dumb: no escape sequence, and no live view of a run.",
+    "COLUMNS": "Width of help texts; tables use the width of the terminal.",
+    "MZ_NO_PROGRESS": "Set to anything: a run prints one line per change instead of a live view.",
+    "MZ_USER": "Your name in answers and cancellations; default: git's user, else your login.",
+    "VISUAL, EDITOR": "Editor that is opened to write a text.",
+    "MZ_DATA": "Directory of your user log with imported sessions; default: the platform's data directory.",
+    "GEMINI_CLI_HOME": "Directory of Gemini CLI's login and sessions; read for import, and passed on.",
+    "CODEX_HOME": "Directory of Codex's login and sessions; read for import, and passed on.",
+    "CI": "Set to anything: mz asks no questions.",
+    "CLAUDE_CONFIG_DIR": "Directory of Claude Code's login and sessions; read for import, and passed on.",
+    "MZ_KEY": "Set by mz for agents and commands: the key of the call, by which mz finds processes. Do not change it.",
+}
+
+ENVIRONMENT = (
+    "Variables that mz reads. A flag overrides a variable, a variable overrides mz.yaml, and that the default; "
+    "`mz config show --origin` shows the origin of each value. An empty variable counts as unset."
+)
+
+VISIBLE_VARIABLES = "Agents and commands see only these variables, and those listed in `pass_environment` in mz.yaml:"
+INHERITED = (
+    "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE LC_* LD_LIBRARY_PATH XDG_CONFIG_HOME XDG_DATA_HOME "
+    "XDG_CACHE_HOME XDG_STATE_HOME XDG_RUNTIME_DIR HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy "
+    "all_proxy no_proxy SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE CURL_CA_BUNDLE VIRTUAL_ENV "
+    "JAVA_HOME GOPATH GOROOT CARGO_HOME RUSTUP_HOME NVM_DIR PYENV_ROOT"
+)
+
+FORMATTING = {
+    "Streams": "Results go to stdout; progress, warnings, questions and hints go to stderr.",
+    "Terminals": "Tables are fitted to the terminal; long cells are cut. Escape sequences of agents and of files are "
+    "removed.",
+    "Pipes": "One line per row, cells separated by tabs, column names first; nothing is cut, sizes are in bytes, "
+    "times in UTC. Columns may be added at the end.",
+    "JSON": "--json prints one object, indented, that begins with its schema, such as mz.status/1. `mz log --json` "
+    "prints JSON Lines, the first of which names the schema. Unknown is null, never 0. Money is a decimal string of "
+    "US dollars, times are ISO 8601 in UTC, commits are printed in full.",
+    "Errors": "With --json an error is one object on stderr, schema mz.error/1: code, message, hint, where, exit.",
+    "Colours": "--color auto|always|never overrides NO_COLOR, that FORCE_COLOR, and that the abilities of the "
+    "terminal. No information is given by colour alone.",
+    "Questions": "Asked only if stdin and stderr are terminals; otherwise the command names the option to use.",
+}
+
+
+def exit_codes() -> str:
+    from mz_engine.errors.exits import BY_SEVERITY, MEANINGS
+
+    order = ", ".join(str(code.value) for code in BY_SEVERITY if code)
+    rows = {str(code.value): meaning for code, meaning in MEANINGS.items()}
+    return "\n\n".join((
+        paragraph("Exit codes of mz. They are stable: scripts may rely on them."),
+        table(rows),
+        paragraph(f"If several apply, the first of these wins: {order}."),
+        paragraph("`mz explain 21` explains an exit code, `mz explain MZ2005` an error."),
+    ))  # fmt: skip
+
+
+def environment() -> str:
+    from mz_engine.agents.anthropic_api import adapter as anthropic_api
+    from mz_engine.agents.claude_code.adapter import PASSED_VARIABLES, SETTINGS
+    from mz_engine.agents.codex import adapter as codex
+    from mz_engine.config.configure import list_settings
+
+    names = {setting.variable: f"The setting `{setting.name}`." for setting in list_settings() if setting.scalar}
+    return "\n\n".join((
+        paragraph(ENVIRONMENT),
+        table({**VARIABLES, **names}),
+        paragraph(VISIBLE_VARIABLES),
+        table({
+            "all": f"{INHERITED}; and MZ_KEY, which mz sets.",
+            "anthropic": f"{' '.join(anthropic_api.PASSED_VARIABLES)}.",
+            "claude-code": f"{' '.join(PASSED_VARIABLES)}; and {' '.join(SETTINGS)}, which mz sets.",
+            "codex": f"{' '.join(codex.PASSED_VARIABLES)}.",
+        }),
+    ))  # fmt: skip
+
+
+def formatting() -> str:
+    return table(FORMATTING)
+
+
+TOPICS: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "exit-codes": ("Meaning of exit codes.", exit_codes),
+    "environment": ("Variables that mz reads, and that agents see.", environment),
+    "formatting": ("Output on stdout and stderr, and its formats.", formatting),
+}
+"""Name, summary, text."""
+
+
+def paragraph(text: str) -> str:
+    return "\n".join(wrap(text, WIDTH, break_on_hyphens=False, break_long_words=False))
+
+
+def table(rows: Mapping[str, str]) -> str:
+    """Return names with their meanings beside them; long names have a line of their own."""
+    name_width = max((len(name) for name in rows if len(name) <= WIDTH // 3), default=0)
+    lines = []
+    for name, meaning in rows.items():
+        wrapped = wrap(meaning, WIDTH - INDENT - name_width - 2, break_on_hyphens=False, break_long_words=False)
+        head = f"{' ' * INDENT}{name:<{name_width}}"
+        if len(name) > name_width:
+            lines.append(head)
+            head = " " * (INDENT + name_width)
+        lines.append(f"{head}  {wrapped[0]}")
+        lines += [f"{' ' * (INDENT + name_width)}  {text}" for text in wrapped[1:]]
+    return "\n".join(lines)

@@ -1,0 +1,127 @@
+"""Command `mz audit`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+import click
+from mz_engine.errors.exits import Exit
+from mz_events.catalog.base import Event
+from mz_events.catalog.run import RunStarted
+from mz_events.envelope import Recorded
+from mz_events.names import feature_stream
+from mz_events.store import BlobMissing
+from mz_projections.audit.auditor import audit as audit_of
+from mz_projections.run.pins import PinnedRun, decode_pinned
+from mz_projections.views.timeline import timeline
+
+from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.app.help import command
+from mz_cli.app.user_log import open_imported_log
+from mz_cli.audit.json import AuditReport
+from mz_cli.audit.query import audit_report
+from mz_cli.audit.text import render_text, table
+from mz_cli.common.verification import verify_log
+from mz_cli.live.milestones import milestone_text
+from mz_cli.terminal.console import is_terminal, print_line, print_note, terminal_width
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import print_table
+from mz_cli.terminal.text import local_time
+from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
+
+
+@command(
+    "audit",
+    examples=(
+        ("mz audit", "the newest run: verdict, evidence, timeline"),
+        ("mz audit r4f1 --feature login", "one feature of a run"),
+        ("mz audit --imported 3f2a", "the evidence for an imported session; without an id, for all"),
+        ("mz audit --json | jq '.gaps[] | select(.fault)'", "why the verdict is no"),
+    ),
+    next_command="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz verify` checks the complete log.",
+)
+@click.argument("run", required=False)
+@click.option("--feature", metavar="ID", help="Only this feature.")
+@click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
+              help="An imported session, or all of them, in any directory.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one object, mz.audit/1 or mz.audit-imported/1.")
+@click.pass_context
+def audit(context: click.Context, run: str | None, feature: str | None, imported: str | None, as_json: bool) -> int:
+    """Report what a run did, with evidence.
+
+    Prints the verdict, requests, changes, gates, people's decisions, cost and gaps, then the timeline. Everything comes
+    from the log alone, with the address of its event, stream@version. The events and texts used are verified as by
+    `mz verify`. Exits with 1 if the verdict is no: something was not delivered, a check was skipped, or the log is
+    damaged.
+    """
+    if imported is not None:
+        if run is not None or feature is not None:
+            raise click.UsageError("--imported cannot be combined with RUN or --feature", context)
+        return print_imported_audit(imported, as_json)
+    with open_log() as log:
+        run_id = log.find_run(run)
+        if feature is not None:
+            log.check_feature(run_id, feature)
+        events = tuple(log.events(run_id))
+        statements = audit_of(run_id, events, load_pins(log, events), feature)
+        verification = verify_log(log, run_id, print_note)
+        selected_events = tuple(filter_events(events, run_id, feature))
+        report = audit_report(
+            statements, verification, timeline(selected_events), str(log.home), feature, log.load_text
+        )
+    if as_json:
+        print_document("audit", report)
+    elif is_terminal(sys.stdout):
+        print_line("\n".join(render_text(report, tuple(milestones(selected_events)), terminal_width(sys.stdout))))
+    else:
+        print_table(table(report))
+    return int(audit_exit(report))
+
+
+def print_imported_audit(session: str, as_json: bool) -> int:
+    """Report the sessions of the user log and the log's integrity. Raises MzError (MZ5010, MZ5011)."""
+    with open_imported_log() as log:
+        stream = log.find(session) if session else None
+        report = imported_audit(log, verify_log(log, None, print_note), stream)
+        names = log.short_names() if is_terminal(sys.stdout) else None
+    if as_json:
+        print_document("audit-imported", report)
+    elif session and is_terminal(sys.stdout):
+        for line in audit_lines(report):
+            print_line(line)
+    else:
+        print_table(audit_table(report, names))
+        for text in remarks(report):
+            print_note(text)
+    for finding in report.findings:
+        print_note(f"{finding.event_ref}: {finding.message}; {finding.hint}")
+    return int(Exit.OK if report.intact else Exit.VERDICT)
+
+
+def audit_exit(report: AuditReport) -> Exit:
+    return Exit.OK if report.verdict == "yes" else Exit.VERDICT
+
+
+def load_pins(log: ProjectLog, events: Iterable[Recorded[Event]]) -> PinnedRun | None:
+    """Return the run's pins, or None if the blob is missing or invalid."""
+    started = next((recorded.event for recorded in events if isinstance(recorded.event, RunStarted)), None)
+    try:
+        return decode_pinned(log.blobs.get(started.pins)) if started else None
+    except BlobMissing:
+        return None
+
+
+def filter_events(events: Iterable[Recorded[Event]], run: str, feature: str | None) -> Iterator[Recorded[Event]]:
+    """Yield all events, or those about one feature."""
+    for recorded in events:
+        subject = getattr(recorded.event, "feature", None)
+        if feature is None or recorded.stream == feature_stream(run, feature) or subject == feature:
+            yield recorded
+
+
+def milestones(events: Iterable[Recorded[Event]]) -> Iterator[tuple[str, str]]:
+    """Yield text and address of the events that matter to people."""
+    for recorded in events:
+        if text := milestone_text(recorded):
+            yield f"{local_time(recorded.recorded_at_us)} {text}", recorded.event_ref

@@ -1,0 +1,221 @@
+"""`mz audit` as text: claims in order, the verdict first, each with the event refs that support it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+import msgspec
+
+from mz_cli.audit.json import (
+    ArtifactEvidence,
+    AuditFeature,
+    AuditReport,
+    DecisionEvidence,
+    GapShape,
+    GateEvidence,
+    ReplyEvidence,
+    TestEvidence,
+)
+from mz_cli.common.run_text import money_text
+from mz_cli.cost.json import Amounts
+from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.text import single_line
+
+SHORT = 12
+"""Characters of a digest or commit on a terminal; a pipe gets it in full."""
+WIDTH_MIN = 20
+DONE_STATUSES = ("delivered", "merged", "tagged", "skipped")
+NOTHING_MISSING = "no remarks"
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One statement of the audit."""
+
+    section: str
+    """`verdict`, `remarks`, `run`, or the id of a feature."""
+    subject: str
+    """Subject within the section: requested, commit, gate, cost, ..."""
+    text: str
+    event_refs: tuple[str, ...]
+
+
+def claims(report: AuditReport, digits: int | None = None) -> Iterator[Claim]:
+    """Yield all claims, without the timeline. `digits`: length of digests and commits; None: full."""
+    yield from _verdict_claims(report, digits)
+    for gap in report.gaps:
+        yield _gap_claim(gap)
+    for finding in report.record.findings:
+        yield Claim("remarks", "log", f"{finding.message}; {finding.hint}", (finding.event_ref,))
+    if not report.gaps and report.record.intact:
+        yield Claim("remarks", "-", NOTHING_MISSING, ())
+    for feature in report.features:
+        yield from _feature_claims(feature, digits)
+    for decision in report.decisions:
+        yield Claim("run", "person", _decision_text(decision), (decision.event_ref,))
+    money = cost_text(report.cost, report.thrown_away, exact=digits is None)
+    yield Claim("run", "cost", money, (report.begun, report.settled))
+
+
+def _verdict_claims(report: AuditReport, digits: int | None) -> Iterator[Claim]:
+    done = sum(feature.status in DONE_STATUSES for feature in report.features)
+    faults = sum(gap.fault for gap in report.gaps) + len(report.record.findings)
+    remarks = sum(not gap.fault for gap in report.gaps)
+    counts = [
+        f"{done} of {len(report.features)} features delivered",
+        *([_count_noun(faults, "fault")] if faults else []),
+        *([_count_noun(remarks, "remark")] if remarks else []),
+    ]
+    subject = f"feature {report.feature} of run {report.run}" if report.feature else f"run {report.run}"
+    yield Claim("verdict", report.verdict, f"{subject}: {', '.join(counts)}", (report.settled,))
+    origin = f"pipeline {report.pipeline} on {report.base} at {report.base_commit[:digits]}, mz {report.mz}"
+    yield Claim("verdict", "run", f"{origin}; now {report.status}", (report.begun, report.settled))
+    record = report.record
+    state = "intact" if record.intact else f"damaged, {_count_noun(len(record.findings), 'finding')}"
+    scope = f"{_count_noun(record.events, 'event')} in {_count_noun(record.streams, 'stream')}"
+    yield Claim("verdict", "log", f"{state}: {scope} and {_count_noun(record.blobs, 'blob')} verified", ())
+
+
+def _gap_claim(gap: GapShape) -> Claim:
+    about = f"{gap.feature}: " if gap.feature else ""
+    allowed = "; approved by a person" if gap.allowed else ""
+    event_refs = (*gap.event_refs, *([gap.allowed] if gap.allowed else []))
+    return Claim("remarks", "fault" if gap.fault else "remark", f"{about}{gap.what}{allowed}", event_refs)
+
+
+# a feature ------------------------------------------------------------------------------------------------------------
+def _feature_claims(feature: AuditFeature, digits: int | None) -> Iterator[Claim]:
+    def claim(subject: str, text: str, *event_refs: str | None) -> Claim:
+        return Claim(feature.id, subject, text, tuple(event_ref for event_ref in event_refs if event_ref))
+
+    item = feature.requested_item
+    if item is not None:
+        skipped = f", skipped: already delivered by {item.skipped}" if item.skipped else ""
+        yield claim("requested", f"{item.title} ({item.source or 'no source'}){skipped}", item.event_ref)
+    code = f" ({feature.code})" if feature.code else ""
+    pull_request = f", {feature.pull_request}" if feature.pull_request else ""
+    branch = f" on {feature.branch} for {feature.target}" if feature.branch else ""
+    yield claim("result", f"{feature.status}{code}{branch}{pull_request}", feature.event_ref)
+    if feature.files:
+        yield claim(
+            "changed", f"{_count_noun(len(feature.files), 'file')}: {', '.join(feature.files)}", feature.event_ref
+        )
+    for tests in feature.tests_before:
+        yield claim("tests before", _tests_text(tests), tests.event_ref)
+    for tests in feature.tests_after:
+        yield claim("tests after", _tests_text(tests), tests.event_ref)
+    for commit in feature.commits:
+        description = f"{commit.commit[:digits]} {_unit_name(commit.phase, commit.unit)}, {commit.purpose}: "
+        description += f"{_count_noun(commit.files, 'file')}, +{commit.insertions} -{commit.deletions}"
+        yield claim("commit", description, commit.event_ref)
+    for artifact in feature.artifacts:
+        yield claim("artifact", _artifact_text(artifact, digits), artifact.event_ref, artifact.request_event_ref)
+    for reply in feature.replies:
+        yield claim("rules", _reply_text(reply), reply.event_ref)
+    for gate in feature.gates:
+        yield claim("gate", _gate_text(gate, digits), gate.event_ref, gate.command.event_ref if gate.command else None)
+    for decision in feature.decisions:
+        yield claim("person", _decision_text(decision), decision.event_ref, decision.question)
+    if feature.cost.calls:
+        yield claim("cost", cost_text(feature.cost, feature.thrown_away, exact=digits is None), feature.event_ref)
+
+
+def _tests_text(tests: TestEvidence) -> str:
+    return f"{tests.name}: {tests.passed} passed, {tests.failed} failed"
+
+
+def _artifact_text(artifact: ArtifactEvidence, digits: int | None) -> str:
+    description = (
+        f"{artifact.artifact} (phase {_unit_name(artifact.phase, artifact.unit)}): {artifact.path or 'the reply'}, "
+    )
+    description += f"sha256 {artifact.digest[:digits]}"
+    if artifact.agent is None:
+        return description
+    cost = money_text(artifact.estimated_usd, artifact.reported_usd, artifact.computed_usd, exact=digits is None)
+    prompt = f", prompt {artifact.prompt_digest[:digits]}" if artifact.prompt_digest else ""
+    return f"{description}, by {artifact.agent} {artifact.model}, attempt {artifact.attempt}{prompt}; {cost}"
+
+
+def _reply_text(reply: ReplyEvidence) -> str:
+    again = f" iteration {reply.iteration}" if reply.iteration > 1 else ""
+    who = "" if reply.role == "builder" else f" ({reply.role})"
+    verdict = "valid" if reply.valid else f"rejected by {', '.join(reply.rules)}"
+    return f"{_unit_name(reply.phase, reply.unit)}{who}{again} attempt {reply.attempt}: {verdict}"
+
+
+def _gate_text(gate: GateEvidence, digits: int | None) -> str:
+    if gate.command is None and gate.passed:
+        return f"{_unit_name(gate.phase, gate.unit)}: {gate.gate} passed (rule)"
+    verdict = "passed" if gate.passed else f"rejected ({', '.join(gate.rules) or 'no rule named'})"
+    description = f"{_unit_name(gate.phase, gate.unit)}: {gate.gate} {verdict}"
+    if gate.command is None:
+        return f"{description} (rule)"
+    command = gate.command
+    ending = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
+    has_counts = (command.passed, command.failed) != (None, None)
+    tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if has_counts else ""
+    return f"{description}, {ending}{tests} in {command.duration_ms} ms, output sha256 {command.output_digest[:digits]}"
+
+
+def _decision_text(decision: DecisionEvidence) -> str:
+    about = f" on {decision.question_kind}" if decision.question_kind else ""
+    about += f" ({decision.code})" if decision.code else ""
+    phase = f" in {decision.phase}" if decision.phase else ""
+    why = f": {single_line(decision.why)}" if decision.why else ", without a reason"
+    return f"{decision.actor}: {decision.verdict or decision.kind}{about}{phase} at {decision.at}{why}"
+
+
+def cost_text(cost: Amounts, wasted: Amounts, exact: bool) -> str:
+    """Return the three amounts, and what was wasted of them."""
+    amounts = money_text(cost.estimated_usd, cost.reported_usd, cost.computed_usd, exact)
+    text = f"{_count_noun(cost.calls, 'call')}: {amounts}"
+    if wasted.calls:
+        wasted_amounts = money_text(None, wasted.reported_usd, wasted.computed_usd, exact)
+        text += f"; wasted: {_count_noun(wasted.calls, 'call')}, {wasted_amounts}"
+    return text
+
+
+def _unit_name(phase: str, unit: str | None) -> str:
+    return f"{phase}/{unit}" if unit else phase
+
+
+def _count_noun(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+# drawn ----------------------------------------------------------------------------------------------------------------
+def table(report: AuditReport) -> Table:
+    """Return one row per claim, then the timeline, for a pipe."""
+    rows = [(claim.section, claim.subject, claim.text, " ".join(claim.event_refs)) for claim in claims(report)]
+    rows += [("timeline", entry.type, f"{entry.at} {entry.text}", entry.event_ref) for entry in report.timeline]
+    return Table(columns=columns("section", "subject", "claim", "events"), rows=tuple(rows), empty="")
+
+
+def render_text(report: AuditReport, timeline: Sequence[tuple[str, str]], width: int) -> tuple[str, ...]:
+    """Return the lines for a terminal of that width. `timeline`: text and event ref of each entry."""
+    lines: list[str] = []
+    section = ""
+    for claim in claims(report, SHORT):
+        if claim.section != section:
+            section = claim.section
+            lines += ["", section] if lines else []
+        indent = "  " if lines else ""
+        lines += _wrapped_claim(indent, f"{claim.subject}: {claim.text}", claim.event_refs, width)
+    lines += ["", "timeline"]
+    for text, event_ref in timeline:
+        lines += _wrapped_claim("  ", text, (event_ref,), width)
+    return tuple(lines)
+
+
+def _wrapped_claim(indent: str, text: str, event_refs: Sequence[str], width: int) -> list[str]:
+    """Return the wrapped text with its event refs: on the last line if there is room, else below."""
+    room = max(width, WIDTH_MIN)
+    lines = wrap(
+        single_line(text), room, initial_indent=indent, subsequent_indent=f"{indent}    ", break_on_hyphens=False
+    )
+    for event_ref in (f"[{event_ref}]" for event_ref in event_refs):
+        if len(lines[-1]) + 1 + len(event_ref) <= room:
+            lines[-1] += f" {event_ref}"
+        else:
+            lines.append(f"{indent}    {event_ref}")
+    return lines

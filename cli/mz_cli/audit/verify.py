@@ -1,0 +1,101 @@
+"""Command `mz verify`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from mz_engine.errors.exits import Exit
+
+from mz_cli.app.context import open_log
+from mz_cli.app.help import command
+from mz_cli.app.user_log import open_imported_log
+from mz_cli.audit.json import IntegrityFinding, VerifyResult
+from mz_cli.common.verification import Verification, verify_log
+from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.text import count_noun
+
+
+@command(
+    "verify",
+    examples=(
+        ("mz verify", "the complete log of this repository"),
+        ("mz verify r4f1", "one run"),
+        ("mz verify --imported", "your own log, with imported sessions"),
+        ("mz verify --json | jq -r '.findings[].event_ref'", "the damaged events"),
+    ),
+    next_command="`mz audit` reports what a run did, with verified evidence.",
+)
+@click.argument("run", required=False)
+@click.option("--imported", is_flag=True, help="Verify your user log instead, in any directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.verify/1.")
+@click.pass_context
+def verify(context: click.Context, run: str | None, imported: bool, as_json: bool) -> int:
+    """Verify the integrity of the log.
+
+    Checks the hash chain of every stream, which detects changed, removed, reordered and inserted events, and every
+    blob that an event cites, which detects missing and changed texts. Exits with 1 for damage. RUN is a run's id or
+    its beginning (default: the complete log).
+    """
+    if imported and run is not None:
+        raise click.UsageError("--imported verifies your user log, which has no runs; leave RUN out", context)
+    with open_imported_log() if imported else open_log() as log:
+        run_id = None if run is None else log.find_run(run)
+        verification = verify_log(log, run_id, print_note)
+        if as_json:
+            print_document("verify", verify_result(verification, str(log.home), run_id))
+            return int(verify_exit(verification))
+    print_result(verification)
+    return int(verify_exit(verification))
+
+
+def verify_exit(verification: Verification) -> Exit:
+    return Exit.OK if verification.is_intact else Exit.VERDICT
+
+
+def verify_result(verification: Verification, repository: str, run: str | None) -> VerifyResult:
+    return VerifyResult(
+        repository=repository,
+        run=run,
+        elsewhere=verification.findings_elsewhere,
+        intact=verification.is_intact,
+        events=verification.events,
+        streams=verification.streams,
+        blobs=verification.blobs,
+        findings=finding_shapes(verification),
+    )
+
+
+def finding_shapes(verification: Verification) -> tuple[IntegrityFinding, ...]:
+    return tuple(
+        IntegrityFinding(event_ref=finding.event_ref, kind=finding.kind, message=finding.message, hint=finding.hint)
+        for finding in verification.findings
+    )
+
+
+def print_result(verification: Verification) -> None:
+    """Print the findings; for a pipe as a table, with the summary on stderr."""
+    if is_terminal(sys.stdout):
+        for finding in verification.findings:
+            print_line(f"{finding.event_ref}: {finding.message}\n  {finding.hint}")
+        print_line(summary_line(verification))
+    else:
+        rows = tuple(
+            (finding.event_ref, finding.kind, finding.message, finding.hint) for finding in verification.findings
+        )
+        print_table(Table(columns=columns("event", "kind", "message", "hint"), rows=rows, empty=""))
+        print_note(summary_line(verification))
+    if verification.findings_elsewhere:
+        print_note(
+            f"{count_noun(verification.findings_elsewhere, 'more finding')} in other runs: `mz verify` lists them"
+        )
+
+
+def summary_line(verification: Verification) -> str:
+    """Return a one-line summary."""
+    checked = f"{count_noun(verification.events, 'event')} in {count_noun(verification.streams, 'stream')}, {count_noun(verification.blobs, 'blob')}"
+    if verification.is_intact:
+        return f"log intact: {checked} verified"
+    return f"log damaged: {count_noun(len(verification.findings), 'finding')} in {checked}"

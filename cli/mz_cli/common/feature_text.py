@@ -1,0 +1,206 @@
+"""`mz show` as text: one feature, with the attempts and results of each phase."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+
+import msgspec
+
+from mz_cli.common.json import AttemptShape, CommandShape, CommitShape, FeatureDetail, PhaseShape, RejectionShape
+from mz_cli.common.run_text import money_text, tokens_cell
+from mz_cli.terminal.text import count_noun, format_elapsed, shorten, single_line, strip_escapes
+from mz_cli.terminal.width import Line, Span, styled_line
+
+COMMIT_SHORT = 12
+STATE_STYLES = {"completed": "green", "started": "cyan", "superseded": "dim"}
+PATCH_STYLES = (
+    ("diff --git ", "bold"), ("+++ ", "bold"), ("--- ", "bold"), ("index ", "dim"), ("@@ ", "cyan"), ("+", "green"),
+    ("-", "red"),
+)  # fmt: skip
+"""Prefix of a patch line and its style; the first match counts."""
+
+
+class TextLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits for agents' and commands' texts; None: no limit."""
+
+    message_characters: int | None = None
+    excerpt_lines: int | None = None
+
+
+def render_text(detail: FeatureDetail, limits: TextLimits) -> Iterator[Line]:
+    """Yield the feature's head data, then the attempts and results of each phase."""
+    yield (Span(detail.id, "bold"), Span(f": {detail.title}"))
+    yield from _head_lines(detail)
+    yield from _section(
+        "set-up", (text for c in detail.commands if c.stage == "setup" for text in command_lines(c, limits))
+    )
+    for phase in detail.history:
+        yield ()
+        yield from _phase_lines(phase, detail, limits)
+    yield from _section(
+        "artifacts", (styled_line(f"  {a.artifact}: {a.path or 'the reply'}") for a in detail.artifacts)
+    )
+    yield from _section("commits", (styled_line(_commit_text(commit)) for commit in detail.commits))
+    yield from _section("changed files", (styled_line(f"  {path}") for path in detail.changed_paths))
+
+
+def _section(name: str, rows: Iterable[Line]) -> Iterator[Line]:
+    """Yield a heading and its rows; nothing without rows."""
+    lines = list(rows)
+    if lines:
+        yield from ((), styled_line(f"{name}:", "bold"), *lines)
+
+
+def _head_lines(detail: FeatureDetail) -> Iterator[Line]:
+    checks = detail.checks
+    facts = {
+        "run": detail.run,
+        "status": f"{detail.status} ({detail.code})" if detail.code else detail.status,
+        "branch": f"{detail.branch} -> {detail.target}" if detail.branch else None,
+        "pull request": detail.pull_request,
+        "text for a pull request": None if detail.pull_request else detail.pull_request_text,
+        "checks": f"{checks.passed} passed, {checks.failed} failed, {checks.pending} pending" if checks else None,
+        "worktree": detail.worktree,
+        "depends on": ", ".join(detail.depends_on),
+        "held by": detail.blocked_by,
+        "until": detail.until,
+        "asks": single_line(detail.waiting.detail or detail.waiting.question_kind) if detail.waiting else None,
+        "next": _next_command(detail),
+    }
+    for name, value in facts.items():
+        if value:
+            yield (Span(f"  {name}: ", "dim"), Span(value))
+
+
+def _next_command(detail: FeatureDetail) -> str | None:
+    """Return the next command; for an open question, the one that shows it."""
+    question = detail.waiting
+    if question is None or detail.status != "waiting":
+        return detail.next
+    return f"{question.resume}, which reads the posted answer" if question.answered else question.commands[0]
+
+
+# phases and attempts --------------------------------------------------------------------------------------------------
+def _phase_lines(phase: PhaseShape, detail: FeatureDetail, limits: TextLimits) -> Iterator[Line]:
+    again = f", iteration {phase.iteration}" if phase.iteration > 1 else ""
+    units = f", {len(phase.units_done)} of {count_noun(len(phase.units), 'unit')}" if phase.units else ""
+    state = Span(phase.state, STATE_STYLES.get(phase.state, ""))
+    yield (Span(phase.phase, "bold"), Span(": "), state, Span(f"{again}{units}"))
+    phase_key = phase.phase, phase.iteration
+    commands = [c for c in detail.commands if (c.phase, c.iteration) == phase_key and c.stage != "setup"]
+    calls = [call for call in detail.calls if (call.phase, call.iteration) == phase_key]
+    unmatched = [c for c in commands if not any(_belongs_to_call(c, call) for call in calls)]
+    yield from (text for c in unmatched if c.stage == "prepare" for text in command_lines(c, limits))
+    for call in calls:
+        judging = [c for c in commands if _belongs_to_call(c, call)]
+        yield from _attempt_lines(call, limits, {c.name for c in judging})
+        yield from (text for c in judging for text in command_lines(c, limits, indent="    "))
+    yield from (text for c in unmatched if c.stage == "gate" for text in command_lines(c, limits))
+    yield from _patch_lines(phase.diff, indent="  ")
+
+
+def _belongs_to_call(command: CommandShape, call: AttemptShape) -> bool:
+    return call.role == "builder" and (command.unit, command.attempt) == (call.unit, call.attempt)
+
+
+def _attempt_lines(call: AttemptShape, limits: TextLimits, shown_commands: Container[str]) -> Iterator[Line]:
+    """Yield one attempt. `shown_commands`: names of the commands whose output is shown below it."""
+    unit = f" {call.unit}" if call.unit else ""
+    elapsed = f" in {format_elapsed(call.duration_ms / 1000)}" if call.duration_ms is not None else ""
+    outcome = f"{call.outcome} ({call.problem})" if call.problem else call.outcome
+    exact = limits.message_characters is None
+    cost = money_text(call.estimated_usd, call.reported_usd, call.computed_usd, exact)
+    yield styled_line(
+        f"  attempt {call.attempt}{unit}, {call.role}: {call.agent} {call.model} {outcome}{elapsed}; "
+        f"{tokens_cell(call.tokens.input, call.tokens.output, exact=True)}; {cost}"
+    )
+    if call.detail:
+        yield styled_line(f"    {_limited(call.detail, limits)}")
+    yield from _output_lines(call)
+    yield from (styled_line(f"    reverted: {reverted}", "yellow") for reverted in call.reverted)
+    yield from (text for refusal in call.refusals for text in _rejection_lines(refusal, limits, shown_commands))
+    if call.prompt is not None:
+        yield styled_line("    prompt:")
+        yield from (styled_line(f"    | {text}") for text in strip_escapes(call.prompt).splitlines())
+    yield from _patch_lines(call.diff, indent="    ")
+
+
+def _output_lines(call: AttemptShape) -> Iterator[Line]:
+    """Yield exit code and output of a failed call, or the option that shows the output."""
+    if not call.problem or call.stdout_digest is None:
+        return
+    facts = [f"exit {call.exit}"] if call.exit is not None else []
+    facts += [f"{count_noun(call.bad_lines, 'line')} of output cannot be decoded"] if call.bad_lines else []
+    facts += ["--output shows its output"] if call.stdout is None and call.stderr is None else []
+    yield styled_line(f"    {'; '.join(facts)}", "dim")
+    for name, text in (("stdout", call.stdout), ("stderr", call.stderr)):
+        if text is not None:
+            yield styled_line(f"    {name}:{'' if text else ' (empty)'}", "dim")
+            yield from (styled_line(f"    | {output_line}") for output_line in strip_escapes(text).splitlines())
+
+
+def _rejection_lines(refusal: RejectionShape, limits: TextLimits, shown_commands: Container[str]) -> Iterator[Line]:
+    """Yield `rejected: path:line: message (rule X)` for each violation."""
+    gate = f"gate {refusal.gate}" if refusal.gate else ""
+    for violation in refusal.violations:
+        location = f"{violation.path or ''}{f':{violation.line}' if violation.line is not None else ''}"
+        rule = "" if violation.rule == refusal.gate else f"rule {violation.rule}"
+        source = ", ".join(part for part in (gate, rule) if part)
+        message_text = short_message(violation.message or "", location, violation.rule)
+        message = ": ".join(part for part in (location, _limited(message_text, limits)) if part)
+        yield styled_line(f"    rejected: {message} ({source})" if message else f"    rejected by {source}", "red")
+    others = () if refusal.gate in shown_commands else refusal.messages[len(refusal.violations) :]
+    yield from (styled_line(f"    rejected: {_limited(text, limits)} ({gate or 'rules'})", "red") for text in others)
+    if not refusal.violations and not others:
+        yield styled_line(f"    rejected by {gate or 'rules'}", "red")
+
+
+def short_message(message: str, location: str, rule: str) -> str:
+    """Return an agent's message without its location prefix and rule suffix."""
+    return message.removeprefix(f"{location}: ").removesuffix(f" [{rule}]")
+
+
+def _limited(text: str, limits: TextLimits) -> str:
+    most = limits.message_characters
+    return single_line(text) if most is None else shorten(single_line(text), most)
+
+
+# commands, commits, patches -------------------------------------------------------------------------------------------
+def command_lines(command: CommandShape, limits: TextLimits, indent: str = "  ") -> Iterator[Line]:
+    """Yield the command's result, with its full output if included, else the excerpt of a failure."""
+    succeeded = command.exit == 0
+    yield styled_line(f"{indent}{command.stage} {command.name}: {command_text(command)}", "" if succeeded else "red")
+    if command.output is not None:
+        yield from (styled_line(f"{indent}  | {text}") for text in strip_escapes(command.output).splitlines())
+    elif not succeeded:
+        output_lines = strip_escapes(command.excerpt).splitlines()
+        lines_max = len(output_lines) if limits.excerpt_lines is None else limits.excerpt_lines
+        yield from (styled_line(f"{indent}  | {text}", "dim") for text in output_lines[:lines_max])
+        if len(output_lines) > lines_max:
+            yield styled_line(
+                f"{indent}  | ... {count_noun(len(output_lines) - lines_max, 'more line')}; --output shows all", "dim"
+            )
+
+
+def command_text(command: CommandShape) -> str:
+    tests = f"{command.passed or 0} passed, {command.failed or 0} failed, " if command.passed is not None else ""
+    ending = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
+    return f"{tests}{ending}, {format_elapsed(command.duration_ms / 1000)}"
+
+
+def _commit_text(commit: CommitShape) -> str:
+    files = count_noun(commit.files, "file")
+    return f"  {commit.commit[:COMMIT_SHORT]} {commit.phase}: {files}, +{commit.insertions} -{commit.deletions}"
+
+
+def _patch_lines(diff: str | None, indent: str) -> Iterator[Line]:
+    if diff is None:
+        return
+    yield styled_line(f"{indent}diff:")
+    for text in strip_escapes(diff).splitlines() or ["(nothing changed)"]:
+        yield styled_line(f"{indent}{text}", patch_style(text))
+
+
+def patch_style(text: str) -> str:
+    """Return the style of a patch line."""
+    return next((style for beginning, style in PATCH_STYLES if text.startswith(beginning)), "")

@@ -1,0 +1,156 @@
+"""Make a cassette of a past run of this repository, for `mz record` and `mz run --record`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import Config
+from mz_engine.pipelines.load import load_valid_pipeline_files, read_pipeline
+from mz_engine.run.settings import load_config
+from mz_engine.secrets import project_secrets
+from mz_events.names import run_stream
+from mz_events.redaction.redactor import Secrets
+from mz_projections.run.fold import fold_run
+from mz_recordings.cassette.files import CassetteExists, CassetteUnreadable, check_vacant, save
+from mz_recordings.cassette.model import Cassette, Provenance
+from mz_recordings.findings.lint import bundle_leaks
+from mz_recordings.record.recorder import NothingToRecord, RecordedRun, SecretInRecording, record_run
+from mz_recordings.record.sources import record_sources
+
+from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.replay.json import CommittedSecret, ExcludedFeature, RecordResult
+from mz_cli.terminal.console import print_note
+from mz_cli.terminal.text import count_noun, single_line
+
+
+def library_path(home: Path) -> Path:
+    """Return the folder of the repository's cassettes, which may not exist. Raises MzError for the settings."""
+    return home / load_config(home, os.environ, {}).config.recordings
+
+
+def default_cassette_path(home: Path, config: Config) -> Path:
+    """Return the cassette path for a run with these settings. Raises MzError for the pipeline."""
+    pipeline = read_pipeline(config.pipeline, home).pipeline.pipeline
+    return home / config.recordings / f"{pipeline}-{config.agent}"
+
+
+def check_recordable(home: Path, flags: Mapping[str, object]) -> None:
+    """Check before anything is paid that the run can be recorded. Raises MzError."""
+    config = load_config(home, os.environ, flags).config
+    cassette_path = default_cassette_path(home, config)
+    check_cassette_path(cassette_path, False, "move it, or run without --record and then: mz record --replace")
+    material = load_valid_pipeline_files(home)
+    made_of = msgspec.json.encode((config, material.templates, material.rules))
+    if secrets := Secrets(project_secrets(home, os.environ)).names_in(made_of):
+        message = f"settings, rules or templates contain a secret ({', '.join(secrets)}); the run cannot be recorded"
+        raise MzError("MZ6004", message, hint="remove it; no agent was called")
+
+
+def record_finished_run(run: str) -> None:
+    """Record the run that has just stopped, and print the result on stderr. Raises MzError."""
+    with open_log() as log:
+        print_result(record(log, run, None, False, "live", None), print_note, print_note)
+
+
+def check_cassette_path(cassette_path: Path, replace: bool, hint: str) -> None:
+    """Raise MzError: MZ6002 if a cassette exists that may not be replaced, MZ6005 if the path is in use otherwise."""
+    try:
+        check_vacant(cassette_path, replace)
+    except CassetteExists as error:
+        raise MzError("MZ6002", str(error), hint=hint) from error
+    except CassetteUnreadable as error:
+        raise MzError("MZ6005", str(error), hint="name another folder with --to") from error
+
+
+def record(
+    log: ProjectLog, run: str, to: Path | None, replace: bool, provenance: Provenance, max_age_days: int | None
+) -> RecordResult:
+    """Record the run, and return the content of the cassette. Raises MzError (MZ6002 to MZ6005)."""
+    recorded_run = record_cassette(log, run, provenance, max_age_days)
+    cassette = recorded_run.cassette
+    name = f"{cassette.manifest.pipeline}-{cassette.manifest.agent}"
+    cassette_path = to or library_path(log.home) / name
+    check_cassette_path(
+        cassette_path, replace, f"replace it with --replace, or name another folder: mz record {run} --to DIR"
+    )
+    cassette = renamed(cassette, cassette_path.resolve().name)
+    cassette_path.parent.mkdir(parents=True, exist_ok=True)
+    save(cassette, cassette_path, replace)
+    if cassette_path.resolve().parent == library_path(log.home).resolve():
+        write_gitattributes(cassette_path.parent)
+    return RecordResult(
+        run=run,
+        cassette=display_path(cassette_path),
+        pipeline=cassette.manifest.pipeline,
+        agent=cassette.manifest.agent,
+        provenance=cassette.manifest.provenance,
+        features=tuple(item.feature for item in cassette.manifest.fixture.items),
+        recordings=len(cassette.calls),
+        left_out=tuple(ExcludedFeature(feature=out.feature, why=out.reason) for out in recorded_run.unrecordable),
+        committed=committed_secrets(cassette, log.home) if cassette.bundle else (),
+    )
+
+
+def committed_secrets(cassette: Cassette, home: Path) -> tuple[CommittedSecret, ...]:
+    """Return secrets in the content of the repository, each once per file."""
+    secrets = Secrets(project_secrets(home, os.environ))
+    secrets_by_key: dict[tuple[str, str], CommittedSecret] = {}
+    for file, leak in bundle_leaks(cassette.bundle, secrets, os.environ):
+        if leak.is_secret:
+            secrets_by_key.setdefault(
+                (file, leak.description), CommittedSecret(file=file, line=leak.line, what=leak.description)
+            )
+    return tuple(secrets_by_key[key] for key in sorted(secrets_by_key))
+
+
+def write_gitattributes(library: Path) -> None:
+    """Turn off git's line-end conversion for a library, unless it has a `.gitattributes`."""
+    file = library / ".gitattributes"
+    if not file.exists():
+        file.write_text("# Every byte of a recording counts: no conversion of line ends.\n* -text\n")
+
+
+def record_cassette(log: ProjectLog, run: str, provenance: Provenance, max_age_days: int | None) -> RecordedRun:
+    """Return the run as a cassette without its final name. Raises MzError (MZ6003, MZ6004)."""
+    sources = record_sources(log.home, os.environ, log.store, log.blobs)
+    try:
+        return record_run(sources, run, name=run, provenance=provenance, max_age_days=max_age_days)
+    except NothingToRecord as error:
+        raise MzError("MZ6003", str(error), hint="see `mz status`") from error
+    except SecretInRecording as error:
+        hint = "remove it from the project and run again; nothing was recorded"
+        raise MzError("MZ6004", str(error), hint=hint) from error
+
+
+def newest_run(log: ProjectLog) -> str | None:
+    """Return the newest run that is not a fork; None if there is none."""
+    return next((run for run in log.runs() if fold_run(log.store.read(run_stream(run))).fork is None), None)
+
+
+def renamed(cassette: Cassette, name: str) -> Cassette:
+    return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, name=name))
+
+
+def display_path(path: Path) -> str:
+    """Return the path relative to the current directory if it is below it."""
+    here, there = Path(os.path.realpath(Path.cwd())), Path(os.path.realpath(path))
+    return str(there.relative_to(here)) if there.is_relative_to(here) else str(there)
+
+
+def print_result(result: RecordResult, print_text: Callable[[str], None], print_remark: Callable[[str], None]) -> None:
+    """Print path and content of the cassette, features left out, and committed secrets."""
+    features = count_noun(len(result.features), "feature")
+    print_text(f"{result.cassette}: {result.recordings} recordings of {features}, {result.provenance}")
+    for item in result.left_out:
+        print_remark(f"left out: {item.feature}: {item.why}")
+    for secret in result.committed:
+        print_remark(
+            single_line(
+                f"{secret.file}:{secret.line}: {secret.what} is committed, and world.bundle contains it; remove it and "
+                "record another run: `mz recordings lint` rejects this one"
+            )
+        )

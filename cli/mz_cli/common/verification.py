@@ -1,0 +1,158 @@
+"""Verify the integrity of a log: the hash chain of every stream, and every blob that an event cites."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+from mz_engine.paths import MZ_FOLDER
+from mz_events.chain import Damage
+from mz_events.codec import CODEC, cited_digests
+from mz_events.envelope import Stored
+from mz_events.names import Digest, StreamId, feature_stream, inbox_stream, run_stream
+from mz_events.store import BlobDamaged, BlobMissing, StoreUnusable, UnknownEvent
+
+from mz_cli.app.context import ProjectLog
+
+IntegrityFindingKind = Literal["chain", "event", "blob", "file"]
+PROGRESS_SECONDS = 2.0
+"""Minimum time between two progress messages."""
+PROGRESS_INTERVAL = 500
+LOG_REF = "log"
+"""Event ref of findings that concern no single stream."""
+
+
+class IntegrityFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One deviation from what was recorded."""
+
+    event_ref: str
+    """`stream@version`, or `log`."""
+    kind: IntegrityFindingKind
+    message: str
+    hint: str
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of a verification."""
+
+    events: int
+    streams: int
+    blobs: int
+    findings: tuple[IntegrityFinding, ...]
+    findings_elsewhere: int = 0
+    """Number of findings in runs other than the selected one."""
+
+    @property
+    def is_intact(self) -> bool:
+        return not self.findings
+
+
+def verify_log(log: ProjectLog, run: str | None, report_progress: Callable[[str], None]) -> Verification:
+    """Verify the log, or the events of one run.
+
+    The chain is always verified over the full log, since missing events have no stream.
+    """
+    scan = _LogScan(run, _rate_limited(report_progress))
+    try:
+        damages = log.store.verify(scan.visit)
+    except StoreUnusable as error:
+        damages = (Damage("", 0, str(error)),)
+    chain = tuple(_damage_finding(damage) for damage in damages)
+    chain_findings = tuple(
+        finding
+        for finding in chain
+        if finding.event_ref in scan.gaps or scan.includes(finding.event_ref.partition("@")[0])
+    )
+    damaged_streams = {finding.event_ref.partition("@")[0] for finding in chain}
+    events = (finding for finding in scan.findings if finding.event_ref.partition("@")[0] not in damaged_streams)
+    blobs = tuple(_blob_findings(log, scan.cited, scan.report_progress))
+    return Verification(
+        events=scan.events, streams=len(scan.streams), blobs=len(scan.cited),
+        findings=(*chain_findings, *events, *blobs), findings_elsewhere=len(chain) - len(chain_findings),
+    )  # fmt: skip
+
+
+class _LogScan:
+    """Visitor of all events of the log; collects cited blobs and findings."""
+
+    def __init__(self, run: str | None, report_progress: Callable[[str], None]) -> None:
+        self._run, self.report_progress = run, report_progress
+        self.events, self._scanned_count, self._position = 0, 0, 0
+        self.gaps: set[str] = set()
+        """Event refs before which an event of an unknown stream is missing."""
+        self.streams: set[StreamId] = set()
+        self.cited: dict[Digest, list[str]] = {}
+        self.findings: list[IntegrityFinding] = []
+
+    def includes(self, stream: str) -> bool:
+        """Return True if the stream is selected, or the finding has none."""
+        run = self._run
+        named = run is None or stream in (LOG_REF, run_stream(run), inbox_stream(run))
+        return named or stream.startswith(feature_stream(run or "", ""))
+
+    def visit(self, event: Stored) -> None:
+        self._scanned_count += 1
+        if self._scanned_count % PROGRESS_INTERVAL == 0:
+            self.report_progress(f"{self._scanned_count} events checked")
+        event_ref = f"{event.stream}@{event.version}"
+        if event.position != self._position + 1:
+            self.gaps.add(event_ref)
+        self._position = event.position
+        if not self.includes(event.stream):
+            return
+        self.events += 1
+        self.streams.add(event.stream)
+        try:
+            for digest in cited_digests(CODEC.decode(event.type, event.schema, event.payload, event_ref)):
+                self.cited.setdefault(digest, []).append(event_ref)
+        except UnknownEvent as error:
+            hint = "use the version of mz that wrote it; blobs of this event were not verified"
+            self.findings.append(IntegrityFinding(event_ref=event_ref, kind="event", message=str(error), hint=hint))
+        except StoreUnusable as error:
+            hint = "restore .mz/mz.db from a copy; blobs of this event were not verified"
+            self.findings.append(IntegrityFinding(event_ref=event_ref, kind="event", message=str(error), hint=hint))
+
+
+def _damage_finding(damage: Damage) -> IntegrityFinding:
+    if not damage.event_ref:
+        hint = f"restore {MZ_FOLDER}/mz.db from a copy; events after the damage were not verified"
+        return IntegrityFinding(event_ref=LOG_REF, kind="file", message=damage.message, hint=hint)
+    hint = f"restore {MZ_FOLDER}/mz.db from a copy: from here on the stream differs from what was recorded"
+    return IntegrityFinding(event_ref=damage.event_ref, kind="chain", message=damage.message, hint=hint)
+
+
+def _blob_findings(
+    log: ProjectLog, cited: dict[Digest, list[str]], report_progress: Callable[[str], None]
+) -> Iterator[IntegrityFinding]:
+    for number, (digest, event_refs) in enumerate(cited.items(), start=1):
+        if number % PROGRESS_INTERVAL == 0:
+            report_progress(f"{number} of {len(cited)} blobs checked")
+        try:
+            log.blobs.get(digest)
+            continue
+        except BlobDamaged:
+            message = f"blob {digest} does not contain the recorded bytes"
+        except BlobMissing:
+            message = f"blob {digest} is missing"
+        except StoreUnusable as error:
+            message = f"blob {digest}: {error}"
+        more = f"; {len(event_refs) - 1} more events cite it" if len(event_refs) > 1 else ""
+        blob_path = log.blobs.path(digest).relative_to(log.home)
+        yield IntegrityFinding(
+            event_ref=event_refs[0], kind="blob", message=message + more, hint=f"restore {blob_path} from a copy"
+        )
+
+
+def _rate_limited(report_progress: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that reports at most every `PROGRESS_SECONDS`, so that quick checks are silent."""
+    last = time.monotonic()
+
+    def report_sometimes(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PROGRESS_SECONDS:
+            last = time.monotonic()
+            report_progress(text)
+
+    return report_sometimes

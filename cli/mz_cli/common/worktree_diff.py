@@ -1,0 +1,46 @@
+"""Patch between two captures of a worktree, for display."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mz_engine.git.process import NO_USER_CONFIG, safe_environment, spawn_git
+from mz_engine.ports import RepositoryUnusable
+from mz_engine.secrets import project_secrets
+from mz_events.names import Commit
+from mz_events.redaction.redactor import Secrets
+
+CAPTURES_MISSING = "(the captures are no longer in the repository)"
+PATHS_MAX = 2000
+"""More paths than this are only counted, since they would not fit on a command line."""
+DIFF_OPTIONS = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
+
+
+def patch(home: Path, before: Commit, after: Commit, excluded: frozenset[str]) -> str:
+    """Return the patch without the excluded paths, secrets redacted; empty if nothing else changed."""
+    names = _git(home, "diff", *DIFF_OPTIONS, "--name-only", "-z", before, after, "--")
+    if names is None:
+        return CAPTURES_MISSING
+    paths = [os.fsdecode(name) for name in names.split(b"\0") if name]
+    included = [path for path in paths if path not in excluded]
+    if not included:
+        return ""
+    if len(included) > PATHS_MAX:
+        return f"({len(included)} files)"
+    text = _git(home, "diff", *DIFF_OPTIONS, before, after, "--", *included)
+    return (
+        CAPTURES_MISSING
+        if text is None
+        else Secrets(project_secrets(home, os.environ)).redact(text.decode("utf-8", "replace"))
+    )
+
+
+def _git(home: Path, *args: str) -> bytes | None:
+    """Return stdout of git; None if it fails."""
+    try:
+        with spawn_git(args, home, {**safe_environment(os.environ), **NO_USER_CONFIG}) as process:
+            out, _ = process.communicate()
+    except RepositoryUnusable:
+        return None
+    return out if process.returncode == 0 else None

@@ -1,0 +1,193 @@
+"""Command `mz calibrate`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+
+import click
+from mz_engine.effects.call import REPLY_TOKENS
+from mz_engine.errors.exits import Exit
+from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
+from mz_engine.pricing.calibration import (
+    GROUP_CALLS_MIN,
+    CallSample,
+    GroupCalibration,
+    classify_ratio,
+    groups_with_too_few_calls,
+    useful_coefficients,
+)
+from mz_engine.pricing.calibration import calibrate as fit_all
+from mz_engine.run.calibration_file import FILE_NAME, write_calibration
+from mz_projections.cost.calls import COSTS, CallCost
+from mz_projections.cost.totals import has_calibration_data
+from mz_projections.read_models.store import ReadModelStore
+
+from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.app.help import command
+from mz_cli.app.period import Period, parse_period
+from mz_cli.cost.json import CalibrateResult, CalibrationShape, UncalibratedPhase
+from mz_cli.terminal.console import is_terminal, print_wrapped
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.text import compact_number, count_noun
+
+ANY = "any"
+LEGEND = (
+    "All figures are about tokens, not money. input, output: tokens used per estimated token. error: median error of "
+    "the estimates now. error after: with this calibration (leave-one-out). low: more tokens were used than estimated; "
+    "they may still have cost less, because cached input is cheap."
+)
+
+
+@command(
+    "calibrate",
+    examples=(
+        ("mz calibrate", "the error of estimates, and a calibration that reduces it"),
+        ("mz calibrate --write && git add calibration.yaml", "use the calibration in future runs"),
+        ("mz calibrate --since 30d --json | jq .fitted", "from the calls of the last 30 days, for programs"),
+    ),
+    next_command="`mz cost` shows the error of cost estimates; `mz run --dry-run` uses the calibration.",
+)
+@click.option("--since", metavar="TIME", help="Calls since then: a day, a time, or an age (7d, 36h).")
+@click.option("--until", metavar="TIME", help="Calls until then; a day is included.")
+@click.option("--write", is_flag=True, help=f"Write {FILE_NAME}, which runs use for estimates.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.calibrate/1.")
+@click.pass_context
+def calibrate(context: click.Context, since: str | None, until: str | None, write: bool, as_json: bool) -> int:
+    """Improve estimates from past calls.
+
+    Uses the successful calls of all runs. Shows for each agent, model and phase the tokens used per estimated token,
+    and the error of estimates without and with the calibration. All figures are medians of at least five calls; a
+    phase with fewer uses the figures of its model, a model those of its agent. A calibration that does not reduce the
+    error is shown but not written. Nothing is written without --write; a run keeps the calibration it started with.
+    """
+    try:
+        period = parse_period(since, until, time.time_ns() // 1000, None)
+    except ValueError as error:
+        raise click.UsageError(str(error), context) from None
+    with open_log() as log:
+        samples = tuple(calibration_samples(calls_in(log, period)))
+        fitted = fit_all(samples)
+        coefficients = useful_coefficients(fitted)
+        written = write_calibration(log.home, coefficients) if write and coefficients else None
+    result = CalibrateResult(
+        calls=len(samples),
+        calls_min=GROUP_CALLS_MIN,
+        fitted=tuple(map(_calibration_shape, fitted)),
+        too_few=tuple(
+            UncalibratedPhase(agent=agent, model=model, phase=phase, calls=calls)
+            for (agent, model, phase), calls in groups_with_too_few_calls(samples)
+        ),
+        written=str(written) if written else None,
+    )
+    print_document("calibrate", result) if as_json else _print_result(result, write)
+    return Exit.NOT_COMPARABLE if write and not coefficients else Exit.OK
+
+
+def calls_in(log: ProjectLog, period: Period) -> tuple[CallCost, ...]:
+    with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (COSTS,)) as views:
+        views.refresh()
+        return tuple(call for call in views.rows(COSTS) if period.contains(call.requested_at_us))
+
+
+def calibration_samples(calls: Iterable[CallCost]) -> Iterable[CallSample]:
+    """Yield the successful calls with known tokens; others do not show what the work needs."""
+    for call in calls:
+        if has_calibration_data(call) and call.input and call.output is not None:
+            yield CallSample(
+                agent=call.agent,
+                model=call.model,
+                phase=call.phase,
+                estimated_input_tokens=call.estimated_tokens - REPLY_TOKENS,
+                estimated_output_tokens=REPLY_TOKENS,
+                input=call.input,
+                output=call.output,
+                cache_read=call.cache_read or 0,
+                cache_write=call.cache_write or 0,
+            )
+
+
+def _calibration_shape(fitted: GroupCalibration) -> CalibrationShape:
+    coefficients = fitted.coefficients
+    return CalibrationShape(
+        agent=coefficients.agent,
+        model=coefficients.model or None,
+        phase=coefficients.phase or None,
+        calls=coefficients.calls,
+        input=coefficients.input,
+        output=coefficients.output,
+        cache_read=coefficients.cache_read,
+        cache_write=coefficients.cache_write,
+        input_tokens=coefficients.input_tokens,
+        output_tokens=coefficients.output_tokens,
+        error_before=round(fitted.error_before, 4),
+        error_after=round(fitted.error_after, 4),
+        ratio=round(fitted.ratio, 4),
+        estimates=classify_ratio(fitted.ratio),
+        helps=fitted.helps,
+    )
+
+
+# for people -----------------------------------------------------------------------------------------------------------
+def _print_result(result: CalibrateResult, write: bool) -> None:
+    terminal = is_terminal(sys.stdout)
+    print_table(_table(result, exact=not terminal))
+    if terminal and result.fitted:
+        print_wrapped(LEGEND)
+    for phase_group in result.too_few:
+        print_wrapped(
+            f"{phase_group.agent} {phase_group.model} {phase_group.phase}: {count_noun(phase_group.calls, 'call')}, too few for its own figures"
+        )
+    if result.written:
+        print_wrapped(f"wrote {result.written}; commit it to use it in the next run")
+    elif write and result.fitted:
+        calls = count_noun(result.calls, "successful call")
+        print_wrapped(f"nothing written: {calls} would not improve the estimates")
+    elif write:
+        needed = f"{GROUP_CALLS_MIN} successful calls of one agent are needed"
+        print_wrapped(f"nothing written: {needed}, there are {result.calls} of all agents")
+
+
+def _table(result: CalibrateResult, exact: bool) -> Table:
+    """Return the table; with `exact`, exact numbers for a pipe."""
+    rows = tuple(
+        (
+            calibration.agent,
+            calibration.model or ANY,
+            calibration.phase or ANY,
+            str(calibration.calls),
+            f"{calibration.input:g}",
+            f"{calibration.output:g}",
+            f"{calibration.cache_read:g}" if exact else f"{calibration.cache_read:.0%}",
+            *(
+                (str(calibration.input_tokens), str(calibration.output_tokens))
+                if exact
+                else (f"{compact_number(calibration.input_tokens)}+{compact_number(calibration.output_tokens)}",)
+            ),
+            *(
+                (f"{calibration.error_before:g}", f"{calibration.error_after:g}")
+                if exact
+                else (f"{calibration.error_before:.0%}", f"{calibration.error_after:.0%}")
+            ),
+            calibration.estimates if calibration.helps else f"{calibration.estimates}, not improved",
+        )
+        for calibration in result.fitted
+    )
+    typical = (">typical input", ">typical output") if exact else (">typical",)
+    heads = columns(
+        "*agent",
+        "*model",
+        "*phase",
+        ">calls",
+        ">input",
+        ">output",
+        ">cached",
+        *typical,
+        ">error",
+        ">error after",
+        "estimates",
+    )
+    empty = f"Too few calls: {GROUP_CALLS_MIN} successful calls of an agent are needed, there are {result.calls}."
+    return Table(columns=heads, rows=rows, empty=empty)

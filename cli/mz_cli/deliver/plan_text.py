@@ -1,0 +1,240 @@
+"""Plan of a run, as the object that `mz run --dry-run --json` prints and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from mz_engine.model.config import Config
+from mz_engine.model.pipeline import AgentReview, AgentUse, Phase
+from mz_engine.pricing.estimate import Estimate, Typical, estimate_phase, no_typical_calls, total_estimate
+from mz_engine.run.plan import BacklogIntake, RunPlan
+
+from mz_cli.deliver.plan_json import ExcludedItem, HoldShape, PlannedCall, PlannedFeature, PlannedPhase, PlanShape
+from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.text import count_noun, exact_usd, format_count, parse_usd, rounded_usd, single_line
+
+NO_LIMIT = "no limit"
+UNPRICED = "unpriced"
+HOLD_TEXTS = {"run-budget": "exceeds the run's budget", "feature-budget": "exceeds the budget of a feature"}
+
+
+class PriceContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Models and prices of the chosen agent."""
+
+    model_of: Callable[[str], str]
+    """Tier -> model."""
+    price: Callable[[str, int, int], int | None]
+    """Model, input and output tokens -> nano-dollars."""
+    typical: Typical = no_typical_calls
+
+
+Costs = Mapping[str, Mapping[str, Estimate]]
+"""Feature -> phase -> estimate."""
+
+
+def estimated_costs(plan: RunPlan, price_context: PriceContext | None) -> Costs:
+    """Return estimates of all added features; empty if the agent is unknown."""
+    if price_context is None:
+        return {}
+    added = {item.feature for item in plan.intake.added}
+    return {
+        item.id: {
+            phase.phase: estimate_phase(
+                phase, item.title + item.body, price_context.model_of, price_context.price, price_context.typical
+            )
+            for phase in plan.pins.pipeline.phases
+        }
+        for item in plan.items
+        if item.id in added
+    }
+
+
+def plan_shape(plan: RunPlan, resumed_run: str | None, price_context: PriceContext | None) -> PlanShape:
+    """Return the plan. `resumed_run`: the unfinished run that would continue with these features; `price_context`:
+    None if the agent is unknown."""
+    config, pipeline, costs = plan.pins.config, plan.pins.pipeline, estimated_costs(plan, price_context)
+    features = _planned_features(plan, costs, price_context is not None)
+    total = (
+        total_estimate(estimate for phases in costs.values() for estimate in phases.values()) if price_context else None
+    )
+    return PlanShape(
+        pipeline=pipeline.pipeline,
+        phases=tuple(phase.phase for phase in pipeline.phases),
+        base=plan.base,
+        agent=config.agent,
+        failover=tuple(name for name in dict.fromkeys(config.failover) if name != config.agent),
+        autonomy=config.autonomy,
+        parallel_max=config.parallel_max,
+        budget_run_usd=exact_usd(config.budget.run_nanousd),
+        budget_feature_usd=exact_usd(config.budget.feature_nanousd),
+        continued_run=resumed_run,
+        steps=tuple(_phase_step(phase, config, costs, price_context) for phase in pipeline.phases),
+        features=features,
+        left_out=_left_out(plan.intake),
+        estimated_tokens=total.tokens if total else None,
+        estimated_usd=exact_usd(total.nanousd) if total else None,
+        within_budget=_is_within_budget(total.nanousd if total else None, config.budget.run_nanousd),
+    )
+
+
+def _is_within_budget(nanousd: int | None, budget: int | None) -> bool | None:
+    return None if nanousd is None or budget is None else nanousd <= budget
+
+
+def _left_out(intake: BacklogIntake) -> tuple[ExcludedItem, ...]:
+    return tuple(ExcludedItem(id=item.item.id, why=item.reason, blocked_by=item.blocked_by) for item in intake.left_out)
+
+
+def _planned_features(plan: RunPlan, costs: Costs, has_prices: bool) -> tuple[PlannedFeature, ...]:
+    config, titles = plan.pins.config, {item.id: item.title for item in plan.items}
+    added_features = {item.feature for item in plan.intake.added}
+    committed_nanousd, shapes = 0, []
+    for item in plan.intake.added:
+        cost = total_estimate(costs[item.feature].values()) if has_prices else None
+        committed_nanousd += cost.nanousd or 0 if cost else 0
+        dependency_holds = [
+            HoldShape(why="dependency", blocked_by=other) for other in item.depends_on if other in added_features
+        ]
+        shapes.append(
+            PlannedFeature(
+                id=item.feature,
+                title=single_line(titles[item.feature]),
+                branch=f"{config.branch_prefix}/{item.feature}",
+                depends_on=item.depends_on,
+                quarantined=item.quarantined,
+                score=item.score,
+                holds=(*dependency_holds, *_budget_holds(cost, committed_nanousd, config)),
+                estimated_tokens=cost.tokens if cost else None,
+                estimated_usd=exact_usd(cost.nanousd) if cost else None,
+            )
+        )
+    return tuple(shapes)
+
+
+def _budget_holds(cost: Estimate | None, committed_nanousd: int, config: Config) -> tuple[HoldShape, ...]:
+    """Return the exceeded budgets. `committed_nanousd`: estimate of this feature and those before it."""
+    if cost is None:
+        return ()
+    run = _is_within_budget(committed_nanousd, config.budget.run_nanousd) is False
+    feature = _is_within_budget(cost.nanousd, config.budget.feature_nanousd) is False
+    exceeded = (("run-budget", run), ("feature-budget", feature))
+    return tuple(HoldShape(why=reason, blocked_by=None) for reason, is_exceeded in exceeded if is_exceeded)
+
+
+def _phase_step(phase: Phase, config: Config, costs: Costs, price_context: PriceContext | None) -> PlannedPhase:
+    uses: list[AgentUse | AgentReview] = [use for use in (phase.agent, phase.review) if use is not None]
+    total = total_estimate(phases[phase.phase] for phases in costs.values()) if price_context else None
+    return PlannedPhase(
+        phase=phase.phase,
+        calls=tuple(_planned_call(use, price_context) for use in uses),
+        per_unit=phase.for_each is not None,
+        gates=tuple(gate.name for gate in phase.gates if gate.run is None or gate.run in config.commands),
+        asks=tuple(gate.name for gate in phase.human if config.autonomy in gate.autonomy),
+        delivers=phase.deliver,
+        estimated_tokens=total.tokens if total else None,
+        estimated_usd=exact_usd(total.nanousd) if total else None,
+    )
+
+
+def _planned_call(use: AgentUse | AgentReview, price_context: PriceContext | None) -> PlannedCall:
+    model = price_context.model_of(use.tier) if price_context else None
+    return PlannedCall(role=use.role, tier=use.tier, model=model, tools=use.tools)
+
+
+# for people -----------------------------------------------------------------------------------------------------------
+def heading(shape: PlanShape) -> str:
+    run = f"continues run {shape.continued_run}" if shape.continued_run else "a new run"
+    agents = ", then ".join((shape.agent, *shape.failover))
+    at_once = f"{shape.parallel_max} at once" if shape.parallel_max > 1 else "one at a time"
+    return (
+        f"{run}: {shape.pipeline} on {shape.base}, agent {agents}, autonomy {shape.autonomy}, {at_once}\n"
+        f"budget: {_dollars(shape.budget_run_usd)} for the run, {_dollars(shape.budget_feature_usd)} per feature"
+    )
+
+
+def _dollars(amount: str | None) -> str:
+    return f"${amount}" if amount is not None else NO_LIMIT
+
+
+def steps_table(shape: PlanShape) -> Table:
+    rows = tuple(
+        (
+            step.phase,
+            ", ".join(f"{call.role} ({call.tier}: {call.model or 'unknown'})" for call in step.calls) or "-",
+            " ".join(step.gates) or "-",
+            " ".join(step.asks) or "-",
+            format_count(step.estimated_tokens),
+            _estimated(step.estimated_usd),
+        )
+        for step in shape.steps
+    )
+    heads = columns("phase", "calls", "gates", "asks you", ">tokens", ">estimated")
+    return Table(columns=heads, rows=rows, empty="The pipeline has no phases.")
+
+
+def features_table(shape: PlanShape, exact: bool) -> Table:
+    """Return the features in start order. `exact`: for a pipe, with exact numbers and branches."""
+    rows = tuple(
+        (
+            str(number),
+            feature.id,
+            feature.branch,
+            " ".join(feature.depends_on) or "-",
+            _screen_cell(feature),
+            "-" if feature.estimated_tokens is None else str(feature.estimated_tokens),
+            feature.estimated_usd or UNPRICED,
+            feature.title,
+            holds_text(feature) or "-",
+        )
+        if exact
+        else (
+            str(number),
+            feature.id,
+            holds_text(feature) or "-",
+            format_count(feature.estimated_tokens),
+            _estimated(feature.estimated_usd),
+            feature.title + (" (quarantined)" if feature.quarantined else ""),
+        )
+        for number, feature in enumerate(shape.features, start=1)
+    )
+    if exact:
+        heads = ("order", "feature", "branch", "after", "screen", "tokens", "estimated", "title", "holds")
+        return Table(columns=columns(*heads), rows=rows, empty="")
+    heads_short = columns(">order", "feature", "holds", ">tokens", ">estimated", "~title")
+    return Table(columns=heads_short, rows=rows, empty="There are no new features.")
+
+
+def _screen_cell(feature: PlannedFeature) -> str:
+    return "quarantined" if feature.quarantined else "-"
+
+
+def holds_text(feature: PlannedFeature) -> str:
+    """Return why the feature will or may be held."""
+    after = [hold.blocked_by or "" for hold in feature.holds if hold.why == "dependency"]
+    others = [HOLD_TEXTS[hold.why] for hold in feature.holds if hold.why != "dependency"]
+    return "; ".join([*([f"after {', '.join(after)}"] if after else []), *others])
+
+
+def _estimated(amount: str | None) -> str:
+    """Return an exact decimal string of USD rounded for display."""
+    return UNPRICED if amount is None else rounded_usd(parse_usd(amount)) or ""
+
+
+def totals_text(shape: PlanShape) -> str:
+    """Return the sum of all features, compared with the budget."""
+    text = f"total: {count_noun(len(shape.features), 'feature')}"
+    if shape.estimated_tokens is None:
+        return f"{text}; no estimate, because the agent is unknown"
+    budget = f" of {_dollars(shape.budget_run_usd)}" if shape.budget_run_usd is not None else ""
+    text = f"{text}, about {format_count(shape.estimated_tokens)} tokens, {_estimated(shape.estimated_usd)}{budget}"
+    first_over_budget = next(
+        (feature.id for feature in shape.features if any(hold.why == "run-budget" for hold in feature.holds)), None
+    )
+    return (
+        f"{text}\nthe budget is too low: it will be used up at about {first_over_budget}" if first_over_budget else text
+    )
+
+
+def left_out_line(item: ExcludedItem) -> str:
+    return f"left out: {item.id}: {item.why}{f' {item.blocked_by}' if item.blocked_by else ''}"

@@ -1,0 +1,136 @@
+"""Command `mz resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_events.catalog.base import Event
+from mz_events.catalog.inbox import AnswerPosted, ResumePosted
+from mz_events.catalog.run import Verdict
+from mz_events.names import FeatureId, run_stream
+from mz_projections.run.fold import fold_run
+from mz_projections.views.model import FeatureView, RunView
+
+from mz_cli.app.context import ProjectLog, find_home, open_log
+from mz_cli.app.help import command, did_you_mean
+from mz_cli.app.input import read_text_option
+from mz_cli.common.run_text import run_status
+from mz_cli.live.driver import drive_run
+from mz_cli.live.progress import view_options
+from mz_cli.people.inbox import PostedMessage, active_run, delivery_text, post_message, store_text, store_user_name
+from mz_cli.people.questions import answerable_question, review_queue, unfinished_runs
+from mz_cli.terminal.console import print_note
+from mz_cli.terminal.json import print_document
+
+ANSWERS = tuple(verdict.value for verdict in Verdict)
+
+
+@command(
+    "resume",
+    examples=(
+        ("mz resume", "continue the paused run, or the newest unfinished one"),
+        ("mz resume --feature login --answer approve", "answer the question of login, and continue"),
+        ("mz resume --feature login --answer retry --ack 'use SQLite'", "try again, with a note for the agent"),
+    ),
+    next_command="`mz review list` shows open questions.",
+)
+@click.argument("run", required=False)
+@click.option("--feature", "features", metavar="ID", multiple=True, help="Feature to answer; repeatable.")
+@click.option("--answer", type=click.Choice(ANSWERS), help="Verdict: continue, try again, or reject.")
+@click.option("--ack", metavar="WHY", help="Reason, for the next prompt; approves if alone; - reads it from stdin.")
+@view_options
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.resume/1.")
+@click.pass_context
+def resume(
+    context: click.Context, run: str | None, features: tuple[str, ...], answer: str | None, ack: str | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Continue a run.
+
+    Continues exactly where the log ends, after a stop, a crash or a question; paid calls are not repeated. An answer
+    applies to the named features, or to the only waiting one. If a process is already running the run, it gets the
+    answer, and continues if it was paused. RUN is a run's id or its beginning.
+    """
+    home, run_id, answers = find_home(Path.cwd()), run, bool(features or answer or ack)
+    if run is not None or answers or (home / MZ_FOLDER / LOG_FILE).is_file():
+        with open_log(home) as log:
+            run_id = find_run_to_resume(log, run)
+            messages = []
+            if answers:
+                waiting_features = features_to_answer(log.view(run_id), features, context)
+                posted = post_answers(
+                    log, run_id, waiting_features, Verdict(answer or "approve"), read_text_option(ack, "the reason")
+                )
+                messages += (
+                    [f"answered: {', '.join(waiting_features)}; {delivery_text(posted)}"]
+                    if posted.process_running
+                    else []
+                )
+            if active_run(log) == run_id and fold_run(log.store.read(run_stream(run_id))).paused:
+                posted = post_message(log, run_id, lambda: (ResumePosted(actor=store_user_name(log)),))
+                messages += [f"run {run_id} continues; {delivery_text(posted)}"] if posted.process_running else []
+            if messages:
+                return print_result(log, run_id, messages, as_json)
+    return drive_run(home, lambda session, _: session.resume(run_id), "resume", as_json)
+
+
+def find_run_to_resume(log: ProjectLog, run: str | None) -> str:
+    """Return the named run, else the running one, else the newest unfinished one, else the newest.
+
+    Raises MzError (MZ5001).
+    """
+    if run is not None:
+        return log.find_run(run)
+    return active_run(log) or next(iter(unfinished_runs(log)), None) or log.find_run(None)
+
+
+def print_result(log: ProjectLog, run: str, messages: list[str], as_json: bool) -> int:
+    """Print the result for a run that another process is running."""
+    for message in messages:
+        print_note(message)
+    if as_json:
+        print_document("resume", run_status(log.view(run), str(log.home), True, log.load_text))
+    return 0
+
+
+def features_to_answer(view: RunView, features: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
+    """Return the features to answer. Raises MzError (MZ4010) and UsageError."""
+    waiting_features = [feature.feature for feature in view.features if feature.status == "waiting"]
+    if not features:
+        if len(waiting_features) != 1:
+            names = f": {', '.join(waiting_features)}; name one" if waiting_features else ""
+            raise click.UsageError(
+                f"{len(waiting_features)} features of run {view.run} wait for an answer{names}", context
+            )
+        return (waiting_features[0],)
+    for feature in features:
+        if view.find_feature(feature) is None:
+            feature_names = [feature_view.feature for feature_view in view.features]
+            problem = f"run {view.run} has no feature {feature!r}{did_you_mean(feature, feature_names)}"
+            raise MzError("MZ4010", problem, hint=f"waiting for an answer: {', '.join(waiting_features) or 'none'}")
+    return tuple(dict.fromkeys(features))
+
+
+def post_answers(
+    log: ProjectLog, run: str, features: tuple[str, ...], verdict: Verdict, ack: str | None
+) -> PostedMessage:
+    """Post the same answer to all features, or to none. Raises MzError (MZ5004)."""
+
+    def write() -> tuple[Event, ...]:
+        queue = review_queue(log, run)
+        questions = [
+            answerable_question(log, queue, queue.run.find_feature(feature) or FeatureView(feature=feature))
+            for feature in features
+        ]
+        text, person = store_text(log, ack), store_user_name(log)
+        return tuple(
+            AnswerPosted(
+                feature=FeatureId(question.feature), verdict=verdict, note=text, actor=person, question=question.version
+            )
+            for question in questions
+        )
+
+    return post_message(log, run, write)

@@ -1,0 +1,197 @@
+"""Command `mz clean`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from filelock import FileLock, Timeout
+from msgspec.structs import replace
+from mz_engine.housekeeping.leftovers import (
+    NOT_REMOVABLE,
+    CleanOptions,
+    Leftover,
+    LeftoverFinder,
+    run_states,
+    with_keep_reasons,
+)
+from mz_engine.paths import LOCK_FILE, MZ_FOLDER
+
+from mz_cli.app.context import ProjectLog, is_process_running, open_log
+from mz_cli.app.help import command
+from mz_cli.app.input import may_ask
+from mz_cli.housekeeping.json import CleanResult, LeftoverShape
+from mz_cli.terminal.console import is_terminal, print_note
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.text import format_size
+
+REMOVED = "removed"
+APPEARED_LATER = "appeared after the confirmation"
+
+
+@command(
+    "clean",
+    examples=(
+        ("mz clean --dry-run", "leftovers of ended runs, and which would be removed or kept"),
+        ("mz clean", "show leftovers, ask, and remove them"),
+        ("mz clean --yes --all", "without asking, including texts of pull requests"),
+        ("mz clean r4f1a2b3c --force", "one run, even if it did not end"),
+    ),
+    next_command="`mz gc` removes unused blobs.",
+)
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option("--all", "bodies", is_flag=True, help="Also remove texts of pull requests to be opened by hand.")
+@click.option(
+    "--force", is_flag=True, help="For named runs: also clean unfinished ones, and changes held nowhere else."
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.clean/1.")
+@click.pass_context
+def clean(
+    context: click.Context, runs: tuple[str, ...], bodies: bool, force: bool, yes: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Remove leftovers of ended runs: worktrees, captures, spools.
+
+    Also removes temporary directories of calls that were killed with mz, even of unfinished runs. Everything else of
+    unfinished runs is kept, as are the log and all branches. A worktree with changes that no capture holds is kept and
+    reported; files that git ignores do not count as changes. `mz retry` can resume a cleaned feature only until git
+    collects the captured objects. RUN is a run's id or its beginning (default: all ended runs).
+    """
+    if force and not runs:
+        raise click.UsageError("--force requires RUN", context)
+    confirms = not (yes or dry_run)
+    with open_log() as log:
+        source = LeftoverFinder(log.home, log.store)
+        options = CleanOptions(runs=find_runs(log, source, runs), descriptions=bodies, force=force)
+        if confirms and (as_json or not may_ask(os.environ)):
+            raise click.UsageError("no terminal to ask on: use --yes or --dry-run", context)
+        leftovers = find_leftovers(log, source, options, is_process_running(log.home))
+        result = clean_result(leftovers, dry_run)
+        if not as_json:
+            print_result(result)
+        if result.removed and not dry_run:
+            if confirms and not click.confirm(f"Remove {len(result.removed)} of these?", err=True):
+                raise click.Abort
+            result = clean_result(remove_leftovers(log, source, options, leftovers), dry_run)
+    if as_json:
+        print_document("clean", result)
+    else:
+        for leftover in result.stays:
+            if leftover.stays == NOT_REMOVABLE:
+                print_note(f"{leftover.name}: {NOT_REMOVABLE}")
+        print_note(f"{'would free' if dry_run else 'freed'} {format_size(result.freed_bytes)}")
+
+
+def find_runs(log: ProjectLog, source: LeftoverFinder, names: tuple[str, ...]) -> frozenset[str]:
+    """Return the named runs, including runs with leftovers that are not in the log. Raises MzError (MZ5001)."""
+    unlogged_runs = {leftover.run for leftover in source.find(())} if names else set()
+    return frozenset(run if run in unlogged_runs else log.find_run(run) for run in names)
+
+
+def find_leftovers(
+    log: ProjectLog, source: LeftoverFinder, options: CleanOptions, process_running: bool
+) -> tuple[Leftover, ...]:
+    states_by_run = run_states(log.store, process_running)
+    return with_keep_reasons(source.find(options.runs or states_by_run), states_by_run, options)
+
+
+def remove_leftovers(
+    log: ProjectLog, source: LeftoverFinder, options: CleanOptions, shown: tuple[Leftover, ...]
+) -> tuple[Leftover, ...]:
+    """Remove the leftovers that were shown and are still removable; return all leftovers, with what is kept."""
+    names = {leftover.name for leftover in shown if leftover.keep_reason is None}
+    with run_lock(log.home) as process_running:
+        leftovers = tuple(
+            leftover
+            if leftover.keep_reason or leftover.name in names
+            else replace(leftover, keep_reason=APPEARED_LATER)
+            for leftover in find_leftovers(log, source, options, process_running)
+        )
+        return source.remove(leftovers)
+
+
+@contextmanager
+def run_lock(home: Path) -> Iterator[bool]:
+    """Hold the lock that runs need; yield True if a running process holds it already, which only allows ended runs."""
+    lock = FileLock(home / MZ_FOLDER / LOCK_FILE, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        yield True
+        return
+    try:
+        yield False
+    finally:
+        lock.release()
+
+
+def clean_result(leftovers: tuple[Leftover, ...], dry_run: bool) -> CleanResult:
+    removable = tuple(leftover_shape(leftover) for leftover in leftovers if leftover.keep_reason is None)
+    return CleanResult(
+        dry_run=dry_run,
+        removed=removable,
+        stays=tuple(leftover_shape(leftover) for leftover in leftovers if leftover.keep_reason is not None),
+        freed_bytes=sum(leftover.bytes or 0 for leftover in removable),
+    )
+
+
+def leftover_shape(leftover: Leftover) -> LeftoverShape:
+    return LeftoverShape(
+        kind=leftover.kind,
+        run=leftover.run,
+        feature=leftover.feature,
+        name=leftover.name,
+        bytes=leftover.size_bytes,
+        stays=leftover.keep_reason,
+    )
+
+
+def print_result(result: CleanResult) -> None:
+    """Print a row per run and kind on a terminal, or per leftover with exact bytes for a pipe."""
+    leftovers = (*result.removed, *result.stays)
+    if is_terminal(sys.stdout):
+        heads, rows = columns("*run", "*kind", ">count", ">size", "features", "result"), grouped_rows(leftovers)
+    else:
+        heads, rows = columns("run", "feature", "kind", ">bytes", "name", "result"), leftover_rows(leftovers)
+    print_table(Table(columns=heads, rows=rows, empty="Nothing to clean."))
+
+
+def leftover_rows(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (
+            leftover.run,
+            leftover.feature or "-",
+            leftover.kind,
+            "-" if leftover.bytes is None else str(leftover.bytes),
+            leftover.name,
+            leftover.stays or REMOVED,
+        )
+        for leftover in leftovers
+    )
+
+
+def grouped_rows(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
+    """Return one row per run, kind and result."""
+    groups: dict[tuple[str, str, str], list[LeftoverShape]] = {}
+    for leftover in leftovers:
+        groups.setdefault((leftover.run, leftover.kind, leftover.stays or REMOVED), []).append(leftover)
+    return tuple(
+        (run, kind, str(len(group)), total_size(group), " ".join(feature_names(group)), result)
+        for (run, kind, result), group in groups.items()
+    )
+
+
+def total_size(group: Sequence[LeftoverShape]) -> str:
+    sizes = [leftover.bytes for leftover in group if leftover.bytes is not None]
+    return format_size(sum(sizes)) if sizes else "-"
+
+
+def feature_names(group: Sequence[LeftoverShape]) -> Iterator[str]:
+    """Yield distinct features; for a leftover without one, its name."""
+    yield from dict.fromkeys(leftover.feature or leftover.name for leftover in group)

@@ -1,0 +1,144 @@
+"""Command `mz diff`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+import msgspec
+from msgspec.structs import replace
+from mz_engine.errors.exits import Exit
+from mz_events.names import Digest
+from mz_events.store import BlobMissing
+from mz_projections.views.diff import FieldDifference, RunDifference, run_difference
+from mz_projections.views.model import RunView
+
+from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.app.help import command
+from mz_cli.inspect.json import DifferenceShape, DiffReport, FeatureDiff
+from mz_cli.terminal.console import is_terminal, print_note
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.text import exact_usd
+
+NANOUSD, USD = "_nanousd", "_usd"
+NONE = "-"
+
+
+@command(
+    "diff",
+    examples=(
+        ("mz diff r4f1 r77a", "the differences between two runs, feature by feature"),
+        ("mz diff r4f1 r77a --exit-code", "for scripts: exit code 1 if they differ"),
+        ("mz diff r4f1 r77a --json | jq '.start'", "which settings, rules and templates differ"),
+    ),
+    next_command="`mz show FEATURE --run RUN` shows one side in detail.",
+)
+@click.argument("left")
+@click.argument("right")
+@click.option("--exit-code", "verdict_exit", is_flag=True, help="Exit with 1 if more than durations differs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.diff/1.")
+def diff(left: str, right: str, verdict_exit: bool, as_json: bool) -> int:
+    """Compare two runs.
+
+    Compares the pinned inputs (pipeline, settings, rules, templates) and each feature's status, phases, iterations,
+    attempts, tests, tokens, cost, files, artifacts and duration. Equal values are omitted. For a fork and its source,
+    only the forked feature is compared, including the events that both share. LEFT and RIGHT are run ids or their
+    beginnings.
+    """
+    with open_log() as log:
+        views = comparable_views(log.view(log.find_run(left)), log.view(log.find_run(right)))
+        comparison = run_difference(*views, load_pins(log, views[0].pins), load_pins(log, views[1].pins))
+        report = diff_report(comparison, str(log.home))
+    if as_json:
+        print_document("diff", report)
+    else:
+        print_differences(report)
+    return int(Exit.VERDICT if verdict_exit and report.differs else Exit.OK)
+
+
+def comparable_views(left: RunView, right: RunView) -> tuple[RunView, RunView]:
+    """Return both views; if one run is a fork of the other, only with the forked feature."""
+    forked = next(
+        (view.fork for view, other_view in ((left, right), (right, left)) if is_fork_of(view, other_view)), None
+    )
+    if forked is None:
+        return left, right
+    narrowed = [
+        replace(view, features=tuple(filter(None, (view.find_feature(forked.feature),)))) for view in (left, right)
+    ]
+    return narrowed[0], narrowed[1]
+
+
+def is_fork_of(view: RunView, source: RunView) -> bool:
+    return view.fork is not None and view.fork.source == source.run
+
+
+def load_pins(log: ProjectLog, digest: Digest | None) -> Any:
+    """Return the run's pinned inputs as JSON, or None if the blob is missing."""
+    try:
+        return msgspec.json.decode(log.blobs.get(digest)) if digest else None
+    except (BlobMissing, msgspec.DecodeError):
+        return None
+
+
+def diff_report(comparison: RunDifference, repository: str) -> DiffReport:
+    return DiffReport(
+        repository=repository,
+        left=comparison.left,
+        right=comparison.right,
+        differs=comparison.differs,
+        start=difference_shapes(comparison.start_differences),
+        features=tuple(
+            FeatureDiff(
+                id=feature_difference.feature,
+                left=feature_difference.in_left,
+                right=feature_difference.in_right,
+                differences=difference_shapes(feature_difference.differences),
+            )
+            for feature_difference in comparison.features
+        ),
+    )
+
+
+def difference_shapes(differences: Iterable[FieldDifference]) -> tuple[DifferenceShape, ...]:
+    return tuple(
+        DifferenceShape(
+            path=field_difference.path.removesuffix(NANOUSD) + USD
+            if field_difference.path.endswith(NANOUSD)
+            else field_difference.path,
+            left=display_value(field_difference.path, field_difference.left),
+            right=display_value(field_difference.path, field_difference.right),
+            measured=field_difference.non_deterministic,
+        )
+        for field_difference in differences
+    )
+
+
+def display_value(path: str, text: str | None) -> str | None:
+    """Return the value; money as a decimal string of USD."""
+    return exact_usd(int(text)) if text is not None and path.endswith(NANOUSD) else text
+
+
+def print_differences(report: DiffReport) -> None:
+    rows = [
+        ("run", field_difference.path, field_difference.left or NONE, field_difference.right or NONE)
+        for field_difference in report.start
+    ]
+    for feature in report.features:
+        if feature.left != feature.right:
+            rows.append((feature.id, "feature", presence(feature.left), presence(feature.right)))
+        rows += [
+            (feature.id, field_difference.path, field_difference.left or NONE, field_difference.right or NONE)
+            for field_difference in feature.differences
+        ]
+    heads = columns("feature", "field", report.left, report.right)
+    print_table(Table(columns=heads, rows=tuple(rows), empty="No differences."))
+    if is_terminal(sys.stdout) and rows and not report.differs:
+        print_note("only measured values such as durations differ")
+
+
+def presence(present: bool) -> str:
+    return "present" if present else "missing"

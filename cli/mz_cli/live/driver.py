@@ -1,0 +1,152 @@
+"""Drive a run for `mz run` and `mz resume`: show its progress, handle signals, print the result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from types import FrameType
+
+from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER, SPOOL_FOLDER
+from mz_engine.ports import TEMPLATE_BROKEN
+from mz_engine.run.process import RunProcess
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
+from mz_projections.views.model import RunView
+
+from mz_cli.app.context import ProjectLog, open_log, text_loader
+from mz_cli.common.advice import (
+    RunContext,
+    TextLoader,
+    features_to_list,
+    limit_lines,
+    pending_actions,
+    review_hint,
+    run_context,
+    work_locations,
+)
+from mz_cli.common.run_text import closing_table, heading, run_exit, run_status
+from mz_cli.live.agent_text import SpoolReader
+from mz_cli.live.painter import restore_terminal
+from mz_cli.live.progress import Progress, display_mode, make_progress
+from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import print_table
+from mz_cli.terminal.text import single_line
+
+StartRun = Callable[[RunProcess, Callable[[str], None]], object]
+"""Start or resume a run; the second argument prints a line for the user."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS_MAX = 3
+PAUSE_SIGNAL, RESUME_SIGNAL = signal.SIGUSR1, signal.SIGUSR2
+FOOTER = "Ctrl-C: finish current calls, then stop. Twice: stop now"
+STOPPING_NOTE = "stopping after the current calls; Ctrl-C again ends agents and commands now"
+
+
+class NothingToDo(Exception):
+    """There is neither a run to start nor one to continue; the message says why."""
+
+
+def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> int:
+    """Start or resume a run with `start_run`, drive it until it stops, and print it; return the exit code.
+
+    Raises MzError if it cannot start, and any exception of a worker thread."""
+    load_text = text_loader(FileBlobs(home / MZ_FOLDER / BLOBS_FOLDER))
+    try:
+        view = execute(home, os.environ, start_run)
+    except NothingToDo as nothing:
+        print_note(str(nothing))
+        if as_json:
+            with open_log(home) as log:
+                newest = log.view(log.find_run(None))
+            print_document(command, run_status(newest, str(home), False, load_text, run_context(home)))
+        return 0
+    if as_json:
+        print_document(command, run_status(view, str(home), False, load_text, run_context(home)))
+    else:
+        print_ending(view, load_text, run_context(home))
+    return int(run_exit(view))
+
+
+def execute(home: Path, environment: Mapping[str, str], start_run: StartRun) -> RunView:
+    """Drive the run, showing it on stderr, and return its final state."""
+
+    def history(run: str) -> Iterator[Recorded[Event]]:
+        return ProjectLog(home, session.store).events(run)
+
+    load_text, recent_output = (
+        text_loader(FileBlobs(home / MZ_FOLDER / BLOBS_FOLDER)),
+        SpoolReader(home / MZ_FOLDER / SPOOL_FOLDER).recent_output,
+    )
+    view = make_progress(load_text, history, recent_output, footer=FOOTER, mode=display_mode())
+    with RunProcess(home, environment, view.on_event) as session, view:
+        start_run(session, view.show_text)
+        with handle_signals(session, view):
+            state = session.drive()
+        assert state.started is not None
+        return ProjectLog(home, session.store).view(state.started.run)
+
+
+def print_ending(view: RunView, load_text: TextLoader, context: RunContext) -> None:
+    """Print results, cost, locations and the next commands; a pipe gets only the table on stdout."""
+    terminal = is_terminal(sys.stdout)
+    print_text = print_line if terminal else print_note
+    if terminal:
+        print_line(heading(view, process_running=False) + "\n")
+    print_table(closing_table(view.features, exact=not terminal))
+    if terminal and (hidden_features := features_to_list(view.features)[1]):
+        print_text(hidden_features)
+    if locations := work_locations(view, context):
+        print_text("\n" + "\n".join(map(single_line, limit_lines(locations))))
+    resume, can_resume = f"mz resume {view.run}", view.status in ("stopped", "halted")
+    for reasons, command in pending_actions(view, False, load_text, context):
+        print_text(f"\n{reasons}" if command == resume else f"\n{reasons}\n  {command}")
+        can_resume |= command == resume
+    if can_resume and view.code != TEMPLATE_BROKEN:
+        print_text(f"\nTo continue: {resume}")
+    if hint := review_hint(view, context):
+        print_text(f"\n{hint}")
+
+
+@contextmanager
+def handle_signals(session: RunProcess, view: Progress) -> Iterator[None]:
+    """Handle signals while the run works.
+
+    The first Ctrl-C stops the run after the current calls; the second, and the first SIGTERM or SIGHUP, ends agents and
+    commands at once; the third ends this process, which loses only the open calls. SIGUSR1 pauses the run and SIGUSR2
+    continues it; the process stays."""
+    received: list[int] = []
+
+    def end(at_once: bool) -> None:
+        session.stop()
+        if at_once:
+            session.kill()
+        else:
+            view.show_text(STOPPING_NOTE)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        # The handler interrupts the thread that reads the scheduler's queue, whose lock it must not wait for.
+        received.append(number)
+        if len(received) >= SIGNALS_MAX:
+            if view.painting:
+                restore_terminal(sys.stderr)
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        at_once = len(received) > 1 or number != signal.SIGINT
+        Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
+
+    def pause_or_resume(number: int, frame: FrameType | None) -> None:
+        Thread(target=session.pause if number == PAUSE_SIGNAL else session.unpause, name="pause", daemon=True).start()
+
+    previous = {number: signal.signal(number, handle) for number in SIGNALS}
+    previous |= {number: signal.signal(number, pause_or_resume) for number in (PAUSE_SIGNAL, RESUME_SIGNAL)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,58 @@
+"""Watch a run that another process drives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
+from mz_events.catalog.base import Event
+from mz_events.envelope import Recorded
+from mz_events.names import feature_stream, run_stream
+from mz_projections.views.run import RunProjection
+
+from mz_cli.app.context import ProjectLog, is_process_running
+from mz_cli.live.agent_text import SpoolReader
+from mz_cli.live.progress import display_mode, make_progress
+
+FOOTER = "Ctrl-C: stop watching; the run continues"
+POLL_SECONDS = 0.2
+
+
+def watch_run(log: ProjectLog, run: str) -> None:
+    """Show the run on stderr until it stops, no process drives it any more, or Ctrl-C is pressed."""
+    recent_output = SpoolReader(log.home / MZ_FOLDER / SPOOL_FOLDER).recent_output
+    with (
+        suppress(KeyboardInterrupt),
+        make_progress(log.load_text, log.events, recent_output, footer=FOOTER, mode=display_mode()) as view,
+    ):
+        events = new_events(log, run)
+        if is_process_running(log.home):
+            view.begin(run)
+        for recorded in events:
+            view.on_event(recorded)
+
+
+def new_events(log: ProjectLog, run: str) -> Iterator[Recorded[Event]]:
+    """Yield events recorded after this call; end when the run stops or no process drives it."""
+    after, fold = log.store.head(), RunProjection(run)
+    for recorded in log.events(run):
+        fold.apply(recorded)
+        after = max(after, recorded.position)
+    return _poll_events(log, run, after, fold)
+
+
+def _poll_events(log: ProjectLog, run: str, after: int, fold: RunProjection) -> Iterator[Recorded[Event]]:
+    run_events, feature_prefix = run_stream(run), feature_stream(run, "")
+    while True:
+        # Checked before reading, so that the last events of a process that ends meanwhile are read.
+        process_running = is_process_running(log.home)
+        for recorded in log.store.read_all(after):
+            after = recorded.position
+            if recorded.stream == run_events or recorded.stream.startswith(feature_prefix):
+                fold.apply(recorded)
+                yield recorded
+        if not process_running or fold.run.has_stopped:
+            return
+        time.sleep(POLL_SECONDS)

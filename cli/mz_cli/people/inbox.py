@@ -1,0 +1,189 @@
+"""Post messages to a run's inbox: answers, retries, cancellations, pauses.
+
+Any process may append; only the process that drives the run reads, and records the outcome in the run's own stream.
+
+Print the state of a message that a command posted to a run.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.git.repository import run_git_as_user
+from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_engine.ports import RepositoryUnusable
+from mz_engine.secrets import project_secrets
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.run import InboxRead, RunResumed, RunStarted, Verdict
+from mz_events.codec import type_of
+from mz_events.envelope import Recorded
+from mz_events.names import Digest, inbox_stream, run_stream
+from mz_events.redaction.redactor import Secrets
+from mz_events.store import Append, VersionConflict
+from mz_projections.views.messages import KINDS, InboxMessage, Kind, inbox_messages
+
+from mz_cli.app.context import ProjectLog, is_process_running
+from mz_cli.people.json import MessageResult
+from mz_cli.terminal.console import print_line
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.text import single_line, strip_escapes
+
+READ_WAIT_SECONDS = 3.0
+"""Time that a command waits for the run process to read its messages; that polls twice a second."""
+POLL_SECONDS = 0.05
+NAME_MAX = 200
+"""Characters of a person's name."""
+REJECTION_TEXT: dict[Kind, str] = {
+    "answer": "the question is no longer open: it was answered, or the feature ended",
+    "retry": "the feature is running again, or never started",
+    "cancel": "it ended already",
+    "pause": "the run is already stopping",
+    "resume": "the run is no longer paused",
+}
+"""Reason for which a process rejects a message."""
+
+
+class PostedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """State of posted messages when a command ends."""
+
+    run: str
+    event_refs: tuple[str, ...]
+    process_running: bool
+    """A process drives the run."""
+    is_read: bool
+    """The process has read all messages."""
+
+    @property
+    def resume(self) -> str:
+        return f"mz resume {self.run}"
+
+
+def post_message(
+    log: ProjectLog, run: str, make_events: Callable[[], Sequence[Event]], patience_seconds: float = READ_WAIT_SECONDS
+) -> PostedMessage:
+    """Post messages, and wait until the run process has read them, if there is one.
+
+    `make_events` returns the events for the current state of the run, or raises; it is called again if another process
+    appended meanwhile. Raises MzError (MZ5004) if the process rejects a message, and StoreUnusable."""
+    stream = inbox_stream(run)
+    with SqliteStore(log.home / MZ_FOLDER / LOG_FILE) as store:
+        while True:
+            version = dict(log.store.streams(stream)).get(stream, 0)
+            append = Append(stream=stream, expected=version, events=tuple(make_events()))
+            try:
+                recorded = store.append([append], time.time_ns() // 1000)
+            except VersionConflict:
+                continue
+            break
+    process_running = active_run(log) == run
+    is_read = process_running and wait_until_read(log, run, recorded, patience_seconds)
+    return PostedMessage(
+        run=run,
+        event_refs=tuple(message.event_ref for message in recorded),
+        process_running=process_running,
+        is_read=is_read,
+    )
+
+
+def wait_until_read(log: ProjectLog, run: str, messages: Sequence[Recorded[Event]], patience_seconds: float) -> bool:
+    """Return True if the process reads the messages in time. Raises MzError (MZ5004) for a rejected one."""
+    deadline, versions = time.monotonic() + patience_seconds, {message.version for message in messages}
+    while True:
+        inbox_reads = log.store.read_types({type_of(InboxRead)}, messages[-1].position, log.store.head())
+        outcomes = {
+            recorded.event.version: recorded.event
+            for recorded in inbox_reads
+            if recorded.stream == run_stream(run) and isinstance(recorded.event, InboxRead)
+        }
+        for version in versions & outcomes.keys():
+            if not outcomes[version].accepted:
+                kind = KINDS[type(next(message.event for message in messages if message.version == version))]
+                reason = f"run {run} rejected it: {REJECTION_TEXT[kind]}"
+                raise MzError("MZ5004", reason, hint="see `mz review show FEATURE` and `mz status`")
+        if versions <= outcomes.keys() or time.monotonic() > deadline or not is_process_running(log.home):
+            return versions <= outcomes.keys()
+        time.sleep(POLL_SECONDS)
+
+
+def active_run(log: ProjectLog) -> str | None:
+    """Return the run that a process drives now: the one started or resumed last, if a process holds the lock."""
+    if not is_process_running(log.home):
+        return None
+    starts = tuple(log.store.read_types({type_of(RunStarted), type_of(RunResumed)}, 0, log.store.head()))
+    return starts[-1].stream.removeprefix("run/") if starts else None
+
+
+def messages_of_run(log: ProjectLog, run: str) -> tuple[InboxMessage, ...]:
+    """Return all messages in the run's inbox with their outcomes."""
+    return inbox_messages(log.store.read(inbox_stream(run)), log.store.read(run_stream(run)))
+
+
+def store_text(log: ProjectLog, text: str | None) -> Digest | None:
+    """Store a person's text as a blob, stripped, without secrets and escapes; None stays None."""
+    if text is None:
+        return None
+    redacted = Secrets(project_secrets(log.home, os.environ)).redact(strip_escapes(text).strip())
+    return log.blobs.put(redacted.encode("utf-8", "replace"))
+
+
+def store_user_name(log: ProjectLog) -> Digest:
+    """Store the user's name as a blob."""
+    digest = store_text(log, user_name(log.home, os.environ.get("MZ_USER", "")))
+    assert digest is not None
+    return digest
+
+
+def user_name(home: Path, chosen: str) -> str:
+    """Return the chosen name; else git's `NAME <ADDRESS>`; else the login."""
+    try:
+        name, address = (
+            run_git_as_user(home, os.environ, "config", "--get", f"user.{part}").text for part in ("name", "email")
+        )
+    except RepositoryUnusable:
+        name = address = ""
+    name_text = single_line(chosen) or single_line(f"{name} <{address}>" if name and address else name or address)
+    return name_text[:NAME_MAX] or login()
+
+
+def login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"
+
+
+def print_delivery(
+    command: str, posted: PostedMessage, kind: Kind, action_text: str, as_json: bool, *,
+    feature: str | None = None, verdict: Verdict | None = None, phase: str | None = None,
+) -> None:  # fmt: skip
+    """Print the delivery state. `action_text`: the requested action."""
+    if not as_json:
+        print_line(f"{action_text}; {delivery_text(posted)}" if posted.event_refs else action_text)
+        return
+    result = MessageResult(
+        run=posted.run,
+        feature=feature,
+        kind=kind,
+        verdict=verdict.value if verdict else None,
+        phase=phase,
+        event_ref=next(iter(posted.event_refs), None),
+        process_running=posted.process_running,
+        message_read=posted.is_read,
+        resume=posted.resume,
+    )
+    print_document(command, result)
+
+
+def delivery_text(posted: PostedMessage) -> str:
+    if posted.is_read:
+        return f"the process of run {posted.run} has read it"
+    if posted.process_running:
+        return f"the process of run {posted.run} will read it soon"
+    return f"no process is running run {posted.run}; continue it with\n  {posted.resume}"

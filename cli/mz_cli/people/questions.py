@@ -1,0 +1,241 @@
+"""Read questions, decisions and inbox messages of one run or of all unfinished runs.
+
+Questions to people as text: the question, and the effect of each verdict.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.pins import decode_pins
+from mz_engine.model.pipeline import Pipeline
+from mz_events.catalog.base import Event
+from mz_events.catalog.feature import QuestionKind
+from mz_events.catalog.run import Verdict
+from mz_events.envelope import Recorded
+from mz_events.names import feature_stream, inbox_stream, run_stream
+from mz_events.store import BlobMissing
+from mz_projections.feature.fold import fold
+from mz_projections.feature.state import CreatingWorkspace, InPhase, Restoring, RunningSetup, State, UnitRun, Waiting
+from mz_projections.run.fold import fold_run, is_over
+from mz_projections.views.messages import Decision, InboxMessage, Question, decisions, open_questions
+from mz_projections.views.model import FeatureView, RunView
+from mz_projections.views.run import run_view
+
+from mz_cli.app.context import ProjectLog
+from mz_cli.people.inbox import messages_of_run
+from mz_cli.terminal.text import format_time, single_line
+
+FEATURE_MESSAGES = ("answer", "cancel", "retry")
+"""Kinds of messages that concern a feature."""
+
+
+class ReviewQueue(msgspec.Struct, frozen=True):
+    """Questions, decisions and inbox messages of one run."""
+
+    run: RunView
+    questions: tuple[Question, ...]
+    decisions: tuple[Decision, ...]
+    messages: tuple[InboxMessage, ...]
+
+    def question(self, feature: str) -> Question | None:
+        """Return the open question; None if there is none, or if a decision on it was accepted already."""
+        view = self.run.find_feature(feature)
+        if view is None or view.status != "waiting" or self.accepted_decision(feature) is not None:
+            return None
+        return self._open_question(feature)
+
+    def accepted_decision(self, feature: str) -> Decision | None:
+        """Return the decision on the open question that the run has accepted."""
+        question = self._open_question(feature)
+        return next(
+            (decision for decision in self.decisions if question is not None and decision.question == question), None
+        )
+
+    def pending_message(self, feature: str) -> InboxMessage | None:
+        """Return the first message for the feature that the run has not read; no other can be posted before that."""
+        question = self._open_question(feature)
+        for message in self.messages:
+            concerns_question = message.question is None or (
+                question is not None and message.question == question.version
+            )
+            if (
+                message.status == "pending"
+                and message.feature in (feature, None)
+                and message.kind in FEATURE_MESSAGES
+                and concerns_question
+            ):
+                return message
+        return None
+
+    def _open_question(self, feature: str) -> Question | None:
+        return next((question for question in self.questions if question.feature == feature), None)
+
+
+def review_queue(log: ProjectLog, run: str) -> ReviewQueue:
+    events: tuple[Recorded[Event], ...] = tuple(log.events(run))
+    return ReviewQueue(run_view(run, events), open_questions(events), decisions(events), messages_of_run(log, run))
+
+
+def unfinished_runs(log: ProjectLog) -> tuple[str, ...]:
+    """Return ids of runs that are not over, the newest first; an unread message can make a run continue."""
+    inbox_versions = dict(log.store.streams("inbox/"))
+    states = ((run, fold_run(log.store.read(run_stream(run)))) for run in log.runs())
+    return tuple(run for run, state in states if not is_over(state, inbox_versions.get(inbox_stream(run), 0)))
+
+
+def find_review_queue(log: ProjectLog, run: str | None, feature: str) -> tuple[ReviewQueue, FeatureView]:
+    """Return the queue of that run; without one, of the newest run with a question of the feature, else with the
+    feature. Raises MzError (MZ5001, MZ4010)."""
+    for unfinished_run in unfinished_runs(log) if run is None else ():
+        if feature in log.features(unfinished_run):
+            candidate = review_queue(log, unfinished_run)
+            if candidate.question(feature) is not None:
+                return candidate, _feature_view(candidate, feature)
+    view, _ = log.find_feature(run, feature)
+    candidate = review_queue(log, view.run)
+    return candidate, _feature_view(candidate, feature)
+
+
+def _feature_view(waiting_queue: ReviewQueue, feature: str) -> FeatureView:
+    return waiting_queue.run.find_feature(feature) or FeatureView(feature=feature)
+
+
+def state_of(log: ProjectLog, run: str, feature: str) -> State:
+    return fold(log.store.read(feature_stream(run, feature)))
+
+
+def pipeline_of(log: ProjectLog, view: RunView) -> Pipeline | None:
+    """Return the run's pinned pipeline; None if the pins are missing or unreadable for this version."""
+    try:
+        return decode_pins(log.blobs.get(view.pins)).pipeline if view.pins is not None else None
+    except (BlobMissing, msgspec.DecodeError):
+        return None
+
+
+def answerable_question(log: ProjectLog, waiting_queue: ReviewQueue, view: FeatureView) -> Question:
+    """Return the question that can be answered now. Raises MzError (MZ5004) with the action that came first."""
+    question, message = waiting_queue.question(view.feature), waiting_queue.pending_message(view.feature)
+    if question is not None and message is None:
+        return question
+    pending = message or waiting_queue.accepted_decision(view.feature)
+    last = pending or next(
+        (decision for decision in reversed(waiting_queue.decisions) if decision.feature == view.feature), None
+    )
+    earlier_action = f"; {action_text(log, last)}" if last is not None else ""
+    state = "is answered already" if pending else f"has no open question: it is {view.status}"
+    hint = f"continue with: mz resume {waiting_queue.run.run}" if pending else "`mz review list` shows open questions"
+    raise MzError("MZ5004", f"{view.feature} {state}{earlier_action}", hint=hint)
+
+
+def action_text(log: ProjectLog, action: Decision | InboxMessage) -> str:
+    """Return actor, action and time as text."""
+    verb = {"answer": f"answered `{action.verdict.value if action.verdict else ''}`", "cancel": "cancelled it",
+            "retry": "requested a retry"}.get(action.kind, action.kind)  # fmt: skip
+    return f"{single_line(log.load_text(action.actor)) or 'somebody'} {verb} at {format_time(action.at_us)}"
+
+
+KIND_TEXTS = {
+    QuestionKind.EXHAUSTED: "all attempts of the phase were rejected",
+    QuestionKind.RETRIES: "too many calls of the agent failed",
+    QuestionKind.BLOCKER: "the agent needs a person",
+    QuestionKind.APPROVAL: "the pipeline requires your approval",
+    QuestionKind.UNROUTED: "blocked: the pipeline has no route for this cause",
+    QuestionKind.ROLLBACKS: "rolled back too often",
+    QuestionKind.REPOSITORY: "the repository changed during the call, and not by mz",
+    QuestionKind.CONFLICT: "merge conflict",
+    QuestionKind.SECRET: "the agent's output contains a secret",
+    QuestionKind.LIMIT: "the agent's service requires a longer wait than the run allows",
+    QuestionKind.CHECKS: "the checks of the pull request did not pass",
+}
+NEXT_CALL_TEXT = "the agent tries again with your note; the attempt counter is reset"
+FAILS_TEXT = "the feature fails; its branch and worktree stay"
+DEPENDENCIES = "dependencies-conflict"
+BRANCH_EXISTS = "branch-exists"
+"""Codes of questions before the first phase, all of the kind CONFLICT; any other code is an error of git."""
+CHECKPOINT = "checkpoint"
+"""Code of an approval that is always required after a phase; also the name of a level of autonomy."""
+Effects = tuple[tuple[Verdict, str], ...]
+
+
+def kind_text(ask: QuestionKind) -> str:
+    """Return the kind of question as text."""
+    return KIND_TEXTS[ask]
+
+
+def question_text(question: Question) -> str:
+    """Return the kind of question with its subject."""
+    if question.question_kind is QuestionKind.UNROUTED and question.code.startswith("person."):
+        return "rejected by a person; the pipeline has no route for this cause"
+    if question.question_kind is QuestionKind.APPROVAL and question.code == CHECKPOINT:
+        return f"{kind_text(question.question_kind)} (after {unit_text(question.phase, question.unit)})"
+    if question.question_kind is QuestionKind.CONFLICT and not question.phase and question.code != DEPENDENCIES:
+        if question.code == BRANCH_EXISTS:
+            return "its branch exists already, and was not created by this run"
+        return f"its branch and worktree cannot be created ({question.code})"
+    return kind_text(question.question_kind) + (f" ({question.code})" if question.code else "")
+
+
+def unit_text(phase: str, unit: str) -> str:
+    """Return `code` or `code, unit u1`; before the first phase, `the workspace`."""
+    return (f"{phase}, unit {unit}" if unit else phase) or "the workspace"
+
+
+def verdict_effects(state: State, pipeline: Pipeline | None) -> Effects:
+    """Return the effect of each verdict, the likeliest first; empty without a question."""
+    match state:
+        case Waiting(question=request, suspended=InPhase(phase=phase, unit_run=UnitRun() as cell)):
+            return _unit_effects(request.question_kind, request.code, phase, cell, pipeline)
+        case Waiting(question=request, suspended=CreatingWorkspace()) if request.code == BRANCH_EXISTS:
+            return _same_effect("mz creates the branch again; first rename or delete the existing one")
+        case Waiting(question=request, suspended=CreatingWorkspace()) if request.code != DEPENDENCIES:
+            return _same_effect("mz tries again; first fix the reported error")
+        case Waiting(suspended=CreatingWorkspace()):
+            return _same_effect("mz merges the branches again; first resolve the conflict in them")
+        case Waiting(suspended=RunningSetup()):
+            return _same_effect("the failed set-up command runs again")
+        case Waiting(suspended=Restoring() | InPhase()):
+            return _same_effect("mz tries again")
+    return ()
+
+
+def _same_effect(again: str) -> Effects:
+    """Return effects for a question where approve and retry do the same."""
+    return (Verdict.RETRY, again), (Verdict.APPROVE, again), (Verdict.REJECT, FAILS_TEXT)
+
+
+def _unit_effects(ask: QuestionKind, code: str, phase: str, unit_run: UnitRun, pipeline: Pipeline | None) -> Effects:
+    fails = (Verdict.REJECT, FAILS_TEXT)
+    match ask:
+        case QuestionKind.APPROVAL:
+            continues = "the feature continues with the work as it is"
+            return (
+                (Verdict.APPROVE, continues),
+                (Verdict.RETRY, NEXT_CALL_TEXT),
+                (Verdict.REJECT, _rejection_effect(phase, pipeline)),
+            )
+        case QuestionKind.REPOSITORY:
+            as_it_is = "the change is accepted, and the feature continues with the agent's reply"
+            return (Verdict.APPROVE, as_it_is), (Verdict.RETRY, NEXT_CALL_TEXT), fails
+        case QuestionKind.CHECKS:
+            waits = "mz waits for the checks again; first push or restart them"
+            return (Verdict.RETRY, waits), (Verdict.APPROVE, "the feature continues as if they had passed"), fails
+        case QuestionKind.ROLLBACKS | QuestionKind.CONFLICT:
+            return _same_effect("the feature is rolled back again, with your note")
+        case QuestionKind.SECRET:
+            return _same_effect("the agent's files are restored, and the agent tries again with your note")
+    if unit_run.commit is not None:
+        return _same_effect("mz tries the delivery again")
+    if not any(tries.attempt for tries in unit_run.attempts.values()):
+        ignored = f"the feature continues in spite of {code}"
+        return (Verdict.RETRY, f"{phase} starts again"), (Verdict.APPROVE, ignored), fails
+    return _same_effect(NEXT_CALL_TEXT)
+
+
+def _rejection_effect(phase: str, pipeline: Pipeline | None) -> str:
+    """Return the effect of rejecting work: a block with the cause `person`."""
+    if pipeline is None:
+        return "rejecting sends the feature to the phase named in the pipeline, or asks you"
+    routes = next((pipeline_phase.on_block for pipeline_phase in pipeline.phases if pipeline_phase.phase == phase), ())
+    to = next((route.to for route in routes if route.cause == "person"), None)
+    return f"the feature is rolled back to {to}, with your note" if to else "the work is rejected; you are asked again"

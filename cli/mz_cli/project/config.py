@@ -1,0 +1,205 @@
+"""Commands `mz config show` and `mz config validate`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import click
+from mz_engine.backlog.load import read_backlog
+from mz_engine.config.configure import list_settings
+from mz_engine.config.schema import FILE_NAME
+from mz_engine.errors.diagnostics import Diagnostic, MzError, format_diagnostic
+from mz_engine.git.repository import branch_commit
+from mz_engine.pipelines.lint import summarise_warnings
+from mz_engine.ports import RepositoryUnusable
+from mz_engine.run.plan import foreseen_warnings, load_configured_pipeline
+from mz_engine.run.preflight import find_agent
+from mz_engine.run.settings import LoadedConfig, load_config
+from mz_engine.secrets import environment_secrets
+from mz_events.redaction.redactor import Secrets
+
+from mz_cli.app.context import find_home
+from mz_cli.app.help import command_family
+from mz_cli.project.json import ConfigShape, ConfigValidShape, SettingShape
+from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.table import print_table as show_table
+from mz_cli.terminal.text import single_line
+from mz_cli.terminal.width import display_width
+
+NO_FILE = f"no {FILE_NAME}: all settings have their defaults"
+
+
+@command_family(
+    "config",
+    examples=(
+        ("mz config show --origin", "every setting and the origin of its value"),
+        ("mz config validate", "all errors, with their lines"),
+    ),
+    next_command="`mz schema config` prints the schema for editors; docs/configuration.md explains each setting.",
+)
+def config() -> None:
+    """Show and check the settings.
+
+    Settings come from mz.yaml at the root of the repository and from environment variables: budget.run is
+    MZ_BUDGET_RUN. A command-line option overrides a variable, a variable the file, and the file the default.
+    """
+
+
+@config.page(
+    "show",
+    examples=(
+        ("mz config show", "the effective settings"),
+        (
+            "mz config show --json | jq -r '.settings[] | select(.origin != \"default\") | .name'",
+            "non-default settings",
+        ),
+    ),
+    next_command="`mz config validate` checks the pipeline and the backlog too.",
+)
+@click.option("--origin", is_flag=True, help="Show the origin of each value: default, mz.yaml:LINE or a variable.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.config-show/1.")
+def show(origin: bool, as_json: bool) -> None:
+    """Print the effective value of every setting.
+
+    Secrets in command lines are masked.
+    """
+    root = find_home(Path.cwd())
+    loaded = load_config(root, os.environ, {})
+    shapes = setting_shapes(loaded, os.environ)
+    if as_json:
+        file = FILE_NAME if loaded.file_exists else None
+        print_document("config-show", ConfigShape(repository=str(root), file=file, settings=shapes))
+    elif is_terminal(sys.stdout):
+        name_width = max(display_width(setting.name) for setting in shapes)
+        for setting in shapes:
+            print_line(
+                f"{setting.name:<{name_width}}  {single_line(setting_text(setting.value))}{f'  ({setting.origin})' if origin else ''}"
+            )
+        print_warnings(loaded.warnings)
+    else:
+        heads = columns("setting", "value", *(("origin",) if origin else ()))
+        rows = tuple(
+            (setting.name, setting_text(setting.value), *((setting.origin,) if origin else ())) for setting in shapes
+        )
+        show_table(Table(columns=heads, rows=rows, empty=""))
+        print_warnings(loaded.warnings)
+
+
+@config.page(
+    "validate",
+    examples=(("mz config validate", "before a run, and in CI"),),
+    next_command="`mz doctor` checks that the programs named in the settings are installed.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.config-validate/1.")
+def validate(as_json: bool) -> None:
+    """Check mz.yaml, the variables, the pipeline and the backlog.
+
+    Reports all errors at once, with file, line and column, and exits with 10. `mz doctor` checks the agent, its
+    login, the programs of commands and the remote.
+    """
+    root = find_home(Path.cwd())
+    loaded = load_config(root, os.environ, {})
+    errors: list[Diagnostic] = list(unknown_names(root, loaded, os.environ))
+    warnings, features, pipeline = list(loaded.warnings), None, loaded.config.pipeline
+    try:
+        definition, lint = load_configured_pipeline(loaded, root)
+        lint = (*lint, *foreseen_warnings(definition, loaded.config, os.environ))
+        pipeline, warnings = (
+            definition.pipeline,
+            [*warnings, *summarise_warnings(lint, definition, loaded.config.commands)],
+        )
+    except MzError as error:
+        errors += error.diagnostics
+    try:
+        if os.path.lexists(root / loaded.config.backlog) or loaded.origins["backlog"] != "default":
+            features = len(read_backlog(root, loaded.config.backlog))
+    except MzError as error:
+        errors += error.diagnostics
+    if errors:
+        raise MzError.from_diagnostics((*errors, *warnings))
+    if as_json:
+        file, texts = FILE_NAME if loaded.file_exists else None, tuple(map(format_diagnostic, warnings))
+        shape = ConfigValidShape(repository=str(root), file=file, pipeline=pipeline, features=features, warnings=texts)
+        print_document("config-validate", shape)
+        return
+    print_line(f"{FILE_NAME} is valid" if loaded.file_exists else NO_FILE)
+    print_line(f"pipeline {pipeline} is valid")
+    agents = tuple(dict.fromkeys((loaded.config.agent, *loaded.config.failover)))
+    supported, check = f"agent {agents[0]}: supported", "that it is installed"
+    if agents[1:]:
+        supported, check = f"agents {', then '.join(agents)}: supported", "that they are installed"
+    print_line(f"{supported}; run `mz doctor` to check {check}")
+    backlog = loaded.config.backlog
+    print_line(f"no {backlog} yet" if features is None else f"{backlog} is valid; features: {features}")
+    print_warnings(warnings)
+
+
+def unknown_names(root: Path, loaded: LoadedConfig, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Yield errors for agents unknown to mz and a base unknown to git."""
+    names = [("agent", loaded.config.agent), *(("failover", name) for name in loaded.config.failover)]
+    for key, name in names:
+        try:
+            find_agent(name, loaded.config.agents)
+        except MzError as error:
+            yield from loaded.with_location(
+                key, MzError("MZ2013", f"`{key}`: {error.message}", hint=error.hint)
+            ).diagnostics
+    if loaded.config.base is not None:
+        try:
+            branch_commit(root, loaded.config.base, environment)
+        except RepositoryUnusable as error:
+            message, _, hint = str(error).partition("; ")
+            if error.code == "no-base":
+                yield from loaded.with_location("base", MzError("MZ2013", f"`base`: {message}", hint=hint)).diagnostics
+
+
+def setting_shapes(loaded: LoadedConfig, environment: Mapping[str, str]) -> tuple[SettingShape, ...]:
+    """Return the settings in the order of the schema; each command is its own setting."""
+    descriptions = {setting.name: setting.description for setting in list_settings()}
+    secrets = Secrets(environment_secrets(environment))
+    return tuple(
+        SettingShape(
+            name=name,
+            value=mask_secrets(value, secrets),
+            origin=loaded.origins[name],
+            description=descriptions.get(name) or descriptions[name.partition(".")[0]],
+        )
+        for name, value in loaded.values.items()
+    )
+
+
+def mask_secrets(value: object, secrets: Secrets) -> object:
+    """Return the value with secrets in its texts masked."""
+    match value:
+        case str():
+            return secrets.redact(value)
+        case list() | tuple():
+            return [mask_secrets(item, secrets) for item in value]
+        case dict():
+            return {key: mask_secrets(item, secrets) for key, item in value.items()}
+    return value
+
+
+def setting_text(value: object) -> str:
+    """Return the value as in mz.yaml, without quotes."""
+    match value:
+        case None:
+            return "-"
+        case str():
+            return value
+        case list():
+            return ", ".join(setting_text(item) for item in value) or "-"
+        case dict():
+            return ", ".join(f"{key}: {setting_text(item)}" for key, item in value.items()) or "-"
+    return json.dumps(value)
+
+
+def print_warnings(warnings: Iterable[Diagnostic]) -> None:
+    for text in dict.fromkeys(map(format_diagnostic, warnings)):
+        print_note(text)

@@ -1,0 +1,333 @@
+"""Commands `mz pipelines list`, `show`, `lint` and `new`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from mz_engine.decoding.text_file import read_text
+from mz_engine.errors.diagnostics import Diagnostic, MzError, format_diagnostic
+from mz_engine.errors.exits import Exit
+from mz_engine.model.config import Config
+from mz_engine.pipelines.decode import parse_pipeline
+from mz_engine.pipelines.lint import KnownNames, missing_commands
+from mz_engine.pipelines.load import (
+    PIPELINE_SUFFIXES,
+    PIPELINES_FOLDER,
+    PipelineSource,
+    built_in_pipelines,
+    check_source,
+    find_source,
+    load_pipeline_files,
+    project_pipelines,
+)
+from mz_engine.pipelines.starter import rename_pipeline, starter_pipeline
+from mz_engine.run.plan import known_names
+from mz_engine.run.settings import load_config
+from mz_events.names import InvalidName, parse_name
+
+from mz_cli.app.context import find_home
+from mz_cli.app.help import command_family
+from mz_cli.project.json import (
+    DiagnosticShape,
+    FileLocation,
+    LintResult,
+    NewPipeline,
+    PipelineList,
+    PipelineListed,
+    PipelineShown,
+)
+from mz_cli.project.pipelines_text import PropertyRow, full_definition, head_lines, phase_lines
+from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.table import print_table as show_table
+from mz_cli.terminal.text import count_noun
+
+BUILT_IN = "built in"
+
+
+@command_family(
+    "pipelines",
+    examples=(
+        ("mz pipelines list", "the pipelines that mz.yaml can name"),
+        ("mz pipelines new mine && mz pipelines lint mine", "create one of your own"),
+    ),
+    next_command="`mz pipelines show monozukuri` shows the built-in pipeline.",
+)
+def pipelines() -> None:
+    """List, show, check and create pipelines.
+
+    A pipeline defines the phases of a feature: what each asks of an agent, and which gates check the result. Pipelines
+    of the repository are files pipelines/NAME.yaml; they take precedence over the built-in ones.
+    """
+
+
+@pipelines.page(
+    "list",
+    examples=(("mz pipelines list", "all pipelines, with the selected one"),),
+    next_command="`mz pipelines show NAME` shows one.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-list/1.")
+def list_(as_json: bool) -> None:
+    """List the pipelines of this repository and the built-in ones.
+
+    Counts the errors and warnings of each; `mz pipelines lint NAME` prints them.
+    """
+    root = project_root(Path.cwd())
+    config = load_settings(root)
+    names = dict.fromkeys((*project_pipelines(root), *built_in_pipelines(), config.pipeline))
+    lint_names = known_names(config, load_pipeline_files(root))
+    pipeline_list = PipelineList(pipelines=tuple(pipeline_entry(name, root, config, lint_names) for name in names))
+    if as_json:
+        print_document("pipelines-list", pipeline_list)
+        return
+    rows = tuple(
+        (entry.name, "yes" if entry.chosen else "-", entry.file or BUILT_IN, str(entry.errors), str(entry.warnings),
+         " ".join(entry.phases) or "-")
+        for entry in pipeline_list.pipelines
+    )  # fmt: skip
+    heads = columns("pipeline", "selected", "file", ">errors", ">warnings", "phases")
+    show_table(Table(columns=heads, rows=rows, empty="No pipelines."))
+
+
+def pipeline_entry(name: str, root: Path, config: Config, lint_names: KnownNames) -> PipelineListed:
+    chosen = name == config.pipeline
+    try:
+        source = find_source(name, root)
+        phases = tuple(phase.phase for phase in parse_pipeline(source.text, source.name)[0].phases)
+        diagnostics = check_source(source, lint_names)
+        file = None if source.built_in else source.name
+    except MzError as error:
+        file_name = error.location.file if error.location else name
+        return PipelineListed(
+            name=name, file=file_name, chosen=chosen, phases=(), errors=len(error.diagnostics), warnings=0
+        )  # fmt: skip
+    return PipelineListed(
+        name=name,
+        file=file,
+        chosen=chosen,
+        phases=phases,
+        errors=error_count(diagnostics),
+        warnings=warning_count(diagnostics),
+    )
+
+
+@pipelines.page(
+    "show",
+    examples=(
+        ("mz pipelines show monozukuri", "phase by phase, in the order of execution"),
+        ("mz pipelines show monozukuri --yaml", "the text of its file"),
+        ("mz pipelines show mine --json | jq '.definition.phases[].gates'", "complete, with all defaults"),
+    ),
+    next_command="`mz pipelines new NAME --from monozukuri` makes a copy to edit.",
+)
+@click.argument("pipeline", metavar="NAME")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print the text of its file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-show/1.")
+def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
+    """Show a pipeline phase by phase.
+
+    NAME is one of `mz pipelines list`, or the path of a YAML file.
+    """
+    source = find_source(pipeline, project_root(Path.cwd()))
+    if as_yaml:
+        print_line(source.text.rstrip("\n"))
+        return
+    definition, _ = parse_pipeline(source.text, source.name)
+    file = None if source.built_in else source.name
+    if as_json:
+        print_document(
+            "pipelines-show", PipelineShown(name=definition.pipeline, file=file, definition=full_definition(definition))
+        )
+        return
+    parts = [("", tuple(head_lines(definition, file or BUILT_IN)))]
+    parts += [(phase.phase, tuple(phase_lines(phase))) for phase in definition.phases]
+    if is_terminal(sys.stdout):
+        print_line("\n".join(render_text(parts)))
+    else:
+        rows = tuple((phase or "-", key, text) for phase, lines in parts for key, text in lines)
+        show_table(Table(columns=columns("phase", "property", "value"), rows=rows, empty=""))
+
+
+def render_text(parts: Sequence[tuple[str, tuple[PropertyRow, ...]]]) -> list[str]:
+    """Return the lines for a terminal: one part after the other, properties indented."""
+    width = max(len(key) for _, lines in parts for key, _ in lines)
+    text_lines: list[str] = []
+    for phase, lines in parts:
+        text_lines += ["", phase] if phase else []
+        text_lines += [f"{'  ' if phase else ''}{key:<{width}}  {text}" for key, text in lines]
+    return text_lines
+
+
+@pipelines.page(
+    "lint",
+    examples=(
+        ("mz pipelines lint", "all pipelines of this repository"),
+        ("mz pipelines lint mine ../other.yaml", "selected ones, by name or by file"),
+        ("mz pipelines lint --json | jq '.diagnostics[].where'", "for editors and CI"),
+    ),
+    next_command="`mz run --dry-run` shows what the chosen pipeline would do.",
+)
+@click.argument("pipeline", metavar="[NAME|FILE]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-lint/1.")
+def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
+    """Check pipelines without running anything.
+
+    Reports all errors at once, with file, line and column: unknown keys, artifacts, rules, templates and commands,
+    unreachable phases, writes into the scope of another phase, reviewers that are not independent. Also checks the
+    repository's own templates and rule sets. Exits with 10 for errors, not for warnings.
+    """
+    root = project_root(Path.cwd())
+    material = load_pipeline_files(root)
+    lint_names = known_names(load_settings(root), material)
+    checked = [check_pipeline(name, root, lint_names) for name in pipeline or project_pipelines(root)]
+    all_diagnostics = (*material.diagnostics, *(diagnostic for _, diagnostics in checked for diagnostic in diagnostics))
+    result = LintResult(
+        files=(*material.files, *(file for file, _ in checked)),
+        errors=error_count(all_diagnostics),
+        warnings=warning_count(all_diagnostics),
+        diagnostics=tuple(map(diagnostic_shape, all_diagnostics)),
+    )
+    if as_json:
+        print_document("pipelines-lint", result)
+    else:
+        print_diagnostics(all_diagnostics, result)
+    return int(Exit.INVALID if result.errors else Exit.OK)
+
+
+def check_pipeline(name: str, root: Path, lint_names: KnownNames) -> tuple[str, tuple[Diagnostic, ...]]:
+    """Return the file's name and its diagnostics. A path is relative to the current directory."""
+    try:
+        if name.endswith(PIPELINE_SUFFIXES):
+            source = PipelineSource(name=name, text=read_text(Path(name), name), built_in=False)
+        else:
+            source = find_source(name, root)
+    except MzError as error:
+        return (error.location.file if error.location else name), error.diagnostics
+    return source.name, check_source(source, lint_names)
+
+
+def print_diagnostics(diagnostics: Sequence[Diagnostic], result: LintResult) -> None:
+    if is_terminal(sys.stdout):
+        for diagnostic in diagnostics:
+            print_line(format_diagnostic(diagnostic) + "\n")
+    else:
+        rows = tuple(
+            (str(diagnostic.location or "-"), diagnostic.severity, diagnostic.code, diagnostic.message, diagnostic.hint)
+            for diagnostic in diagnostics
+        )
+        show_table(Table(columns=columns("location", "severity", "code", "message", "hint"), rows=rows, empty=""))
+    errors, warnings = count_noun(result.errors, "error"), count_noun(result.warnings, "warning")
+    print_note(f"{count_noun(len(result.files), 'file')}: {errors}, {warnings}")
+
+
+@pipelines.page(
+    "new",
+    examples=(
+        ("mz pipelines new mine", "a commented starter, with the commands of mz.yaml as gates"),
+        ("mz pipelines new mine --from monozukuri", "a copy of another pipeline"),
+    ),
+    next_command="edit the file, run `mz pipelines lint NAME`, then set `pipeline: NAME` in mz.yaml.",
+)
+@click.argument("name")
+@click.option("--from", "pipeline", metavar="PIPELINE", help="Copy this pipeline.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-new/1.")
+def new(name: str, pipeline: str | None, as_json: bool) -> None:
+    """Create a pipeline of this repository: pipelines/NAME.yaml.
+
+    Never overwrites a file. A copy of a built-in pipeline omits the steps whose command mz.yaml does not define, and
+    reports them.
+    """
+    try:
+        parse_name(name)
+    except InvalidName as error:
+        raise MzError("MZ2013", str(error), hint="such as `mz pipelines new mine`") from error
+    root = project_root(Path.cwd())
+    config = load_settings(root)
+    text, left_out = (
+        copy_pipeline(pipeline, name, root, config) if pipeline else (starter_pipeline(name, config.commands), ())
+    )
+    file = f"{PIPELINES_FOLDER}/{name}.yaml"
+    create_file(root / file, file, text)
+    diagnostics = check_source(
+        PipelineSource(name=file, text=text, built_in=False), known_names(config, load_pipeline_files(root))
+    )
+    if as_json:
+        print_document(
+            "pipelines-new",
+            NewPipeline(
+                name=name,
+                file=file,
+                copied_from=pipeline,
+                errors=error_count(diagnostics),
+                warnings=warning_count(diagnostics),
+            ),
+        )
+        return
+    print_line(f"created {file}; select it with `pipeline: {name}` in mz.yaml")
+    if left_out:
+        print_note(f"omitted, because mz.yaml does not define the command: steps that run {', '.join(left_out)}")
+    for diagnostic in diagnostics:
+        print_note(format_diagnostic(diagnostic))
+
+
+def copy_pipeline(origin: str, name: str, root: Path, config: Config) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a copy, and the commands whose steps it omits. Raises MzError as `find_source` does."""
+    source = find_source(origin, root)
+    missing = missing_commands(parse_pipeline(source.text, source.name)[0], config.commands) if source.built_in else ()
+    return rename_pipeline(source.text, name, origin, missing), missing
+
+
+def create_file(path: Path, name: str, text: str) -> None:
+    """Create the file. Raises MzError: MZ2015 if it exists, MZ1003 if it cannot be written."""
+    try:
+        if not path.parent.is_dir():
+            path.parent.mkdir()
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        if path.exists():
+            hint = "choose another name, or edit that file"
+            raise MzError("MZ2015", f"{name} already exists", hint=hint) from None
+        message = f"{name} cannot be written: {error.strerror or error}"
+        raise MzError("MZ1003", message, hint="check the permissions of the folder and the free disk space") from error
+
+
+def project_root(start: Path) -> Path:
+    """Return the root of the repository; outside of one, the directory itself, where built-in pipelines work too."""
+    try:
+        return find_home(start)
+    except MzError:
+        return start
+
+
+def load_settings(root: Path) -> Config:
+    return load_config(root, os.environ, {}).config
+
+
+def error_count(diagnostics: Sequence[Diagnostic]) -> int:
+    return sum(diagnostic.severity == "error" for diagnostic in diagnostics)
+
+
+def warning_count(diagnostics: Sequence[Diagnostic]) -> int:
+    return sum(diagnostic.severity == "warning" for diagnostic in diagnostics)
+
+
+def diagnostic_shape(diagnostic: Diagnostic) -> DiagnosticShape:
+    location = diagnostic.location
+    file_location = (
+        FileLocation(file=location.file, line=location.line or None, column=location.column or None)
+        if location
+        else None
+    )
+    return DiagnosticShape(
+        severity=diagnostic.severity,
+        code=diagnostic.code,
+        message=diagnostic.message,
+        hint=diagnostic.hint or None,
+        where=file_location,
+    )

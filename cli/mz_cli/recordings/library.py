@@ -1,0 +1,160 @@
+"""Commands `mz recordings list` and `mz recordings lint`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from mz_cli.app.context import find_home
+from mz_cli.app.help import command_family
+from mz_cli.common.recording import display_path, library_path
+from mz_cli.common.recording_age import days_since
+from mz_cli.recordings.json import CassetteLine, CassetteList, LintedCassette, NoticeShape, RecordingsLint
+from mz_cli.recordings.library_text import render_text, table
+from mz_cli.replay.command import require_cassettes
+from mz_cli.replay.json import ReplayFinding
+from mz_cli.reports.replay_text import fix_command
+from mz_cli.terminal.console import is_terminal, write_lines
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import print_table as show_table
+from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.secrets import project_secrets
+from mz_recordings.cassette.listing import CassetteSummary, summarize
+from mz_recordings.findings.lint import LintNotice, LintResult, lint_all
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding
+from mz_recordings.replay.parallel import find_cassettes
+
+
+@command_family(
+    "recordings",
+    examples=(
+        ("mz recordings list", "the cassettes of the library"),
+        ("mz recordings lint", "search it for secrets and damage"),
+    ),
+    next_command="`mz replay` replays the recordings; `mz record` adds one.",
+)
+def recordings() -> None:
+    """List and check the library of recordings.
+
+    The library is the folder `recordings/`, unless `recordings:` in mz.yaml names another; each folder in it with a
+    cassette.yaml is a cassette.
+    """
+
+
+@recordings.page(
+    "list",
+    examples=(
+        ("mz recordings list", "all cassettes, with age and size"),
+        ("mz recordings list --json | jq -r '.cassettes[] | select(.age_days > 90) | .path'", "old cassettes"),
+    ),
+    next_command="`mz recordings lint` checks every file of them.",
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.recordings-list/1.")
+def list_(paths: tuple[Path, ...], as_json: bool) -> int:
+    """List the cassettes of the library.
+
+    PATH is a cassette or a folder of cassettes. Reads only their descriptions. Exits with 125 if a cassette cannot be
+    replayed.
+    """
+    home = find_home(Path.cwd())
+    folders = paths or (library_path(home),)
+    today = datetime.now(UTC)
+    lines = tuple(cassette_line(summarize(path), today) for path in find_cassettes(folders))
+    code = Exit.NOT_COMPARABLE if any(line.problem for line in lines) else Exit.OK
+    if as_json:
+        library = tuple(map(display_path, folders))
+        print_document("recordings-list", CassetteList(exit=int(code), library=library, cassettes=lines))
+    else:
+        show_table(table(lines, exact=not is_terminal(sys.stdout)))
+    return int(code)
+
+
+def cassette_line(cassette: CassetteSummary, today: datetime) -> CassetteLine:
+    manifest = cassette.manifest
+    recorded = manifest.fixture.clock_start if manifest else None
+    return CassetteLine(
+        path=display_path(cassette.folder),
+        name=manifest.name if manifest else None,
+        pipeline=manifest.pipeline if manifest else None,
+        agent=manifest.agent if manifest else None,
+        provenance=manifest.provenance if manifest else None,
+        recordings=cassette.recordings,
+        features=tuple(item.feature for item in manifest.fixture.items) if manifest else (),
+        recorded=recorded,
+        age_days=days_since(recorded, today) if recorded else None,
+        max_age_days=manifest.max_age_days if manifest else None,
+        format=cassette.format,
+        bytes=cassette.size_bytes,
+        problem=cassette.problem or None,
+    )
+
+
+@recordings.page(
+    "lint",
+    examples=(
+        ("mz recordings lint", "every file of every cassette"),
+        ("mz recordings lint recordings/rollback --json", "one cassette, for programs"),
+    ),
+    next_command="treat a secret as leaked: rotate it, then record a run again with `mz record`.",
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.recordings-lint/1.")
+def lint(paths: tuple[Path, ...], as_json: bool) -> int:
+    """Find secrets and defects in recordings.
+
+    Searches every file, and the repository inside a cassette, for the secrets of this environment and repository and
+    for keys of well-known services, plain and encoded; and for defects that prevent a replay. Possible keys, home
+    directories and e-mail addresses are only warnings. Secrets are never printed. Exits with 5 for a secret, 4 for
+    unreferenced files, 125 for a cassette that cannot be replayed.
+    """
+    home = find_home(Path.cwd())
+    display_paths = {cassette: display_path(cassette) for cassette in require_cassettes(home, paths)}
+    results = tuple(lint_all(display_paths, project_secrets(home, os.environ), os.environ, os.cpu_count() or 1))
+    code = lint_exit(results)
+    if as_json:
+        shapes = tuple(map(_cassette_shape, results))
+        print_document("recordings-lint", RecordingsLint(exit=int(code), cassettes=shapes))
+    else:
+        write_lines(sys.stdout, render_text(results))
+    return int(code)
+
+
+def lint_exit(results: Sequence[LintResult]) -> Exit:
+    return most_severe(KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings)
+
+
+def _cassette_shape(result: LintResult) -> LintedCassette:
+    return LintedCassette(
+        path=result.path,
+        format=result.format,
+        recordings=result.recordings,
+        files=result.files,
+        bytes=result.bytes,
+        findings=tuple(_finding_shape(finding, result.path) for finding in result.findings),
+        notices=tuple(_notice_shape(notice) for notice in result.notices),
+    )
+
+
+def _finding_shape(finding: Finding, path: str) -> ReplayFinding:
+    return ReplayFinding(
+        kind=finding.kind,
+        risk=KIND_PROPERTIES[finding.kind].risk,
+        exit=int(KIND_PROPERTIES[finding.kind].exit),
+        message=finding.message,
+        feature=None,
+        call=None,
+        cause=None,
+        detail=finding.detail,
+        fix=fix_command(finding.fix, (path,)),
+        file=finding.file or None,
+        line=finding.line,
+    )
+
+
+def _notice_shape(notice: LintNotice) -> NoticeShape:
+    return NoticeShape(message=notice.message, file=notice.file, line=notice.line, column=notice.column)

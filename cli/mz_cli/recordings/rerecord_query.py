@@ -1,0 +1,408 @@
+"""`mz rerecord`: ask before anything is paid, show the differences, write what was accepted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
+from threading import Thread
+from types import FrameType
+from typing import NamedTuple
+
+import click
+from msgspec.structs import replace
+from mz_cli.app.input import ask_line, may_ask
+from mz_cli.common.recording import display_path, library_path
+from mz_cli.common.run_text import fatal_exit
+from mz_cli.recordings.json import RerecordedCassette
+from mz_cli.recordings.rerecord_text import (
+    class_lines,
+    differences,
+    nothing_to_do_text,
+    planned_estimate,
+    progress_text,
+    rerecorded_cassette,
+    summary_lines,
+    table,
+)
+from mz_cli.terminal.console import is_terminal, print_note, write_lines
+from mz_cli.terminal.table import print_table
+from mz_cli.terminal.text import single_line
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.pricing.estimate import Estimate
+from mz_engine.run.process import UNWRITABLE
+from mz_engine.run.settings import load_config
+from mz_recordings.cassette.files import CassetteChanged, CassetteUnreadable, load, overwrite, seal_of
+from mz_recordings.cassette.model import Cassette, Provenance
+from mz_recordings.cassette.repository import FixtureUnavailable
+from mz_recordings.drift.compare import AgentDescriptions, compare_cassettes
+from mz_recordings.findings.model import Finding, FindingKind
+from mz_recordings.record.recorder import SecretInRecording
+from mz_recordings.replay.parallel import find_cassettes, without_git_variables
+from mz_recordings.rerecord.driver import RunEnd, StopControl
+from mz_recordings.rerecord.plan import CallSelection
+from mz_recordings.rerecord.rerecord import (
+    RerecordJob,
+    RerecordPlan,
+    RerecordResult,
+    check_installed,
+    prepare_rerecord,
+    run_rerecord,
+)
+from mz_recordings.rerecord.result import finding_kinds
+from mz_recordings.rerecord.workspace import (
+    RerecordWorkspace,
+    is_pending,
+    lock_workspace,
+    pending_path,
+    remove_pending,
+    write_pending,
+)
+
+ALL = "ALL"
+CHANGED_MEANWHILE = "cassette changed meanwhile"
+STOPPING_NOTE = "stopping after the current call; Ctrl-C again ends the agent now. Paid replies are kept"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_EXITS = {"budget": Exit.LIMIT, "interrupted": Exit.STOPPED}
+FALSE_VALUES = ("", "0", "false")
+BUILD_SERVERS = ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "TEAMCITY_VERSION", "JENKINS_URL", "TF_BUILD")
+"""Variables set by build servers, some of which do not set `CI`."""
+WRITE_ERRORS = UNWRITABLE | {errno.EEXIST, errno.ENOTDIR, errno.EPERM}
+
+
+class RerecordOptions(NamedTuple):
+    """Options of the command line."""
+
+    selection: CallSelection
+    agent: str
+    provenance: Provenance
+    prune: bool
+    budget_nanousd: int | None
+    accept: frozenset[str]
+    yes: bool
+    in_ci: bool
+
+
+class RerecordWork(NamedTuple):
+    """One cassette prepared for re-recording."""
+
+    path: Path
+    job: RerecordJob
+    workspace: RerecordWorkspace
+    prepared: RerecordPlan
+
+
+# cassettes ------------------------------------------------------------------------------------------------------------
+def rerecord_cassettes(home: Path, paths: Sequence[Path], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
+    """Re-record the selected calls of each cassette, one cassette after the other; a stop ends all. Raises MzError."""
+    environment = without_git_variables(os.environ)
+    check_ci(os.environ, options)
+    with ExitStack() as stack:
+        works = [_prepare_work(stack, home, path, environment, options) for path in paths]
+        check_names(works, options.selection)
+        for work in works:
+            if not _has_work(work):
+                print_note(single_line(nothing_to_do_text(display_path(work.path), work.prepared)))
+        todo = [work for work in works if _has_work(work)]
+        paid_works = [work for work in todo if work.prepared.calls]
+        if paid_works:
+            ask_consent(paid_works, options)
+        return _execute_all(todo, options)
+
+
+def _prepare_work(
+    stack: ExitStack, home: Path, path: Path, environment: dict[str, str], options: RerecordOptions
+) -> RerecordWork:
+    if is_pending(path):
+        hint = f"accept it: mz rerecord {quote(display_path(path))} --take; or delete it: rm -r "
+        message = f"{display_path(pending_path(path))}: a new cassette is waiting for your decision"
+        raise MzError("MZ6002", message, hint=hint + quote(display_path(pending_path(path))))
+    job = RerecordJob(
+        path=str(path.resolve()),
+        project=str(home.resolve()),
+        environment=environment,
+        now=datetime.now(UTC),
+        selection=options.selection,
+        agent=options.agent,
+        provenance=options.provenance,
+        prune=options.prune,
+    )
+    with reject_unusable(path), reject_unwritable(path):
+        workspace = stack.enter_context(lock_workspace(home.resolve(), path))
+        return RerecordWork(path, job, workspace, prepare_rerecord(job, workspace))
+
+
+@contextmanager
+def reject_unusable(path: Path) -> Iterator[None]:
+    """Turn errors of an unreadable cassette into MzError MZ6005, and of a secret into MZ6004."""
+    try:
+        yield
+    except (CassetteUnreadable, FixtureUnavailable) as error:
+        raise MzError(
+            "MZ6005", str(error), hint=f"git restore {quote(display_path(path))}, or record it anew"
+        ) from error
+    except SecretInRecording as error:
+        hint = "remove the secret and rotate it. The cassette is unchanged"
+        raise MzError("MZ6004", str(error), hint=hint) from error
+
+
+def _has_work(work: RerecordWork) -> bool:
+    return bool(work.prepared.calls) or work.prepared.cassette is not work.prepared.old
+
+
+def _execute_all(todo: Sequence[RerecordWork], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
+    done: list[RerecordedCassette] = []
+    remaining_nanousd, stop_control = options.budget_nanousd, StopControl()
+    for work in todo:
+        outcome = RerecordResult(RunEnd("", 0))
+        if work.prepared.calls:
+            with reject_unusable(work.path), reject_unwritable(work.path), handle_signals(stop_control):
+                outcome = run_rerecord(
+                    work.job,
+                    work.prepared,
+                    work.workspace,
+                    remaining_nanousd,
+                    lambda progress: print_note(progress_text(progress)),
+                    stop_control,
+                )
+            remaining_nanousd = (
+                None if remaining_nanousd is None else max(0, remaining_nanousd - outcome.run_end.spent_nanousd)
+            )
+        for key in outcome.denied_keys:
+            print_note(f"{key}: a command tried to use the network, which is cut off while recording")
+        done.append(_finish_work(work, outcome, options))
+        if outcome.run_end.stop_reason:
+            break
+    return tuple(done)
+
+
+# before anything is paid ----------------------------------------------------------------------------------------------
+def check_ci(environment: Mapping[str, str], options: RerecordOptions) -> None:
+    """Raise MzError (MZ1002) on a build server unless both options are given."""
+    if on_build_server(environment) and not (options.in_ci and options.budget_nanousd is not None):
+        message = "in CI the real agent is called only with --in-ci and --budget"
+        raise MzError("MZ1002", message, hint="record on your machine, or: mz rerecord --in-ci --budget 5.00")
+
+
+def on_build_server(environment: Mapping[str, str]) -> bool:
+    """Return True on a build server: `CI` decides if it is set, even if empty; else each server's own variable."""
+    if "CI" in environment:
+        return environment["CI"].lower() not in FALSE_VALUES
+    return any(environment.get(name, "").lower() not in FALSE_VALUES for name in BUILD_SERVERS)
+
+
+def check_names(works: Sequence[RerecordWork], selection: CallSelection) -> None:
+    """Raise MzError for a feature (MZ4010) or phase (MZ1002) that no cassette has."""
+    features = {item.feature: None for work in works for item in work.prepared.old.manifest.fixture.items}
+    phases = {call.recording.identity.phase: None for work in works for call in work.prepared.old.calls}
+    phases |= {phase.phase: None for work in works for phase in work.prepared.pins.pipeline.phases}
+    for code, noun, available, names in (
+        ("MZ4010", "feature", features, selection.features),
+        ("MZ1002", "phase", phases, selection.phases),
+    ):
+        for name in names:
+            if name not in available:
+                raise MzError(code, f"no cassette has the {noun} {name!r}", hint=f"valid: {', '.join(available)}")
+
+
+def ask_consent(works: Sequence[RerecordWork], options: RerecordOptions) -> None:
+    """Show the planned calls with their cost, and ask once. Raises MzError, and click.Abort for a no."""
+    for work in works:
+        check_installed(work.job, work.prepared)
+    shown_works = [(display_path(work.path), work.prepared) for work in works]
+    print_table(table(shown_works, exact=not is_terminal(sys.stderr)), sys.stderr)
+    for text in summary_lines(shown_works, options.budget_nanousd):
+        print_note(text)
+    check_prices(planned_estimate(shown_works), options.budget_nanousd)
+    if options.yes or on_build_server(os.environ):
+        return
+    if not may_ask(os.environ):
+        hint = "check the table above, then repeat the command with --yes and --budget"
+        raise MzError("MZ1002", "calling the real agent costs money and needs your consent", hint=hint)
+    if not is_confirmed("Call the real agent?"):
+        raise click.Abort
+
+
+def check_prices(estimate: Estimate, budget_nanousd: int | None) -> None:
+    """Raise MzError (MZ1002) for calls without a price if a budget is given."""
+    if budget_nanousd is not None and estimate.nanousd is None:
+        message = "a call has no price, so a budget cannot limit it"
+        hint = "use a model with a price in mz.yaml, or leave out --budget (not in CI)"
+        raise MzError("MZ1002", message, hint=hint)
+
+
+def is_confirmed(question: str) -> bool:
+    return ask_line(f"{question} [y/N]", "").lower() in ("y", "yes")
+
+
+@contextmanager
+def handle_signals(stop_control: StopControl) -> Iterator[None]:
+    """Stop the run after the current call on the first Ctrl-C; end agents at once on a second one, SIGTERM or
+    SIGHUP."""
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        # The handler interrupts the thread that reads the scheduler's queue, whose lock it must not wait for.
+        received.append(number)
+        at_once = len(received) > 1 or number != signal.SIGINT
+        Thread(target=end, args=(at_once,), name="stop", daemon=True).start()
+
+    def end(at_once: bool) -> None:
+        if at_once:
+            stop_control.kill()
+        else:
+            stop_control.stop()
+            print_note(STOPPING_NOTE)
+
+    previous = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+# after ----------------------------------------------------------------------------------------------------------------
+def _finish_work(work: RerecordWork, outcome: RerecordResult, options: RerecordOptions) -> RerecordedCassette:
+    path, prepared = work.path, work.prepared
+    result = rerecorded_cassette(display_path(path), prepared, outcome)
+    if outcome.run_end.stop_reason:
+        if outcome.paid_replies:
+            print_note(paid_text(outcome.paid_replies))
+        return replace(result, helps=continue_command(path, options, outcome.run_end.stop_reason))
+    pruned = prepared.cassette if prepared.cassette is not prepared.old else None
+    new = outcome.cassette or pruned
+    with reject_unusable(path), reject_unwritable(path):
+        if new is not None:
+            result = write_or_hold(path, prepared.old, new, prepared.pins.config.agents, options, result)
+        if kept_replies := work.workspace.discard_paid(outcome.used_up_features):
+            print_note(paid_text(kept_replies))
+    return result
+
+
+def paid_text(replies: int) -> str:
+    kept_text = "1 paid reply is kept" if replies == 1 else f"{replies} paid replies are kept"
+    return f"{kept_text}; the next attempt repeats only the other calls"
+
+
+@contextmanager
+def reject_unwritable(path: Path) -> Iterator[None]:
+    """Turn write errors into MzError MZ1006; paid replies are kept."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in WRITE_ERRORS:
+            raise
+        message = f"{error.filename or display_path(path)} cannot be written: {error.strerror}"
+        hint = "make it writable, or free disk space; the same command then continues without paying anything twice"
+        raise MzError("MZ1006", message, hint=hint) from error
+
+
+def write_or_hold(
+    path: Path,
+    old: Cassette,
+    new: Cassette,
+    described: AgentDescriptions,
+    options: RerecordOptions,
+    result: RerecordedCassette,
+) -> RerecordedCassette:
+    """Show the differences, and write the new cassette if all are accepted; else keep it for a later decision."""
+    seal = seal_of(path)
+    is_unchanged, findings = load(path) == old, compare_cassettes(old, new, described)
+    rejected: tuple[str, ...] = rejected_classes(findings, options)
+    backup: Path | None = None
+    try:
+        if not rejected and is_unchanged:
+            backup = overwrite(new, path.resolve(), seal)
+    except CassetteChanged:
+        is_unchanged = False
+    if not rejected and not is_unchanged:
+        rejected = (CHANGED_MEANWHILE,)
+    result = replace(result, differences=differences(findings), refused=rejected)
+    if rejected:
+        write_pending(new, path)
+        command = f"mz rerecord {quote(display_path(path))} --take"
+        command += "".join(f" --accept {kind}" for kind in finding_kinds(findings))
+        return replace(result, waits=display_path(pending_path(path)), helps=command)
+    remove_pending(path)
+    return replace(result, written=True, backup=display_path(backup) if backup else None)
+
+
+def rejected_classes(findings: Sequence[Finding], options: RerecordOptions) -> tuple[FindingKind, ...]:
+    """Return the classes of differences that are not accepted; on a terminal, ask for each class."""
+    rejected: list[FindingKind] = []
+    for kind in finding_kinds(findings):
+        write_lines(sys.stderr, class_lines(kind, findings))
+        is_accepted = ALL in options.accept or kind in options.accept or (options.prune and kind == "UNUSED")
+        if not is_accepted and not (may_ask(os.environ) and is_confirmed(f"Accept {kind}?")):
+            rejected.append(kind)
+    return tuple(rejected)
+
+
+def continue_command(path: Path, options: RerecordOptions, stopped: str) -> str:
+    """Return the command that continues after a stop."""
+    selection = options.selection
+    arguments = [
+        "mz",
+        "rerecord",
+        quote(display_path(path)),
+        *(["--agent", quote(options.agent)] if options.agent else []),
+    ]
+    for option, values in (("--feature", selection.features), ("--phase", selection.phases)):
+        arguments += [word for value in values for word in (option, quote(value))]
+    flags = {
+        "changed": selection.changed,
+        "expired": selection.expired,
+        "new": selection.new,
+        "all": selection.everything,
+    }
+    arguments += [f"--{name}" for name, is_set in {**flags, "prune": options.prune}.items() if is_set]
+    arguments += ["--budget", "MORE"] if stopped == "budget" else []
+    return " ".join(arguments)
+
+
+def accept_waiting(home: Path, paths: Sequence[Path], options: RerecordOptions) -> tuple[RerecordedCassette, ...]:
+    """Replace cassettes by their waiting new ones, as far as the differences are accepted now. Raises MzError (MZ6001)
+    if none is waiting."""
+    waiting_paths = [path for path in paths if is_pending(path)]
+    if not waiting_paths:
+        message = f"no new cassette is waiting in {', '.join(display_path(path) for path in paths)}"
+        raise MzError("MZ6001", message, hint="`mz rerecord` makes one")
+    results, described = [], load_config(home, os.environ, {}).config.agents
+    for path in waiting_paths:
+        with reject_unusable(path), lock_workspace(home.resolve(), path), reject_unwritable(path):
+            old, new = load(path), load(pending_path(path))
+            results.append(
+                write_or_hold(path, old, new, described, options, rerecorded_cassette(display_path(path), None, None))
+            )
+    return tuple(results)
+
+
+def find_at_paths(home: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Return all cassettes at these paths, by default the library. Raises MzError (MZ6001) for a path without any."""
+    folders = tuple(paths) or (library_path(home),)
+    for folder in folders:
+        if not find_cassettes((folder,)):
+            message = f"there is no cassette in {display_path(folder)}"
+            raise MzError("MZ6001", message, hint="record a run first: mz run && mz record")
+    return find_cassettes(folders)
+
+
+def rerecord_exit(done: Sequence[RerecordedCassette]) -> Exit:
+    """Return the exit code of the command."""
+    exits: list[Exit] = []
+    for cassette in done:
+        if cassette.stopped:
+            exits.append(STOP_EXITS.get(cassette.stopped) or fatal_exit(cassette.stopped))
+        if cassette.dropped:
+            exits.append(Exit.VERDICT)
+        if cassette.refused:
+            exits.append(Exit.DRIFT)
+    return most_severe(exits)

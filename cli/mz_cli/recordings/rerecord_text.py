@@ -1,0 +1,177 @@
+"""Plan and result of `mz rerecord`, as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from shlex import quote
+
+from mz_cli.common.run_text import UNPRICED
+from mz_cli.recordings.json import DroppedFeature, RecordingDifference, RerecordCall, RerecordedCassette
+from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.text import compact_number, count_noun, exact_usd, format_count, rounded_usd
+from mz_cli.terminal.width import Line, Span
+from mz_engine.pricing.estimate import Estimate, total_estimate
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding, FindingKind, risk_of
+from mz_recordings.rerecord.driver import CallProgress
+from mz_recordings.rerecord.plan import REPEATABLE_KINDS, RepeatedCall
+from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
+
+DIFF_STYLES = {"-": "red", "+": "green"}
+LINES_MAX = 40
+"""Printed lines of a class of differences; the JSON contains all."""
+REASON_TEXTS = {"ASKED": "selected", "AGENT": "another agent", "MISSING": "not recorded"}
+
+
+# before ---------------------------------------------------------------------------------------------------------------
+def table(works: Sequence[tuple[str, RerecordPlan]], exact: bool) -> Table:
+    """Return the planned calls with cause and estimate. `exact`: for a pipe, with exact numbers and the cassette."""
+    with_cassette = exact or len(works) > 1
+    rows = tuple(
+        ((path,) if with_cassette else ()) + (call.identity.path, reason_text(call), *_amounts(call.estimate, exact))
+        for path, prepared in works
+        for call in prepared.calls
+    )
+    heads = ("*cassette",) if with_cassette else ()
+    return Table(columns=columns(*heads, "*call", "cause", ">tokens", ">estimated"), rows=rows, empty="")
+
+
+def reason_text(call: RepeatedCall) -> str:
+    if call.is_paid:
+        return "already paid in an unfinished attempt"
+    return ", ".join(REASON_TEXTS.get(cause, cause) for cause in call.reasons) or f"follows {call.follows}"
+
+
+def _amounts(estimate: Estimate, exact: bool) -> tuple[str, str]:
+    tokens = (format_count if exact else compact_number)(estimate.tokens)
+    amount = exact_usd(estimate.nanousd) if exact else rounded_usd(estimate.nanousd)
+    return tokens, amount or UNPRICED
+
+
+def planned_estimate(works: Sequence[tuple[str, RerecordPlan]]) -> Estimate:
+    return total_estimate(call.estimate for _, prepared in works for call in prepared.calls)
+
+
+def summary_lines(works: Sequence[tuple[str, RerecordPlan]], budget_nanousd: int | None) -> Iterator[str]:
+    """Yield the sum, and a note on calls that may not be necessary."""
+    planned = [call for _, prepared in works for call in prepared.calls]
+    priced = [call.estimate for call in planned if call.estimate.nanousd is not None]
+    text = f"{count_noun(len(planned), 'call')}, {compact_number(planned_estimate(works).tokens)} tokens, "
+    text += f"{rounded_usd(sum(estimate.nanousd or 0 for estimate in priced))} estimated"
+    if len(priced) < len(planned):
+        text += f" + {len(planned) - len(priced)} {UNPRICED}"
+    yield f"{text}; " + (f"budget {rounded_usd(budget_nanousd)}" if budget_nanousd is not None else "no budget")
+    if any(not call.reasons and not call.is_paid for call in planned):
+        yield "later calls are repeated only if their prompt, arguments or tree change"
+
+
+def nothing_to_do_text(path: str, prepared: RerecordPlan) -> str:
+    """Return why no call of a cassette is repeated."""
+    other_kinds = sorted(
+        {finding.kind for finding in prepared.findings if finding.kind not in (*REPEATABLE_KINDS, "EXPIRED")}
+    )
+    hint = f"; the replay differs ({', '.join(other_kinds)}): mz replay {quote(path)}" if other_kinds else ""
+    return f"{path}: nothing to re-record{hint}"
+
+
+# progress -------------------------------------------------------------------------------------------------------------
+def progress_text(progress: CallProgress) -> str:
+    """Return the state of one call in a line."""
+    if progress.status in ("asked", "served"):
+        return f"{progress.call}: {'calling ...' if progress.status == 'asked' else 'from the recording'}"
+    figures = f"{progress.seconds:.1f} s"
+    if progress.tokens is not None:
+        figures += f", {compact_number(progress.tokens)} tokens, {rounded_usd(progress.nanousd) or UNPRICED}"
+    return (
+        f"{progress.call}: {progress.status}{f' ({progress.problem_code})' if progress.problem_code else ''}, {figures}"
+    )
+
+
+# after ----------------------------------------------------------------------------------------------------------------
+def class_lines(kind: FindingKind, findings: Sequence[Finding]) -> Iterator[Line]:
+    """Yield one class of differences: its meaning, calls and details, limited to `LINES_MAX`."""
+    class_findings = [finding for finding in findings if finding.kind == kind]
+    risk = max((risk_of(finding) for finding in class_findings), key=("low", "medium", "high").index)
+    yield (
+        Span(kind, "bold"),
+        Span(f"  {KIND_PROPERTIES[kind].meaning}, {count_noun(len(class_findings), 'time')}, {risk} risk"),
+    )
+    lines = [line for finding in class_findings for line in _finding_lines(finding)]
+    yield from lines[:LINES_MAX]
+    if len(lines) > LINES_MAX:
+        yield (Span(f"  ... and {len(lines) - LINES_MAX} more lines", "dim"),)
+
+
+def _finding_lines(finding: Finding) -> Iterator[Line]:
+    call = "/".join(filter(None, (finding.feature, finding.call)))
+    yield (Span(f"  {call}: {finding.message}" if call else f"  {finding.message}", "dim"),)
+    for line in finding.detail:
+        yield (Span(f"  {line}", DIFF_STYLES.get(line[:1], "")),)
+
+
+def result_lines(done: RerecordedCassette) -> Iterator[str]:
+    """Yield the result for one cassette."""
+    for feature in done.dropped:
+        yield f"{done.path}: {feature.feature} keeps its old recordings: {feature.why}"
+    calls_text = (
+        f"{count_noun(len(done.called), 'agent call')}, ${done.spent_usd}; {len(done.served)} from the recording"
+    )
+    if done.written:
+        only_unused = {feature.kind for feature in done.differences} == {"UNUSED"}
+        change_text = "unused recordings removed" if only_unused else "replaced by the new cassette"
+        kept_text = f"new recordings of {', '.join(done.kept)} ({calls_text})"
+        yield f"{done.path}: {kept_text if done.kept else change_text}"
+    elif done.stopped:
+        yield f"{done.path}: stopped ({done.stopped}) after {calls_text}; the cassette is unchanged"
+    elif done.waits:
+        yield f"{done.path}: unchanged; the new cassette is in {done.waits}; not accepted: {', '.join(done.refused)}"
+    else:
+        yield f"{done.path}: unchanged ({calls_text})"
+
+
+# for programs ---------------------------------------------------------------------------------------------------------
+def rerecorded_cassette(path: str, prepared: RerecordPlan | None, outcome: RerecordResult | None) -> RerecordedCassette:
+    """Return the JSON form of a cassette before anything is written."""
+    return RerecordedCassette(
+        path=path,
+        planned=tuple(_planned_call(entry) for entry in prepared.calls) if prepared else (),
+        called=outcome.live_calls if outcome else (),
+        served=outcome.served_calls if outcome else (),
+        spent_usd=exact_usd(outcome.run_end.spent_nanousd if outcome else 0) or "",
+        stopped=(outcome.run_end.stop_reason or None) if outcome else None,
+        kept=outcome.kept_features if outcome else (),
+        dropped=tuple(
+            DroppedFeature(feature=entry.feature, why=entry.reason)
+            for entry in (outcome.dropped_features if outcome else ())
+        ),
+        differences=(),
+        refused=(),
+        written=False,
+        waits=None,
+        backup=None,
+        helps=None,
+    )
+
+
+def _planned_call(call: RepeatedCall) -> RerecordCall:
+    return RerecordCall(
+        call=call.identity.path,
+        why=call.reasons,
+        follows=call.follows or None,
+        paid=call.is_paid,
+        estimated_tokens=call.estimate.tokens,
+        estimated_usd=exact_usd(call.estimate.nanousd),
+    )
+
+
+def differences(findings: Sequence[Finding]) -> tuple[RecordingDifference, ...]:
+    return tuple(
+        RecordingDifference(
+            kind=finding.kind,
+            risk=risk_of(finding),
+            message=finding.message,
+            feature=finding.feature or None,
+            call=finding.call or None,
+            detail=finding.detail,
+        )
+        for finding in findings
+    )

@@ -1,0 +1,138 @@
+"""Command `mz demo`: a complete run of the real engine in a scratch repository, with recorded agents."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+from shlex import quote
+
+import click
+from mz_engine.agents.registry import built_in_adapters
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.paths import MZ_FOLDER
+from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_projections.views.model import RunView
+from mz_recordings.cassette.files import load
+from mz_recordings.cassette.model import Cassette
+from mz_recordings.cassette.sample import create_sample
+from mz_recordings.replay.ports import recorded_programs
+from mz_recordings.replay.stand_in import install
+
+from mz_cli.app.help import command
+from mz_cli.common.json import DemoResult
+from mz_cli.common.run_text import closing_table, feature_summary, heading, run_exit
+from mz_cli.live.driver import execute
+from mz_cli.live.progress import view_options
+from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import print_table
+
+AGENTS = ("claude-code", "codex")
+"""Agents with bundled cassettes `monozukuri-<agent>`."""
+VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+
+
+@command(
+    "demo",
+    examples=(
+        ("mz demo", "three features, from backlog to branches, in less than a minute"),
+        ("mz demo --agent codex", "the same work by another agent"),
+        ("mz demo --keep ./tally", "the same, in a folder of your choice"),
+        ("mz demo --json | jq '.features[].attempts'", "for programs"),
+    ),
+    next_command="run `mz init` in your own repository.",
+)
+@click.option("--agent", type=click.Choice(AGENTS), default=AGENTS[0], help="Agent whose recorded replies are played.")
+@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the demo repository.")
+@view_options
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.demo/1.")
+def demo(agent: str, keep: Path | None, as_json: bool) -> int:
+    """Watch a complete run with recorded agents, offline and free.
+
+    Creates a small repository with a backlog and delivers it: the engine, its gates, git and the tests are real; the
+    agents' replies are recordings. Uses no network and costs nothing. The repository is kept for you to explore.
+    """
+    home = (keep or Path(tempfile.mkdtemp(prefix="mz-demo-")) / "tally").absolute()
+    make_repository(home)
+    with as_file(files("mz_recordings") / "bundled" / f"monozukuri-{agent}") as folder:
+        cassette = load(folder)
+        environment = recorded_agent_environment(home, agent, cassette, folder, os.environ)
+        print_note(f"a scratch repository: {home}")
+        view = execute(home, environment, lambda session, _: session.start({"agent": agent}, ()))
+        provenance = cassette.manifest.provenance
+    if as_json:
+        features = tuple(feature_summary(feature) for feature in view.features)
+        print_document("demo", DemoResult(repository=str(home), run=view.run, features=features))
+    else:
+        print_ending(view, home, provenance)
+    return int(run_exit(view))
+
+
+def make_repository(home: Path) -> None:
+    """Create the sample repository. Raises MzError: MZ1003 if the folder exists or is unusable, MZ1004 without git."""
+    if home.exists():
+        raise MzError("MZ1003", f"{home} already exists", hint="name a directory that does not exist yet")
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        create_sample(home, os.environ)
+    except FileNotFoundError as error:
+        raise MzError("MZ1004", "`git` is not on PATH", hint="install git") from error
+    except OSError as error:
+        message = f"{home} cannot be created: {error.strerror or error}"
+        raise MzError("MZ1003", message, hint="choose another folder with --keep") from error
+    except subprocess.SubprocessError as error:
+        hint = "`git --version` should be 2.30 or newer"
+        raise MzError("MZ1003", f"git could not create {home}: {error}", hint=hint) from error
+
+
+def recorded_agent_environment(
+    home: Path, agent: str, cassette: Cassette, folder: Path, outside: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of the recorded agent: a separate home, a stand-in first on PATH, and a value for each of
+    its login variables."""
+    demo_home = home / MZ_FOLDER / "demo"
+    install(demo_home / "bin", folder, recorded_programs(cassette, {}), INHERITED_VARIABLES.pattern)
+    (demo_home / "home").mkdir()
+    inherited = {name: value for name, value in outside.items() if INHERITED_VARIABLES.fullmatch(name)}
+    path = os.pathsep.join([str(demo_home / "bin"), outside.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    keys = {
+        name: "a-recording-needs-no-key"
+        for name in built_in_adapters()[agent].capabilities().auth
+        if VARIABLE.fullmatch(name)
+    }
+    return {**inherited, **keys, "PATH": path, "HOME": str(demo_home / "home")}
+
+
+def mz_command() -> str:
+    """Return the command for `mz`: its name if it is on PATH, otherwise its path."""
+    running = Path(sys.argv[0]).absolute()
+    installed = shutil.which("mz")
+    return "mz" if installed and Path(installed).resolve() == running.resolve() else str(running)
+
+
+def print_ending(view: RunView, home: Path, provenance: str) -> None:
+    terminal = is_terminal(sys.stdout)
+    if terminal:
+        print_line(heading(view, process_running=False) + "\n")
+    print_table(closing_table(view.features, exact=not terminal))
+    print_note(
+        f"\nThe agents' replies are recordings ({provenance}): the cost shown is the recorded one; nothing was spent."
+    )
+    branch = next((feature.branch for feature in view.features if feature.branch), "main")
+    if view.status != "finished":
+        print_note("\nThe demo did not finish; start another with `mz demo`. `mz resume` would call your own agent.")
+    mz = mz_command()
+    print_note(
+        f"\nTry next:\n"
+        f"  cd {quote(str(home))}\n"
+        f"  {mz} show {view.features[0].feature if view.features else ''}\n"
+        f"  {mz} log\n"
+        f"  git log --stat {branch}"
+    )

@@ -1,0 +1,230 @@
+"""Command `mz init`: create the first files of a repository. Existing files are completed, never replaced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import click
+import msgspec
+from mz_engine.agents.contract import AuthCheck
+from mz_engine.config.configure import schema_text
+from mz_engine.config.schema import FILE_NAME, SCHEMA_PATH
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.paths import MZ_FOLDER
+from mz_engine.setup.detect import detect, installed_agents
+from mz_engine.setup.templates import (
+    WORKFLOW_PATH,
+    DetectedProject,
+    InitChoices,
+    starter_backlog,
+    starter_config,
+    workflow_text,
+)
+from mz_engine.version import VERSION
+from mz_recordings.cassette.model import MANIFEST
+
+from mz_cli.app.context import find_home
+from mz_cli.app.help import command
+from mz_cli.app.input import ask_choices, may_ask
+from mz_cli.common.recording import library_path
+from mz_cli.project.json import InitFile, InitShape
+from mz_cli.terminal.console import print_line, print_note
+from mz_cli.terminal.json import print_document
+
+BACKLOG = "features.md"
+IGNORE = ".gitignore"
+IGNORED = tuple(line.encode() for line in (MZ_FOLDER, f"{MZ_FOLDER}/", f"/{MZ_FOLDER}", f"/{MZ_FOLDER}/"))
+
+
+class FileAction(msgspec.Struct, frozen=True):
+    """An action on one file."""
+
+    action: Literal["keep", "make", "add to", "renew"]
+    path: str
+    description: str
+    data: bytes = b""
+
+
+ACTIONS_DONE = {"keep": "kept", "make": "created", "add to": "added to", "renew": "updated"}
+ACTIONS_PLANNED = {"make": "create", "add to": "add to", "renew": "update"}
+MODES = {"make": "xb", "add to": "ab", "renew": "wb"}
+
+
+@command(
+    "init",
+    examples=(
+        ("mz init --dry-run", "the exact text of the files, without writing"),
+        ("mz init", "answer a few questions, then write the files"),
+        ("mz init --yes", "write what was detected, without questions"),
+        ("mz init --ci --dry-run", "also a CI workflow that replays recordings on every push"),
+    ),
+    next_command="`mz doctor` checks what is missing; `mz run --dry-run` shows the plan.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the files; write nothing.")
+@click.option("--yes", "-y", "--no-input", "silent", is_flag=True, help="Ask nothing; use what was detected.")
+@click.option("--ci", is_flag=True, help="Also write a GitHub Actions workflow that replays all recordings.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.init/1; asks nothing.")
+def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
+    """Write mz.yaml and a starter backlog.
+
+    Detects the commands for test, lint, build and set-up, the base branch and the installed agents; on a terminal it
+    asks for confirmation. Writes mz.yaml, a features.md with one example, and an entry for .mz/ in .gitignore; with
+    --ci also .github/workflows/mz.yml. Existing files are not changed.
+    """
+    root = find_home(Path.cwd())
+    detected, agents = detect(root), installed_agents(os.environ)
+    choices = default_choices(detected, agents)
+    if not (dry_run or silent or as_json or os.path.lexists(root / FILE_NAME)) and may_ask(os.environ):
+        choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
+    actions = (*file_actions(root, detected, choices), *([_workflow_action(root, detected)] if ci else []))
+    for file_action in actions:
+        if not dry_run and file_action.action != "keep":
+            write_file(root, file_action)
+    remaining_steps = hints(detected, choices if actions[0].action == "make" else None, agents)
+    if ci and not any(library_path(root).glob(f"*/{MANIFEST}")):
+        remaining_steps += (
+            "CI has no recording to replay yet: record a run with `mz run --record`, then commit the cassette",
+        )
+    if as_json:
+        print_document("init", init_shape(root, detected, choices, tuple(agents), actions, dry_run, remaining_steps))
+        return
+    for file_action in actions:
+        print_action(file_action, dry_run)
+    for hint in remaining_steps:
+        print_note(f"hint: {hint}")
+
+
+def default_choices(detected: DetectedProject, agents: Mapping[str, AuthCheck]) -> InitChoices:
+    """Return the default choices. The agent is the standard one if it is usable, else the first usable one; usable
+    agents are those with a login, or all installed ones if none has a login."""
+    default = InitChoices(test=detected.commands.get("test", ""))
+    ready = [name for name, check in agents.items() if not check.code] or list(agents)
+    return default if default.agent in ready or not ready else msgspec.structs.replace(default, agent=ready[0])
+
+
+def hints(detected: DetectedProject, choices: InitChoices | None, agents: Mapping[str, AuthCheck]) -> tuple[str, ...]:
+    """Return the steps left to do by hand; `choices` is None if mz.yaml existed already."""
+    steps = []
+    if choices and not choices.test:
+        steps.append(f"no test command was detected; set it under `commands:` in {FILE_NAME}")
+    if choices and choices.agent not in agents:
+        steps.append(f"no agent is installed; `mz doctor` shows how to install {choices.agent}")
+    elif choices and agents[choices.agent].code:
+        steps.append(f"{agents[choices.agent].message}: {agents[choices.agent].fix}")
+    if not detected.has_commit:
+        steps.append("commit once before `mz run`: worktrees start from a commit")
+    return tuple(steps)
+
+
+def print_action(file_action: FileAction, dry_run: bool) -> None:
+    """Print the action; in a dry run also the text, except for the schema, which `mz schema config` prints."""
+    if file_action.action == "keep" or not dry_run:
+        print_line(f"{ACTIONS_DONE[file_action.action]} {file_action.path}: {file_action.description}")
+        return
+    print_line(f"would {ACTIONS_PLANNED[file_action.action]} {file_action.path}: {file_action.description}")
+    if file_action.path != SCHEMA_PATH:
+        print_line(textwrap.indent(file_action.data.decode().rstrip(), "    ", lambda line: True))
+
+
+def init_shape(
+    root: Path,
+    detected: DetectedProject,
+    choices: InitChoices,
+    agents: tuple[str, ...],
+    actions: Sequence[FileAction],
+    dry_run: bool,
+    remaining_steps: tuple[str, ...],
+) -> InitShape:
+    return InitShape(
+        repository=str(root),
+        dry_run=dry_run,
+        stacks=detected.stacks,
+        base=detected.base,
+        commands=detected.commands,
+        setup=detected.setup,
+        agent=choices.agent,
+        agents=agents,
+        files=tuple(
+            InitFile(
+                path=file_action.path,
+                does=file_action.action,
+                about=file_action.description,
+                content=file_action.data.decode() or None,
+            )
+            for file_action in actions
+        ),
+        hints=remaining_steps,
+    )
+
+
+def file_actions(root: Path, detected: DetectedProject, choices: InitChoices) -> Iterator[FileAction]:
+    """Yield an action per file. Raises MzError (MZ1003)."""
+    yield _create_action(root, FILE_NAME, starter_config(detected, choices), _detected_text(detected, choices))
+    yield _create_action(root, BACKLOG, starter_backlog(), "one example feature")
+    yield _gitignore_action(root)
+    yield _schema_action(root)
+
+
+def _workflow_action(root: Path, detected: DetectedProject) -> FileAction:
+    return _create_action(
+        root, WORKFLOW_PATH, workflow_text(detected, VERSION), "replays all recordings, on every push and pull request"
+    )
+
+
+def _create_action(root: Path, name: str, text: str, description: str) -> FileAction:
+    if os.path.lexists(root / name):
+        return FileAction("keep", name, "already exists")
+    return FileAction("make", name, description, text.encode())
+
+
+def _detected_text(detected: DetectedProject, choices: InitChoices) -> str:
+    commands = {**detected.commands, "test": choices.test} if choices.test else detected.commands
+    parts = [f"{name} is `{line}`" for name, line in commands.items()]
+    parts += [f"set-up is `{line}`" for line in detected.setup]
+    parts += [f"base is {detected.base}"] if detected.base else []
+    return ", ".join([*parts, f"agent is {choices.agent}"])
+
+
+def _gitignore_action(root: Path) -> FileAction:
+    """Return the action on .gitignore. Git ignores `.mz/` anyway; the entry is for tools that read only the root's
+    .gitignore and would take the worktrees in `.mz/` for project files."""
+    path = root / IGNORE
+    try:
+        before = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise unusable_file_error(path, error) from error
+    if any(line.strip() in IGNORED for line in before.splitlines()):
+        return FileAction("keep", IGNORE, f"contains {MZ_FOLDER}/")
+    end = b"\r\n" if b"\r\n" in before else b"\n"
+    gap = end if before and not before.endswith(b"\n") else b""
+    return FileAction("add to", IGNORE, f"{MZ_FOLDER}/, the folder of runs", gap + f"{MZ_FOLDER}/".encode() + end)
+
+
+def _schema_action(root: Path) -> FileAction:
+    """Return the action on the schema for editors; mz owns the file and updates it."""
+    data = schema_text()
+    path = root / SCHEMA_PATH
+    if path.is_file() and path.read_bytes() == data:
+        return FileAction("keep", SCHEMA_PATH, "up to date")
+    return FileAction("renew" if path.exists() else "make", SCHEMA_PATH, f"editors check {FILE_NAME} with it", data)
+
+
+def write_file(root: Path, file_action: FileAction) -> None:
+    """Write the file. Raises MzError (MZ1003), also if a file to be created exists meanwhile."""
+    path = root / file_action.path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, MODES[file_action.action]) as file:
+            file.write(file_action.data)
+    except OSError as error:
+        raise unusable_file_error(path, error) from error
+
+
+def unusable_file_error(path: Path, error: OSError) -> MzError:
+    message = f"{path} cannot be used: {error.strerror or error}"
+    return MzError("MZ1003", message, hint="make it writable, then run `mz init` again")

@@ -1,0 +1,77 @@
+"""Output to stdout (results) and stderr (everything else); colours are decided per stream."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TextIO
+
+from mz_cli.terminal.text import strip_escapes
+from mz_cli.terminal.width import Line, ansi_text, plain_text, sanitised, wrap
+
+DEFAULT_WIDTH = 80
+
+
+def is_terminal(stream: TextIO) -> bool:
+    return not stream.closed and stream.isatty()
+
+
+def may_escape(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Return True if escape sequences may be written.
+
+    NO_COLOR forbids them, FORCE_COLOR and CLICOLOR_FORCE enforce them; otherwise only terminals that are not dumb get
+    them."""
+    if environment.get("NO_COLOR"):
+        return False
+    if environment.get("FORCE_COLOR", "0") != "0" or environment.get("CLICOLOR_FORCE", "0") != "0":
+        return True
+    return environment.get("TERM", "dumb") not in ("dumb", "unknown") and is_terminal(stream)
+
+
+def terminal_width(stream: TextIO) -> int:
+    """Return the columns of the stream's terminal; 80 if unknown."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or DEFAULT_WIDTH
+    except (OSError, ValueError):
+        return DEFAULT_WIDTH
+
+
+def write_text(stream: TextIO, text: str) -> None:
+    """Write and flush the text, so that a full disk is noticed here and not when the process ends."""
+    stream.write(text)
+    stream.flush()
+
+
+def write_lines(stream: TextIO, lines: Iterable[Line]) -> None:
+    """Write lines, styled if the stream allows it."""
+    render = ansi_text if may_escape(stream, os.environ) else plain_text
+    write_text(stream, "".join(f"{render(sanitised(line))}\n" for line in lines))
+
+
+def write_file_bytes(stream: TextIO, data: bytes) -> None:
+    """Write the content of a file unchanged; a terminal gets it without escapes."""
+    stream.flush()
+    if is_terminal(stream) or not isinstance(stream, io.TextIOWrapper):
+        write_text(stream, strip_escapes(data.decode("utf-8", "replace")))
+    else:
+        stream.buffer.write(data)
+        stream.flush()
+
+
+def print_line(text: str) -> None:
+    """Write a line to stdout, without escapes."""
+    write_text(sys.stdout, strip_escapes(text) + "\n")
+
+
+def print_note(text: str) -> None:
+    """Write a line to stderr, without escapes."""
+    print(strip_escapes(text), file=sys.stderr, flush=True)
+
+
+def print_wrapped(text: str) -> None:
+    """Write a sentence to stderr, wrapped to the width of a terminal."""
+    lines = wrap(strip_escapes(text), terminal_width(sys.stderr)) if is_terminal(sys.stderr) else [text]
+    for text_line in lines:
+        print_note(text_line)

@@ -1,0 +1,69 @@
+"""Output of `--json`: one object that names its schema. Unknown values are null, never zero.
+
+Base of all JSON documents. Adding a field keeps the schema's number; any other change raises it.
+
+Money is a decimal string of USD or null; times are ISO 8601 in UTC; null means unknown or none.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import msgspec
+from mz_engine.errors.diagnostics import replace_surrogates
+
+from mz_cli.terminal.console import write_text
+
+UNSAFE_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+"""Characters that JSON strings may contain and that a terminal would act on."""
+
+
+def json_document(command: str, body: msgspec.Struct) -> str:
+    """Return `{"schema": "mz.<command>/1", ...}`, indented, without a final line end."""
+    plain = {"schema": f"mz.{command}/1", **msgspec.to_builtins(body)}
+    return escape_unsafe(msgspec.json.format(encode_json(plain), indent=2).decode())
+
+
+def json_line(plain: object) -> str:
+    """Return a line of JSON Lines, without line end."""
+    return escape_unsafe(encode_json(plain).decode())
+
+
+def encode_json(plain: object) -> bytes:
+    """Encode the value as JSON; bytes in file names that are not text are replaced."""
+    try:
+        return msgspec.json.encode(plain)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_readable(msgspec.to_builtins(plain)))
+
+
+def _readable(value: object) -> object:
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, dict):
+        return {_readable(name): _readable(element) for name, element in value.items()}
+    return [_readable(element) for element in value] if isinstance(value, list | tuple) else value
+
+
+def print_document(command: str, body: msgspec.Struct) -> None:
+    write_text(sys.stdout, json_document(command, body) + "\n")
+
+
+def escape_unsafe(json: str) -> str:
+    """Return the same JSON value with characters that could act on a terminal as escapes."""
+    return UNSAFE_CHARACTERS.sub(lambda match: f"\\u{ord(match.group()):04x}", json)
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """Base class of every `--json` object."""
+
+
+class Tests(Shape, frozen=True, kw_only=True):
+    passed: int
+    failed: int
+
+
+class Tokens(Shape, frozen=True, kw_only=True):
+    input: int | None
+    output: int | None

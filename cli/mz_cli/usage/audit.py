@@ -1,0 +1,231 @@
+"""`mz audit --imported`: files, requests, cost and gaps of imported sessions."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+
+from mz_engine.agents.reading.records import NOTES
+from mz_events.names import Digest
+from mz_events.store import BlobMissing
+from mz_projections.imported.model import ImportedFile, ImportedSession, QuarterSum, count_session
+
+from mz_cli.app.user_log import PREFIX, ImportedLog
+from mz_cli.common.run_text import INCOMPLETE_TOKENS, NOT_REPORTED, UNPRICED
+from mz_cli.common.verification import Verification
+from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.text import compact_number, count_noun, iso_time, parse_usd, rounded_usd
+from mz_cli.usage.costs import NOT_REPORTED_LABEL, ImportedTotals, amounts, models
+from mz_cli.usage.json import ImportedAudit, SessionAudit, SessionFile, ToolCount, TypeCount
+
+NOTHING_IMPORTED = "Nothing was imported."
+ABSENT = "-"
+TOOLS_SHOWN = 8
+
+
+class FilePaths:
+    """Paths of imported files, loaded from blobs."""
+
+    def __init__(self, log: ImportedLog) -> None:
+        self._log = log
+        self._path_by_file: dict[str, str] = {}
+        self._loaded_digests: set[Digest] = set()
+
+    def find(self, file: ImportedFile) -> str | None:
+        """Return the path; None if it was erased."""
+        if file.paths not in self._loaded_digests:
+            self._loaded_digests.add(file.paths)
+            self._path_by_file.update(self._listed(file.paths))
+        return self._path_by_file.get(file.file)
+
+    def _listed(self, digest: Digest) -> Iterator[tuple[str, str]]:
+        try:
+            data = self._log.blobs.get(digest)
+        except BlobMissing:
+            return
+        for path in data.split(b"\0"):
+            yield hashlib.sha256(path).hexdigest(), os.fsdecode(path)
+
+
+def imported_audit(log: ImportedLog, verification: Verification, stream: str | None) -> ImportedAudit:
+    """Audit one session, or all."""
+    from mz_cli.audit.verify import finding_shapes
+
+    paths = FilePaths(log)
+    versions = {str(name): version for name, version in log.store.streams(PREFIX)}
+    times = log.views.times(stream)
+    sessions = (
+        session_audit(
+            log, session, tuple(log.views.files_of(session.stream)), log.views.sums_of(session.stream), paths,
+            f"{session.stream}@{versions.get(session.stream, 0)}", times.get(session.stream),
+        )
+        for session in log.views.sessions() if stream in (None, session.stream)
+    )  # fmt: skip
+    return ImportedAudit(
+        log=str(log.home),
+        intact=verification.is_intact,
+        findings=finding_shapes(verification),
+        sessions=tuple(sessions),
+    )
+
+
+def session_audit(
+    log: ImportedLog,
+    session: ImportedSession,
+    files: tuple[ImportedFile, ...],
+    rows: tuple[QuarterSum, ...],
+    paths: FilePaths,
+    event_ref: str,
+    times: tuple[int, int] | None,
+) -> SessionAudit:
+    from mz_recordings.importing.reconcile import incomplete_reasons  # Imports the readers of all formats.
+
+    totals = ImportedTotals()
+    subagents: dict[str, None] = {}
+    for row in rows:
+        totals.add(row, session.by_mz)
+        subagents.setdefault(row.subagent)
+    counts = count_session(files)
+    first, last = times or (None, None)
+    return SessionAudit(
+        session=session.stream.removeprefix(PREFIX),
+        agent=session.agent,
+        version=session.version or None,
+        project=log.project(session) or None,
+        parent=session.parent or None,
+        by_mz=session.by_mz,
+        models=models(totals),
+        subagents=tuple(part for part in subagents if part),
+        first=iso_time(first),
+        last=iso_time(last),
+        prompts=counts.prompts,
+        tool_calls=sum(counts.tools.values()),
+        failed_tool_calls=counts.failed,
+        tools=tuple(ToolCount(tool=tool, calls=calls) for tool, calls in sorted(counts.tools.items())),
+        lines=counts.lines,
+        bad_lines=counts.undecodable_lines,
+        unknown_lines=tuple(TypeCount(type=kind, lines=lines) for kind, lines in sorted(counts.unknown.items())),
+        undated_requests=counts.undated,
+        requests_ahead=counts.future_dated,
+        incomplete_reasons=incomplete_reasons(files, rows),
+        files=tuple(
+            SessionFile(
+                path=paths.find(file),
+                format=file.format,
+                subagent=file.subagent or None,
+                bytes=file.size_bytes,
+                bytes_read=file.offset_end,
+                lines=file.lines,
+                bad_lines=file.undecodable_lines,
+            )
+            for file in files
+        ),
+        event_ref=event_ref,
+        **amounts(totals),
+    )
+
+
+def audit_lines(report: ImportedAudit) -> Iterator[str]:
+    """Yield all sessions in full, for a terminal."""
+    for session in report.sessions:
+        yield f"{session.session}" + (f", version {session.version}" if session.version else "")
+        yield f"  project      {session.project or NOT_REPORTED_LABEL}" + (" (driven by mz)" if session.by_mz else "")
+        if session.parent:
+            yield f"  branched of  {session.parent}"
+        yield f"  time         {_time_span(session)}"
+        yield (
+            f"  requests     {session.requests:,} to {', '.join(session.models) or NOT_REPORTED_LABEL}; "
+            f"{count_noun(session.prompts, 'prompt')}, {count_noun(session.tool_calls, 'tool call')}"
+        )
+        if session.subagents:
+            yield f"  sub-agents   {', '.join(session.subagents)}"
+        if session.tools:
+            most_used = sorted(session.tools, key=lambda tool: -tool.calls)[:TOOLS_SHOWN]
+            yield f"  tools        {', '.join(f'{tool.tool} {tool.calls}' for tool in most_used)}"
+        yield (
+            f"  tokens       {compact_number(session.uncached_input_tokens)} uncached, {compact_number(session.cache_write_5m_tokens)} "
+            f"written for 5 minutes, {compact_number(session.cache_write_1h_tokens)} for an hour, "
+            f"{compact_number(session.cache_read_tokens)} read, {compact_number(session.output_tokens)} out"
+        )
+        yield f"  cost         {_money_or_nothing(session.computed_usd)} computed, {_money_or_nothing(session.reported_usd)} reported"
+        for gap_text in gap_texts(session):
+            yield f"  missing      {gap_text}"
+        for file in session.files:
+            yield f"  file         {file.path or '(erased)'}: {file.format}, {count_noun(file.lines, 'line')}"
+        yield f"  event ref    {session.event_ref}"
+
+
+def gap_texts(session: SessionAudit) -> Iterator[str]:
+    """Yield a description of each gap in the numbers."""
+    if session.unpriced_requests:
+        yield f"a price for {count_noun(session.unpriced_requests, 'request')}"
+    for code in session.incomplete_reasons:
+        yield f"tokens: {NOTES.get(code, code)}"
+    if session.bad_lines:
+        yield f"{count_noun(session.bad_lines, 'line')} that cannot be decoded"
+    if session.unknown_lines:
+        yield f"{count_noun(sum(line_type.lines for line_type in session.unknown_lines), 'line')} of unknown types"
+    if session.undated_requests:
+        yield f"the time of {count_noun(session.undated_requests, 'request')}"
+    if session.requests_ahead:
+        yield f"a correct clock: {count_noun(session.requests_ahead, 'request')} dated in the future"
+    for file in session.files:
+        if file.bytes_read < file.bytes:
+            yield f"the last {file.bytes - file.bytes_read:,} bytes of {file.path or 'a file'}: incomplete line"
+
+
+def remarks(report: ImportedAudit) -> Iterator[str]:
+    """Yield notes below the table of all sessions."""
+    incomplete = [session for session in report.sessions if session.incomplete_reasons]
+    if incomplete:
+        count_text = f"{len(incomplete):,} of {count_noun(len(report.sessions), 'session')} {INCOMPLETE_TOKENS}"
+        yield f"{count_text}, such as {incomplete[0].session}; see mz audit --imported SESSION"
+
+
+def audit_table(report: ImportedAudit, names: dict[str, str] | None = None) -> Table:
+    """Return one row per session. `names`: short names by stream, for a terminal; None: exact, for a pipe."""
+    rows = tuple(_exact_row(session) if names is None else _short_row(session, names) for session in report.sessions)
+    first = ("*session",) if names is None else ("*session", "agent")
+    heads = (*first, "~project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced", ">reported",
+             ">computed", *(("event_ref",) if names is None else ()))  # fmt: skip
+    return Table(columns=columns(*heads), rows=rows, empty=NOTHING_IMPORTED)
+
+
+def _exact_row(session: SessionAudit) -> tuple[str, ...]:
+    return (
+        session.session, session.project or NOT_REPORTED_LABEL, session.first or ABSENT, *_count_cells(session),
+        session.reported_usd or NOT_REPORTED, session.computed_usd or _unpriced_cell(session), session.event_ref,
+    )  # fmt: skip
+
+
+def _short_row(session: SessionAudit, names: dict[str, str]) -> tuple[str, ...]:
+    return (
+        names.get(f"{PREFIX}{session.session}", session.session), session.agent, session.project or NOT_REPORTED_LABEL,
+        (session.first or ABSENT)[:16], *_count_cells(session), _money(session.reported_usd) or ABSENT,
+        _money(session.computed_usd) or _unpriced_cell(session),
+    )  # fmt: skip
+
+
+def _unpriced_cell(session: SessionAudit) -> str:
+    """Return `-` without requests, since then no price is missing."""
+    return UNPRICED if session.requests else ABSENT
+
+
+def _count_cells(session: SessionAudit) -> tuple[str, str, str, str]:
+    return str(session.requests), str(len(session.subagents)), str(session.bad_lines), str(session.unpriced_requests)
+
+
+def _time_span(session: SessionAudit) -> str:
+    """Return first and last time, to the second."""
+    if session.first is None or session.last is None:
+        return NOT_REPORTED_LABEL
+    return " to ".join(f"{end[:10]} {end[11:19]}Z" for end in (session.first, session.last))
+
+
+def _money_or_nothing(amount: str | None) -> str:
+    return _money(amount) or "nothing"
+
+
+def _money(amount: str | None) -> str | None:
+    return None if amount is None else rounded_usd(parse_usd(amount))

@@ -1,0 +1,204 @@
+"""Command `mz import`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.errors.exits import Exit
+from mz_recordings.importing.importer import Busy, Importer, ImportOutcome, ImportProgress
+from mz_recordings.importing.scan import UnreadableFile, session_directories
+
+from mz_cli.app.help import command
+from mz_cli.app.user_log import user_data_directory
+from mz_cli.common.run_text import INCOMPLETE_TOKENS
+from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.text import count_noun, exact_usd, format_size, rounded_usd
+from mz_cli.usage.json import ImportResult, UnpricedModel, UnreadFile
+
+UNKNOWN_MODEL = "unknown"
+AGENTS = "Claude Code, Codex, Gemini and Qwen Code"
+"""Agents whose sessions are found without a PATH."""
+PROGRESS_SECONDS = 2.0
+"""Interval of progress messages: quick imports are silent."""
+
+
+@command(
+    "import",
+    examples=(
+        ("mz import", f"the sessions of {AGENTS} on this machine"),
+        ("mz import ~/backup/projects run.jsonl", "other directories and files"),
+        ("mz import --json | jq .requests_new", "for programs; repeated imports count nothing twice"),
+    ),
+    next_command="`mz cost --imported --by day` shows their cost; `mz audit --imported` the evidence.",
+)
+@click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.import/1.")
+@click.pass_context
+def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> int:
+    """Import agents' own session files.
+
+    Reads streams and session files of all supported agents, whatever their names, and recordings of Monozukuri and
+    Mage; without PATH, from the session folders of Claude Code, Codex, Gemini and Qwen Code. New data goes into your
+    user log, outside of any repository: tokens, times, models and tool names, but no text that anybody wrote. Each
+    request counts once, even if several files contain it. Reading continues where the last import stopped, and
+    unchanged files are not opened. Exits with 1 if a file could not be read.
+    """
+    home = user_data_directory(os.environ)
+    if "" in paths:
+        raise click.UsageError("a PATH is empty; is a variable not set?", context)
+    sources = tuple(Path(path).absolute() for path in paths) or existing_paths(
+        session_directories(Path.home(), os.environ)
+    )
+    if sources and not any(map(may_exist, sources)):
+        raise click.UsageError(f"{sources[0]} does not exist", context)
+    outcome = import_files(home, sources)
+    result = import_result(outcome, home)
+    if as_json:
+        print_document("import", result)
+    else:
+        print_result(result, nothing_to_import=not sources)
+    return int(Exit.VERDICT if outcome.unreadable or outcome.unknown_format else Exit.OK)
+
+
+def existing_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(path for path in paths if may_exist(path))
+
+
+def may_exist(path: Path) -> bool:
+    """Return False only for a path that certainly does not exist; reading an inaccessible one reports the reason."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def import_files(home: Path, paths: Sequence[Path]) -> ImportOutcome:
+    """Import the files. Raises MzError (MZ5012) while another process imports."""
+    from mz_engine.pricing.table import GenaiPrices, user_prices
+
+    prices = GenaiPrices(user_prices(os.environ))
+    try:
+        return Importer(home, prices.entry, prices.table).run(paths, progress_printer())
+    except Busy:
+        raise MzError(
+            "MZ5012", f"another process is importing into {home}", hint="wait until it ends, then import again"
+        ) from None
+
+
+def progress_printer() -> Callable[[ImportProgress], None]:
+    """Return a callback that prints the progress at intervals."""
+    last_s = time.monotonic()
+
+    def print_progress(progress: ImportProgress) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= PROGRESS_SECONDS:
+            last_s = time.monotonic()
+            files = f"{progress.files_done:,} of {count_noun(progress.files_total, 'file')}"
+            print_note(f"{files}, {format_size(progress.bytes_done)} of {format_size(progress.bytes_total)}")
+
+    return print_progress
+
+
+def import_result(outcome: ImportOutcome, home: Path) -> ImportResult:
+    totals = outcome.totals
+    unpriced = sorted(totals.unpriced.items(), key=lambda item: -item[1])
+    return ImportResult(
+        log=str(home),
+        files=outcome.files,
+        files_read=outcome.files_read,
+        files_unchanged=outcome.unchanged,
+        files_passed_over=outcome.skipped,
+        unknown=unread_files(outcome.unknown_format),
+        unreadable=unread_files(outcome.unreadable),
+        sessions=outcome.sessions,
+        sessions_short=outcome.incomplete_sessions,
+        bytes_read=outcome.bytes_read,
+        lines=outcome.lines,
+        bad_lines=outcome.undecodable_lines,
+        requests_new=totals.new,
+        requests_already_counted=totals.already_counted,
+        requests_corrected=totals.corrected,
+        requests_settled=totals.reconciled,
+        passed_over=outcome.skipped_names,
+        requests_undated=totals.undated,
+        requests_ahead=totals.future_dated,
+        computed_usd=exact_usd(totals.nanousd) or "0.00",
+        unpriced=tuple(
+            UnpricedModel(model=model or UNKNOWN_MODEL, requests=number) for model, number in unpriced if number > 0
+        ),
+    )
+
+
+def unread_files(files: Sequence[UnreadableFile]) -> tuple[UnreadFile, ...]:
+    return tuple(UnreadFile(path=file.path, why=file.reason) for file in files)
+
+
+def print_result(result: ImportResult, *, nothing_to_import: bool) -> None:
+    """Print sentences on a terminal, counts for a pipe, and problems on stderr."""
+    if is_terminal(sys.stdout):
+        for line in sentences(result):
+            print_line(line)
+    else:
+        names = ("files", "files_read", "files_unchanged", "files_passed_over", "sessions", "sessions_short",
+                 "bytes_read", "lines", "bad_lines", "requests_new", "requests_known", "requests_corrected",
+                 "requests_settled", "computed_usd")  # fmt: skip
+        rows = tuple((name, str(getattr(result, name))) for name in names)
+        print_table(Table(columns=columns("count", ">number"), rows=rows, empty=""))
+    if nothing_to_import:
+        print_note(f"nothing to import: no sessions of {AGENTS} here; name files or directories")
+    for file in result.unreadable:
+        print_note(f"not read: {file.path}: {file.why}")
+    for file in result.unknown:
+        print_note(f"not read: {file.path} {file.why}")
+    for model in result.unpriced:
+        excluded = f"{count_noun(model.requests, 'request')} not in the total"
+        reason = "unknown model" if model.model == UNKNOWN_MODEL else f"no price for {model.model}"
+        print_note(f"{reason}: {excluded}")
+    if result.passed_over:
+        omitted = result.files_passed_over - len(result.passed_over)
+        first_paths = ", ".join(result.passed_over) + (f" and {omitted:,} more" if omitted else "")
+        print_note(f"skipped, unsupported format: {first_paths}")
+    if result.sessions_short:
+        print_note(
+            f"{count_noun(result.sessions_short, 'session')} {INCOMPLETE_TOKENS}; list them with: mz audit --imported"
+        )
+    if result.requests_undated:
+        print_note(f"{count_noun(result.requests_undated, 'request')} without a timestamp, dated by the file's time")
+    if result.requests_ahead:
+        print_note(
+            f"{count_noun(result.requests_ahead, 'request')} dated in the future (wrong clock), counted unchanged"
+        )
+
+
+def sentences(result: ImportResult) -> tuple[str, ...]:
+    read = f"{count_noun(result.files_read, 'file')} read, {result.files_unchanged:,} unchanged"
+    if result.files_passed_over:
+        read += f", {result.files_passed_over:,} skipped (unsupported format)"
+    undecodable = f", {count_noun(result.bad_lines, 'bad line')}" if result.bad_lines else ""
+    new_requests = count_noun(result.requests_new, "new request")
+    settled = f", {result.requests_settled:+,} from totals at the ends of files" if result.requests_settled else ""
+    return (
+        f"{read}: {count_noun(result.sessions, 'session')}, {format_size(result.bytes_read)}, "
+        f"{count_noun(result.lines, 'line')}{undecodable}",
+        f"{new_requests}, {result.requests_already_counted:,} already counted, {result.requests_corrected:,} corrected{settled}: "
+        f"{signed(result.computed_usd)} at the prices of their days",
+    )
+
+
+def signed(amount: str) -> str:
+    """Return the amount as text; corrections can make it negative."""
+    from mz_cli.terminal.text import parse_usd
+
+    negative = amount.startswith("-")
+    return f"{'-' if negative else ''}{rounded_usd(parse_usd(amount.removeprefix('-')))}"

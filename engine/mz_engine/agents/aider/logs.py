@@ -1,0 +1,243 @@
+"""Readers of aider's files: its analytics log, its chat history, and its terminal output.
+
+The analytics log has exact tokens and money of each message, but names of models only if litellm knows them. History
+and output are text for people: tokens are rounded to two digits there, and money to a few.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Literal
+
+from mz_events.catalog.call import Usage
+
+from mz_engine.agents.reading.json_lines import Json, count, mapping, nanousd, string
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    Format,
+    ModelRequest,
+    Note,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    TranscriptRecord,
+    UserPrompt,
+)
+
+AGENT = "aider"
+HIDDEN_MODELS = ("None", "REDACTED")
+US_PER_SECOND = 1_000_000
+LINES_MAX = 100_000
+"""Limit of the lines of one reply."""
+PRINTED_BYTES = 4000
+"""Aider prints its version within the first bytes of its output."""
+UNREPORTED_FIELDS = ("cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
+
+_STARTED = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+_VERSION = re.compile(r"Aider v(\d[\w.+-]*)")
+_MODEL = re.compile(r"(?:Main model|Model): (\S+) with \S+ edit format")
+_TOKENS = re.compile(
+    r"Tokens: (?P<sent>[\d.]+k?) sent(?:, (?P<put>[\d.]+k?) cache write)?(?:, (?P<hit>[\d.]+k?) cache hit)?,"
+    r" (?P<got>[\d.]+k?) received\.(?: Cost: \$(?P<cost>[\d.]+) message)?"
+)
+_FAILED = re.compile(r"litellm\.(\w+(?:Error|Timeout))\b.*")
+_PRINTED = re.compile(rb"(?m)^Aider v\d[^\n]*\n(?:Main model|Model): ")
+_PROGRAM_OUTPUT = re.compile(
+    r"(?:Aider v\d|Main model: |Weak model: |Model: |Git repo: |Repo-map: |Applied edit to |Tokens: "
+    r"|HTTPSConnectionPool\()"
+)
+
+
+class LogReader(ObjectReader):
+    """Implements `facts.Reader` for the lines of `--analytics-log`."""
+
+    format = "aider-analytics"
+    agent = AGENT
+
+    def __init__(self, state: ReaderState) -> None:
+        self._requests, self._run_state = state.requests, dict(state.names)
+
+    def state(self) -> ReaderState:
+        return ReaderState(requests=self._requests, names=tuple(self._run_state.items()))
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        seconds = count(event.get("time"))
+        at_us = None if seconds is None else seconds * US_PER_SECOND
+        properties = mapping(event.get("properties"))
+        match event.get("event"):
+            case "launched":
+                self._run_state = {}
+                yield SessionInfo(at_us=at_us)
+            case "message_send_starting":
+                self._run_state["open"] = "yes"
+                yield UserPrompt(at_us=at_us)
+            case "message_send":
+                self._run_state |= {"open": "no", "usd": str(properties.get("total_cost"))}
+                yield self._model_request(event, properties, at_us)
+            case "message_send_exception":
+                self._run_state["why"] = string(properties.get("exception"))[:500] or "?"
+            case "exit":
+                reason = self._run_state.get("why", "")
+                failed = bool(reason) or self._run_state.get("open") != "no"
+                yield StreamEnd(
+                    status="error" if failed else "success",
+                    # litellm writes 0 for an unknown price.
+                    reported_nanousd=nanousd(self._run_state.get("usd")) or None,
+                    cumulative=False,
+                    detail=reason or string(properties.get("reason")),
+                )
+            case _:
+                pass
+
+    def _model_request(self, event: Json, properties: Json, at_us: int | None) -> ModelRequest:
+        self._requests += 1
+        model = string(properties.get("main_model"))
+        return ModelRequest(
+            id=f"aider:{string(event.get('user_id'))}:{at_us}:{self._requests}",
+            usage=Usage(
+                model="" if model.endswith(HIDDEN_MODELS) else model,
+                input=count(properties.get("prompt_tokens")) or 0,
+                output=count(properties.get("completion_tokens")) or 0,
+            ),
+            at_us=at_us,
+        )
+
+
+class OutputReader:
+    """Implements `facts.Reader` for terminal output, line by line."""
+
+    format = "aider-output"
+    agent = AGENT
+    unit: Literal["line", "file"] = "line"
+
+    def __init__(self, reader_state: ReaderState) -> None:
+        self._version, self._model, self._requests = reader_state.version, reader_state.model, reader_state.requests
+        names = dict(reader_state.names)
+        self._started_at, self._digest = names.get("begun", ""), names.get("digest", "")
+        self._text_lines: list[str] = []
+        """Lines that may be text of the model; they count once its tokens are reported."""
+
+    def state(self) -> ReaderState:
+        state = {"begun": self._started_at, "digest": self._digest}
+        names = tuple((name, value) for name, value in state.items() if value)
+        return ReaderState(version=self._version, model=self._model, requests=self._requests, names=names)
+
+    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
+        line = data.decode("utf-8", "replace").rstrip()
+        # No line has an id: the digest of all lines so far identifies a request.
+        self._digest = hashlib.sha256(self._digest.encode() + data).hexdigest()[:32]
+        yield from self._read_line(line)
+
+    def _read_line(self, line: str) -> Iterator[TranscriptRecord]:
+        if match := _VERSION.match(line):
+            self._version = match[1]
+            yield SessionInfo(version=self._version)
+        elif match := _MODEL.match(line):
+            self._model = match[1]
+            yield SessionInfo(model=self._model)
+        elif match := _TOKENS.match(line):
+            yield from self._request_records(match)
+        elif match := _FAILED.match(line):
+            yield StreamEnd(status="error", detail=line[:500])
+        elif not _PROGRAM_OUTPUT.match(line) and len(self._text_lines) < LINES_MAX:
+            self._text_lines.append(line)
+
+    def _take_text(self) -> str:
+        text, self._text_lines = "\n".join(self._text_lines).strip(), []
+        return text
+
+    def _request_records(self, match: re.Match[str]) -> Iterator[TranscriptRecord]:
+        self._requests += 1
+        read, written = _parse_rounded(match["hit"]), _parse_rounded(match["put"])
+        if match["hit"] or match["put"]:
+            yield Note(code="tells:cache_read")
+            yield Note(code="tells:cache_write_5m")
+        yield Note(code="rounded")
+        yield ModelRequest(
+            id=f"aider:{self._started_at}:{self._digest}",
+            usage=Usage(
+                model=self._model,
+                input=max(_parse_rounded(match["sent"]), read + written),
+                output=_parse_rounded(match["got"]),
+                cache_read=read,
+                cache_write_5m=written,
+            ),
+        )
+        yield StreamEnd(
+            status="success", text=self._take_text(), reported_nanousd=nanousd(match["cost"]) or None, cumulative=False
+        )
+
+
+class HistoryReader(OutputReader):
+    """Implements `facts.Reader` for `.aider.chat.history.md`: aider's own output is quoted, a person's input is a
+    heading."""
+
+    format = "aider-history"
+
+    def _read_line(self, line: str) -> Iterator[TranscriptRecord]:
+        if match := _STARTED.match(line):
+            self._started_at, self._text_lines = match[1], []
+        elif line.startswith("#### "):
+            self._text_lines = []
+            yield UserPrompt()
+        elif line.startswith("> "):
+            text_lines = list(self._text_lines)
+            for record in super()._read_line(line[2:]):
+                yield record
+                text_lines = self._text_lines
+            self._text_lines = text_lines
+        elif len(self._text_lines) < LINES_MAX:
+            self._text_lines.append(line)
+
+
+def _parse_rounded(text: str | None) -> int:
+    """Return 1200 for `1.2k`."""
+    if not text:
+        return 0
+    number = text.removesuffix("k")
+    if not re.fullmatch(r"\d{1,9}(?:\.\d{1,3})?", number):
+        return 0
+    return int(Decimal(number) * (1000 if text.endswith("k") else 1))
+
+
+def _matches_log(event: dict[str, object]) -> bool:
+    is_event = isinstance(event.get("event"), str) and isinstance(event.get("properties"), dict)
+    return is_event and "user_id" in event and count(event.get("time")) is not None
+
+
+def _matches_nothing(event: dict[str, object]) -> bool:
+    return False
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        name=LogReader.format,
+        agent=AGENT,
+        unit="line",
+        matches=_matches_log,
+        reader=LogReader,
+        unreported_fields=UNREPORTED_FIELDS,
+    ),
+    Format(
+        name=HistoryReader.format,
+        agent=AGENT,
+        unit="line",
+        matches=_matches_nothing,
+        reader=HistoryReader,
+        unreported_fields=UNREPORTED_FIELDS,
+        is_session_log=True,
+        matches_text=lambda head: head.lstrip().startswith(b"# aider chat started at "),
+    ),
+    Format(
+        name=OutputReader.format,
+        agent=AGENT,
+        unit="line",
+        matches=_matches_nothing,
+        reader=OutputReader,
+        unreported_fields=UNREPORTED_FIELDS,
+        matches_text=lambda head: _PRINTED.search(head[:PRINTED_BYTES]) is not None,
+    ),
+)

@@ -1,0 +1,164 @@
+"""The program `mz-anthropic`, which the agent `anthropic` runs: one call of a model with tools.
+
+Reads the prompt from standard input and writes JSON Lines to standard output. Exits 0 after success, 1 after failure, 2
+for wrong arguments, 143 when terminated. The last line always reports the outcome."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple, get_args
+
+from mz_engine.agents.anthropic_api.client import api_credentials
+from mz_engine.agents.anthropic_api.model import Failure, Options, Terminated
+from mz_engine.agents.anthropic_api.output import TERMINATING_SIGNALS, OutputWriter
+from mz_engine.agents.anthropic_api.sessions import SessionStore, session_directory
+from mz_engine.model.pipeline import Tool
+
+PACKAGE = "anthropic"
+ABOUT = "One call of a model with tools; the prompt on standard input, JSON Lines on standard output."
+TURNS_MAX = 200
+TERMINATED = 143
+INTERNAL_ERROR = "loop_failed"
+
+
+def main() -> None:
+    """Run the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+class Environment(NamedTuple):
+    """Input of the program: standard input, environment variables, working directory."""
+
+    read_prompt: Callable[[], bytes]
+    variables: Mapping[str, str]
+    cwd: Path
+    session_directory: Callable[[], Path]
+    """Directory of the saved sessions."""
+    sleep: Callable[[float], None] = time.sleep
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Parse the arguments, make the call, return the exit code."""
+    options = parse(arguments)
+    for number in TERMINATING_SIGNALS:
+        signal.signal(number, _stop)
+    try:
+        return execute(
+            options, Environment(sys.stdin.buffer.read, os.environ, Path.cwd(), session_directory), OutputWriter(_write)
+        )
+    except BrokenPipeError:
+        # The reader is gone. Python would fail again when it closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+
+
+def execute(options: Options, environment: Environment, writer: OutputWriter) -> int:
+    """Make the call and write the last line, whatever happens; return the exit code. Raises what the writer raises."""
+    end_fields: dict[str, object] = {"text": "", "requests": 0, "stop_reason": None}
+    try:
+        _make_call(options, environment, writer, end_fields)
+    except BrokenPipeError:
+        raise
+    except Failure as failure:
+        writer.write_event("end", status="error", **end_fields, error=failure.output_fields())
+        return 1
+    except Terminated:
+        for number in TERMINATING_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        writer.write_event(
+            "end", status="error", **end_fields, error={"kind": "terminated", "message": "asked to end by a signal"}
+        )
+        return TERMINATED
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
+        writer.write_event("end", status="error", **end_fields, error={"kind": INTERNAL_ERROR, "message": message})
+        return 1
+    writer.write_event("end", status="success", **end_fields, error=None)
+    return 0
+
+
+def _make_call(options: Options, environment: Environment, writer: OutputWriter, end_fields: dict[str, object]) -> None:
+    """Make the call; fills `end_fields` for the last line, also if it raises."""
+    writer.write_event(
+        "start",
+        version=importlib.metadata.version(PACKAGE),
+        model=options.model,
+        session=options.session,
+        resumed=options.resumes,
+        tools=list(options.tools),
+    )
+    api_credentials(environment.variables)  # Before the prompt is read, so that nobody types one in vain.
+    prompt = environment.read_prompt().decode("utf-8", "replace")
+    if not prompt.strip():
+        raise Failure("invalid_request_error", "there is no prompt on standard input")
+    # Imported late: the package takes a second to load, and the first line should not wait for it.
+    from mz_engine.agents.anthropic_api.client import ApiClient
+    from mz_engine.agents.anthropic_api.loop import Loop
+    from mz_engine.agents.anthropic_api.sandbox import Sandbox
+    from mz_engine.agents.anthropic_api.tools import Toolbox
+
+    sandbox, sessions = Sandbox(environment.cwd), SessionStore(environment.session_directory())
+    if not options.resumes and not options.count_only:
+        sessions.delete_old()
+        sessions.check_unused(options.session)
+    toolbox = Toolbox(sandbox, options.tools, environment.variables, writer.heartbeat)
+    with closing(ApiClient(environment.variables)) as api:
+        loop = Loop(options, api, toolbox, sessions, writer, str(sandbox.root), environment.sleep)
+        if options.count_only:
+            writer.write_event("count", input_tokens=loop.count(prompt))
+            return
+        try:
+            end_fields["text"], end_fields["stop_reason"] = loop.run(prompt)
+        finally:
+            end_fields["requests"] = loop.requests
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Parse the arguments. Exits with 2 and a message if they are invalid; with 0 after `--version`."""
+    parser = argparse.ArgumentParser(prog="mz-anthropic", description=ABOUT)
+    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--model", required=True, help="name of the model")
+    parser.add_argument("--tools", default="", help=f"allowed tools, of {','.join(get_args(Tool))}")
+    parser.add_argument("--max-turns", type=int, default=TURNS_MAX, help="maximum number of requests")
+    parser.add_argument("--count", action="store_true", help="only count the tokens of the first request")
+    session = parser.add_mutually_exclusive_group()
+    session.add_argument("--session", help="id of the session to begin")
+    session.add_argument("--resume", help="id of the session to continue")
+    parsed = parser.parse_args(arguments)
+    tools = tuple(filter(None, parsed.tools.split(",")))
+    if unknown := sorted(set(tools) - set(get_args(Tool))):
+        parser.error(f"unknown tool {', '.join(unknown)}; known tools: {', '.join(get_args(Tool))}")
+    return Options(
+        model=parsed.model,
+        tools=tuple(tool for tool in get_args(Tool) if tool in tools),
+        turns_max=parsed.max_turns,
+        session=parsed.resume or parsed.session or str(uuid.uuid4()),
+        resumes=parsed.resume is not None,
+        count_only=parsed.count,
+    )
+
+
+def _version() -> str:
+    return f"{importlib.metadata.version(PACKAGE)} (anthropic)"
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Stop the call; silences errors of interrupted objects that are garbage-collected."""
+    sys.unraisablehook = lambda _: None
+    raise Terminated
+
+
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]

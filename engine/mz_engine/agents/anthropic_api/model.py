@@ -1,0 +1,76 @@
+"""Options, failures and output format of one call of the loop.
+
+The loop writes JSON Lines to standard output, one object a line, `type` first:
+
+    start        {version, model, session, resumed, tools}
+    text         {text}                                   a complete text of the model
+    request      {id, model, request_id, stop_reason, usage}    one completed request; `usage` as the API reports it
+    retry        {attempt, wait_seconds, error}           a request that failed and is retried
+    tool         {id, name, input}                        a tool call of the model, long texts shortened
+    tool_result  {id, failed, characters, text}           its result, the text shortened
+    progress     {seconds}                                work continues, and nothing was written for a while
+    note         {text}                                   a note for people
+    end          {status, text, requests, stop_reason, error}   the last line, whatever happened
+
+`status` is success or error; `error` is null after a success, else {kind, message} and, if the API sent them, {status,
+retry_after_seconds, request_id}. An interrupted request has a `stop_reason` of null; its usage until then is counted.
+With `--count` the only lines are `start`, `count` {input_tokens} and `end`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from mz_engine.model.pipeline import Tool
+
+Block: TypeAlias = dict[str, Any]
+"""A content block, a message or a tool, as the API takes it."""
+
+OUTPUT_TOKENS_MAX = 32_000
+"""Output limit that every current model supports."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of one call."""
+
+    model: str
+    tools: tuple[Tool, ...]
+    turns_max: int
+    session: str
+    resumes: bool
+    count_only: bool = False
+    """Only count the tokens of the first request."""
+
+
+class Failure(Exception):
+    """A failure of the call; `kind` is the API's name for it, or mz's."""
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        status: int | None = None,
+        wait_seconds: float | None = None,
+        request_id: str | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.status, self.request_id = kind, message, status, request_id
+        self.wait_seconds = wait_seconds
+        """Wait that the API asks for; None if it asks for none."""
+        self.retryable = retryable
+        """True if repeating the request may help."""
+
+    def output_fields(self) -> Block:
+        """Return the fields of the output's `error`."""
+        more = {"status": self.status, "retry_after_seconds": self.wait_seconds, "request_id": self.request_id}
+        return {"kind": self.kind, "message": self.message} | {
+            name: value for name, value in more.items() if value is not None
+        }
+
+
+class Terminated(BaseException):
+    """A signal asked the process to end. A BaseException, so that no library handles it."""

@@ -1,0 +1,128 @@
+"""Reader of the output of `mz-anthropic` (`mz_engine.agents.anthropic_api.model` defines the lines).
+
+Every request is reported with its model and tokens, as the API counted them, including aborted ones; there are no times
+and no money. A stream is one call: a call that continues a session reports only its own requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Literal
+
+from mz_engine.agents.anthropic_api.stream import ending_of
+from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, request_usage
+from mz_engine.agents.reading.json_lines import Json, mapping, session_id, string
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    REPORTS_FIELD,
+    AssistantText,
+    Format,
+    ModelRequest,
+    Note,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UnknownLine,
+)
+
+AGENT = "anthropic"
+IGNORED_TYPES = frozenset({"tool_result", "retry", "progress", "note", "count"})
+"""Types of lines that are ignored."""
+ID_CHARACTERS = 16
+
+
+class StreamReader(ObjectReader):
+    """Implements `facts.Reader`."""
+
+    format = "anthropic-stream"
+    agent = AGENT
+
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._model, self._requests = state.session, state.model, state.requests
+        self._line = b""
+
+    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
+        self._line = data
+        return super().read(data)
+
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, model=self._model, requests=self._requests)
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        match string(event.get("type")):
+            case "start":
+                yield self._session_info(event)
+            case "text":
+                yield AssistantText(text=string(event.get("text")))
+            case "tool":
+                yield ToolUse(tool=string(event.get("name"))[:128] or "?", id=string(event.get("id")))
+            case "request":
+                yield from self._request_records(event)
+            case "end":
+                yield _stream_end(event)
+            case kind if kind not in IGNORED_TYPES:
+                yield UnknownLine(type=kind[:64] or "?")
+
+    def _session_info(self, event: Json) -> SessionInfo:
+        self._session = session_id(event.get("session")) or self._session
+        self._model = string(event.get("model")) or self._model
+        return SessionInfo(session=self._session, version=string(event.get("version")), model=self._model)
+
+    def _request_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        token_counts = mapping(event.get("usage"))
+        usage = request_usage(string(event.get("model")) or self._model, token_counts)
+        if not (usage.input or usage.output):
+            return
+        self._requests += 1
+        if not has_cache_lifetimes(token_counts):
+            yield Note(code="cache-lifetime")
+        if "output_tokens_details" in token_counts:
+            yield Note(code=f"{REPORTS_FIELD}reasoning")
+        # Some gateways give replies no id.
+        request_id = (
+            string(event.get("id")) or f"{self._requests}:{hashlib.sha256(self._line).hexdigest()[:ID_CHARACTERS]}"
+        )
+        yield ModelRequest(id=f"{self._session}:{request_id}", usage=usage)
+
+
+def _stream_end(event: Json) -> StreamEnd:
+    failure = mapping(event.get("error"))
+    detail = string(failure.get("message")) or string(failure.get("kind"))
+    status: Literal["success", "error"] = "success" if ending_of(event) == "success" else "error"
+    return StreamEnd(status=status, text=string(event.get("text")) or None, cumulative=False, detail=detail)
+
+
+def _matches(event: dict[str, object]) -> bool:
+    """Lines with only a text could be any agent's."""
+    match event.get("type"):
+        case "start":
+            return all(isinstance(event.get(name), str) for name in ("session", "model", "version"))
+        case "request":
+            has_names = isinstance(event.get("model"), str) and "stop_reason" in event
+            return has_names and isinstance(event.get("usage"), dict)
+        case "tool":
+            has_names = isinstance(event.get("id"), str) and isinstance(event.get("name"), str)
+            return has_names and isinstance(event.get("input"), dict)
+        case "tool_result":
+            return isinstance(event.get("failed"), bool) and isinstance(event.get("characters"), int)
+        case "retry":
+            return isinstance(event.get("attempt"), int) and "wait_seconds" in event
+        case "end":
+            return event.get("status") in ("success", "error") and {"text", "requests", "error"} <= event.keys()
+        case _:
+            return False
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        name=StreamReader.format,
+        agent=AGENT,
+        unit="line",
+        matches=_matches,
+        reader=StreamReader,
+        unreported_fields=("reasoning",),
+    ),
+)

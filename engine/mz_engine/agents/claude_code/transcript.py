@@ -1,0 +1,312 @@
+"""Reader of streams of Claude Code: `claude -p --output-format stream-json`, and `json`, one object or an array.
+
+Output tokens of messages are those at their start: the totals of the `result` count, unless partial messages report the
+end of each. Money and `modelUsage` include the earlier results of the same process, and since 2.1.3 also the session's
+cost before it was resumed; in that case `model_usage_since_last_result` holds the difference, and that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.call import Usage
+
+from mz_engine.agents.claude_code.lines import (
+    REPORTS_REASONING,
+    assistant_texts,
+    request_id,
+    time_us,
+    tool_uses,
+    usage_notes,
+)
+from mz_engine.agents.claude_code.session_log import SESSION
+from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, model_usage, request_usage
+from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, nanousd, string, strings
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    Format,
+    ModelRequest,
+    Note,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    TranscriptRecord,
+    UnknownLine,
+    UserPrompt,
+)
+
+AGENT = "claude-code"
+IGNORED_TYPES = frozenset(
+    {"rate_limit_event", "control_request", "control_response", "control_cancel_request", "keep_alive",
+     "tool_progress", "auth_status", "tool_use_summary", "prompt_suggestion"}
+)  # fmt: skip
+"""Types of lines without tokens, tools or text."""
+SUBAGENT_TOOLS = frozenset({"Task", "Agent"})
+LIFETIME_FIELD = "cacheCreationEphemeral1hInputTokens"
+STARTED_PREFIX = "begun:"
+"""Prefix of messages among the names of the reader state."""
+UNNAMED_SUBAGENT = "sub-agent"
+"""Name of a subagent whose name is unknown."""
+
+
+class StreamReader(ObjectReader):
+    """Implements `facts.Reader`."""
+
+    format = "claude-stream"
+    agent = AGENT
+
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._version, self._model, self._cwd = state.session, state.version, state.model, state.cwd
+        self._requests = state.requests
+        names = dict(state.names)
+        self._started_messages: dict[str, Json] = {
+            name.removeprefix(STARTED_PREFIX): decode_object(message.encode()) or {}
+            for name, message in names.items()
+            if name.startswith(STARTED_PREFIX)
+        }
+        """By parent: the newest message that is being streamed."""
+        self._subagents = {name: subagent for name, subagent in names.items() if not name.startswith(STARTED_PREFIX)}
+        self._last_request: tuple[str, str, Json] = ("", "", {})
+        """The newest request: most lines repeat that of the line before."""
+        self._last_text_id = ""
+        """Id of the last message with text."""
+
+    def state(self) -> ReaderState:
+        started = (
+            (f"{STARTED_PREFIX}{parent}", _encode_message(message))
+            for parent, message in self._started_messages.items()
+        )
+        return ReaderState(
+            session=self._session, version=self._version, model=self._model, cwd=self._cwd,
+            names=(*self._subagents.items(), *started), requests=self._requests,
+        )  # fmt: skip
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        yield from self._session_records(event)
+        match event.get("type"):
+            case "assistant":
+                yield from self._message_records(event)
+            case "result":
+                yield from self._end_records(event)
+            case "stream_event":
+                yield from self._partial_message_records(event)
+            case "user":
+                yield from self._user_records(event)
+            case "system":
+                pass
+            case kind if string(kind) not in IGNORED_TYPES:
+                yield UnknownLine(type=string(kind)[:64] or "?")
+
+    def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        is_init = event.get("type") == "system" and event.get("subtype") == "init"
+        session = string(event.get("session_id")) or self._session
+        if not is_init and session == self._session:
+            return
+        if is_init:
+            self._version = string(event.get("claude_code_version")) or self._version
+            self._model = string(event.get("model")) or self._model
+            self._cwd = string(event.get("cwd")) or self._cwd
+        self._session = session
+        yield SessionInfo(
+            session=session,
+            version=self._version,
+            cwd=self._cwd,
+            model=self._model,
+            at_us=time_us(event.get("timestamp")),
+        )
+
+    # messages ---------------------------------------------------------------------------------------------------------
+    def _message_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        message = mapping(event.get("message"))
+        parent = string(event.get("parent_tool_use_id"))
+        token_counts = mapping(message.get("usage"))
+        yield from self._request_records(message, token_counts, event, parent)
+        for tool in tool_uses(message.get("content")):
+            if tool.tool in SUBAGENT_TOOLS:
+                self._name_subagent(tool.id, message.get("content"))
+            yield tool
+        if not parent:
+            message_id = string(message.get("id"))
+            yield from assistant_texts(
+                message.get("content"), continues=bool(message_id) and message_id == self._last_text_id
+            )
+            self._last_text_id = message_id
+
+    def _request_records(
+        self, message: Json, token_counts: Json, event: Json, parent: str
+    ) -> Iterator[TranscriptRecord]:
+        message_id, model = string(message.get("id")), string(message.get("model"))
+        if not message_id or not model or model == "<synthetic>" or not token_counts:
+            return
+        subagent = (
+            (string(event.get("subagent_type")) or self._subagents.get(parent, UNNAMED_SUBAGENT)) if parent else ""
+        )
+        request = (message_id, subagent, token_counts)
+        if request == self._last_request:
+            return
+        self._last_request = request
+        for code in usage_notes(token_counts):
+            yield Note(code=code)
+        self._requests += 1
+        yield ModelRequest(
+            id=request_id(message, event, self._session),
+            usage=request_usage(model, token_counts, subagent),
+            at_us=time_us(event.get("timestamp")),
+        )
+
+    def _name_subagent(self, call_id: str, content: object) -> None:
+        for block in content if isinstance(content, list) else ():
+            arguments = mapping(mapping(block).get("input"))
+            if call_id and mapping(block).get("id") == call_id:
+                self._subagents[call_id] = string(arguments.get("subagent_type")) or UNNAMED_SUBAGENT
+
+    def _partial_message_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        """Combine the usage of a message's start and end."""
+        inner, parent = mapping(event.get("event")), string(event.get("parent_tool_use_id"))
+        match inner.get("type"):
+            case "message_start":
+                self._started_messages[parent] = mapping(inner.get("message"))
+            case "message_delta" if parent in self._started_messages:
+                message = self._started_messages.pop(parent)
+                final_counts = {
+                    name: number for name, number in mapping(inner.get("usage")).items() if number is not None
+                }
+                yield from self._request_records(
+                    message, {**mapping(message.get("usage")), **final_counts}, event, parent
+                )
+            case _:
+                pass
+
+    def _user_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        content = mapping(event.get("message")).get("content")
+        has_results = isinstance(content, list) and any(
+            mapping(block).get("type") == "tool_result" for block in content
+        )
+        if not has_results and not event.get("parent_tool_use_id") and not event.get("isSynthetic"):
+            yield UserPrompt(at_us=time_us(event.get("timestamp")))
+
+    # ends -------------------------------------------------------------------------------------------------------------
+    def _end_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        text, errors = event.get("result"), strings(event.get("errors"))
+        status = status_of(event)
+        usage_since_last = event.get("model_usage_since_last_result")
+        is_incremental = isinstance(usage_since_last, dict)
+        sums = mapping(usage_since_last if is_incremental else event.get("modelUsage"))
+        if not sums and not is_incremental and _reported_cost(event):
+            yield Note(code="main-thread")
+            if self._subagents:
+                yield Note(code="sub-agents-short")
+        if any("thinkingTokens" in mapping(numbers) for numbers in sums.values()):
+            yield Note(code=REPORTS_REASONING)
+        yield StreamEnd(
+            status=status,
+            text=text if isinstance(text, str) else None,
+            reported_nanousd=_models_cost(sums) if is_incremental else _reported_cost(event),
+            cumulative=not is_incremental,
+            usage=self._sums(event, sums) or (() if is_incremental else self._main_thread_usage(event)),
+            has_cache_lifetimes=_has_lifetimes(sums, mapping(event.get("usage"))),
+            detail="" if status == "success" else "\n".join([*errors, string(text)]).strip() or _failure_reason(event),
+        )
+
+    def _sums(self, event: Json, models: Json) -> tuple[Usage, ...]:
+        """Return the totals by model. If there are no messages, the turns are the requests of the model with the most
+        tokens."""
+        sums = tuple(_usage_by_model(models, mapping(event.get("usage"))))
+        turns = count(event.get("num_turns"))
+        if self._requests or not turns or not sums:
+            return sums
+        main = max(sums, key=lambda usage: usage.input + usage.output)
+        return tuple(replace(usage, requests=turns) if usage is main else usage for usage in sums)
+
+    def _main_thread_usage(self, event: Json) -> tuple[Usage, ...]:
+        """Return the turn's own usage, for results without totals by model. It lacks side models and subagents, so it
+        counts only if there are no messages."""
+        turn_usage = request_usage(self._model, mapping(event.get("usage")))
+        return (
+            (replace(turn_usage, requests=None),)
+            if not self._requests and (turn_usage.input or turn_usage.output)
+            else ()
+        )
+
+
+def status_of(result: Json) -> Literal["success", "error"]:
+    """Return the status by `is_error` and by subtypes that name an error; the subtype `success` proves nothing."""
+    failed, subtype = result.get("is_error"), string(result.get("subtype"))
+    if failed is None:
+        return "success" if subtype == "success" else "error"
+    return "success" if failed is False and not subtype.startswith("error") else "error"
+
+
+def _encode_message(message: Json) -> str:
+    fields = {name: message[name] for name in ("id", "model", "usage") if name in message}
+    return msgspec.json.encode(fields).decode("utf-8", "replace")
+
+
+def _failure_reason(result: Json) -> str:
+    return string(result.get("terminal_reason")) or string(result.get("subtype"))
+
+
+def _reported_cost(result: Json) -> int | None:
+    """Return the cost; the field has other names in early versions, and is a placeholder in some captures."""
+    for name in ("total_cost_usd", "total_cost", "cost_usd"):
+        amount = nanousd(result.get(name))
+        if amount is not None:
+            return amount
+    return None
+
+
+def _models_cost(models: Json) -> int | None:
+    amounts = [nanousd(mapping(numbers).get("costUSD")) for numbers in models.values()]
+    reported_amounts = [amount for amount in amounts if amount is not None]
+    return sum(reported_amounts) if len(reported_amounts) == len(amounts) else None
+
+
+def _usage_by_model(models: Json, turn: Json) -> Iterator[Usage]:
+    """Yield the usage by model. The lifetimes of cache writes come from the turn's own usage if its total equals this
+    model's."""
+    for model, numbers in models.items():
+        usage, main = model_usage(model, mapping(numbers)), request_usage(model, turn)
+        if usage.cache_write_5m == main.cache_write_5m + main.cache_write_1h:
+            usage = replace(usage, cache_write_5m=main.cache_write_5m, cache_write_1h=main.cache_write_1h)
+        if usage.input or usage.output:
+            yield usage
+
+
+def _has_lifetimes(models: Json, turn: Json) -> bool:
+    main = request_usage("", turn)
+    cache_writes = main.cache_write_5m + main.cache_write_1h if has_cache_lifetimes(turn) else 0
+    return all(
+        LIFETIME_FIELD in mapping(numbers) or model_usage(model, mapping(numbers)).cache_write_5m in (0, cache_writes)
+        for model, numbers in models.items()
+    )
+
+
+def _matches(event: dict[str, object]) -> bool:
+    """`qwen_code_version` marks Qwen Code, which writes the same lines."""
+    if not isinstance(event.get("session_id"), str) or "qwen_code_version" in event:
+        return False
+    match event.get("type"):
+        case "system":
+            return isinstance(event.get("subtype"), str) and ("uuid" in event or "mcp_servers" in event)
+        case "assistant" | "user":
+            return "role" in mapping(event.get("message")) and "sessionId" not in event
+        case "result":
+            return "num_turns" in event or count(event.get("duration_ms")) is not None
+        case "stream_event":
+            return isinstance(event.get("event"), dict)
+        case kind:
+            return string(kind) in IGNORED_TYPES
+
+
+STREAM = Format(
+    name=StreamReader.format,
+    agent=AGENT,
+    unit="line",
+    matches=_matches,
+    reader=StreamReader,
+    unreported_fields=("reasoning",),
+)
+FORMATS: tuple[Format, ...] = (STREAM, SESSION)

@@ -1,0 +1,156 @@
+"""Adapter for OpenAI's `codex` command line, headless (`codex exec`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from mz_engine.agents.codex.stream import read_stream
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
+from mz_engine.agents.process import ProgramAdapter, require_login
+from mz_engine.agents.version_query import check_tool
+from mz_engine.model.pipeline import Tool
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
+
+COMMAND = "codex"
+INSTALL = "install Codex (npm install -g @openai/codex)"
+VERSION_MIN = (0, 169)
+"""Older versions reject some of the settings."""
+
+SETTINGS: Mapping[str, str] = {
+    "agents.enabled": "false",
+    "analytics.enabled": "false",
+    "approval_policy": '"never"',
+    "check_for_update_on_startup": "false",
+    "features.apps": "false",
+    "features.plugins": "false",
+    "features.unbounded_connection_retries": "false",
+    "sandbox_workspace_write.exclude_slash_tmp": "true",
+    "web_search": '"disabled"',
+}
+"""No approvals, telemetry, update checks or web search. No sub-agents, since the stream lacks their tokens. No endless
+reconnects. While a command runs, codex's sandbox puts an empty `.git` into each writable directory and leaves it there
+when killed, which would confuse programs below /tmp: so /tmp is excluded and each call has its own temporary
+directory."""
+
+NO_SHELL = "features.shell_tool=false"
+"""Without the shell tool the model cannot read files either."""
+
+PASSED_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AZURE_OPENAI_API_KEY",
+    "CODEX_ACCESS_TOKEN",
+    "CODEX_API_KEY",
+    "CODEX_HOME",
+    "CODEX_SQLITE_HOME",
+    "OPENAI_API_KEY",
+    "OPENAI_ORGANIZATION",
+    "OPENAI_PROJECT",
+)
+"""Variables that this CLI reads, beyond those that every command gets. A custom provider may need another for its key:
+`pass_environment` in mz.yaml passes it."""
+
+KEY_VARIABLES = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
+
+REPORTED_FIELDS = (
+    ReportedFields(
+        model=False, requests=False, money=False, thoughts=False, session=True, cache_writes="no",
+        evidence="constructed",
+    ),
+    ReportedFields(
+        since="0.130.0", model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
+        evidence="constructed",
+    ),
+    ReportedFields(
+        since="0.169.0", model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="total",
+        evidence="recorded",
+    ),
+)  # fmt: skip
+
+
+class Codex(ProgramAdapter):
+    """Reports tokens and continues threads; reports neither money nor the model's name."""
+
+    name = "codex"
+    parser = "codex/1"
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            agent=self.name,
+            sessions=True,
+            streaming=True,
+            token_counting="exact",
+            reports_money=False,
+            reported_fields=REPORTED_FIELDS,
+            tools=("read", "write", "shell"),
+            models={"cheap": "gpt-6-luna", "mid": "gpt-6.1-sol", "premium": "gpt-6-astra"},
+            auth=("a login by `codex login`", "CODEX_API_KEY", "a provider of your own in ~/.codex/config.toml"),
+        )
+
+    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
+        """Look for the command, its version and a key, a login file or a provider."""
+        check = check_tool(COMMAND, environment, {}, INSTALL)
+        if not check.code and tuple(map(int, check.version.split(".")[:2])) < VERSION_MIN:
+            return msgspec.structs.replace(
+                check,
+                code="tool-missing",
+                message=f"`codex` has version {check.version}; mz needs {VERSION_MIN[0]}.{VERSION_MIN[1]} or newer",
+                fix=f"{INSTALL} again",
+            )
+        return require_login(
+            check,
+            _has_login(environment),
+            "`codex` has neither a login nor a key",
+            "run `codex login`, or set CODEX_API_KEY (it does not read OPENAI_API_KEY)",
+        )
+
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        return spawn(spec, invocation(spec, environment))
+
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
+        return read_stream(result, self.parser, self._patterns, watch)
+
+
+def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+    """Build the process to run; the prompt goes to stdin. Codex names a new thread itself: `spec.session` is used only
+    if the call continues one."""
+    argv = [COMMAND, "exec", "--json", "--skip-git-repo-check", "-m", spec.model, "-s", _sandbox_mode(spec.tools)]
+    for name, value in SETTINGS.items():
+        argv += ["-c", f"{name}={value}"]
+    if not spec.tools:
+        argv += ["-c", NO_SHELL]
+    if spec.resumes and spec.session is not None:
+        argv += ["resume", spec.session]
+    passed = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
+    return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=passed, private_tmpdir=True)
+
+
+def _sandbox_mode(tools: tuple[Tool, ...]) -> str:
+    """Return the sandbox mode for a phase's tools. Shell commands may write too (tests leave files behind); the engine
+    reverts forbidden changes."""
+    return "workspace-write" if {"write", "shell"} & set(tools) else "read-only"
+
+
+def _has_login(environment: Mapping[str, str]) -> bool:
+    if any(environment.get(name) for name in KEY_VARIABLES):
+        return True
+    home = Path(environment.get("CODEX_HOME") or Path(environment.get("HOME", "/nonexistent")) / ".codex")
+    return (home / "auth.json").is_file() or _has_own_provider(home / "config.toml")
+
+
+def _has_own_provider(path: Path) -> bool:
+    """Return True if the user configured a provider other than OpenAI, which has a login of its own."""
+    import tomllib
+
+    try:
+        settings = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(settings.get("model_provider", "openai") != "openai")

@@ -1,0 +1,178 @@
+"""Reader of streams of Codex: `codex exec --json`, of all versions since 0.40.
+
+Three formats: events with items (since 0.44; in some earlier versions, items have an `item_type` and sessions are
+created); and before them the program's inner messages, `{"id", "msg"}`. Only the last one names the model. Token counts
+are cumulative over the whole thread; none of the formats has tokens of subagents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mz_engine.agents.codex.lines import (
+    AGENT,
+    UNREPORTED_FIELDS,
+    TokenCounts,
+    counts_of_usages,
+    token_counts,
+    usage_notes,
+)
+from mz_engine.agents.codex.session_log import ROLLOUT
+from mz_engine.agents.reading.json_lines import Json, mapping, string
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    AssistantText,
+    Format,
+    ModelRequest,
+    Note,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UnknownLine,
+    UserPrompt,
+)
+
+TEXT_ITEMS = frozenset({"agent_message", "assistant_message"})
+TOOL_ITEMS = frozenset({"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"})
+EVENTS = frozenset(
+    {
+        "thread.started", "session.created", "turn.started", "turn.completed", "turn.failed", "item.started",
+        "item.updated", "item.completed", "error",
+    }
+)  # fmt: skip
+
+
+class StreamReader(ObjectReader):
+    """Implements `facts.Reader`."""
+
+    format = "codex-stream"
+    agent = AGENT
+
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._model, self._cwd = state.session, state.model, state.cwd
+        self._total = counts_of_usages(state.total)
+
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, model=self._model, cwd=self._cwd, total=(self._total.usage(""),))
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        if isinstance(event.get("msg"), dict):
+            yield from self._message_records(mapping(event["msg"]))
+            return
+        match event.get("type"):
+            case "thread.started" | "session.created":
+                yield from self._session_records(string(event.get("thread_id")) or string(event.get("session_id")))
+            case "turn.completed":
+                yield from self._turn_records(mapping(event.get("usage")))
+            case "turn.failed":
+                message = string(mapping(event.get("error")).get("message"))
+                yield StreamEnd(status="error", detail=message, cumulative=False)
+            case "item.completed":
+                yield from _item_records(mapping(event.get("item")))
+            case kind if string(kind) not in EVENTS:
+                if not _is_head(event):
+                    yield UnknownLine(type=string(kind)[:64] or "?")
+                elif "workdir" in event:
+                    yield from self._session_records("", string(event.get("model")), string(event.get("workdir")))
+
+    def _session_records(self, session: str, model: str = "", cwd: str = "") -> Iterator[TranscriptRecord]:
+        if session and session != self._session:
+            self._session, self._total = session, TokenCounts()
+        self._model, self._cwd = model or self._model, cwd or self._cwd
+        yield SessionInfo(session=self._session, model=self._model, cwd=self._cwd)
+
+    def _turn_records(self, usage: Json) -> Iterator[TranscriptRecord]:
+        total = token_counts(usage)
+        added = total.since(self._total) or total
+        self._total = total
+        yield from usage_notes(usage)
+        yield Note(code="whole-thread")
+        usages = (added.usage(self._model),) if added.input or added.output else ()
+        yield StreamEnd(status="success", usage=usages, cumulative=False)
+
+    # older messages without items ------------------------------------------------------------------------------------
+    def _message_records(self, message: Json) -> Iterator[TranscriptRecord]:
+        match message.get("type"):
+            case "session_configured":
+                yield from self._session_records(string(message.get("session_id")), string(message.get("model")))
+            case "user_message":
+                yield UserPrompt()
+            case "agent_message":
+                yield AssistantText(text=string(message.get("message")))
+            case "exec_command_begin" | "patch_apply_begin" | "mcp_tool_call_begin" as kind:
+                yield ToolUse(tool=kind.removesuffix("_begin"), id=string(message.get("call_id")))
+            case "token_count":
+                yield from self._request_records(message)
+            case "task_complete":
+                text = message.get("last_agent_message")
+                yield StreamEnd(status="success", text=text if isinstance(text, str) else None, cumulative=False)
+            case "error" | "turn_aborted":
+                detail = string(message.get("message")) or string(message.get("reason"))
+                yield StreamEnd(status="error", detail=detail, cumulative=False)
+            case _:
+                pass
+
+    def _request_records(self, message: Json) -> Iterator[TranscriptRecord]:
+        """Since 0.37 the numbers are in `info`, which may be null."""
+        usage = mapping(mapping(message.get("info")).get("total_token_usage")) if "info" in message else message
+        total = token_counts(usage)
+        if total == self._total or not (total.input or total.output):
+            return
+        added = total.since(self._total) or total
+        self._total = total
+        yield from usage_notes(usage)
+        total_id = ".".join(map(str, total))
+        yield ModelRequest(id=f"{self._session}:{total_id}", usage=added.usage(self._model, requests=1))
+
+
+def _item_records(item: Json) -> Iterator[TranscriptRecord]:
+    kind = string(item.get("type")) or string(item.get("item_type"))
+    if kind in TEXT_ITEMS:
+        yield AssistantText(text=string(item.get("text")))
+    elif kind in TOOL_ITEMS:
+        if kind == "collab_tool_call":
+            yield Note(code="sub-agents-apart")
+        yield ToolUse(tool=_tool_name(kind, item), id=string(item.get("id")), failed=item.get("status") == "failed")
+
+
+def _tool_name(kind: str, item: Json) -> str:
+    return ".".join(name for name in (kind, string(item.get("server")), string(item.get("tool"))) if name)[:128]
+
+
+def _is_head(event: Json) -> bool:
+    """Return True for the settings and the prompt, with which the oldest format begins."""
+    return ("workdir" in event and "provider" in event) or set(event) == {"prompt"}
+
+
+def matches(event: dict[str, object]) -> bool:
+    """Return True if the line can only be of such a stream."""
+    kind, message = event.get("type"), event.get("msg")
+    if isinstance(message, dict):
+        return isinstance(event.get("id"), str) and isinstance(message.get("type"), str)
+    match kind:
+        case "thread.started":
+            return isinstance(event.get("thread_id"), str)
+        case "session.created":
+            return isinstance(event.get("session_id"), str)
+        case "turn.completed":
+            return isinstance(event.get("usage"), dict)
+        case "turn.failed":
+            return isinstance(event.get("error"), dict)
+        case "item.started" | "item.updated" | "item.completed":
+            item = event.get("item")
+            return isinstance(item, dict) and bool({"type", "item_type"} & item.keys())
+        case _:
+            return "type" not in event and "workdir" in event and "provider" in event
+
+
+STREAM = Format(
+    name=StreamReader.format,
+    agent=AGENT,
+    unit="line",
+    matches=matches,
+    reader=StreamReader,
+    unreported_fields=UNREPORTED_FIELDS,
+)
+FORMATS: tuple[Format, ...] = (STREAM, ROLLOUT)

@@ -1,0 +1,347 @@
+"""Parser of a described program's output; accepts any bytes.
+
+The description alone defines the end of a call: an object of the output, or an exit code with non-empty text. Output
+with neither is a failure, whatever the exit code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from msgspec.structs import replace
+from mz_events.catalog.call import ProblemClass, Usage
+
+from mz_engine.agents.classify import CallEnd, ProblemPattern, ProblemPatterns, classify
+from mz_engine.agents.contract import ObjectObserver
+from mz_engine.agents.reading.json_lines import (
+    STDERR_BYTES_READ,
+    Json,
+    count,
+    decode_object,
+    decode_value,
+    nanousd,
+    session_id,
+    string,
+)
+from mz_engine.decoding import regex
+from mz_engine.model.agent_description import (
+    ANYTHING,
+    AgentDescription,
+    EndConditions,
+    MatchValue,
+    ObjectMatch,
+    OutputFormat,
+    Selector,
+    TextProof,
+    UsageSelector,
+)
+from mz_engine.ports import CallResult, ParsedReply
+
+EndingKind: TypeAlias = Literal["success", "error", "no-terminal"]
+
+USAGE_FIELDS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
+UNKNOWN_MODEL = "unknown"
+"""Model name if neither the output nor the call has one."""
+LINE_CHARS_MAX = 2000
+"""Longer lines are not searched: they come from the model, not from the program."""
+STARTS_MAX = 20
+"""Number of line starts that are tried as the start of a JSON document."""
+VERSION_LINES_MAX = 30
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|\r(?=\n)")
+
+
+def read_output(
+    result: CallResult,
+    name: str,
+    description: AgentDescription,
+    patterns: ProblemPatterns,
+    watch: ObjectObserver | None = None,
+) -> ParsedReply:
+    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
+    output = description.output
+    events, bad_lines = decode_output(result, output, watch)
+    stdout = strip_escapes(result.stdout) if output.form == "text" or output.stream == "stderr" else ""
+    stderr = _without_objects(strip_escapes(result.stderr[-STDERR_BYTES_READ:]), output).strip()
+    text = _text(events, output, stdout)
+    ending = (
+        _ending_by_exit(result, description.ends, text, stdout, stderr)
+        if output.form == "text"
+        else _ending_by_objects(result, description.ends, events, stdout, stderr)
+    )
+    error = _last_text(events, output.error)
+    unfinished = "" if ending == "success" else stdout[-STDERR_BYTES_READ:].strip()
+    error_text = "\n".join(part for part in (stderr, unfinished, error) if part)
+    status = _last_value(events, output.status)
+    problem = classify(
+        CallEnd(
+            own_problem=result.problem,
+            ending=ending,
+            exit=result.exit,
+            status=count(status),
+            error_text=error_text,
+            text=text,
+        ),
+        combined_patterns(description, patterns),
+    )
+    usage = usage_of(
+        events, output.usage, _last_text(events, output.model) or result.model, result.session_usage_before
+    )
+    return ParsedReply(
+        parser=f"{name}/1",
+        ending=ending,
+        text=text or error,
+        session=session_id(_last_value(events, output.session)),
+        usage=usage,
+        reported_nanousd=_reported_nanousd(events, output, bool(usage)),
+        problem=problem,
+        problem_detail=(error or error_text or text) if problem else "",
+        undecodable_lines=bad_lines,
+        version=_last_text(events, output.version) or _find_version(stdout, output) or result.version,
+    )
+
+
+def combined_patterns(description: AgentDescription, patterns: ProblemPatterns) -> ProblemPatterns:
+    """Return the description's failure patterns, followed by the shared ones."""
+    described = tuple(
+        ProblemPattern(
+            code=problem.code,
+            kind=ProblemClass(problem.kind),
+            words=problem.words,
+            retry_after_seconds=problem.retry_after,
+        )
+        for problem in description.problems
+    )
+    return ProblemPatterns(problem=(*described, *patterns.problem), blocker=patterns.blocker)
+
+
+def _without_objects(text: str, output: OutputFormat) -> str:
+    if output.stream == "stdout":
+        return text
+    return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("{"))
+
+
+def strip_escapes(data: bytes) -> str:
+    """Decode text and remove terminal control sequences."""
+    return _ESCAPES.sub("", data.decode("utf-8", "replace"))
+
+
+# objects --------------------------------------------------------------------------------------------------------------
+def decode_output(result: CallResult, output: OutputFormat, watch: ObjectObserver | None) -> tuple[list[Json], int]:
+    """Return the output's objects, in order, and the number of bad lines. Text on standard error is not bad."""
+    data = result.stdout if output.stream == "stdout" else result.stderr
+    if output.form == "text":
+        return [], 0
+    decoded = (
+        _decode_document(data)
+        if output.form == "json"
+        else _decode_lines(data, has_text_lines=output.stream == "stderr")
+    )
+    events: list[Json] = [watch(event) if watch else event for event in decoded if event is not None]
+    return events, sum(1 for event in decoded if event is None)
+
+
+def _decode_lines(data: bytes, *, has_text_lines: bool) -> list[dict[str, object] | None]:
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    if has_text_lines:
+        lines = [line for line in lines if line.lstrip().startswith(b"{")]
+    return [decode_object(line) for line in lines]
+
+
+def _decode_document(data: bytes) -> list[dict[str, object] | None]:
+    """Decode an object or a list of objects, after optional text."""
+    if not data.strip():
+        return []
+    starts = (0, *(match.start() for match in re.finditer(rb"(?m)^[{\[]", data)))[:STARTS_MAX]
+    for start in starts:
+        value = decode_value(data[start:])
+        if isinstance(value, dict):
+            return [value]
+        if isinstance(value, list) and value:
+            return [item if isinstance(item, dict) else None for item in value]
+    return [None]
+
+
+def lookup(event: object, path: str) -> object:
+    """Return the value at a path such as `a.b.0`; None if there is none."""
+    for part in path.split("."):
+        if isinstance(event, dict):
+            event = event.get(part)
+        elif isinstance(event, list) and part.isascii() and part.isdigit() and int(part[:9]) < len(event):
+            event = event[int(part[:9])]
+        else:
+            return None
+    return event
+
+
+def matches(event: Json, where: ObjectMatch) -> bool:
+    return all(_equals(lookup(event, path), value) for path, value in where.items())
+
+
+def _equals(actual: object, expected: MatchValue) -> bool:
+    if expected == ANYTHING:
+        return actual is not None
+    return type(actual) is type(expected) and actual == expected
+
+
+def _values(events: Iterable[Json], selector: Selector | None) -> Iterator[object]:
+    for event in events if selector is not None else ():
+        assert selector is not None
+        if matches(event, selector.where) and (value := lookup(event, selector.path)) is not None:
+            yield value
+
+
+def _last_value(events: Iterable[Json], selector: Selector | None) -> object:
+    last: object = None
+    for value in _values(events, selector):
+        last = value
+    return last
+
+
+def _last_text(events: Iterable[Json], selector: Selector | None) -> str:
+    return string(_last_value(events, selector))
+
+
+# text and end ---------------------------------------------------------------------------------------------------------
+def _text(events: list[Json], output: OutputFormat, stdout: str) -> str:
+    if output.text is None:
+        text = stdout
+    elif output.text.joined:
+        text = "".join(string(value) for value in _values(events, output.text))
+    else:
+        text = _last_text(events, output.text)
+    return remove_matches(text, output.remove).strip()
+
+
+def remove_matches(text: str, expressions: tuple[str, ...]) -> str:
+    """Remove all matches of the expressions, line by line; drop lines that become empty."""
+    if not expressions:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        shortened = regex.remove_matches(expressions, line) if len(line) <= LINE_CHARS_MAX else line
+        if shortened or not line:
+            lines.append(shortened)
+    return "\n".join(lines)
+
+
+def _find_version(stdout: str, output: OutputFormat) -> str:
+    """Find the version in the first lines, which come from the program and not from its model."""
+    if not output.version_words:
+        return ""
+    lines = (line for line in stdout.split("\n")[:VERSION_LINES_MAX] if len(line) <= LINE_CHARS_MAX)
+    return next(
+        (version for line in lines if (version := regex.first_group(output.version_words, line)) is not None), ""
+    )
+
+
+def _ending_by_objects(
+    result: CallResult, ends: EndConditions, events: list[Json], stdout: str, stderr: str
+) -> EndingKind:
+    kinds = (("error", ends.error), ("open", ends.open), ("success", ends.success))
+    state = ""
+    for event in events:
+        state = next((kind for kind, wheres in kinds if any(matches(event, where) for where in wheres)), state)
+    if state == "error":
+        return "error"
+    has_last = ends.last is None or any(matches(event, ends.last) for event in events)
+    if not state or not has_last or (state == "open" and ends.last is None):
+        return "no-terminal"
+    succeeded = state == "success" and _is_success_exit(result, ends) and _is_proven(ends, stdout, stderr)
+    return "success" if succeeded else "error"
+
+
+def _ending_by_exit(result: CallResult, ends: EndConditions, text: str, stdout: str, stderr: str) -> EndingKind:
+    """Decide by exit code and text. Without an exit code (mz crashed during the call) only `proof` is conclusive."""
+    if not _is_success_exit(result, ends):
+        return "error"
+    conclusive = result.exit is not None or ends.proof is not None
+    return "success" if conclusive and text and _is_proven(ends, stdout, stderr) else "no-terminal"
+
+
+def _is_success_exit(result: CallResult, ends: EndConditions) -> bool:
+    return not ends.exits or result.exit is None or result.exit in ends.exits
+
+
+def _is_proven(ends: EndConditions, stdout: str, stderr: str) -> bool:
+    """Return True if the text of `proof` is present and that of `disproof` is not."""
+    has_proof = ends.proof is None or _proof_found(ends.proof, stdout, stderr)
+    return has_proof and not (ends.disproof is not None and _proof_found(ends.disproof, stdout, stderr))
+
+
+def _proof_found(proof: TextProof, stdout: str, stderr: str) -> bool:
+    text = stdout if proof.stream == "stdout" else stderr
+    return any(regex.matches_any((proof.words,), line) for line in text.split("\n") if len(line) <= LINE_CHARS_MAX)
+
+
+# tokens and money -----------------------------------------------------------------------------------------------------
+def usage_of(
+    events: Iterable[Json], selector: UsageSelector | None, model: str, earlier: tuple[Usage, ...] = ()
+) -> tuple[Usage, ...]:
+    """Return usage per request, or the last count of each model; of session totals, the part added since `earlier`."""
+    if selector is None:
+        return ()
+    usages = [
+        usage for event in events if (usage := _object_usage(event, selector, model or UNKNOWN_MODEL)) is not None
+    ]
+    if selector.counts == "request":
+        return tuple(usages)
+    newest = {usage.model: usage for usage in usages}
+    if selector.counts == "session":
+        newest = {name: _usage_since(usage, earlier) for name, usage in newest.items()}
+    return tuple(usage for usage in newest.values() if usage.input or usage.output)
+
+
+def _object_usage(event: Json, selector: UsageSelector, model: str) -> Usage | None:
+    if not matches(event, selector.where):
+        return None
+    numbers = [
+        count(lookup(event, path)) if path else 0
+        for path in (
+            selector.input, selector.output, selector.cache_read, selector.cache_write, selector.cache_write_1h,
+            selector.reasoning,
+        )
+    ]  # fmt: skip
+    if numbers[0] is None and numbers[1] is None:
+        return None
+    input_tokens, output, read, cache_writes, hour, reasoning = (number or 0 for number in numbers)
+    cache_writes = max(cache_writes, hour)
+    return Usage(
+        model=(string(lookup(event, selector.model)) if selector.model else "") or model,
+        input=input_tokens + read + cache_writes
+        if selector.cached == "apart"
+        else max(input_tokens, read + cache_writes),
+        output=output + reasoning if selector.thoughts == "apart" else max(output, reasoning),
+        cache_read=read,
+        cache_write_5m=cache_writes - hour,
+        cache_write_1h=hour,
+        reasoning=reasoning,
+        requests=1 if selector.counts == "request" else None,
+    )
+
+
+def _usage_since(total: Usage, earlier: tuple[Usage, ...]) -> Usage:
+    remaining = {
+        name: getattr(total, name) - sum(getattr(usage, name) for usage in earlier if usage.model == total.model)
+        for name in USAGE_FIELDS
+    }
+    if min(remaining.values()) < 0:
+        # Not the session we took it for: count too much rather than nothing.
+        return total
+    # Whatever the totals say, cached tokens are part of the input and reasoning is part of the output.
+    input_left = remaining["input"]
+    for name in USAGE_FIELDS[2:5]:
+        remaining[name] = min(remaining[name], input_left)
+        input_left -= remaining[name]
+    return replace(total, **{**remaining, "reasoning": min(remaining["reasoning"], remaining["output"])})
+
+
+def _reported_nanousd(events: list[Json], output: OutputFormat, used: bool) -> int | None:
+    if output.money is None:
+        return None
+    amounts = [amount for value in _values(events, output.money) if (amount := nanousd(value)) is not None]
+    if not amounts:
+        return None
+    total = sum(amounts) if output.money.counts == "request" else amounts[-1]
+    # If tokens were used, zero means that the program does not know the price.
+    return total or (None if used else 0)

@@ -1,0 +1,262 @@
+"""Adapter for Google's `gemini` command line (Gemini CLI), headless.
+
+Flags and variables configure it, since its settings files belong to the user or an administrator. Only the policy that
+names the call's tools must be a file; it is below HOME beside the CLI's data, so its name is the same on every machine.
+
+Policy file for Gemini CLI that allows a call only its phase's tools.
+
+Of the rules that match a tool, the one with the highest priority decides; a denied tool is not offered to the model.
+These rules are of the user's tier, so an administrator's rules override them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from mz_events.catalog.call import Problem, ProblemClass
+
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
+from mz_engine.agents.gemini.stream import read_stream
+from mz_engine.agents.process import ProgramAdapter, require_login
+from mz_engine.agents.version_query import check_tool
+from mz_engine.model.pipeline import Tool
+from mz_engine.ports import CallResult, CallSpec, ParsedReply
+
+TOOLS: Mapping[Tool, tuple[str, ...]] = {
+    "read": ("glob", "grep_search", "list_directory", "read_file", "read_many_files"),
+    "write": ("replace", "write_file"),
+    "shell": ("run_shell_command",),
+}
+"""Names of this CLI's tools; file tools work within the worktree only."""
+
+OTHER_TOOLS = (
+    "activate_skill",
+    "ask_user",
+    "enter_plan_mode",
+    "exit_plan_mode",
+    "get_internal_docs",
+    "google_web_search",
+    "invoke_agent",
+    "list_background_processes",
+    "list_mcp_resources",
+    "read_background_output",
+    "read_mcp_resource",
+    "update_topic",
+    "web_fetch",
+    "write_todos",
+)
+"""The CLI's other built-in tools (0.61)."""
+
+PRIORITY_LAST, PRIORITY_LOW, PRIORITY_FIRST = 0, 1, 999
+DIGEST_DIGITS = 8
+
+
+def policy_text(tools: Iterable[Tool]) -> str:
+    """Return the policy as TOML.
+
+    Known tools that are not requested are denied with the highest priority. Requested tools are allowed with a low one,
+    so that prohibitions in the user's own policies still hold. Any other tool, such as one of a later version, is
+    denied unless a policy of the user allows it."""
+    requested = frozenset(tools)
+    allowed = sorted(name for tool in requested for name in TOOLS[tool])
+    denied = sorted({*OTHER_TOOLS, *(name for names in TOOLS.values() for name in names)} - set(allowed))
+    rules = [_rule(["*"], "deny", PRIORITY_LAST), _rule(denied, "deny", PRIORITY_FIRST)]
+    if allowed:
+        rules.append(_rule(allowed, "allow", PRIORITY_LOW) + "allowRedirection = true\n")
+    return "\n".join(rules)
+
+
+def policy_file_name(text: str) -> str:
+    """Return a file name that depends on the policy's text."""
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]}.toml"
+
+
+def _rule(names: list[str], decision: str, priority: int) -> str:
+    return f'[[rule]]\ntoolName = {json.dumps(names)}\ndecision = "{decision}"\npriority = {priority}\n'
+
+
+COMMAND = "gemini"
+INSTALL = "install Gemini CLI (npm install -g @google/gemini-cli)"
+DATA_FOLDER = ".gemini"
+POLICY_FOLDER = f"{DATA_FOLDER}/mz"
+
+SETTINGS: Mapping[str, str] = {
+    "GEMINI_CLI_NO_RELAUNCH": "true",
+    "GEMINI_TELEMETRY_ENABLED": "false",
+    "NO_BROWSER": "true",
+}
+"""One process instead of two, no telemetry, and no browser when a login has expired."""
+
+PASSED_VARIABLES = (
+    "CLOUDSDK_CONFIG",
+    "CLOUD_SHELL",
+    "GEMINI_API_KEY",
+    "GEMINI_API_KEY_AUTH_MECHANISM",
+    "GEMINI_CLI_CUSTOM_HEADERS",
+    "GEMINI_CLI_HOME",
+    "GEMINI_CLI_SYSTEM_DEFAULTS_PATH",
+    "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
+    "GEMINI_CLI_USE_COMPUTE_ADC",
+    "GOOGLE_API_KEY",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_CLOUD_ACCESS_TOKEN",
+    "GOOGLE_CLOUD_LOCATION",
+    "GOOGLE_CLOUD_PROJECT",
+    "GOOGLE_CLOUD_PROJECT_ID",
+    "GOOGLE_CLOUD_QUOTA_PROJECT",
+    "GOOGLE_GEMINI_BASE_URL",
+    "GOOGLE_GENAI_API_VERSION",
+    "GOOGLE_GENAI_USE_GCA",
+    "GOOGLE_GENAI_USE_VERTEXAI",
+    "GOOGLE_VERTEX_BASE_URL",
+)
+"""Variables that this CLI reads, beyond those that every command gets."""
+
+FILE_REFERENCE = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))")
+"""An at sign that the CLI treats as the start of a file name."""
+
+PROMPT_BYTES_MAX = 8 * 1024 * 1024
+"""The CLI cuts off longer prompts, with a warning on standard error only."""
+TOO_LONG_MESSAGE = b"gemini takes prompts of up to 8 MiB"
+PROMPT_TOO_LONG = Problem(kind=ProblemClass.PHASE, code="prompt-too-long")
+
+KEY_VARIABLES = (
+    "GEMINI_API_KEY",
+    "GEMINI_CLI_USE_COMPUTE_ADC",
+    "GOOGLE_GENAI_USE_GCA",
+    "GOOGLE_GENAI_USE_VERTEXAI",
+)
+LOGIN_FILES = ("oauth_creds.json", "gemini-credentials.json")
+KEY_LINE = re.compile(r"^[ \t]*(?:export +)?(?:GEMINI_API_KEY|GOOGLE_GENAI_USE_\w+)[ \t]*=[ \t]*\S", re.MULTILINE)
+
+REPORTED_FIELDS = (
+    ReportedFields(
+        model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
+        evidence="constructed",
+    ),
+    ReportedFields(
+        since="0.44.0", model=True, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
+        evidence="recorded",
+    ),
+)  # fmt: skip
+
+
+class Gemini(ProgramAdapter):
+    """Reports exact tokens per model, no money; continues sessions in the directory in which they began."""
+
+    name = "gemini"
+    parser = "gemini/1"
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            agent=self.name,
+            sessions=True,
+            streaming=True,
+            token_counting="exact",
+            reports_money=False,
+            reported_fields=REPORTED_FIELDS,
+            tools=tuple(TOOLS),
+            models={"cheap": "gemini-2.5-flash", "mid": "gemini-2.5-pro", "premium": "gemini-3.1-pro-preview"},
+            auth=("a login by `gemini` then `/auth`", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
+        )
+
+    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
+        """Look for the command, its version and a key or a login file."""
+        check = check_tool(COMMAND, environment, SETTINGS, INSTALL)
+        return require_login(
+            check,
+            _has_login(environment),
+            "`gemini` has neither a login nor a key",
+            "run `gemini` once and log in, or set GEMINI_API_KEY",
+        )
+
+    def format_prompt(self, prompt: str) -> str:
+        """Escape the prompt; see `escape_prompt`."""
+        return escape_prompt(prompt)
+
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        """Write the policy file that the command line names, then run the CLI."""
+        if len(spec.prompt.encode()) > PROMPT_BYTES_MAX:
+            return CallResult(stdout=b"", stderr=TOO_LONG_MESSAGE, exit=None, duration_ms=0, problem=PROMPT_TOO_LONG)
+        home = _home(environment)
+        if home is not None:
+            _write_policy(home / POLICY_FOLDER, policy_text(spec.tools))
+        return spawn(spec, invocation(spec, environment))
+
+    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
+        return read_stream(result, self.parser, self._patterns, watch)
+
+
+def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+    """Build the process to run; the prompt goes to stdin.
+
+    The CLI denies every tool call that would need approval: also writes and commands if it cannot read the policy.
+    """
+    argv = [COMMAND, "--output-format", "stream-json", "--model", spec.model, "--skip-trust"]
+    argv += ["--approval-mode", "default", "--policy", f"~/{POLICY_FOLDER}/{policy_file_name(policy_text(spec.tools))}"]
+    if spec.session is not None:
+        argv += ["--resume" if spec.resumes else "--session-id", spec.session]
+    passed = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
+    env = {**passed, **SETTINGS}
+    # It leaves a directory behind when a command is killed.
+    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
+
+
+def escape_prompt(prompt: str) -> str:
+    """Escape a prompt so that the CLI takes it as text: `@name` would include a file, and a leading slash would be a
+    command. The model sees a backslash before the at sign."""
+    escaped = FILE_REFERENCE.sub(r"\\@", prompt)
+    return f"\n{escaped}" if escaped.startswith("/") else escaped
+
+
+def _write_policy(folder: Path, text: str) -> None:
+    """Write the policy unless it exists with this content. If writing fails, the call continues with fewer tools."""
+    path = folder / policy_file_name(text)
+    with contextlib.suppress(OSError):
+        if path.is_file() and path.read_bytes() == text.encode():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+            file.write(text)
+        Path(file.name).replace(path)  # Several calls at once may write it.
+
+
+# the login ------------------------------------------------------------------------------------------------------------
+def _home(environment: Mapping[str, str]) -> Path | None:
+    """Return the directory that holds the CLI's folder; None if it does not exist."""
+    folder = environment.get("GEMINI_CLI_HOME") or environment.get("HOME")
+    return Path(folder) if folder and Path(folder).is_dir() else None
+
+
+def _has_login(environment: Mapping[str, str]) -> bool:
+    if any(environment.get(name) for name in KEY_VARIABLES):
+        return True
+    home = _home(environment)
+    if home is None:
+        return False
+    folder = home / DATA_FOLDER
+    if any((folder / name).is_file() for name in LOGIN_FILES):
+        return True
+    return _has_key_line(folder / ".env") or _has_key_line(home / ".env") or _has_account(folder)
+
+
+def _has_key_line(path: Path) -> bool:
+    try:
+        return KEY_LINE.search(path.read_text("utf-8", "replace")) is not None
+    except OSError:
+        return False
+
+
+def _has_account(folder: Path) -> bool:
+    """Return True if the files name an account, also when the secret itself is in the system's keychain."""
+    try:
+        account = json.loads((folder / "google_accounts.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(account, dict) and bool(account.get("active"))

@@ -1,0 +1,132 @@
+"""Reader of the output of `opencode run --format json`: a line for each part of a message.
+
+Tokens and money are in `step_finish`, one for each request to a model; input excludes cached tokens, output excludes
+reasoning. No line names the model or the program's version, and none ends the call: the last step does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mz_events.catalog.call import Usage
+
+from mz_engine.agents.reading.json_lines import Json, count, mapping, nanousd, string
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    AssistantText,
+    Format,
+    ModelRequest,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UnknownLine,
+)
+
+AGENT = "opencode"
+PART_TYPES = frozenset({"step_start", "text", "tool_use", "step_finish", "reasoning"})
+COST_NAME = "nanousd"
+CONTINUES = "tool-calls"
+"""Reason of a step that another one follows."""
+US_PER_MS = 1000
+MS_MAX = 10**14
+"""Some three thousand years; larger numbers are not times."""
+
+
+class StreamReader(ObjectReader):
+    """Implements `facts.Reader`."""
+
+    format = "opencode-stream"
+    agent = AGENT
+
+    def __init__(self, state: ReaderState) -> None:
+        self._session = state.session
+        self._nanousd = sum(int(value) for name, value in state.names if name == COST_NAME and value.isdigit())
+        """Cost since the last end."""
+
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, names=((COST_NAME, str(self._nanousd)),) if self._nanousd else ())
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        at_us = _time_us(event.get("timestamp"))
+        session, part = string(event.get("sessionID")), mapping(event.get("part"))
+        if session and session != self._session:
+            self._session = session
+            yield SessionInfo(session=session, at_us=at_us)
+        match event.get("type"):
+            case "text":
+                yield AssistantText(text=string(part.get("text")))
+            case "tool_use":
+                failed = mapping(part.get("state")).get("status") == "error"
+                name = string(part.get("tool"))[:128] or "?"
+                yield ToolUse(tool=name, id=string(part.get("callID")), failed=failed)
+            case "step_finish":
+                yield from self._step_records(part, at_us)
+            case "error":
+                yield StreamEnd(status="error", detail=_error_text(mapping(event.get("error"))))
+            case "step_start" | "reasoning":
+                pass
+            case kind:
+                yield UnknownLine(type=string(kind)[:64] or "?")
+
+    def _step_records(self, part: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
+        # opencode writes 0 for a model without a price.
+        cost = nanousd(part.get("cost")) or None
+        self._nanousd += cost or 0
+        yield ModelRequest(
+            id=f"opencode:{string(part.get('id'))}",
+            usage=_usage(mapping(part.get("tokens"))),
+            at_us=at_us,
+            reported_nanousd=cost,
+        )
+        if part.get("reason") != CONTINUES:
+            cost_nanousd, self._nanousd = self._nanousd or None, 0
+            detail = string(part.get("reason"))
+            yield StreamEnd(status="success", reported_nanousd=cost_nanousd, cumulative=False, detail=detail)
+
+
+def _usage(tokens: Json) -> Usage:
+    cache = mapping(tokens.get("cache"))
+    read, written = count(cache.get("read")) or 0, count(cache.get("write")) or 0
+    reasoning = count(tokens.get("reasoning")) or 0
+    return Usage(
+        model="",
+        input=(count(tokens.get("input")) or 0) + read + written,
+        output=(count(tokens.get("output")) or 0) + reasoning,
+        cache_read=read,
+        cache_write_5m=written,
+        reasoning=reasoning,
+    )
+
+
+def _time_us(value: object) -> int | None:
+    is_time = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MS_MAX
+    return value * US_PER_MS if is_time and isinstance(value, int) else None
+
+
+def _error_text(error: Json) -> str:
+    return string(mapping(error.get("data")).get("message")) or string(error.get("name"))
+
+
+def _matches(event: dict[str, object]) -> bool:
+    if not isinstance(event.get("sessionID"), str) or _time_us(event.get("timestamp")) is None:
+        return False
+    kind = event.get("type")
+    return (
+        isinstance(event.get("error"), dict)
+        if kind == "error"
+        else kind in PART_TYPES and isinstance(event.get("part"), dict)
+    )
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        name=StreamReader.format,
+        agent=AGENT,
+        unit="line",
+        matches=_matches,
+        reader=StreamReader,
+        unreported_fields=("cache_write_1h",),
+    ),
+)

@@ -1,0 +1,187 @@
+"""Readers of Qwen Code's files: its stream and its JSON array, which resemble those of Claude Code, and its session
+log.
+
+There is no money. The totals of a stream include requests that its messages do not show. The log has every request,
+those of subagents too; cached tokens are part of the input, and thoughts of the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mz_events.catalog.call import Usage
+
+from mz_engine.agents.claude_code.lines import assistant_texts, time_us, tool_uses
+from mz_engine.agents.reading.json_lines import Json, count, mapping, string, strings
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    AssistantText,
+    Format,
+    ModelRequest,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UnknownLine,
+    UserPrompt,
+)
+
+AGENT = "qwen"
+VERSION_FIELD = "qwen_code_version"
+RESPONSE_EVENT = "qwen-code.api_response"
+TOOL_EVENT = "qwen-code.tool_call"
+UNREPORTED_FIELDS = ("cache_write_5m", "cache_write_1h")
+
+
+class StreamReader(ObjectReader):
+    """Implements `facts.Reader`."""
+
+    format = "qwen-stream"
+    agent = AGENT
+
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._version, self._model = state.session, state.version, state.model
+
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, version=self._version, model=self._model)
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        message = mapping(event.get("message"))
+        match event.get("type"):
+            case "system":
+                yield from self._session_records(event)
+            case "assistant":
+                yield ModelRequest(
+                    id=f"qwen:{string(message.get('id'))}",
+                    usage=_usage(string(message.get("model")) or self._model, mapping(message.get("usage")), 1),
+                )
+                yield from tool_uses(message.get("content"))
+                if event.get("parent_tool_use_id") is None:
+                    yield from assistant_texts(message.get("content"), continues=False)
+            case "result":
+                yield from self._end_records(event)
+            case "user" | "stream_event":
+                pass
+            case kind:
+                yield UnknownLine(type=string(kind)[:64] or "?")
+
+    def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        if event.get("subtype") == "init":
+            self._session = string(event.get("session_id"))
+            self._version, self._model = string(event.get(VERSION_FIELD)), string(event.get("model"))
+            yield SessionInfo(
+                session=self._session, version=self._version, cwd=string(event.get("cwd")), model=self._model
+            )
+
+    def _end_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        failed = event.get("is_error") is not False or string(event.get("subtype")).startswith("error")
+        text, error = event.get("result"), mapping(event.get("error"))
+        total = _usage(self._model, mapping(event.get("usage")), None)
+        yield StreamEnd(
+            status="error" if failed else "success",
+            text=text if isinstance(text, str) else None,
+            cumulative=False,
+            usage=(total,) if total.input or total.output else (),
+            detail=string(error.get("message")) or "\n".join(strings(event.get("errors"))) if failed else "",
+        )
+
+
+class SessionReader(ObjectReader):
+    """Implements `facts.Reader` for `~/.qwen/projects/*/chats/*.jsonl`."""
+
+    format = "qwen-session"
+    agent = AGENT
+
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._requests = state.session, state.requests
+
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, requests=self._requests)
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        at_us, session = time_us(event.get("timestamp")), string(event.get("sessionId"))
+        if session and session != self._session:
+            self._session = session
+            yield SessionInfo(
+                session=session, version=string(event.get("version")), cwd=string(event.get("cwd")), at_us=at_us
+            )
+        match event.get("type"):
+            case "user":
+                yield UserPrompt(at_us=at_us)
+            case "assistant":
+                yield from self._text_records(event)
+            case "system":
+                yield from self._telemetry_records(mapping(mapping(event.get("systemPayload")).get("uiEvent")), at_us)
+            case "tool_result":
+                pass
+            case kind:
+                yield UnknownLine(type=string(kind)[:64] or "?")
+
+    def _text_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        parts = mapping(event.get("message")).get("parts")
+        for part in parts if isinstance(parts, list) else ():
+            content = mapping(part)
+            if (text := string(content.get("text"))) and content.get("thought") is not True:
+                yield AssistantText(text=text)
+
+    def _telemetry_records(self, event: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
+        if event.get("event.name") == TOOL_EVENT:
+            yield ToolUse(tool=string(event.get("function_name"))[:128] or "?", failed=event.get("success") is False)
+        if event.get("event.name") != RESPONSE_EVENT:
+            return
+        self._requests += 1
+        yield ModelRequest(
+            id=f"qwen:{self._session}:{string(event.get('response_id')) or self._requests}",
+            usage=Usage(
+                model=string(event.get("model")),
+                input=count(event.get("input_token_count")) or 0,
+                output=count(event.get("output_token_count")) or 0,
+                cache_read=count(event.get("cached_content_token_count")) or 0,
+                reasoning=count(event.get("thoughts_token_count")) or 0,
+                requests=1,
+                subagent=string(event.get("subagent_name")),
+            ),
+            at_us=at_us,
+        )
+
+
+def _usage(model: str, numbers: Json, requests: int | None) -> Usage:
+    input_tokens, output = count(numbers.get("input_tokens")) or 0, count(numbers.get("output_tokens")) or 0
+    read = count(numbers.get("cache_read_input_tokens")) or 0
+    return Usage(model=model, input=max(input_tokens, read), output=output, cache_read=read, requests=requests)
+
+
+def _matches_stream(event: dict[str, object]) -> bool:
+    """Match the first line; the others could be of Claude Code too."""
+    return event.get("type") == "system" and VERSION_FIELD in event
+
+
+def _matches_session(event: dict[str, object]) -> bool:
+    return isinstance(event.get("sessionId"), str) and "parentUuid" in event and _is_qwen_line(event)
+
+
+def _is_qwen_line(event: dict[str, object]) -> bool:
+    message, payload = mapping(event.get("message")), event.get("systemPayload")
+    return isinstance(message.get("parts"), list) or isinstance(payload, dict)
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        name=StreamReader.format,
+        agent=AGENT,
+        unit="line",
+        matches=_matches_stream,
+        reader=StreamReader,
+        unreported_fields=(*UNREPORTED_FIELDS, "reasoning"),
+    ),
+    Format(
+        name=SessionReader.format,
+        agent=AGENT,
+        unit="line",
+        matches=_matches_session,
+        reader=SessionReader,
+        unreported_fields=UNREPORTED_FIELDS,
+        is_session_log=True,
+    ),
+)

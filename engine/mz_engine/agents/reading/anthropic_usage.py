@@ -1,0 +1,70 @@
+"""Conversion of token counts of the Messages API and Claude Code to `Usage`; an invalid number counts as zero.
+
+The API's `input_tokens` excludes cache reads and writes; `Usage.input` includes them. Cache writes without a lifetime
+count as five minutes, the API's default.
+"""
+
+from __future__ import annotations
+
+from mz_events.catalog.call import Usage
+
+from mz_engine.agents.reading.json_lines import Json, mapping, string, token_count
+
+STANDARD_TIERS = ("", "standard", "default")
+"""Names of the standard service tier."""
+
+
+def request_usage(model: str, numbers: Json, subagent: str = "") -> Usage:
+    """Convert the API's `usage` of one request."""
+    read, cache_writes = (
+        token_count(numbers, "cache_read_input_tokens"),
+        token_count(numbers, "cache_creation_input_tokens"),
+    )
+    split = mapping(numbers.get("cache_creation"))
+    hour, short = token_count(split, "ephemeral_1h_input_tokens"), token_count(split, "ephemeral_5m_input_tokens")
+    if hour + short != cache_writes:
+        hour, short = 0, cache_writes
+    output = token_count(numbers, "output_tokens")
+    thoughts = token_count(mapping(numbers.get("output_tokens_details")), "thinking_tokens")
+    return Usage(
+        model=model,
+        input=token_count(numbers, "input_tokens") + read + cache_writes,
+        output=output,
+        cache_read=read,
+        cache_write_5m=short,
+        cache_write_1h=hour,
+        reasoning=min(thoughts, output),
+        requests=1,
+        tier=service_tier(numbers),
+        subagent=subagent,
+    )
+
+
+def model_usage(model: str, numbers: Json) -> Usage:
+    """Convert an entry of Claude Code's `modelUsage`: all requests to one model. It has lifetimes of cache writes since
+    2.1.3; before, all count as five minutes."""
+    read, cache_writes = token_count(numbers, "cacheReadInputTokens"), token_count(numbers, "cacheCreationInputTokens")
+    hour = token_count(numbers, "cacheCreationEphemeral1hInputTokens")
+    output = token_count(numbers, "outputTokens")
+    return Usage(
+        model=model,
+        input=token_count(numbers, "inputTokens") + read + cache_writes,
+        output=output,
+        cache_read=read,
+        cache_write_5m=cache_writes - min(hour, cache_writes),
+        cache_write_1h=min(hour, cache_writes),
+        reasoning=min(token_count(numbers, "thinkingTokens"), output),
+    )
+
+
+def service_tier(numbers: Json) -> str:
+    """Return the service tier of a request; empty for the standard one. Fast mode is a tier."""
+    if string(numbers.get("speed")) == "fast":
+        return "fast"
+    tier = string(numbers.get("service_tier"))
+    return "" if tier in STANDARD_TIERS else tier
+
+
+def has_cache_lifetimes(numbers: Json) -> bool:
+    """Return True if the API's `usage` has lifetimes of its cache writes, or no cache writes."""
+    return bool(mapping(numbers.get("cache_creation"))) or not token_count(numbers, "cache_creation_input_tokens")

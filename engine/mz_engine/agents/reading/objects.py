@@ -1,0 +1,32 @@
+"""Base class of readers of JSON lines and JSON documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from mz_engine.agents.reading.json_lines import Json, decode_object
+from mz_engine.agents.reading.records import ReaderState, TranscriptRecord, UndecodableLine
+
+NOT_OBJECT = "no JSON object"
+
+
+class ObjectReader:
+    """A `facts.Reader` for formats whose every line, or whole file, is a JSON object. Anything else is an undecodable
+    line. The reader state stays as it was passed in, unless a subclass overrides `state`."""
+
+    unit: Literal["line", "file"] = "line"
+
+    def __init__(self, state: ReaderState) -> None:
+        self._state = state
+
+    def state(self) -> ReaderState:
+        return self._state
+
+    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
+        value = decode_object(data)
+        return iter((UndecodableLine(reason=NOT_OBJECT),)) if value is None else self.read_object(value)
+
+    def read_object(self, value: Json, /) -> Iterator[TranscriptRecord]:
+        """Yield the records of one object."""
+        raise NotImplementedError

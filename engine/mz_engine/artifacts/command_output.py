@@ -1,0 +1,104 @@
+"""Normalised process output for prompts, equal for equal failures on every machine and day."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from itertools import pairwise
+
+from mz_engine.artifacts.load import RunnerPatterns, count_patterns, output_patterns
+
+READ_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes read: half from the beginning, half from the end."""
+LINE_CHARS_MAX = 400
+SIGNATURE_LINES = 5
+ESCAPE_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
+)
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+REPORT_LINE = re.compile(r"\d|PASS|FAIL|OK|NO TESTS")
+OMITTED_LINES = "[... lines left out ...]"
+CUT_MARK = " [... cut ...]"
+
+
+def excerpt(raw: bytes, roots: tuple[str, ...] = (), lines_max: int = 60) -> str:
+    """Return at most `lines_max` normalised lines, the first third and the last two thirds if there are more.
+
+    `roots` are absolute paths that become `<worktree>`, as do mz's worktrees in any case. Terminal control is removed;
+    durations, times, addresses, seeds, ports, process ids, temporary and library paths are masked; repeated blank lines
+    become one."""
+    lines = squeeze_blank_lines(list(plain_lines(raw)))
+    if len(lines) > lines_max:
+        head = (lines_max - 1) // 3
+        lines = [*lines[:head], OMITTED_LINES, *lines[len(lines) - (lines_max - 1 - head) :]]
+    return "".join(f"{normalise_line(line, roots)}\n" for line in lines)
+
+
+def failure_signature(text: str) -> str:
+    """Return the hexadecimal SHA-256 of the first five significant lines of an excerpt; empty without any."""
+    lines = [line.strip() for line in text.splitlines() if is_significant(line)][:SIGNATURE_LINES]
+    return sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest() if lines else ""
+
+
+def count_tests(raw: bytes) -> tuple[int, int] | None:
+    """Return passed and failed tests, summed over all runners that reported; None if none did."""
+    text = "\n".join(report_lines(squeeze_blank_lines(list(plain_lines(raw)))))
+    reports: list[tuple[int, int]] = []
+    for runner in count_patterns().runners:
+        if not (runner.alone and reports):
+            reports += [count_block(runner, block[0]) for block in compile_multiline(runner.block).finditer(text)]
+    return (sum(passed for passed, _ in reports), sum(failed for _, failed in reports)) if reports else None
+
+
+def report_lines(lines: list[str]) -> Iterator[str]:
+    """Yield blank lines and lines that may belong to a runner's report: the patterns are far slower than this
+    filter."""
+    return (line for line in lines if not line or REPORT_LINE.search(line))
+
+
+def count_block(runner: RunnerPatterns, block: str) -> tuple[int, int]:
+    failed = sum_matches(runner.failed, block)
+    if runner.total:
+        return max(0, sum_matches(runner.total, block) - failed - sum_matches(runner.other, block)), failed
+    return sum_matches(runner.passed, block), failed
+
+
+def sum_matches(patterns: tuple[str, ...], block: str) -> int:
+    matches = (match for pattern in patterns for match in compile_multiline(pattern).finditer(block))
+    return sum(int(match[1]) if match.re.groups else 1 for match in matches)
+
+
+def is_significant(line: str) -> bool:
+    text = line.strip()
+    return bool(text) and not any(compile_multiline(pattern).match(text) for pattern in output_patterns().insignificant)
+
+
+def plain_lines(raw: bytes) -> Iterator[str]:
+    """Yield lines as a terminal would leave them: without escapes, and with overwritten lines in their last state."""
+    if len(raw) > READ_BYTES_MAX:
+        raw = raw[: READ_BYTES_MAX // 2] + f"\n{OMITTED_LINES}\n".encode() + raw[-READ_BYTES_MAX // 2 :]
+    for line in CONTROL_CHARACTERS.sub("", ESCAPE_SEQUENCE.sub("", raw.decode("utf-8", "replace"))).split("\n"):
+        yield line.rstrip().rsplit("\r", 1)[-1]
+
+
+def normalise_line(line: str, roots: tuple[str, ...]) -> str:
+    if len(line) > LINE_CHARS_MAX:
+        line = line[:LINE_CHARS_MAX] + CUT_MARK
+    for root in sorted(filter(None, roots), key=len, reverse=True):
+        line = re.sub(rf"(?<![\w/.-]){re.escape(root.rstrip('/'))}(?![\w.-])", "<worktree>", line)
+    for replacement in output_patterns().replacements:
+        line = compile_multiline(replacement.find).sub(replacement.put, line)
+    return line
+
+
+def squeeze_blank_lines(lines: list[str]) -> list[str]:
+    """Remove blank lines at both ends, and merge repeated ones."""
+    squeezed = [line for previous, line in pairwise(["", *lines]) if line or previous]
+    return squeezed[:-1] if squeezed and not squeezed[-1] else squeezed
+
+
+@cache
+def compile_multiline(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.MULTILINE)

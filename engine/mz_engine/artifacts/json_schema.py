@@ -1,0 +1,83 @@
+"""JSON Schema (draft 7) of a JSON artifact, from the rule set that the validator uses.
+
+A schema covers fields, types and lengths. The rules check more (references, coverage, cycles) and accept more, such as
+`30 min` for 30."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mz_events.names import NAME, PATH_BYTES_MAX
+
+from mz_engine.artifacts.json_items import json_rule
+from mz_engine.artifacts.subject import resolve_limit
+from mz_engine.artifacts.validate import fill_slots
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import FieldRule, RuleSet
+
+SCHEMA_DRAFT = "http://json-schema.org/draft-07/schema#"
+NAME_SCHEMA = {"type": "string", "pattern": f"^{NAME.pattern.removesuffix(chr(92) + 'Z')}$"}
+
+
+def artifact_schema(rules: RuleSet, limits: Limits) -> dict[str, Any]:
+    """Return the schema of the artifact. Raises KeyError for a Markdown rule set."""
+    is_list = json_rule(rules).root == "list"
+    item = _object_schema([rule for rule in rules.rules if isinstance(rule, FieldRule)], None, limits)
+    header = {"$schema": SCHEMA_DRAFT, "title": f"the artifact {rules.name}"}
+    return {**header, "type": "array", "minItems": 1, "items": item} if is_list else {**header, **item}
+
+
+def _object_schema(fields: Sequence[FieldRule], within: str | None, limits: Limits) -> dict[str, Any]:
+    """Return the schema of one object; a field may have any of its names."""
+    own_fields = [field for field in fields if field.within == within]
+    properties = {
+        name: _field_schema(field, fields, limits) for field in own_fields for name in (field.field, *field.aliases)
+    }
+    required = [field for field in own_fields if not field.optional]
+    aliased = [field for field in required if field.aliases]
+    alternatives = [{"anyOf": [{"required": [name]} for name in (field.field, *field.aliases)]} for field in aliased]
+    return {
+        "type": "object",
+        "required": [field.field for field in required if not field.aliases],
+        **({"allOf": alternatives} if alternatives else {}),
+        "properties": properties,
+    }
+
+
+def _field_schema(field: FieldRule, fields: Sequence[FieldRule], limits: Limits) -> dict[str, Any]:
+    description = {"description": " ".join(fill_slots(field.requirement, field, limits).split())}
+    minimum, maximum = resolve_limit(field.min, limits), None if field.max is None else resolve_limit(field.max, limits)
+    match field.type:
+        case "text":
+            return {**description, "type": "string", **_bounds("Length", minimum, maximum)}
+        case "name":
+            return {**description, **NAME_SCHEMA}
+        case "choice":
+            return {**description, "enum": list(field.values)}
+        case "number":
+            return {**description, "type": "number", "minimum": minimum} | (
+                {} if maximum is None else {"maximum": maximum}
+            )
+    return {
+        **description,
+        "type": "array",
+        "items": _member_schema(field, fields, limits),
+        **_bounds("Items", minimum, maximum),
+    }
+
+
+def _member_schema(field: FieldRule, fields: Sequence[FieldRule], limits: Limits) -> dict[str, Any]:
+    match field.type:
+        case "objects":
+            return _object_schema(fields, field.field, limits)
+        case "names":
+            return NAME_SCHEMA
+        case "paths":
+            return {"type": "string", "minLength": 1, "maxLength": PATH_BYTES_MAX}
+    return {"type": "string", "minLength": 1}
+
+
+def _bounds(keyword: str, minimum: int, maximum: int | None) -> dict[str, int]:
+    lower = {f"min{keyword}": minimum} if minimum else {}
+    return lower if maximum is None else {**lower, f"max{keyword}": maximum}

@@ -1,0 +1,223 @@
+"""Errors, in plain language, for values that cannot be converted to a Struct.
+
+`msgspec.convert` decides, but it stops at the first error and names neither the key of a mapping nor the valid keys.
+These functions find all errors with their key paths once it has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+
+import msgspec
+from msgspec import inspect
+from msgspec.structs import replace
+
+KeyPath = tuple[str | int, ...]
+"""Keys and list positions (from 0) from the root of a document to a value."""
+
+VALUE_CHARACTERS_MAX = 60
+EXPLAIN_HINT = "see `mz explain MZ2006` for valid values"
+
+
+class DecodeError(msgspec.Struct, frozen=True, kw_only=True):
+    key_path: KeyPath
+    """Key path of the value; of the key itself if it is unknown."""
+    code: str
+    message: str
+    hint: str = ""
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """Return a hint with the most similar candidate, or else with all of them; empty if there are none."""
+    names = list(candidates)
+    return similar_name_hint(word, names) or (f"known here: {', '.join(names)}" if names else "")
+
+
+def similar_name_hint(word: str, candidates: Iterable[str]) -> str:
+    """Return a hint with the most similar candidate; empty if none is similar."""
+    names = list(candidates)
+    near = get_close_matches(word, names, n=1) or get_close_matches(word.lower(), names, n=1)
+    return f"did you mean `{near[0]}`?" if near else ""
+
+
+def format_key_path(key_path: KeyPath) -> str:
+    """Return a key path as text, `phases[2].timeout.total`; empty for the root. Positions count from 0."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path)
+    return text.removeprefix(".")
+
+
+def without_empty_keys(value: object, kind: inspect.Type) -> object:
+    """Return the value without optional keys that have no value, such as `commands:` with all lines commented out."""
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
+    if isinstance(kind, inspect.StructType) and isinstance(value, dict):
+        fields = {field.encode_name: field for field in kind.fields}
+        return {
+            key: without_empty_keys(item, fields[key].type) if key in fields else item
+            for key, item in value.items()
+            if item is not None or key not in fields or fields[key].required
+        }
+    if isinstance(kind, inspect.VarTupleType | inspect.ListType) and isinstance(value, list):
+        return [without_empty_keys(item, kind.item_type) for item in value]
+    return value
+
+
+def decode_errors(value: object, kind: inspect.Type, key_path: KeyPath = ()) -> Iterator[DecodeError]:
+    """Return all errors of a value (dict, list, str, int, float, bool, None) for a type, in the value's order."""
+    match kind:
+        case inspect.Metadata():
+            description = str((kind.extra_json_schema or {}).get("description", ""))
+            for error in decode_errors(value, kind.type, key_path):
+                needs_meaning = error.hint == EXPLAIN_HINT and error.key_path == key_path and description
+                meaning = f"its meaning: {description[:1].lower()}{description[1:-1]}"
+                yield replace(error, hint=meaning) if needs_meaning else error
+        case inspect.StructType() if isinstance(value, dict):
+            yield from _struct_errors(value, kind, key_path)
+        case inspect.DictType() if isinstance(value, dict):
+            for key, item in value.items():
+                yield from decode_errors(item, kind.value_type, (*key_path, key))
+        case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list):
+            for position, item in enumerate(value):
+                yield from decode_errors(item, kind.item_type, (*key_path, position))
+        case inspect.UnionType():
+            yield from _union_errors(value, kind, key_path)
+        case inspect.LiteralType() if isinstance(value, str):
+            if value not in kind.values:
+                choices = [str(choice) for choice in kind.values]
+                message = f"{_value_text(value)} is not one of {', '.join(choices)}"
+                yield _wrong_value(key_path, message, similar_name_hint(value, choices) or "write one of them")
+        case _:
+            if not _is_valid(value, kind):
+                yield _type_error(value, kind, key_path)
+
+
+def _struct_errors(value: dict[str, object], kind: inspect.StructType, key_path: KeyPath) -> Iterator[DecodeError]:
+    fields = {field.encode_name: field for field in kind.fields}
+    for key, item in value.items():
+        if key in fields:
+            yield from decode_errors(item, fields[key].type, (*key_path, key))
+        else:
+            hint = did_you_mean(key, (name for name in fields if name not in value))
+            parent = f" in `{format_key_path(key_path)}`" if key_path else ""
+            yield DecodeError(
+                key_path=(*key_path, key), code="MZ2005", message=f"unknown key `{key[:80]}`{parent}", hint=hint
+            )
+    for name, field in fields.items():
+        if field.required and name not in value:
+            message = (
+                f"`{format_key_path(key_path)}` has no key `{name}`" if key_path else f"the key `{name}` is missing"
+            )
+            yield DecodeError(
+                key_path=key_path, code="MZ2007", message=message, hint=f"add `{name}:`; it has no default"
+            )
+
+
+def _union_errors(value: object, kind: inspect.UnionType, key_path: KeyPath) -> Iterator[DecodeError]:
+    """Return the errors for the member that the value resembles; none if any member accepts it."""
+    errors = [list(decode_errors(value, member, key_path)) for member in kind.types]
+    if not all(errors):
+        return
+    similar = [
+        of_member for of_member, member in zip(errors, kind.types, strict=True) if _is_same_family(value, member)
+    ]
+    if similar:
+        yield from similar[0]
+    else:
+        yield _type_error(value, kind, key_path)
+
+
+def _type_error(value: object, kind: inspect.Type, key_path: KeyPath) -> DecodeError:
+    return _wrong_value(
+        key_path, f"expected {_type_name(kind)}, got {_value_text(value)}", _rewrite_hint(value, _type_name(kind))
+    )
+
+
+def _rewrite_hint(value: object, expected: str) -> str:
+    """Return a hint that shows how to write the same value, where that is clear."""
+    if expected.startswith("text") and isinstance(value, bool | int | float):
+        return f'put quotes around it: "{_value_text(value)}"'
+    if expected.startswith("a whole number") and isinstance(value, str) and value.strip().isascii() and value.isdigit():
+        return f"write it without quotes: {value.strip()[:20]}"
+    if expected == "true or false" and isinstance(value, str):
+        return "write true or false, without quotes"
+    if expected == "a list" and isinstance(value, str):
+        return f"write it as a list: [{value[:VALUE_CHARACTERS_MAX]}]"
+    return EXPLAIN_HINT
+
+
+def _is_same_family(value: object, kind: inspect.Type) -> bool:
+    match value:
+        case dict():
+            return isinstance(kind, inspect.StructType | inspect.DictType)
+        case list():
+            return isinstance(kind, inspect.VarTupleType | inspect.ListType)
+        case str():
+            return isinstance(kind, inspect.LiteralType)
+    return False
+
+
+def _is_valid(value: object, kind: inspect.Type) -> bool:
+    match kind:
+        case inspect.AnyType():
+            return True
+        case inspect.StrType():
+            return isinstance(value, str)
+        case inspect.BoolType():
+            return isinstance(value, bool)
+        case inspect.NoneType():
+            return value is None
+        case inspect.IntType():
+            return type(value) is int and _is_in_bounds(value, kind)
+        case inspect.FloatType():
+            return isinstance(value, int | float) and type(value) is not bool and _is_in_bounds(value, kind)
+    return False
+
+
+def _is_in_bounds(value: float, kind: inspect.IntType | inspect.FloatType) -> bool:
+    return (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
+
+
+def _type_name(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.Metadata():
+            return _type_name(kind.type)
+        case inspect.UnionType():
+            *most, last = [_type_name(member) for member in kind.types]
+            return f"{', '.join(most)} or {last}"
+        case inspect.IntType() | inspect.FloatType():
+            number = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
+            minimum = f" of at least {kind.ge}" if kind.ge is not None else ""
+            return f"{number}{minimum}" + (f" and at most {kind.le}" if kind.le is not None else "")
+        case inspect.LiteralType():
+            return "one of " + ", ".join(str(choice) for choice in kind.values)
+        case inspect.StructType() | inspect.DictType():
+            return "a mapping"
+        case inspect.VarTupleType() | inspect.ListType():
+            return "a list"
+    names: dict[type[inspect.Type], str] = {
+        inspect.StrType: "text",
+        inspect.BoolType: "true or false",
+        inspect.NoneType: "nothing",
+    }
+    return names.get(type(kind), type(kind).__name__)
+
+
+def _value_text(value: object) -> str:
+    match value:
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return repr(value if len(value) <= VALUE_CHARACTERS_MAX else value[:VALUE_CHARACTERS_MAX] + "...")
+    return str(value)
+
+
+def _wrong_value(key_path: KeyPath, problem: str, hint: str = "") -> DecodeError:
+    prefix = f"`{format_key_path(key_path)}`: " if key_path else ""
+    return DecodeError(key_path=key_path, code="MZ2006", message=prefix + problem, hint=hint)

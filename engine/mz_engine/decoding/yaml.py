@@ -1,0 +1,248 @@
+"""Decodes YAML: text becomes plain values with locations, and these become a frozen Struct.
+
+PyYAML's safe loader parses; scalars are those of YAML 1.2's core schema, so `no` is text and `012` is twelve, and there
+are no dates, merge keys or tags. Depth, number of nodes and the expansion of aliases are limited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from mz_engine.decoding.structs import EXPLAIN_HINT, KeyPath, decode_errors, without_empty_keys
+from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
+
+DEPTH_MAX = 40
+NODES_MAX = 20_000
+INTEGER_MAX = 2**53
+SYNTAX_HINT = "`mz explain MZ2003` lists the usual causes"
+TAG_HINT = "remove the tag; texts, numbers, true, false, lists and mappings need none"
+
+T = TypeVar("T")
+
+
+class YamlDocument(msgspec.Struct, frozen=True):
+    """Plain values (dict, list, str, int, float, bool, None), and the locations of values and keys by key path."""
+
+    name: str
+    value: object
+    value_locations: dict[KeyPath, SourceLocation]
+    key_locations: dict[KeyPath, SourceLocation]
+
+    def location(self, *key_path: str | int) -> SourceLocation:
+        """Return the location of the value at this key path, or of its nearest parent that exists."""
+        while key_path and key_path not in self.value_locations:
+            key_path = key_path[:-1]
+        return self.value_locations.get(key_path, SourceLocation(self.name))
+
+    def key_location(self, *key_path: str | int) -> SourceLocation:
+        """Return the location of the last key in this key path, or else the value's location."""
+        return self.key_locations.get(key_path) or self.location(*key_path)
+
+
+Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
+
+
+def _core_schema() -> Resolvers:
+    """Return the resolvers of plain scalars that are not text, by first character."""
+    rules = (
+        ("null", ["~", "n", "N", ""], r"(?:~|null|Null|NULL|)\Z"),
+        ("bool", [*"tTfF"], r"(?:true|True|TRUE|false|False|FALSE)\Z"),
+        ("int", [*"-+0123456789"], r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
+        ("float", [*"-+.0123456789"], r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
+    )
+    resolvers: Resolvers = {}
+    for tag, first_characters, pattern in rules:
+        for character in first_characters:
+            resolvers.setdefault(character, []).append((f"tag:yaml.org,2002:{tag}", re.compile(pattern)))
+    return resolvers
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes only; `_ValueBuilder` converts them to values."""
+
+    yaml_implicit_resolvers = _core_schema()
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.depth = 0
+        self.nodes = 0
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        self.depth += 1
+        self.nodes += 1
+        if self.depth > DEPTH_MAX or self.nodes > NODES_MAX:
+            raise _TooBig(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+class _TooBig(Exception):
+    def __init__(self, mark: yaml.Mark) -> None:
+        self.mark = mark
+
+
+def parse_yaml(text: str, name: str) -> YamlDocument:
+    """Parse one YAML document; an empty one is an empty mapping. Messages call it `name`.
+
+    Raises MzError: MZ2003 syntax, MZ2004 duplicate keys, MZ2006 unsupported key or scalar, MZ2008 too big.
+    """
+    loader = None
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        values = _ValueBuilder(name)
+        value = values.build(node, ()) if node else None
+    except _TooBig as error:
+        message = f"nested deeper than {DEPTH_MAX} or more than {NODES_MAX:,} values"
+        raise MzError("MZ2008", message, hint="make it simpler", location=_location(name, error.mark)) from None
+    except yaml.YAMLError as error:
+        raise MzError.from_diagnostics([_syntax_error(error, text, name)]) from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+    if values.diagnostics:
+        raise MzError.from_diagnostics(values.diagnostics)
+    return YamlDocument(
+        name,
+        {} if value is None else value,
+        {(): SourceLocation(name, 1, 1), **values.value_locations},
+        values.key_locations,
+    )
+
+
+def decode_yaml(text: str, name: str, struct: type[T]) -> T:
+    """Decode YAML text to a frozen Struct. Raises MzError."""
+    return decode_document(parse_yaml(text, name), struct)
+
+
+def decode_document(document: YamlDocument, struct: type[T]) -> T:
+    """Decode a document to a frozen Struct; an optional key without a value counts as not written.
+
+    Raises MzError with all errors and their locations: MZ2005 unknown key, MZ2006 wrong value, MZ2007 missing key.
+    """
+    try:
+        return msgspec.convert(without_empty_keys(document.value, msgspec.inspect.type_info(struct)), struct)
+    except msgspec.ValidationError as error:
+        diagnostics = list(_located_errors(document, struct)) or [
+            Diagnostic(code="MZ2006", message=str(error), hint=EXPLAIN_HINT, location=SourceLocation(document.name))
+        ]
+        raise MzError.from_diagnostics(diagnostics) from error
+
+
+def _located_errors(document: YamlDocument, struct: type[object]) -> Iterator[Diagnostic]:
+    kind = msgspec.inspect.type_info(struct)
+    for error in decode_errors(without_empty_keys(document.value, kind), kind):
+        is_key = error.code == "MZ2005"
+        location = document.key_location(*error.key_path) if is_key else document.location(*error.key_path)
+        yield Diagnostic(code=error.code, message=error.message, hint=error.hint, location=location)
+
+
+class _ValueBuilder:
+    """Converts nodes to values. Aliases are expanded, so a node counts as often as it is used."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.nodes = 0
+        self.value_locations: dict[KeyPath, SourceLocation] = {}
+        self.key_locations: dict[KeyPath, SourceLocation] = {}
+        self.diagnostics: list[Diagnostic] = []
+
+    def build(self, node: Node, key_path: KeyPath) -> object:
+        self.nodes += 1
+        if self.nodes > NODES_MAX or len(key_path) > DEPTH_MAX:
+            raise _TooBig(node.start_mark)
+        self.value_locations[key_path] = _location(self.name, node.start_mark)
+        match node:
+            case MappingNode() if node.tag == "tag:yaml.org,2002:map":
+                return self.mapping(node, key_path)
+            case SequenceNode() if node.tag == "tag:yaml.org,2002:seq":
+                return [self.build(item, (*key_path, position)) for position, item in enumerate(node.value)]
+            case ScalarNode():
+                return self.scalar(node)
+        return self.reject(node, f"the tag `{node.tag}` is not used here", TAG_HINT)
+
+    def mapping(self, node: MappingNode, key_path: KeyPath) -> dict[str, object]:
+        built: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            key = self.scalar(key_node) if isinstance(key_node, ScalarNode) else None
+            if not isinstance(key, str):
+                self.reject(key_node, "keys are text here", "put quotes around it")
+            elif key in built:
+                first = self.key_locations[(*key_path, key)].line
+                location = _location(self.name, key_node.start_mark)
+                message = f"duplicate key `{key[:80]}`, first in line {first}"
+                hint = "remove one of the two"
+                self.diagnostics.append(Diagnostic(code="MZ2004", message=message, hint=hint, location=location))
+            else:
+                self.key_locations[(*key_path, key)] = _location(self.name, key_node.start_mark)
+                built[key] = self.build(value_node, (*key_path, key))
+        return built
+
+    def scalar(self, node: ScalarNode) -> object:
+        text = node.value
+        match node.tag.removeprefix("tag:yaml.org,2002:"):
+            case "str":
+                return text
+            case "null":
+                return None
+            case "bool":
+                return text.lower() == "true"
+            case "int":
+                return self.integer(node)
+            case "float":
+                return float(text)
+        return self.reject(node, f"the tag `{node.tag}` is not used here", TAG_HINT)
+
+    def integer(self, node: ScalarNode) -> object:
+        text = node.value
+        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+        if len(text) <= 20 and abs(number := int(text, base)) <= INTEGER_MAX:
+            return -number if text.startswith("-") and number > 0 else number
+        return self.reject(node, "the number is too big", "put quotes around it if it is text")
+
+    def reject(self, node: Node, message: str, hint: str) -> object:
+        location = _location(self.name, node.start_mark)
+        self.diagnostics.append(Diagnostic(code="MZ2006", message=message, hint=hint, location=location))
+        return None
+
+
+def _location(name: str, mark: yaml.Mark) -> SourceLocation:
+    return SourceLocation(name, mark.line + 1, mark.column + 1)
+
+
+def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> Diagnostic:
+    if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
+        return Diagnostic(
+            code="MZ2003",
+            message=f"not YAML: {_problem_text(error)}",
+            hint=_syntax_hint(error),
+            location=_location(name, mark),
+        )
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text[: error.position].rsplit("\n", 1)
+        location = SourceLocation(name, text.count("\n", 0, error.position) + 1, len(before[-1]) + 1)
+        message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
+        return Diagnostic(code="MZ2003", message=message, hint="remove it", location=location)
+    return Diagnostic(code="MZ2003", message=f"not YAML: {error}", hint=SYNTAX_HINT, location=SourceLocation(name))
+
+
+def _problem_text(error: yaml.MarkedYAMLError) -> str:
+    return ": ".join(part for part in (error.context, error.problem) if part)
+
+
+def _syntax_hint(error: yaml.MarkedYAMLError) -> str:
+    problem = _problem_text(error)
+    if "'\\t'" in problem:
+        return "indent with spaces; YAML allows no tabs there"
+    if "mapping values are not allowed" in problem:
+        return "put quotes around a text that holds `: `"
+    if "single document" in problem:
+        return "keep one document; remove the second `---`"
+    return SYNTAX_HINT

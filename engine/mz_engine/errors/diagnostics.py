@@ -1,0 +1,138 @@
+"""Errors that users see, as data, and the one exception that carries them.
+
+There is one exception class because callers print errors and exit with `exit_code`; codes (`mz_engine.errors.codes`)
+tell them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from mz_engine.errors.codes import CODES
+from mz_engine.errors.exits import Exit, most_severe
+
+__all__ = [
+    "Diagnostic",
+    "Exit",
+    "MzError",
+    "SourceLocation",
+    "format_diagnostic",
+    "format_error",
+    "format_error_json",
+    "most_severe",
+    "replace_surrogates",
+]  # fmt: skip
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+"""Lone surrogates, by which Python represents bytes of file names that are not UTF-8."""
+
+
+class SourceLocation(msgspec.Struct, frozen=True):
+    """A location in a source file. Lines and columns count from 1; 0 means the whole file, or the whole line."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        numbers = [str(number) for number in (self.line, self.column) if number]
+        return ":".join([self.file, *numbers])
+
+
+class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
+    """One error or warning."""
+
+    code: str
+    message: str
+    """One sentence without a final full stop."""
+    hint: str = ""
+    """How to fix it; may have several lines."""
+    location: SourceLocation | None = None
+    severity: Literal["error", "warning"] = "error"
+
+
+class MzError(Exception):
+    """An error that ends a command. `code`, `message`, `hint` and `location` are those of the first diagnostic."""
+
+    def __init__(self, code: str, message: str, *, hint: str = "", location: SourceLocation | None = None) -> None:
+        super().__init__(message)
+        self.diagnostics: tuple[Diagnostic, ...] = (
+            Diagnostic(code=code, message=message, hint=hint, location=location),
+        )
+
+    @classmethod
+    def from_diagnostics(cls, diagnostics: Iterable[Diagnostic]) -> MzError:
+        """Return one error with these diagnostics, at least one, in the order in which they are printed."""
+        in_order = tuple(diagnostics)
+        error = cls(in_order[0].code, in_order[0].message)
+        error.diagnostics = in_order
+        return error
+
+    @property
+    def code(self) -> str:
+        return self.diagnostics[0].code
+
+    @property
+    def message(self) -> str:
+        return self.diagnostics[0].message
+
+    @property
+    def hint(self) -> str:
+        return self.diagnostics[0].hint
+
+    @property
+    def location(self) -> SourceLocation | None:
+        return self.diagnostics[0].location
+
+    @property
+    def exit_code(self) -> Exit:
+        return most_severe(CODES[diagnostic.code].exit for diagnostic in self.diagnostics)
+
+    def __str__(self) -> str:
+        return format_error(self)
+
+
+def format_diagnostic(diagnostic: Diagnostic) -> str:
+    """Return `error[MZ2003] mz.yaml:14:7 MESSAGE`, then `hint: HINT` on its own lines; no final newline."""
+    location = f" {diagnostic.location}" if diagnostic.location else ""
+    lines = [f"{diagnostic.severity}[{diagnostic.code}]{location} {diagnostic.message}"]
+    if diagnostic.hint:
+        first, *others = diagnostic.hint.splitlines()
+        lines += [f"hint: {first}", *(f"      {line}" for line in others)]
+    return "\n".join(lines)
+
+
+def format_error(error: MzError) -> str:
+    """Return all diagnostics as text, separated by empty lines; no final newline."""
+    return "\n\n".join(format_diagnostic(diagnostic) for diagnostic in error.diagnostics)
+
+
+def format_error_json(error: MzError) -> str:
+    """Return one line of JSON: the fields of the first diagnostic, and all diagnostics under `errors`."""
+    errors = [_json_fields(diagnostic) for diagnostic in error.diagnostics]
+    document = {"schema": "mz.error/1", "exit": int(error.exit_code), **errors[0], "errors": errors}
+    return msgspec.json.encode(document).decode()
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which JSON cannot hold, by U+FFFD."""
+    return LONE_SURROGATES.sub("\ufffd", text)
+
+
+def _json_fields(diagnostic: Diagnostic) -> dict[str, object]:
+    location = diagnostic.location
+    where = location and {
+        "file": replace_surrogates(location.file),
+        "line": location.line or None,
+        "column": location.column or None,
+    }
+    return {
+        "severity": diagnostic.severity,
+        "code": diagnostic.code,
+        "message": replace_surrogates(diagnostic.message),
+        "hint": replace_surrogates(diagnostic.hint) or None,
+        "where": where,
+    }

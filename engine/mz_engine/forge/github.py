@@ -1,0 +1,214 @@
+"""Pull requests and their checks through GitHub's `gh`: implements `ports.Forge`.
+
+A pull request is found again by its head branch and the `Mz-Key` line in its body, so a lost reply does no harm. Flags,
+fields and replies: the manual pages of `gh pr create`, `list`, `view` and `checks`, `gh run view` and `rerun`, and `gh
+api`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Literal, TypeVar
+
+import msgspec
+from mz_events.names import Commit
+
+from mz_engine.forge.checks import CHECK_FIELDS, ListedCheck, ci_check, failure_log, find_job, is_decisive
+from mz_engine.forge.gh import TIMEOUT_SECONDS, ForgeUnavailable, Gh, forge_name, gh_error
+from mz_engine.git.notes import write_bytes
+from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER
+from mz_engine.ports import CiCheck, FeatureWorktree, PullRequest, RemoteError
+
+LISTED_PULL_REQUESTS_MAX = 100
+"""Pull requests of one branch that are listed."""
+LOG_BYTES_MAX = 4 << 20
+"""Bytes read from the end of a log."""
+
+NONE_REQUIRED = "no required checks reported"
+NO_CHECKS = "no checks reported"
+"""Error messages of `gh pr checks` when there is nothing to list."""
+NO_LOG = re.compile(r"still in progress|log not found|HTTP 404|HTTP 410|admin rights", re.IGNORECASE)
+"""Error messages when there is no log: not yet, no longer, or no permission."""
+KEY_LINE = re.compile(r"^Mz-Key:[ \t]*(\S+)[ \t]*\r?$", re.MULTILINE)
+
+
+class MergeCommit(msgspec.Struct, frozen=True):
+    oid: Commit
+
+
+class ListedPullRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """One pull request as `gh pr list --json` prints it."""
+
+    number: int
+    url: str
+    state: str
+    head_ref_name: str
+    is_cross_repository: bool
+    body: str
+    merge_commit: MergeCommit | None
+
+
+class PullRequestHead(msgspec.Struct, frozen=True, rename="camel"):
+    """Output of `gh pr view --json headRefOid`."""
+
+    head_ref_oid: Commit
+
+
+class WorkflowRun(msgspec.Struct, frozen=True):
+    """Output of `gh run view --json status,conclusion`."""
+
+    status: str
+    conclusion: str | None
+
+
+T = TypeVar("T")
+PullRequestState = Literal["open", "closed", "merged"]
+PULL_REQUEST_STATES: Mapping[str, PullRequestState] = {"CLOSED": "closed", "MERGED": "merged"}
+PULL_REQUESTS_DECODER = msgspec.json.Decoder(list[ListedPullRequest])
+HEAD_DECODER = msgspec.json.Decoder(PullRequestHead)
+CHECKS_DECODER = msgspec.json.Decoder(list[ListedCheck])
+WORKFLOW_RUN_DECODER = msgspec.json.Decoder(WorkflowRun)
+PULL_REQUEST_FIELDS = "number,url,state,headRefName,isCrossRepository,body,mergeCommit"
+
+
+class GhForge:
+    """The forge behind one remote of one repository. Thread-safe."""
+
+    def __init__(
+        self,
+        root: pathlib.Path,
+        remote: str,
+        environment: Mapping[str, str] = os.environ,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self._root = root
+        self._gh = Gh(root, remote, environment, timeout_seconds)
+
+    # pull requests ----------------------------------------------------------------------------------------------------
+    def find(self, branch: str, key: str) -> PullRequest | None:
+        for pull in self._pull_requests(branch):
+            full_key = next((candidate for candidate in find_keys(pull.body) if candidate.startswith(key)), None)
+            if full_key is not None:
+                state: PullRequestState = PULL_REQUEST_STATES.get(pull.state, "open")
+                return PullRequest(url=pull.url, number=pull.number, key=full_key, state=state)
+        return None
+
+    def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
+        """Open a pull request. The caller calls `find` before, and again if this fails."""
+        flags = ("--base", target, "--head", branch, "--title", title, "--body-file", "-")
+        output = self._gh.run_checked("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body)
+        urls = re.findall(r"https?://\S+/pull/\d+", output)
+        if not urls:
+            raise RemoteError(f"`gh pr create` printed no URL of a pull request: {output.strip()[:500]}")
+        keys = find_keys(body)
+        return PullRequest(url=urls[-1], number=int(urls[-1].rpartition("/")[2]), key=keys[0] if keys else "")
+
+    def update(self, number: int, target: str, title: str, body: str) -> None:
+        # `gh pr edit` reads the projects too, which fails in versions before 2.82.1 (cli/cli issue 11983).
+        payload = json.dumps({"base": target, "title": title, "body": body}, ensure_ascii=False)
+        result = self._gh.api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=payload)
+        if result.exit_code:
+            raise gh_error(result)
+
+    def merged(self, branch: str) -> Commit | None:
+        newest = next(iter(self._pull_requests(branch)), None)
+        if newest is None or newest.state != "MERGED":
+            return None
+        if newest.merge_commit is None:
+            raise RemoteError(f"{newest.url} was merged, but the forge does not say in which commit")
+        return newest.merge_commit.oid
+
+    def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
+        """Write the pull request to `.mz/pull-requests/<run>/<feature>.md`, for a person to open it."""
+        name = pathlib.PurePosixPath(MZ_FOLDER, PULL_REQUESTS_FOLDER, worktree.run, f"{worktree.feature}.md")
+        command = f"gh pr create --base {target} --head {worktree.branch} --title TITLE --body-file FILE"
+        head = f"<!-- {worktree.branch} into {target}; to open it: git push, then {command} -->\n"
+        write_bytes(self._root / name, f"{head}# {title}\n\n{body.rstrip()}\n".encode("utf-8", "surrogateescape"))
+        return str(name)
+
+    def _pull_requests(self, branch: str) -> list[ListedPullRequest]:
+        """List the pull requests of our own branch, newest first, without those of forks with the same branch name."""
+        flags = (
+            "--head",
+            branch,
+            "--state",
+            "all",
+            "--limit",
+            str(LISTED_PULL_REQUESTS_MAX),
+            "--json",
+            PULL_REQUEST_FIELDS,
+        )
+        pulls = decode_reply(PULL_REQUESTS_DECODER, "gh pr list", self._gh.run_checked("pr", "list", *flags))
+        own = (pull for pull in pulls if pull.head_ref_name == branch and not pull.is_cross_repository)
+        return sorted(own, key=lambda pull: -pull.number)
+
+    # checks -----------------------------------------------------------------------------------------------------------
+    def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:
+        """Return the checks of `head`. Gh does not report the commit of the checks, so the head is read before, and
+        again after a decisive result."""
+        if self._head(number) != head:
+            return None
+        checks = self._checks(number, "--required")
+        if checks is None:
+            checks = self._checks(number) or ()
+        return None if is_decisive(checks) and self._head(number) != head else checks
+
+    def _head(self, number: int) -> Commit:
+        reply = self._gh.run_checked("pr", "view", str(number), "--json", "headRefOid")
+        return decode_reply(HEAD_DECODER, "gh pr view", reply).head_ref_oid
+
+    def _checks(self, number: int, *flags: str) -> tuple[CiCheck, ...] | None:
+        """List checks; None: there are some, but none of this kind. The exit code reports their state (1: red, 8:
+        pending) or a failure; versions differ in whether they set it with `--json`."""
+        result = self._gh.run("pr", "checks", str(number), *flags, "--json", CHECK_FIELDS)
+        if result.stdout.strip():
+            listed = decode_reply(CHECKS_DECODER, result.command, result.stdout)
+            return tuple(map(ci_check, listed)) or None
+        if NONE_REQUIRED in result.stderr:
+            return None
+        if NO_CHECKS in result.stderr:
+            return ()
+        raise gh_error(result)
+
+    def failed_log(self, check: CiCheck) -> str:
+        job = find_job(check)
+        if job is None and check.run is None:
+            return ""
+        selector = ("--job", job) if job else (check.run or "",)
+        result = self._gh.run("run", "view", *selector, "--log-failed", bytes_max=LOG_BYTES_MAX)
+        if job and not result.stdout.strip() and (result.exit_code == 0 or NO_LOG.search(result.stderr)):
+            # gh waits for the end of the run; the job's own log exists as soon as the job has ended.
+            result = self._gh.api(f"actions/jobs/{job}/logs", bytes_max=LOG_BYTES_MAX)
+        if result.exit_code and not NO_LOG.search(result.stderr):
+            raise gh_error(result)
+        return "" if result.exit_code else failure_log(result.stdout)
+
+    def rerun(self, run: str) -> None:
+        """Rerun failed jobs. Gh reports many causes with the same error, so the state of the run decides."""
+        result = self._gh.run("run", "rerun", run, "--failed")
+        if result.exit_code == 0:
+            return
+        state = decode_reply(
+            WORKFLOW_RUN_DECODER, "gh run view", self._gh.run_checked("run", "view", run, "--json", "status,conclusion")
+        )
+        if state.status == "completed" and state.conclusion != "success":
+            raise gh_error(result)
+
+
+def find_keys(body: str) -> list[str]:
+    """Return the values of the `Mz-Key` lines, the last one first."""
+    return KEY_LINE.findall(body)[::-1]
+
+
+def decode_reply(decoder: msgspec.json.Decoder[T], verb: str, text: str) -> T:
+    """Decode a reply of gh. Raises RemoteRefused if it has another form."""
+    try:
+        return decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise RemoteError(f"`{verb}` printed an unexpected reply: {error}") from error
+
+
+__all__ = ["ForgeUnavailable", "GhForge", "find_keys", "forge_name"]

@@ -1,0 +1,226 @@
+"""Commits that the engine makes in the user's name and finds again by their `Mz-Key` trailer.
+
+Detect changes to refs, configuration and hooks that no feature may change, and keep the old values of refs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import re
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from mz_events.names import Commit, Path
+
+from mz_engine.git.content import display_path
+from mz_engine.git.process import Git, git_error
+from mz_engine.git.worktree import rescue_ref
+from mz_engine.ports import CreatedCommit, FeatureWorktree, MergeConflict, RefChange, RepositoryUnusable
+
+DEFAULT_IDENTITY = {"NAME": "mz", "EMAIL": "mz@localhost"}
+SIDE_LABELS = ("ours", "theirs")
+"""The two sides, as conflict markers name them."""
+
+
+def identity(git: Git) -> dict[str, str]:
+    """Return the user's configured name and address as variables for git; else `mz <mz@localhost>`."""
+    variables: dict[str, str] = {}
+    for role in ("AUTHOR", "COMMITTER"):
+        ident = git.run("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", as_user=True, check=False)
+        name, _, address = ident.text.partition(" <")
+        person = (
+            {"NAME": name, "EMAIL": address.partition(">")[0]} if ident.exit_code == 0 and name else DEFAULT_IDENTITY
+        )
+        variables |= {f"GIT_{role}_{part}": value for part, value in person.items()}
+    return variables
+
+
+def make_commit(
+    git: Git, tree: str, parents: tuple[str, ...], message: bytes, identity_variables: Mapping[str, str]
+) -> Commit:
+    """Commit the content of `tree` (a commit or a tree) without moving a ref."""
+    flags = [part for parent in parents for part in ("-p", parent)]
+    settings = ("-c", "i18n.commitEncoding=UTF-8")
+    result = git.run(
+        *settings, "commit-tree", f"{tree}^{{tree}}", *flags, "-F", "-", stdin=message, env=identity_variables
+    )
+    return Commit(result.text)
+
+
+def describe_commit(git: Git, commit: Commit) -> CreatedCommit:
+    """Count the commit's changes against its first parent; binary files count no lines."""
+    out = git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-commit-id", f"{commit}^1", commit).stdout
+    rows = [line.split(b"\t", 2) for line in out.split(b"\0")[:-1]]
+    added, deleted = (sum(int(row[column]) for row in rows if row[column] != b"-") for column in (0, 1))
+    return CreatedCommit(commit=commit, files=len(rows), insertions=added, deletions=deleted)
+
+
+def find_by_key(git: Git, branch_ref: str, key: str) -> Commit | None:
+    """Return the newest commit of the branch itself (first parents) whose `Mz-Key` trailer is exactly `key`."""
+    search = ("--first-parent", "--fixed-strings", f"--grep=Mz-Key: {key}")
+    output_flags = ("-z", "--no-show-signature", "--no-mailmap", "--format=%H%n%(trailers:key=Mz-Key,valueonly,unfold)")
+    log = git.run("-c", "trailer.separators=:", "log", *search, *output_flags, branch_ref, "--", check=False)
+    if log.exit_code:
+        if "unknown revision" in log.stderr or "bad revision" in log.stderr:
+            return None
+        raise git_error(("log",), log)
+    for entry in log.stdout.decode("utf-8", "replace").split("\0"):
+        commit, *values = entry.split("\n")
+        if key in (value.strip() for value in values if value):
+            return Commit(commit)
+    return None
+
+
+def merge_all(
+    git: Git, commits: tuple[Commit, ...], feature: str, identity_variables: Mapping[str, str]
+) -> Commit | MergeConflict:
+    """Merge the commits pairwise into one; none is merged that is already an ancestor."""
+    merged: Commit | MergeConflict = commits[0]
+    for commit in commits[1:]:
+        if isinstance(merged, MergeConflict):
+            break
+        merged = merge(git, merged, commit, f"Merge what {feature} builds upon\n".encode(), identity_variables)
+    return merged
+
+
+def merge(
+    git: Git, ours: Commit, theirs: Commit, message: bytes, identity_variables: Mapping[str, str]
+) -> Commit | MergeConflict:
+    """Merge in the object store, touching no worktree; no new commit if one side is an ancestor of the other."""
+    if is_ancestor(git, theirs, ours):
+        return ours
+    if is_ancestor(git, ours, theirs):
+        return theirs
+    content = merge_trees(git, ours, theirs)
+    return (
+        MergeConflict(paths=content.conflicts)
+        if content.conflicts
+        else make_merge_commit(git, ours, theirs, content, message, identity_variables)
+    )
+
+
+class MergedTree(NamedTuple):
+    """Result of `git merge-tree` for two commits."""
+
+    tree: str
+    conflicts: tuple[Path, ...]
+    """Files with both sides between conflict markers, or only ours where git cannot merge by lines."""
+
+
+def merge_trees(git: Git, ours: Commit, theirs: Commit) -> MergedTree:
+    """Merge two commits. Raises RepositoryUnusable (`git-too-old` before git 2.38)."""
+    with tempfile.TemporaryDirectory(prefix="mz-merge-") as directory:
+        environment = make_bare_view(git, pathlib.Path(directory), dict(zip(SIDE_LABELS, (ours, theirs), strict=True)))
+        flags = ("--write-tree", "-z", "--name-only", "--no-messages")
+        result = git.run(
+            "merge-tree", *flags, *SIDE_LABELS, git_dir=pathlib.Path(directory), env=environment, check=False
+        )
+    if result.exit_code > 1:
+        if "usage:" in result.stderr:
+            raise RepositoryUnusable("git-too-old", "merging commits needs git 2.38 or newer: update git")
+        raise git_error(("merge-tree",), result)
+    tree, *paths = result.stdout.split(b"\0")
+    return MergedTree(
+        tree.decode(), tuple(sorted(display_path(path) for path in set(paths) if path)) if result.exit_code else ()
+    )
+
+
+def make_merge_commit(
+    git: Git, ours: Commit, theirs: Commit, content: MergedTree, message: bytes, identity_variables: Mapping[str, str]
+) -> Commit:
+    """Make the merge commit. Its time is that of the newer parent, so a repeated call makes the same commit."""
+    dates = git.run("log", "--no-walk", "--no-show-signature", "--format=%ct", ours, theirs).text.split()
+    date = f"{max(map(int, dates))} +0000"
+    variables = {**identity_variables, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+    return make_commit(git, content.tree, (ours, theirs), message, variables)
+
+
+def make_bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit]) -> dict[str, str]:
+    """Make a repository without configuration or attributes over the same objects, so that no merge driver runs.
+    Conflict markers show its branch names, which do not depend on commits."""
+    object_format = git.run("rev-parse", "--show-object-format").text
+    version = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n"
+    (directory / "config").write_text(f"{version}[extensions]\n\tobjectFormat = {object_format}\n")
+    (directory / "HEAD").write_text("ref: refs/heads/none\n")
+    (directory / "refs" / "heads").mkdir(parents=True)
+    for name, commit in branches.items():
+        (directory / "refs" / "heads" / name).write_text(f"{commit}\n")
+    return {"GIT_OBJECT_DIRECTORY": str(git.directory / "objects")}
+
+
+def is_ancestor(git: Git, old: str, new: str) -> bool:
+    """Return True if `old` is `new` or one of its ancestors. Raises RepositoryUnusable."""
+    result = git.run("merge-base", "--is-ancestor", old, new, check=False)
+    if result.exit_code > 1:
+        raise git_error(("merge-base",), result)
+    return result.exit_code == 0
+
+
+def contains(git: Git, head: Commit, commit: Commit) -> bool:
+    """Return True if `commit` exists and is `head` or one of its ancestors."""
+    exists = git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).exit_code == 0
+    return exists and is_ancestor(git, commit, head)
+
+
+def changed_paths(git: Git, base: Commit, head: Commit) -> Iterator[bytes]:
+    """Yield the paths that `head` changed since it left `base`."""
+    merge_base = git.run("merge-base", base, head, check=False).text or base
+    yield from git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", merge_base, head).stdout.split(b"\0")[
+        :-1
+    ]
+
+
+IGNORED_REFS = ("refs/mz/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
+"""Captures, and refs that are private to a worktree."""
+
+
+def snapshot(git: Git, hooks: tuple[pathlib.Path, ...]) -> dict[str, str]:
+    """Return every ref by its value; `config`, `config.worktree` and `hooks/<name>` by digest. Raises
+    RepositoryUnusable."""
+    lines = git.run("for-each-ref", "--format=%(objectname) %(refname)").stdout.decode("utf-8", "surrogateescape")
+    refs = (line.split(" ", 1) for line in lines.splitlines())
+    values = {display_ref(name): oid for oid, name in refs if not name.startswith(IGNORED_REFS)}
+    for name in ("config", "config.worktree"):
+        values |= _digests(name, git.directory / name)
+    for directory in hooks:
+        for file in sorted(directory.iterdir()) if directory.is_dir() else ():
+            if file.suffix != ".sample":
+                values |= _digests(f"hooks/{file.name}", file)
+    return values
+
+
+def display_ref(name: str) -> str:
+    """Return a ref's name as events may hold it: bytes that are not UTF-8 are escaped."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _digests(name: str, file: pathlib.Path) -> dict[str, str]:
+    """Digest content, executable bit and link target; for a link, content and bit are those of its target."""
+    try:
+        status = file.stat()
+        link = str(file.readlink()) if file.is_symlink() else ""
+    except OSError:
+        return {}
+    content = file.read_bytes() if stat.S_ISREG(status.st_mode) else b"special"
+    executable_mark = "x" if status.st_mode & 0o111 else "-"
+    return {
+        display_ref(name): hashlib.sha256(
+            f"{executable_mark}{link}\0".encode("utf-8", "surrogateescape") + content
+        ).hexdigest()
+    }
+
+
+def rescue(git: Git, worktree: FeatureWorktree, changes: tuple[RefChange, ...]) -> None:
+    """Keep the old values of refs, except objects that no longer exist. Raises RepositoryUnusable."""
+    refs = (change for change in changes if change.name.startswith("refs/"))
+    old = [(change.name, change.old) for change in refs if re.fullmatch(r"[0-9a-f]{40,64}", change.old)]
+    if not old:
+        return
+    oids = "".join(f"{oid}\n" for _, oid in old).encode()
+    lines = git.run("cat-file", "--batch-check", stdin=oids).stdout.splitlines()
+    existing = [pair for pair, line in zip(old, lines, strict=True) if not line.endswith(b" missing")]
+    commands = "".join(f"update {rescue_ref(worktree, name, oid)} {oid}\n" for name, oid in existing)
+    git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))

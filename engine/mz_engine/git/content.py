@@ -1,0 +1,171 @@
+"""Content of a capture, from a scan and the previous tree.
+
+Content of a tree or a worktree by byte path: names on disk need not be text.
+
+Byte paths: validity in trees and events, and how to display invalid ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+from mz_events.catalog.call import ForbiddenChange
+from mz_events.catalog.validation import Change
+from mz_events.names import PATH_BYTES_MAX, InvalidName, Path, parse_path
+
+FILE, EXECUTABLE, LINK, SUBMODULE = 0o100644, 0o100755, 0o120000, 0o160000
+"""The file modes in trees."""
+
+
+class TreeEntry(NamedTuple):
+    """Mode and object id of one path of a tree."""
+
+    mode: int
+    oid: str
+
+
+TreeListing = Mapping[bytes, TreeEntry]
+"""All files, symbolic links and submodules of a tree."""
+
+FileSignature = tuple[int, int, int, int, int]
+"""mtime and ctime in ns, size, inode, mode: if none differs, neither does the content."""
+
+
+class FileHash(msgspec.Struct, frozen=True, array_like=True):
+    """Object id and signature of a file when it was last hashed."""
+
+    signature: FileSignature
+    hashed_ns: int
+    oid: str
+
+
+class ExcludedPath(msgspec.Struct, frozen=True):
+    """A path that never belongs in a tree, with everything below it."""
+
+    path: bytes
+    kind: Literal["special", "nested-git", "too-big"]
+    size_bytes: int | None = None
+
+
+class WorktreeScan(msgspec.Struct, frozen=True):
+    """Content of a directory."""
+
+    files: dict[bytes, TreeEntry]
+    """Tracked or not ignored; submodules as in the reference tree."""
+    ignored: set[bytes]
+    """Ignored files, and ignored directories with a `/` at the end, without those that settings keep."""
+    directories: set[bytes]
+    """Directories that are not ignored, without the top."""
+    excluded: list[ExcludedPath]
+    hash_cache: dict[bytes, FileHash]
+    """For the next walk."""
+
+
+DOT_GIT = re.compile(rb"(\.git|git~1)[ .]*(:.*)?\Z", re.IGNORECASE | re.DOTALL)
+DOT_GITMODULES = re.compile(rb"(\.gitmodules|gitmod~[1-4]|gi7eba~\d)[ .]*(:.*)?\Z", re.IGNORECASE | re.DOTALL)
+
+T = TypeVar("T")
+
+
+def is_valid_tree_name(name: bytes, is_link: bool) -> bool:
+    """Return True if git accepts this part of a path in a tree on every system: nothing that some system reads as
+    `.git`, no linked `.gitmodules`. Source: `verify_path` in git's `read-cache.c`."""
+    if any(DOT_GIT.match(part) for part in name.split(b"\\")):
+        return False
+    return not is_link or not DOT_GITMODULES.match(name)
+
+
+def event_path(path: bytes) -> Path | None:
+    """Return the path as events may hold it; None if its name is not allowed there."""
+    try:
+        text = path.decode()
+        return Path(text) if parse_path(text) == text else None
+    except (UnicodeDecodeError, InvalidName):
+        return None
+
+
+def display_path(path: bytes) -> Path:
+    """Return the path unchanged if events may hold it, else escaped and cut."""
+    text = path.decode("utf-8", "backslashreplace")
+    safe = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return event_path(path) or Path(safe.encode()[:PATH_BYTES_MAX].decode("utf-8", "ignore"))
+
+
+def parent_directories(paths: Iterable[bytes]) -> set[bytes]:
+    """Return every directory above these paths, without the top."""
+    directories: set[bytes] = set()
+    for path in paths:
+        directory = path.rpartition(b"/")[0]
+        while directory and directory not in directories:
+            directories.add(directory)
+            directory = directory.rpartition(b"/")[0]
+    return directories
+
+
+def entries_below(listing: Mapping[bytes, T], path: bytes) -> dict[bytes, T]:
+    """Return the entries at a path and below it."""
+    prefix = path + b"/"
+    return {name: entry for name, entry in listing.items() if name == path or name.startswith(prefix)}
+
+
+def capture_content(
+    scan: WorktreeScan, before: TreeListing
+) -> tuple[dict[bytes, TreeEntry], tuple[ForbiddenChange, ...]]:
+    """Return the content to capture, and the forbidden changes left out of it. Where one is at a path in `before`, the
+    old entry stays."""
+    content = dict(scan.files)
+    forbidden_changes = []
+    for excluded_path in scan.excluded:
+        forbidden_changes.append(
+            ForbiddenChange(
+                kind=excluded_path.kind, path=display_path(excluded_path.path), size_bytes=excluded_path.size_bytes
+            )
+        )
+        if excluded_path.kind != "nested-git":
+            _overlay(content, entries_below(before, excluded_path.path))
+    changed = [path for path in scan.files.keys() | before.keys() if content.get(path) != before.get(path)]
+    for path in changed:
+        if event_path(path) is None:
+            forbidden_changes.append(ForbiddenChange(kind="special", path=display_path(path)))
+            content.pop(path, None)
+            _overlay(content, {path: before[path]} if path in before else {})
+    return content, tuple(sorted(forbidden_changes, key=lambda offence: (offence.path, offence.kind)))
+
+
+def revert_paths(tree: TreeListing, before: TreeListing, paths: Iterable[Path]) -> dict[bytes, TreeEntry]:
+    """Return `tree` with these paths as they are in `before`, absent ones absent."""
+    content = dict(tree)
+    keys = [path.encode("utf-8", "surrogateescape") for path in paths]
+    for key in keys:
+        content.pop(key, None)
+    _overlay(content, {key: before[key] for key in keys if key in before})
+    return content
+
+
+def _overlay(content: dict[bytes, TreeEntry], entries: TreeListing) -> None:
+    """Add entries, removing conflicting ones: a file where a directory is needed, or the other way round."""
+    for directory in parent_directories(entries):
+        content.pop(directory, None)
+    if not entries.keys().isdisjoint(parent_directories(content)):
+        for path in [path for path in content if not parent_directories((path,)).isdisjoint(entries)]:
+            del content[path]
+    content.update(entries)
+
+
+def changes(differences: Iterable[tuple[bytes, TreeEntry | None, TreeEntry | None]]) -> Iterator[Change]:
+    """Yield the differences as events hold them, without paths that no event may hold."""
+    for key, old, new in differences:
+        path = event_path(key)
+        if path is None or (old is None and new is None):
+            continue
+        if old is None:
+            yield Change(path=path, kind="added")
+        elif new is None:
+            yield Change(path=path, kind="deleted")
+        elif old.oid == new.oid and not {old.mode, new.mode} & {LINK, SUBMODULE}:
+            yield Change(path=path, kind="mode")
+        else:
+            yield Change(path=path, kind="modified")

@@ -1,0 +1,117 @@
+"""The user's remotes, reached with the user's credentials and never interactively. Raises RemoteRefused with git's
+message."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+
+from mz_events.names import Commit
+
+from mz_engine.git.process import Git, GitResult
+from mz_engine.ports import RemoteError, RepositoryUnusable
+
+FETCHED_TARGETS = "refs/mz/targets/"
+"""Fetched branches, by remote and branch. Run names begin with `r` and a digest, so none equals `targets`."""
+NO_SUCH_BRANCH = "couldn't find remote ref"
+STALE_LOCK_SECONDS = 2.0
+"""A lock on a ref older than this was left by a killed process."""
+
+
+def has_remote(git: Git, remote: str) -> bool:
+    return remote_url(git, remote) is not None
+
+
+def remote_url(git: Git, remote: str) -> str | None:
+    """Return the push URL of a remote; None if it does not exist."""
+    result = git.run("remote", "get-url", "--push", "--", remote, as_user=True, check=False)
+    return result.text if result.exit_code == 0 else None
+
+
+def remote_head(git: Git, remote: str, branch: str) -> Commit | None:
+    """Return the remote's current commit of the branch; None if it does not exist there."""
+    listing = _run_checked(git, "ls-remote", "--quiet", "--", remote, f"refs/heads/{branch}")
+    for line in listing.text.splitlines():
+        oid, _, name = line.partition("\t")
+        if name == f"refs/heads/{branch}":
+            return Commit(oid)
+    return None
+
+
+def fetch(git: Git, remote: str, branch: str) -> Commit | None:
+    """Fetch the remote's branch with its history to a ref under FETCHED_TARGETS; no other ref is moved. None if it does
+    not exist there. Not reentrant."""
+    ref = f"{FETCHED_TARGETS}{escape_ref_part(remote)}/{escape_ref_part(branch)}"
+    follow_setting = f"remote.{remote}.followRemoteHEAD=never"
+    flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
+    command = ("-c", follow_setting, "fetch", *flags, "--", remote, f"+refs/heads/{branch}:{ref}")
+    _remove_stale_lock(git, ref)
+    result = _run_as_user(git, *command)
+    if result.exit_code and _remove_stale_lock(git, ref):
+        result = _run_as_user(git, *command)
+    if result.exit_code and NO_SUCH_BRANCH in result.stderr:
+        return None
+    if result.exit_code:
+        raise _remote_error("fetch", result)
+    return Commit(git.run("rev-parse", "--verify", f"{ref}^{{commit}}").text)
+
+
+def local_head(git: Git, branch: str) -> Commit | None:
+    """Return the commit of the user's own branch; None without such a branch."""
+    result = git.run("rev-parse", "--quiet", "--verify", f"refs/heads/{branch}^{{commit}}", check=False)
+    return Commit(result.text) if result.exit_code == 0 else None
+
+
+def escape_ref_part(name: str) -> str:
+    """Escape a name to one part of a ref's name, so that no name is a directory of another."""
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
+def _remove_stale_lock(git: Git, ref: str) -> bool:
+    """Remove a stale lock on this ref of mz's; return True if there was one."""
+    lock = git.directory / f"{ref}.lock"
+    try:
+        is_stale = time.time() - lock.stat().st_mtime > STALE_LOCK_SECONDS
+    except FileNotFoundError:
+        return False
+    if is_stale:
+        lock.unlink(missing_ok=True)
+    return is_stale
+
+
+def push(git: Git, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
+    """Set the branch to `commit` if the remote still has it at `old` (None: does not have it)."""
+    ref = f"refs/heads/{branch}"
+    flags = ("--quiet", "--no-verify", "--no-signed", "--no-follow-tags", "--recurse-submodules=no")
+    _run_checked(git, "push", *flags, f"--force-with-lease={ref}:{old or ''}", "--", remote, f"{commit}:{ref}")
+
+
+def _run_checked(git: Git, *args: str) -> GitResult:
+    result = _run_as_user(git, *args)
+    if result.exit_code:
+        raise _remote_error(args[0], result)
+    return result
+
+
+def _run_as_user(git: Git, *args: str) -> GitResult:
+    try:
+        return git.run(*args, as_user=True, check=False, env=_ssh_variables(git))
+    except RepositoryUnusable as error:
+        if error.code != "git-timeout":
+            raise
+        raise RemoteError(f"the remote did not answer: {error}") from error
+
+
+def _remote_error(verb: str, result: GitResult) -> RemoteError:
+    return RemoteError(f"`git {verb}` failed: {result.stderr or f'it ended with exit code {result.exit_code}'}")
+
+
+def _ssh_variables(git: Git) -> dict[str, str]:
+    """Return variables that make ssh fail instead of asking. The user's own ssh command is kept if it is OpenSSH."""
+    if git.user_environment.get("GIT_SSH") and not git.user_environment.get("GIT_SSH_COMMAND"):
+        return {}
+    configured = git.run("config", "--get", "core.sshCommand", as_user=True, check=False).text
+    command = git.user_environment.get("GIT_SSH_COMMAND") or configured or "ssh"
+    return (
+        {"GIT_SSH_COMMAND": f"{command} -o BatchMode=yes"} if pathlib.PurePath(command.split()[0]).name == "ssh" else {}
+    )

@@ -1,0 +1,167 @@
+"""Find the user's repository, and name the fix if it cannot be used. Everything raises RepositoryUnusable.
+
+Codes: `git-missing`, `not-a-repository`, `not-trusted`, `bare`, `no-commit`, `read-only`, `detached`, `no-base`.
+
+Read refs from git's own files, as git reads them: the loose file first, then `packed-refs`.
+
+Each git call costs a process, and a worktree's branch is read before and after nearly everything. Anything unusual
+(another ref store, symbolic refs, links, damaged files) is left to git.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import stat
+from collections.abc import Mapping
+
+import msgspec
+from mz_events.names import Commit
+
+from mz_engine.git.process import GitResult, spawn_git, user_environment
+from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
+from mz_engine.ports import RepositoryUnusable
+
+
+class Repository(msgspec.Struct, frozen=True):
+    """Properties that do not change during a run."""
+
+    root: pathlib.Path
+    directory: pathlib.Path
+    """Shared by all its worktrees; usually `.git`."""
+    object_format: str
+    """sha1 or sha256."""
+    has_file_modes: bool
+    """The executable bit is meaningful here."""
+    hook_directories: tuple[pathlib.Path, ...]
+    """Possible hook directories."""
+
+
+def find_root(cwd: pathlib.Path, environment: Mapping[str, str] = os.environ) -> pathlib.Path:
+    """Return the top of the working tree that contains `cwd`; within a worktree of mz, that of the user's checkout."""
+    result = run_git_as_user(cwd, environment, "rev-parse", "--is-bare-repository", "--show-toplevel")
+    if result.text.startswith("true") or "must be run in a work tree" in result.stderr:
+        raise RepositoryUnusable("bare", f"{cwd} is in a bare repository; run mz in a clone with files")
+    if result.exit_code:
+        raise repository_error(cwd, result)
+    top = pathlib.Path(os.fsdecode(result.stdout).rstrip("\n").split("\n", 1)[1])
+    inside = top.parts[-4:-2] == (MZ_FOLDER, WORKTREES_FOLDER)
+    return top.parents[3] if inside else top
+
+
+def current_branch(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the branch that is checked out."""
+    result = run_git_as_user(root, environment, "symbolic-ref", "--quiet", "HEAD")
+    if result.exit_code == 1 and not result.stderr:
+        raise RepositoryUnusable("detached", "HEAD is at a commit, not on a branch; name the base branch: `base: main`")
+    if result.exit_code:
+        raise repository_error(root, result)
+    branch = result.text.removeprefix("refs/heads/")
+    if run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", "HEAD^{commit}").exit_code:
+        hint = "commit something first: worktrees start from a commit"
+        raise RepositoryUnusable("no-commit", f"the branch `{branch}` has no commit yet; {hint}")
+    return branch
+
+
+def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] = os.environ) -> Commit:
+    """Return the commit of a local branch, else of a remote's (`origin/main`), else of any other revision name."""
+    for ref in (f"refs/heads/{name}", f"refs/remotes/{name}", name):
+        result = run_git_as_user(
+            root, environment, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{ref}^{{commit}}"
+        )
+        if result.exit_code == 0:
+            return Commit(result.text)
+        if result.stderr and "Needed a single revision" not in result.stderr:
+            raise repository_error(root, result)
+    if run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", "HEAD").exit_code:
+        raise RepositoryUnusable("no-commit", "the repository has no commit yet; worktrees start from one: commit once")
+    raise RepositoryUnusable(
+        "no-base", f"there is no branch or commit `{name}`; see `git branch --all`, then set `base:` in mz.yaml"
+    )
+
+
+def describe_repository(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Repository:
+    """Describe a repository. Raises RepositoryUnusable if it is not writable."""
+    result = run_git_as_user(
+        root, environment, "rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir"
+    )
+    if result.exit_code:
+        raise repository_error(root, result)
+    object_format, hooks, common_directory = os.fsdecode(result.stdout).rstrip("\n").split("\n")
+    directory = (root / common_directory).resolve()
+    for path in (directory, directory / "objects", root):
+        if not os.access(path, os.W_OK | os.X_OK):
+            hint = "mz keeps captures and worktrees there; make it writable"
+            raise RepositoryUnusable("read-only", f"{path} is not writable; {hint}")
+    modes = run_git_as_user(root, environment, "config", "--type=bool", "--get", "core.fileMode").text
+    hook_directories = dict.fromkeys((directory / "hooks", (root / hooks).resolve()))
+    return Repository(root.resolve(), directory, object_format, modes != "false", tuple(hook_directories))
+
+
+def repository_error(path: pathlib.Path, result: GitResult) -> RepositoryUnusable:
+    """Convert git's error."""
+    if "dubious ownership" in result.stderr:
+        hint = f"git config --global --add safe.directory {path}"
+        message = f"{path} belongs to another user, so git refuses it; if you trust it: {hint}"
+        return RepositoryUnusable("not-trusted", message)
+    if "not a git repository" in result.stderr:
+        message = f"{path} is not in a git repository; run `git init` and commit, or go to a repository"
+        return RepositoryUnusable("not-a-repository", message)
+    return RepositoryUnusable(
+        "git-failed", f"git cannot use {path}: {result.stderr or f'exit code {result.exit_code}'}"
+    )
+
+
+def run_git_as_user(directory: pathlib.Path, environment: Mapping[str, str], *args: str) -> GitResult:
+    """Run git as the user would in that directory, with their hooks path; the commands used here run no hooks."""
+    with spawn_git(args, directory, user_environment(environment), settings=()) as process:
+        out, _ = process.communicate()
+    return GitResult(process.returncode, out, process.read_stderr())
+
+
+OBJECT_ID_LINE = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})\n?")
+HEAD_LINE = re.compile(rb"ref: (refs/[^\s\0]+)\n|([0-9a-f]{40}|[0-9a-f]{64})\n")
+REFTABLE = "reftable"
+
+
+class NeedsGit(Exception):
+    """Git itself has to read the ref."""
+
+
+def read_ref(directory: pathlib.Path, name: str) -> str | None:
+    """Return the object id of a ref; None: it does not exist. Raises NeedsGit."""
+    if (directory / REFTABLE).exists():
+        raise NeedsGit
+    loose = _read(directory / name)
+    if loose is not None:
+        match = OBJECT_ID_LINE.fullmatch(loose)
+        if match is None:
+            raise NeedsGit
+        return match[1].decode()
+    packed = _read(directory / "packed-refs") or b""
+    line = re.search(rb"^([0-9a-f]{40,64}) " + re.escape(name.encode()) + rb"$", packed, re.MULTILINE)
+    return line[1].decode() if line else None
+
+
+def read_head(entry: pathlib.Path) -> str:
+    """Return HEAD of a worktree's entry: the full name of a branch, or an object id. Raises NeedsGit."""
+    match = HEAD_LINE.fullmatch(_read(entry / "HEAD") or b"")
+    if match is None:
+        raise NeedsGit
+    return (match[1] or match[2]).decode()
+
+
+def _read(file: pathlib.Path) -> bytes | None:
+    """Return the file's content; None without a file, or for a directory, which holds other refs."""
+    try:
+        status = file.lstat()
+        if stat.S_ISDIR(status.st_mode):
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            raise NeedsGit
+        return file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise NeedsGit from error

@@ -1,0 +1,159 @@
+"""Make a worktree's directory hold exactly one tree, with as few changes as possible.
+
+Never follows a link, never writes through an existing file (it may have another name elsewhere), and may be killed at
+any time: the next scan finds what still differs. (Names are bytes, which `pathlib` does not accept, hence `os`.)"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import stat
+import subprocess
+
+from mz_engine.git.content import EXECUTABLE, LINK, SUBMODULE, TreeEntry, TreeListing, WorktreeScan, parent_directories
+from mz_engine.git.objects import ObjectStore
+from mz_engine.git.scan import make_accessible
+from mz_engine.ports import RepositoryUnusable
+
+
+def restore(
+    objects: ObjectStore, top: bytes, target: TreeListing, scan: WorktreeScan, kept_ignored: set[bytes]
+) -> bool:
+    """Remove what is neither in `target` nor in `kept_ignored` (ignored files; directories end in `/`), and write what
+    is missing or different. `scan` is the result of a walk with `target` as the tracked tree. Return True if a file was
+    written. Raises RepositoryUnusable."""
+    differing = [path for path, entry in target.items() if scan.files.get(path) != entry]
+    try:
+        _remove_all(top, target, scan, kept_ignored)
+        modes = [path for path in differing if _differs_only_in_mode(scan.files.get(path), target[path])]
+        for path in modes:
+            _set_mode(os.path.join(top, path), target[path].mode)
+        _write_all(objects, top, {path: target[path] for path in differing if path not in set(modes)})
+    except OSError as error:
+        name = os.fsdecode(error.filename or top)
+        raise RepositoryUnusable("worktree-unusable", f"{name} cannot be restored: {error.strerror}") from error
+    return bool(differing)
+
+
+def _remove_all(top: bytes, target: TreeListing, scan: WorktreeScan, kept_ignored: set[bytes]) -> None:
+    folders = parent_directories(target)
+    for stray in scan.excluded:
+        suffix = b"/.git" if stray.kind == "nested-git" and stray.path in folders else b""
+        remove_tree(os.path.join(top, stray.path + suffix))
+    unexpected_ignored = scan.ignored - kept_ignored
+    for path in unexpected_ignored | (scan.files.keys() - target.keys()):
+        if not path.endswith(b"/"):
+            remove_tree(os.path.join(top, path))
+    empty_directories = {path[:-1] for path in unexpected_ignored if path.endswith(b"/")} | (scan.directories - folders)
+    for path in sorted(empty_directories, key=len, reverse=True):
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.join(top, path))
+
+
+def _write_all(objects: ObjectStore, top: bytes, files: TreeListing) -> None:
+    created: set[bytes] = set()
+    for path, entry in files.items():
+        if entry.mode == SUBMODULE:
+            make_directory(top, path, created)
+    content = [(path, entry) for path, entry in files.items() if entry.mode != SUBMODULE]
+    for (path, entry), data in zip(content, objects.blobs([entry.oid for _, entry in content]), strict=True):
+        make_directory(top, path.rpartition(b"/")[0], created)
+        write_file(os.path.join(top, path), data, entry.mode)
+
+
+def make_directory(top: bytes, path: bytes, created: set[bytes]) -> None:
+    """Make a real directory and its parents, replacing whatever has that name."""
+    if not path or path in created:
+        return
+    make_directory(top, path.rpartition(b"/")[0], created)
+    directory = os.path.join(top, path)
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISDIR(os.lstat(directory).st_mode):
+            os.unlink(directory)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory)
+    make_accessible(directory)
+    created.add(path)
+
+
+def copy_missing(
+    source: pathlib.Path, worktree: pathlib.Path, scratch: pathlib.Path, names: tuple[str, ...], tracked: TreeListing
+) -> None:
+    """Copy files or directories of the user's checkout into the worktree if they exist there, are not tracked, and are
+    missing here. `scratch` is on the worktree's file system. Raises RepositoryUnusable."""
+    for name in names:
+        path = os.fsencode(name)
+        if path in tracked or not os.path.lexists(source / name) or os.path.lexists(worktree / name):
+            continue
+        try:
+            remove_tree(os.fsencode(scratch))
+            scratch.parent.mkdir(parents=True, exist_ok=True)
+            if (source / name).is_dir() and not (source / name).is_symlink():
+                shutil.copytree(source / name, scratch, symlinks=True)
+            else:
+                shutil.copy2(source / name, scratch, follow_symlinks=False)
+            make_directory(os.fsencode(worktree), path.rpartition(b"/")[0], set())
+            scratch.rename(worktree / name)
+        except OSError as error:
+            message = f"`{name}` cannot be copied into the worktree: {error}"
+            raise RepositoryUnusable("worktree-unusable", message) from error
+
+
+def write_file(path: bytes, data: bytes, mode: int) -> None:
+    """Write a new file or link, replacing whatever has that name."""
+    remove_tree(path)
+    if mode == LINK:
+        os.symlink(data, path)
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o777 if mode == EXECUTABLE else 0o666), "wb", buffering=0) as file:
+        remaining = memoryview(data)
+        while remaining:
+            remaining = remaining[file.write(remaining) :]
+
+
+def remove_tree(path: bytes) -> None:
+    """Remove a file, a link, or a directory with its content, if it exists. Raises OSError."""
+    try:
+        is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not is_directory:
+        os.unlink(path)
+        return
+    try:
+        _empty_directory(path)
+    except OSError:
+        # Nested deeper than a path can be long: only relative steps reach it, which rm(1) uses.
+        subprocess.run(["rm", "-rf", "--", path], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(path)
+
+
+def _empty_directory(top: bytes) -> None:
+    """Remove everything inside, without recursion: directories may be nested deeper than the stack."""
+    directories, index = [top], 0
+    while index < len(directories):
+        make_accessible(directories[index])
+        with os.scandir(directories[index]) as entries:
+            for entry in list(entries):
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.path)
+                else:
+                    os.unlink(entry.path)
+        index += 1
+    for directory in reversed(directories[1:]):
+        os.rmdir(directory)
+
+
+def _differs_only_in_mode(old: TreeEntry | None, new: TreeEntry) -> bool:
+    return old is not None and old.oid == new.oid and not {old.mode, new.mode} & {LINK, SUBMODULE}
+
+
+def _set_mode(path: bytes, mode: int) -> None:
+    """Set executable bits where the readable ones are set, as git does."""
+    old_mode = stat.S_IMODE(os.lstat(path).st_mode)
+    bits = (old_mode & 0o444) >> 2
+    os.chmod(path, old_mode | bits if mode == EXECUTABLE else old_mode & ~0o111)

@@ -1,0 +1,291 @@
+"""The user's repository through the git command line: implements `ports.Workspace`.
+
+Worktrees are in `.mz/worktrees/<run>/<feature>`, captures under `refs/mz/<run>/<feature>`. The port documents each
+method; the `git_*` modules beside this one implement them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import threading
+from collections.abc import Mapping
+from functools import cached_property, partial
+
+import msgspec
+from mz_events.catalog.validation import Change
+from mz_events.names import Commit, Path
+
+from mz_engine.git import commits as git_commits
+from mz_engine.git import commits as git_fence
+from mz_engine.git import content as git_content
+from mz_engine.git import remote as git_remote
+from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, event_path
+from mz_engine.git.files import write_engine_files
+from mz_engine.git.ignore import IgnoreRules, ignore_rules
+from mz_engine.git.notes import WorktreeNotes
+from mz_engine.git.objects import ObjectStore, RefMovedError
+from mz_engine.git.process import Git
+from mz_engine.git.repository import describe_repository
+from mz_engine.git.restore import copy_missing, restore
+from mz_engine.git.scan import WorktreeScanner, read_file
+from mz_engine.git.worktree import GitWorktree, write_text_file
+from mz_engine.model.config import WorkspaceSettings
+from mz_engine.paths import MZ_FOLDER
+from mz_engine.ports import (
+    Capture,
+    CreatedCommit,
+    FeatureWorktree,
+    MergeConflict,
+    MergeResult,
+    RefChange,
+    RepositoryUnusable,
+    WorkspaceCreated,
+)
+
+CAPTURE_TRIES = 3
+"""Other processes may still write during a capture; they usually end soon."""
+
+
+class GitWorkspace:
+    """One repository. Thread-safe as long as each worktree is used by one thread at a time.
+
+    The constructor raises RepositoryUnusable if `root` is no repository that mz can work in."""
+
+    def __init__(
+        self, root: pathlib.Path, settings: WorkspaceSettings, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self._repository = describe_repository(root, environment)
+        self._git = Git(self._repository.directory, environment)
+        self._objects = ObjectStore(self._git, self._repository.object_format)
+        self._objects.remove_crash_reports()
+        self._kept_rules: IgnoreRules = ignore_rules(settings.keep)
+        self._copied_paths = tuple(settings.copy)
+        self._worktrees: dict[FeatureWorktree, GitWorktree] = {}
+        self._lock, self._fetch_lock = threading.Lock(), threading.Lock()
+
+    # opening and closing ----------------------------------------------------------------------------------------------
+    def open(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> WorkspaceCreated | MergeConflict:
+        git_worktree = self._git_worktree(worktree)
+        refs = git_worktree.read_refs()
+        if refs.capture is None:
+            start = self._start_commit(worktree, starts_from)
+            if isinstance(start, MergeConflict):
+                return start
+            git_worktree.create_branch(start)
+            refs = git_worktree.read_refs()
+        head, tree = refs.branch or refs.capture, refs.capture
+        assert head is not None
+        assert tree is not None
+        write_text_file(self._repository.root / MZ_FOLDER / ".gitignore", "*\n")
+        self.ensure(worktree, head, tree)
+        return WorkspaceCreated(head=head, tree=tree)
+
+    def close(self, worktree: FeatureWorktree) -> None:
+        with self._lock:
+            git_worktree = self._worktrees.pop(worktree, None) or GitWorktree(
+                self._git, self._repository.root, worktree
+            )
+            git_worktree.delete()
+
+    # trees ------------------------------------------------------------------------------------------------------------
+    def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
+        git_worktree = self._git_worktree(worktree)
+        target = self._objects.listing(tree)
+        git_worktree.clear_adopted_if_lost()
+        with self._lock:
+            entry = git_worktree.attach_branch(head)
+        notes = git_worktree.notes_store.read()
+        scan = self._scan(git_worktree, tree, target, notes)
+        written = restore(self._objects, git_worktree.top, target, scan, git_worktree.notes_store.manifest(tree))
+        copy_missing(
+            self._repository.root, git_worktree.path, git_worktree.notes_store.scratch, self._copied_paths, target
+        )
+        notes = msgspec.structs.replace(notes, hash_cache=scan.hash_cache)
+        git_worktree.notes_store.write(git_worktree.update_index(entry, head, notes, written))
+        return not notes.adopted
+
+    def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
+        git_worktree = self._git_worktree(worktree)
+        for _ in range(CAPTURE_TRIES - 1):
+            with contextlib.suppress(RefMovedError):
+                return self._capture(git_worktree, before)
+        return self._capture(git_worktree, before)
+
+    def _capture(self, git_worktree: GitWorktree, before: Commit) -> Capture:
+        tracked = self._objects.listing(before)
+        newest = git_worktree.read_refs().capture
+        notes = git_worktree.notes_store.read()
+        scan = self._scan(git_worktree, before, tracked, notes)
+        git_worktree.notes_store.write(msgspec.structs.replace(notes, hash_cache=scan.hash_cache))
+        content, forbidden_changes = git_content.capture_content(scan, tracked)
+        is_unchanged = newest is not None and self._objects.listing(newest) == content
+        if newest is None or not is_unchanged or git_worktree.notes_store.manifest(newest) != scan.ignored:
+            newest = self._write_capture(git_worktree, content, newest, before, git_worktree.path)
+            git_worktree.notes_store.write_manifest(newest, scan.ignored)
+        return Capture(tree=newest, forbidden_changes=forbidden_changes)
+
+    def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
+        git_worktree = self._git_worktree(worktree)
+        tracked = self._objects.listing(tree)
+        notes = git_worktree.notes_store.read()
+        scan = self._scan(git_worktree, tree, tracked, notes)
+        git_worktree.notes_store.write_manifest(tree, scan.ignored)
+        git_worktree.notes_store.write(msgspec.structs.replace(notes, adopted=True))
+
+    def provide(self, worktree: FeatureWorktree, files: Mapping[Path, bytes]) -> None:
+        try:
+            write_engine_files(self._git_worktree(worktree).path, files)
+        except OSError as error:
+            message = f"{error.filename} cannot be written: {error.strerror}"
+            raise RepositoryUnusable("worktree-lost", message) from error
+
+    def revert_paths(self, worktree: FeatureWorktree, tree: Commit, before: Commit, revert: tuple[Path, ...]) -> Commit:
+        git_worktree = self._git_worktree(worktree)
+        content = git_content.revert_paths(self._objects.listing(tree), self._objects.listing(before), revert)
+        capture = self._write_capture(git_worktree, content, git_worktree.read_refs().capture, tree)
+        git_worktree.notes_store.write_manifest(capture, git_worktree.notes_store.manifest(tree))
+        return capture
+
+    def _write_capture(
+        self,
+        git_worktree: GitWorktree,
+        content: TreeListing,
+        newest: Commit | None,
+        before: Commit,
+        files: pathlib.Path | None = None,
+    ) -> Commit:
+        """Write a capture with parent `newest` that also descends from `before`. `files`: where to read what git does
+        not have."""
+        parents: tuple[Commit, ...] = (newest or before,)
+        if newest and before not in git_worktree.reachable and not git_commits.is_ancestor(self._git, before, newest):
+            parents = (newest, before)
+        listing_before = self._objects.listing(before)
+        readers = {
+            path: partial(read_file, os.fsencode(files) + b"/" + path)
+            for path, entry in content.items()
+            if files is not None and entry.mode != SUBMODULE and listing_before.get(path) != entry
+        }
+        capture = git_worktree.retry_without_lock(
+            git_worktree.capture_ref,
+            lambda: self._objects.write_capture(git_worktree.capture_ref, content, readers, parents),
+        )
+        git_worktree.reachable |= {before, capture}
+        return capture
+
+    def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]:
+        return tuple(git_content.changes(self._objects.changes(old, new)))
+
+    def read(self, tree: Commit, path: Path) -> bytes | None:
+        return self._objects.read(tree, path)
+
+    def paths(self, tree: Commit) -> tuple[Path, ...]:
+        listing = self._objects.listing(tree)
+        event_paths = (event_path(path) for path, entry in listing.items() if entry.mode != SUBMODULE)
+        return tuple(sorted(path for path in event_paths if path))
+
+    def patch(self, old: Commit, new: Commit) -> bytes:
+        flags = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
+        return self._git.run("diff-tree", "-r", "-p", *flags, old, new).stdout
+
+    # refs and hooks ---------------------------------------------------------------------------------------------------
+    def snapshot(self) -> Mapping[str, str]:
+        return git_fence.snapshot(self._git, self._repository.hook_directories)
+
+    def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> None:
+        git_fence.rescue(self._git, worktree, moved)
+
+    # commits ----------------------------------------------------------------------------------------------------------
+    def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
+        commit = git_commits.find_by_key(self._git, self._git_worktree(worktree).branch_ref, key)
+        return git_commits.describe_commit(self._git, commit) if commit else None
+
+    def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
+        git_worktree = self._git_worktree(worktree)
+        with self._lock:
+            entry = git_worktree.attach_branch(parent)
+        new_commit = git_commits.make_commit(self._git, tree, (parent,), message, self._identity)
+        git_worktree.move_branch(new_commit, parent)
+        git_worktree.notes_store.write(
+            git_worktree.update_index(entry, new_commit, git_worktree.notes_store.read(), written=False)
+        )
+        return git_commits.describe_commit(self._git, new_commit)
+
+    def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
+        git_worktree = self._git_worktree(worktree)
+        if git_commits.is_ancestor(self._git, other, head):
+            return MergeResult(commit=head, tree=self._ensure_capture(git_worktree, head), changed=False)
+        content = git_commits.merge_trees(self._git, head, other)
+        merge_commit = git_commits.make_merge_commit(self._git, head, other, content, message, self._identity)
+        git_worktree.clear_adopted_if_lost()
+        with self._lock:
+            git_worktree.attach_branch(merge_commit if git_worktree.read_refs().branch == merge_commit else head)
+        # Ignored files stay, as in a merge by hand. Under the rules of `head`, files that were tracked are not ignored.
+        ignored = self._scan(git_worktree, head, self._objects.listing(head), git_worktree.notes_store.read()).ignored
+        if git_worktree.read_refs().branch != merge_commit:
+            git_worktree.move_branch(merge_commit, head)
+        tree = self._ensure_capture(git_worktree, merge_commit)
+        git_worktree.notes_store.write_manifest(tree, ignored - self._objects.listing(tree).keys())
+        self.ensure(worktree, merge_commit, tree)
+        return MergeResult(commit=merge_commit, tree=tree, conflicts=content.conflicts, changed=True)
+
+    def _ensure_capture(self, git_worktree: GitWorktree, commit: Commit) -> Commit:
+        """Return a capture with the commit's content: the newest one if it matches, else a new one."""
+        content, newest = self._objects.listing(commit), git_worktree.read_refs().capture
+        if newest is not None and self._objects.listing(newest) == content:
+            return newest
+        return self._write_capture(git_worktree, content, newest, commit)
+
+    def contains(self, head: Commit, commit: Commit) -> bool:
+        return git_commits.contains(self._git, head, commit)
+
+    def changed_paths(self, base: Commit, head: Commit) -> tuple[Path, ...]:
+        event_paths = (event_path(path) for path in git_commits.changed_paths(self._git, base, head))
+        return tuple(sorted(path for path in event_paths if path))
+
+    @cached_property
+    def _identity(self) -> Mapping[str, str]:
+        return git_commits.identity(self._git)
+
+    # remotes ----------------------------------------------------------------------------------------------------------
+    def has_remote(self, remote: str) -> bool:
+        return git_remote.has_remote(self._git, remote)
+
+    def remote_head(self, remote: str, branch: str) -> Commit | None:
+        return git_remote.remote_head(self._git, remote, branch)
+
+    def target_head(self, remote: str | None, branch: str) -> Commit | None:
+        remote_commit = None
+        if remote is not None:
+            with self._fetch_lock:
+                remote_commit = git_remote.fetch(self._git, remote, branch)
+        return remote_commit or git_remote.local_head(self._git, branch)
+
+    def push(self, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
+        git_remote.push(self._git, remote, branch, commit, old)
+
+    # ------------------------------------------------------------------------------------------------------------------
+    def _git_worktree(self, worktree: FeatureWorktree) -> GitWorktree:
+        with self._lock:
+            return self._worktrees.setdefault(worktree, GitWorktree(self._git, self._repository.root, worktree))
+
+    def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
+        for commit in starts_from:
+            if self._git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).exit_code:
+                message = f"{worktree.feature} starts from {commit}, which is not in the repository"
+                raise RepositoryUnusable("no-base", message)
+        return git_commits.merge_all(self._git, starts_from, worktree.feature, self._identity)
+
+    def _scan(
+        self, git_worktree: GitWorktree, commit: Commit, tracked: TreeListing, notes: WorktreeNotes
+    ) -> WorktreeScan:
+        return WorktreeScanner(
+            top=git_worktree.top,
+            tracked=tracked,
+            ignore_rules=self._objects.ignore_rules(commit),
+            keep_rules=self._kept_rules,
+            copied_paths=frozenset(os.fsencode(path) for path in self._copied_paths),
+            hasher=self._objects.hasher,
+            hash_cache=notes.hash_cache,
+            has_file_modes=self._repository.has_file_modes,
+        ).scan_worktree()

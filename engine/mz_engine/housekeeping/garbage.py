@@ -1,0 +1,173 @@
+"""Remove garbage below `.mz`: blobs that no event cites, spools of calls with a recorded outcome, unfinished files.
+Safe beside a running process, and safe to kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from mz_events.adapters.blobs import SHARDS, TEMPORARY_PREFIX, FileBlobs
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
+from mz_events.names import Digest
+
+from mz_engine.agents.process import spool_directory
+from mz_engine.paths import SPOOL_FOLDER
+
+MIN_AGE_SECONDS = 24 * 3600.0
+"""Younger files stay: an event that cites one may be about to be appended."""
+DIGEST_PATTERN = re.compile(rb'"([0-9a-f]{64})"')
+UNFINISHED_FILES = (
+    f"blobs/*/{TEMPORARY_PREFIX}*",
+    "mz.db.new*",
+    "mz.db.format*.bak.new*",
+    "spool/*/exit.json.tmp",
+    "worktree-notes/*/*/*.partial",
+    "worktree-notes/*/*/ignored/*.partial",
+    "pull-requests/*/*.partial",
+)
+"""Partial files of killed writers, relative to `.mz`."""
+CALL_OUTCOMES = (AgentReplied, AgentFailed, AgentLost)
+
+
+class BlobGroup(msgspec.Struct):
+    """Number and total size of files of one kind."""
+
+    count: int = 0
+    size_bytes: int = 0
+
+    def add(self, size_bytes: int) -> None:
+        self.count += 1
+        self.size_bytes += size_bytes
+
+
+class CollectedGarbage(msgspec.Struct):
+    """Files removed (in a dry run: to be removed), and files kept."""
+
+    blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
+    spools: BlobGroup = msgspec.field(default_factory=BlobGroup)
+    unfinished_files: BlobGroup = msgspec.field(default_factory=BlobGroup)
+    """Files that were never finished."""
+    kept_blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
+    """Blobs that stay."""
+    recent_blobs: BlobGroup = msgspec.field(default_factory=BlobGroup)
+    """Those of `kept_blobs` that no event cites but that are younger than the limit."""
+
+
+class LogCitations:
+    """Digests and calls in the log; updated as the log grows."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store, self._after = store, 0
+        self.digests: set[str] = set()
+        self.requested_keys: set[str] = set()
+        """Keys of all agent calls."""
+        self.finished_keys: set[str] = set()
+        """Keys of calls with a recorded outcome."""
+
+    def catch_up(self) -> None:
+        """Read new events. Digests in any field count. Raises UnknownEvent (citations of a newer mz are unknown),
+        StoreUnusable."""
+        for recorded in self._store.read_all(self._after):
+            self._after = recorded.position
+            self._add(recorded.event)
+
+    def _add(self, event: Event) -> None:
+        self.digests.update(digest.decode() for digest in DIGEST_PATTERN.findall(msgspec.json.encode(event)))
+        if isinstance(event, AgentRequested):
+            self.requested_keys.add(event.ref.key)
+        elif isinstance(event, CALL_OUTCOMES):
+            self.finished_keys.add(event.ref.key)
+
+
+def collect_garbage(home: Path, store: SqliteStore, dry_run: bool, now: float | None = None) -> CollectedGarbage:
+    """Remove garbage. `home` is `.mz`; `now` in seconds since the epoch. Raises UnknownEvent, StoreUnusable."""
+    cutoff = (time.time() if now is None else now) - MIN_AGE_SECONDS
+    garbage, citations = CollectedGarbage(), LogCitations(store)
+    citations.catch_up()
+    _collect_spools(home / SPOOL_FOLDER, citations, cutoff, dry_run, garbage)
+    _collect_unfinished_files(home, cutoff, dry_run, garbage)
+    blobs = FileBlobs(home / "blobs")
+    for shard in SHARDS:
+        # One shard at a time, so that an appending process waits for one of them only.
+        with contextlib.nullcontext() if dry_run else store.exclusive():
+            citations.catch_up()
+            for digest in blobs.list_shard(shard):
+                _collect_blob(blobs, digest, citations, cutoff, dry_run, garbage)
+    return garbage
+
+
+def _collect_blob(
+    blobs: FileBlobs, digest: Digest, citations: LogCitations, cutoff: float, dry_run: bool, garbage: CollectedGarbage
+) -> None:
+    try:
+        status = blobs.path(digest).stat()
+    except FileNotFoundError:
+        return
+    if digest in citations.digests:
+        garbage.kept_blobs.add(status.st_size)
+    elif status.st_mtime > cutoff or not (dry_run or blobs.delete(digest, cutoff)):
+        garbage.kept_blobs.add(status.st_size)
+        garbage.recent_blobs.add(status.st_size)
+    else:
+        garbage.blobs.add(status.st_size)
+
+
+def _collect_spools(
+    folder: Path, citations: LogCitations, cutoff: float, dry_run: bool, garbage: CollectedGarbage
+) -> None:
+    """Remove spools of calls whose outcome is recorded, or that no event mentions."""
+    pending_names = {spool_directory(folder, key).name for key in citations.requested_keys - citations.finished_keys}
+    for spool in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if spool.name in pending_names or not spool.is_dir() or newest_mtime(spool) > cutoff:
+            continue
+        garbage.spools.add(total_bytes(spool))
+        if not dry_run:
+            shutil.rmtree(spool, ignore_errors=True)
+
+
+def _collect_unfinished_files(home: Path, cutoff: float, dry_run: bool, garbage: CollectedGarbage) -> None:
+    for pattern in UNFINISHED_FILES:
+        for file in home.glob(pattern):
+            with contextlib.suppress(FileNotFoundError):
+                status = file.lstat()
+                if stat.S_ISREG(status.st_mode) and status.st_mtime <= cutoff:
+                    garbage.unfinished_files.add(status.st_size)
+                    if not dry_run:
+                        file.unlink()
+
+
+def newest_mtime(folder: Path) -> float:
+    """Return the newest modification time of the directory and its direct entries, in seconds since the epoch."""
+    with contextlib.suppress(FileNotFoundError):
+        return max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
+    return float("inf")
+
+
+def total_bytes(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a directory; files that vanish meanwhile count 0."""
+    return sum(_file_sizes(os.fsencode(path)))
+
+
+def _file_sizes(path: bytes) -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            yield os.lstat(path).st_size
+            return
+        pending = [path]
+        while pending:
+            with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    else:
+                        with contextlib.suppress(OSError):
+                            yield entry.stat(follow_symlinks=False).st_size

@@ -1,0 +1,330 @@
+"""Find and remove leftovers of runs in a repository and below `.mz`.
+
+Decisions of `mz clean`: which leftovers of runs are removed, and why others are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
+from mz_events.catalog.feature import FeatureStarted
+from mz_events.names import inbox_stream, run_stream
+from mz_events.store import Store
+from mz_projections.run.fold import fold_run
+
+from mz_engine.agents.process import spool_directory
+from mz_engine.git.content import TreeListing, display_path
+from mz_engine.git.ignore import ignore_rules
+from mz_engine.git.objects import ObjectStore
+from mz_engine.git.process import Git
+from mz_engine.git.remote import FETCHED_TARGETS
+from mz_engine.git.repository import describe_repository
+from mz_engine.git.scan import WorktreeScanner
+from mz_engine.git.worktree import GitWorktree
+from mz_engine.housekeeping.garbage import total_bytes
+from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, SPOOL_FOLDER
+from mz_engine.ports import FeatureWorktree, RepositoryUnusable
+from mz_engine.processes.environment import existing_temporaries, remove_temporary
+from mz_engine.processes.guard import pids_with_key
+
+LeftoverKind = Literal["worktree", "capture", "rescue", "spool", "temporary", "pull-request"]
+LeftoverRunStatus = Literal["ended", "open", "held", "told", "unknown"]
+"""Status of a run. ended: finished. open: not finished. held: a process drives it now. told: finished, but a posted
+message may continue it. unknown: the log does not have it."""
+NAMED_MAX = 3
+
+STATUS_REASONS: Mapping[LeftoverRunStatus, str] = {
+    "open": "the run is not finished",
+    "held": "a process is running this run",
+    "told": "the run has an unread message; `mz resume {run}` processes it",
+    "unknown": "the log has no such run",
+}
+WORKTREE_KEPT = "its worktree is kept"
+IN_USE = "a process of its call is still running"
+NOT_REMOVABLE = "it could not be removed"
+RESUMABLE_STATUSES = frozenset({"open", "told"})
+"""Runs whose captures a resume needs to rebuild worktrees."""
+
+
+class Leftover(msgspec.Struct, frozen=True, kw_only=True):
+    """One leftover of a run."""
+
+    kind: LeftoverKind
+    run: str
+    feature: str | None
+    name: str
+    """A path relative to the repository, for `temporary` an absolute one; or the name of a ref."""
+    size_bytes: int | None = None
+    """None for a ref."""
+    commit: str = ""
+    """Commit of a ref."""
+    unsaved: tuple[str, ...] = ()
+    """Files of a worktree that no capture and no branch contains; or the name of a rescued ref, if no other ref leads
+    to its commit."""
+    in_use: bool = False
+    """Temporary directory only: a process of its call is still running."""
+    keep_reason: str | None = None
+    """Why it is kept; None: it is removed."""
+
+
+class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of `mz clean`."""
+
+    runs: frozenset[str] = frozenset()
+    """Empty: every run that ended."""
+    descriptions: bool = False
+    """Also remove descriptions of pull requests that people open by hand."""
+    force: bool = False
+    """For the named runs: also remove leftovers of unfinished runs, and content that exists nowhere else."""
+
+
+def with_keep_reasons(
+    leftovers: Iterable[Leftover], statuses: Mapping[str, LeftoverRunStatus], options: CleanOptions
+) -> tuple[Leftover, ...]:
+    """Return the leftovers of the selected runs, each with the reason to keep it.
+
+    `standings` is by run; a run that is not in it is unknown.
+    """
+    judged = [
+        replace(leftover, keep_reason=find_keep_reason(leftover, statuses.get(leftover.run, "unknown"), options))
+        for leftover in leftovers
+        if not options.runs or leftover.run in options.runs
+    ]
+    kept_worktrees = {(item.run, item.feature) for item in judged if item.kind == "worktree" and item.keep_reason}
+    return tuple(
+        replace(item, keep_reason=WORKTREE_KEPT)
+        if item.kind == "capture" and depends_on_kept_worktree(item, kept_worktrees)
+        else item
+        for item in judged
+    )
+
+
+def depends_on_kept_worktree(capture: Leftover, kept_worktrees: Collection[tuple[str, str | None]]) -> bool:
+    """Return True if the capture would be removed although its worktree is kept: only a capture shows its changes."""
+    return capture.keep_reason is None and (capture.run, capture.feature) in kept_worktrees
+
+
+def find_keep_reason(leftover: Leftover, status: LeftoverRunStatus, options: CleanOptions) -> str | None:
+    """Return the reason to keep a leftover; None if it can be removed."""
+    forced = options.force and leftover.run in options.runs
+    if leftover.kind == "temporary" and status != "held":  # Every call starts with an empty one, even after a resume.
+        return IN_USE if leftover.in_use else None
+    if status == "held" or (status != "ended" and not forced):
+        return STATUS_REASONS[status].format(run=leftover.run)
+    if status in RESUMABLE_STATUSES and leftover.kind in ("capture", "rescue"):
+        return f"`mz resume {leftover.run}` needs it"
+    if leftover.kind == "pull-request" and not options.descriptions:
+        return "a person may still open it; --all removes it"
+    if leftover.unsaved and not forced:
+        return _unsaved_reason(leftover)
+    return None
+
+
+def _unsaved_reason(leftover: Leftover) -> str:
+    if leftover.kind == "rescue":
+        return "no branch or tag contains its commit"
+    names = ", ".join(leftover.unsaved[:NAMED_MAX]) + (", ..." if len(leftover.unsaved) > NAMED_MAX else "")
+    return f"changes that no capture contains: {names}"
+
+
+CAPTURE_REFS = "refs/mz/"
+RESCUE_FOLDER = "rescue"
+WORKTREE_FOLDERS = ("worktrees", "worktree-notes")
+
+
+def run_states(store: Store, process_running: bool) -> dict[str, LeftoverRunStatus]:
+    """Return the state of every run in the log; `process_running`: a process works in this repository, so on its
+    unfinished run."""
+    states: dict[str, LeftoverRunStatus] = {}
+    for stream, _ in store.streams("run/"):
+        run = stream.removeprefix("run/")
+        if "/" in run:
+            continue
+        state = fold_run(store.read(run_stream(run)))
+        has_unread_messages = any(True for _ in store.read(inbox_stream(run), state.inbox_version))
+        if state.finished:
+            states[run] = "told" if has_unread_messages else "ended"
+        else:
+            states[run] = "held" if process_running else "open"
+    return states
+
+
+class LeftoverFinder:
+    """Leftovers of one repository. The constructor raises RepositoryUnusable if git cannot be used there."""
+
+    def __init__(self, root: pathlib.Path, store: Store, environment: Mapping[str, str] = os.environ) -> None:
+        self._repository = describe_repository(root, environment)
+        self._root, self._store, self._environment = self._repository.root, store, environment
+        self._unresolved_root = root
+        self._home = self._root / MZ_FOLDER
+        self._git = Git(self._repository.directory, environment)
+        self._objects = ObjectStore(self._git, self._repository.object_format)
+
+    # finding ----------------------------------------------------------------------------------------------------------
+    def find(self, runs: Iterable[str]) -> tuple[Leftover, ...]:
+        """Return all leftovers of these runs and of runs missing from the log, sorted by run."""
+        refs = self._refs()
+        leftovers = [*self._worktrees(refs), *self._captures(refs), *self._pull_request_files()]
+        for run in runs:
+            leftovers += self._call_files(run)
+        return tuple(sorted(leftovers, key=lambda leftover: leftover.run))
+
+    def _refs(self) -> dict[str, str]:
+        lines = self._git.run("for-each-ref", "--format=%(refname) %(objectname)", CAPTURE_REFS).text.splitlines()
+        return {name: oid for name, _, oid in (line.rpartition(" ") for line in lines)}
+
+    def _worktrees(self, refs: Mapping[str, str]) -> Iterator[Leftover]:
+        names = {
+            (run.name, feature.name)
+            for kind in WORKTREE_FOLDERS
+            for run in children(self._home / kind)
+            for feature in children(run)
+        }
+        for run, feature in sorted(names):
+            worktree = self._worktree(run, feature)
+            yield Leftover(
+                kind="worktree",
+                run=run,
+                feature=feature,
+                name=f".mz/worktrees/{run}/{feature}",
+                size_bytes=total_bytes(worktree.path),
+                unsaved=self._unsaved_files(worktree, refs.get(worktree.capture_ref)),
+            )
+
+    def _unsaved_files(self, worktree: GitWorktree, capture: str | None) -> tuple[str, ...]:
+        """Return files whose content is neither in the newest capture nor in the branch. Missing files are no loss, so
+        an interrupted removal can continue."""
+        if not worktree.path.is_dir() or worktree.path.is_symlink():
+            return ()
+        branch = worktree.read_refs().branch
+        newest = capture or branch
+        listings: list[TreeListing] = [self._objects.listing(commit) for commit in (capture, branch) if commit]
+        tracked = listings[0] if listings else {}
+        rules = self._objects.ignore_rules(newest) if newest else ignore_rules(())
+        try:
+            scan = WorktreeScanner(
+                top=worktree.top,
+                tracked=tracked,
+                ignore_rules=rules,
+                keep_rules=ignore_rules(()),
+                copied_paths=frozenset(),
+                hasher=self._objects.hasher,
+                hash_cache=worktree.notes_store.read().hash_cache,
+                has_file_modes=self._repository.has_file_modes,
+            ).scan_worktree()
+        except RepositoryUnusable as error:
+            return (str(error),)
+        oids = [{path: entry.oid for path, entry in listing.items()} for listing in listings]
+        lost = [path for path, entry in scan.files.items() if all(saved.get(path) != entry.oid for saved in oids)]
+        return tuple(display_path(path) for path in sorted([*lost, *(stray.path for stray in scan.excluded)]))
+
+    def _captures(self, refs: Mapping[str, str]) -> Iterator[Leftover]:
+        for name, oid in refs.items():
+            if name.startswith(FETCHED_TARGETS):
+                continue
+            run, _, feature = name.removeprefix(CAPTURE_REFS).partition("/")
+            rescued = feature.startswith(f"{RESCUE_FOLDER}/")
+            yield Leftover(
+                kind="rescue" if rescued else "capture",
+                run=run,
+                feature=None if rescued else feature,
+                name=name,
+                commit=oid,
+                unsaved=(name,) if rescued and not self._is_reachable(oid) else (),
+            )
+
+    def _is_reachable(self, oid: str) -> bool:
+        """Return True if the commit is reachable from a branch, a tag or a remote's branch."""
+        namespaces = ("refs/heads", "refs/tags", "refs/remotes")
+        done = self._git.run("for-each-ref", "--count=1", f"--contains={oid}", *namespaces, check=False)
+        return done.exit_code == 0 and bool(done.stdout)
+
+    def _call_files(self, run: str) -> Iterator[Leftover]:
+        """Yield spools of calls with a recorded outcome, and temporary directories of any call."""
+        for stream, _ in self._store.streams(f"{run_stream(run)}/"):
+            feature = stream.rpartition("/")[2]
+            for recorded in self._store.read(stream):
+                if isinstance(recorded.event, AgentRequested):
+                    yield from self._temporary(run, feature, recorded.event.ref.key)
+                elif isinstance(recorded.event, AgentReplied | AgentFailed | AgentLost):
+                    yield from self._spool(run, feature, recorded.event.ref.key)
+
+    def _spool(self, run: str, feature: str, key: str) -> Iterator[Leftover]:
+        path = spool_directory(self._home / SPOOL_FOLDER, key)
+        if path.is_dir():
+            name = str(path.relative_to(self._root))
+            yield Leftover(kind="spool", run=run, feature=feature, name=name, size_bytes=total_bytes(path))
+
+    def _temporary(self, run: str, feature: str, key: str) -> Iterator[Leftover]:
+        """Yield temporary directories left by a killed `mz`. Names come from the log; a shared directory is never
+        searched by pattern."""
+        for path in existing_temporaries(self._unresolved_root, key, self._environment):
+            yield Leftover(
+                kind="temporary", run=run, feature=feature, name=str(path), size_bytes=total_bytes(path),
+                in_use=bool(pids_with_key(key)),
+            )  # fmt: skip
+
+    def _pull_request_files(self) -> Iterator[Leftover]:
+        for run in children(self._home / PULL_REQUESTS_FOLDER):
+            for file in sorted(run.glob("*.md")):
+                name = str(file.relative_to(self._root))
+                size = file.lstat().st_size
+                yield Leftover(kind="pull-request", run=run.name, feature=file.stem, name=name, size_bytes=size)
+
+    # removing ---------------------------------------------------------------------------------------------------------
+    def remove(self, leftovers: Iterable[Leftover]) -> tuple[Leftover, ...]:
+        """Remove leftovers, worktrees before the captures with their content, so that an interruption loses nothing.
+        Missing ones are ignored. Return all of them; those that could not be removed have `stays` set. Raises
+        RepositoryUnusable, OSError; earlier removals remain."""
+        leftovers = tuple(leftovers)
+        removable = [leftover for leftover in leftovers if leftover.keep_reason is None]
+        for leftover in removable:
+            if leftover.kind == "worktree":
+                assert leftover.feature is not None
+                self._worktree(leftover.run, leftover.feature).delete()
+            elif leftover.kind == "spool":
+                shutil.rmtree(self._root / leftover.name, ignore_errors=True)
+            elif leftover.kind == "temporary":
+                remove_temporary(pathlib.Path(leftover.name))
+            elif leftover.kind == "pull-request":
+                (self._root / leftover.name).unlink(missing_ok=True)
+        refs = [leftover for leftover in removable if leftover.commit]
+        commands = "".join(f"delete {leftover.name} {leftover.commit}\n" for leftover in refs)
+        if commands:
+            self._git.run("update-ref", "--stdin", stdin=commands.encode("utf-8", "surrogateescape"))
+        for run in {leftover.run for leftover in removable}:
+            for kind in (*WORKTREE_FOLDERS, PULL_REQUESTS_FOLDER):
+                with contextlib.suppress(OSError):
+                    (self._home / kind / run / "new").rmdir()
+                with contextlib.suppress(OSError):
+                    (self._home / kind / run).rmdir()
+        return tuple(replace(item, keep_reason=NOT_REMOVABLE) if self._is_stuck(item) else item for item in leftovers)
+
+    def _is_stuck(self, leftover: Leftover) -> bool:
+        """Return True if it still exists. (Joining the root with an absolute name gives that name.)"""
+        return leftover.keep_reason is None and not leftover.commit and os.path.lexists(self._root / leftover.name)
+
+    def _worktree(self, run: str, feature: str) -> GitWorktree:
+        started = (
+            recorded.event.branch
+            for recorded in self._store.read(run_stream(f"{run}/{feature}"))
+            if isinstance(recorded.event, FeatureStarted)
+        )
+        return GitWorktree(
+            self._git, self._root, FeatureWorktree(run=run, feature=feature, branch=next(started, f"mz/{feature}"))
+        )
+
+
+def children(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the directories in a folder, sorted, without links."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())

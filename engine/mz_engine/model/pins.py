@@ -1,0 +1,28 @@
+"""Pins: the inputs that a run fixes at its start. `RunStarted` cites them as one blob; every decision reads them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mz_engine.model.config import Config
+from mz_engine.model.pipeline import Pipeline
+from mz_engine.model.rules import RuleSet
+
+
+class Pins(msgspec.Struct, frozen=True, kw_only=True):
+    pipeline: Pipeline
+    rules: dict[str, RuleSet]
+    templates: dict[str, str]
+    config: Config
+
+
+_DECODER = msgspec.json.Decoder(Pins)
+
+
+def encode_pins(pins: Pins) -> bytes:
+    """Encode pins canonically: the same pins give the same bytes."""
+    return msgspec.json.encode(pins, order="deterministic")
+
+
+def decode_pins(data: bytes) -> Pins:
+    return _DECODER.decode(data)

@@ -1,0 +1,233 @@
+"""Types of rule sets. Rules are data: validators enforce them, prompts state them, runs pin them.
+
+A number in a rule is a literal or the name of a field of `mz_engine.model.config.Limits`. The texts of a rule may contain
+`{min}`, `{max}`, `{aliases}`, `{values}` and, in messages only, `{item}` and `{found}`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from mz_events.catalog.validation import Change, Unit, Violation
+from mz_events.names import Path
+
+from mz_engine.model.config import Limits
+
+Limit = int | str
+
+
+class RuleBase(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind"
+):
+    """Fields of all kinds of rules."""
+
+    id: str
+    """`<artifact>.<rule>`; never reused for another rule, since events cite it."""
+    requirement: str
+    """Instruction to the agent before it writes."""
+    message: str
+    """Message to the agent when it broke the rule."""
+    example: str = ""
+
+
+class FileRule(RuleBase, frozen=True, kw_only=True, tag="file"):
+    """The artifact exists. After a violation of this kind, `bytes` or `json`, later rules are skipped."""
+
+
+class ByteSize(RuleBase, frozen=True, kw_only=True, tag="bytes"):
+    """Size of the text in bytes of UTF-8."""
+
+    min: Limit
+    max: Limit
+
+
+class WordCount(RuleBase, frozen=True, kw_only=True, tag="words"):
+    """Number of words below the first section heading, without headings, front matter and comments."""
+
+    max: Limit
+
+
+class NoPlaceholders(RuleBase, frozen=True, kw_only=True, tag="placeholders"):
+    """No placeholder of a template remains. Code spans and code blocks are not searched."""
+
+    patterns: tuple[str, ...]
+    aliases: tuple[str, ...]
+    """The patterns as a person would write them."""
+
+
+class TitleRule(RuleBase, frozen=True, kw_only=True, tag="title"):
+    """The first heading is of level 1 and within a number of characters."""
+
+    max: Limit
+
+
+class SectionRule(RuleBase, frozen=True, kw_only=True, tag="section"):
+    """A non-empty section under a level 2 or 3 heading that begins with one of the aliases, in any case."""
+
+    aliases: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    """A line that begins with `key:` counts as a heading."""
+
+
+class FileList(RuleBase, frozen=True, kw_only=True, tag="files"):
+    """A section lists files, as list items or table rows; entries marked with an `ignored` word do not count."""
+
+    section: str
+    """Id of a section rule of the same set."""
+    min: Limit
+    max: Limit
+    ignored: tuple[str, ...] = ()
+
+
+class FilePaths(RuleBase, frozen=True, kw_only=True, tag="paths"):
+    """Every file that the `files` rule finds is a single file inside the repository."""
+
+    files: str
+    """Id of a files rule of the same set."""
+
+
+class UniqueIds(RuleBase, frozen=True, kw_only=True, tag="unique"):
+    """No duplicate definitions: of a field over all items, or of the first group of a pattern over the lines of
+    prose."""
+
+    field: str | None = None
+    pattern: str | None = None
+
+
+class CoversIds(RuleBase, frozen=True, kw_only=True, tag="covers"):
+    """Every id that an earlier artifact defines is mentioned here; ranges (`FR-001 to FR-004`) count."""
+
+    artifact: str
+    field: str | None = None
+    """Field of the items, if that artifact is JSON."""
+    pattern: str | None = None
+    """Its first group is the id, if that artifact is Markdown."""
+
+
+class JsonForm(RuleBase, frozen=True, kw_only=True, tag="json"):
+    """The text is JSON: a non-empty list of objects, or one object. A list may be the only list in an object; one
+    object is accepted as a list of one."""
+
+    root: Literal["list", "object"]
+    embedded: bool = False
+    """The JSON may be in a code block of a longer text, as in a reply."""
+
+
+class FieldRule(RuleBase, frozen=True, kw_only=True, tag="field"):
+    """One field of every item. `min` and `max` count characters of texts, entries of lists, or bound a number."""
+
+    field: str
+    aliases: tuple[str, ...] = ()
+    """Other accepted names."""
+    type: Literal["text", "name", "texts", "names", "paths", "number", "choice", "objects"]
+    optional: bool = False
+    min: Limit = 0
+    max: Limit | None = None
+    values: tuple[str, ...] = ()
+    within: str | None = None
+    """Name of the list field whose objects are checked, instead of the items themselves."""
+
+
+class ReferencesIds(RuleBase, frozen=True, kw_only=True, tag="references"):
+    """Every value of a field is an id that items define: here, or in an earlier artifact."""
+
+    field: str
+    to: str
+    artifact: str | None = None
+
+
+class AcyclicItems(RuleBase, frozen=True, kw_only=True, tag="acyclic"):
+    """Dependencies between items have no cycle."""
+
+    field: str
+    to: str
+
+
+class MaximumField(RuleBase, frozen=True, kw_only=True, tag="worst"):
+    """A choice is the maximum (latest in its values) over the objects of a list, or the first value if the list is
+    empty."""
+
+    field: str
+    within: str
+
+
+Rule = (
+    FileRule
+    | ByteSize
+    | WordCount
+    | NoPlaceholders
+    | TitleRule
+    | SectionRule
+    | FileList
+    | FilePaths
+    | UniqueIds
+    | CoversIds
+    | JsonForm
+    | FieldRule
+    | ReferencesIds
+    | AcyclicItems
+    | MaximumField
+)
+
+
+class UnitFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fields of an item that make a unit of work."""
+
+    id: str
+    depends_on: str
+    files: str
+
+
+class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Data extracted from an artifact for decisions."""
+
+    files: str | None = None
+    """Id of a files rule."""
+    units: UnitFields | None = None
+    fields: tuple[str, ...] = ()
+    ids: str | None = None
+    """Pattern whose first group is an id that the artifact defines."""
+    criteria: str | None = None
+    """Id of the section rule whose entries are acceptance criteria."""
+
+
+class RuleSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All rules for one kind of artifact, in the order of evaluation."""
+
+    name: str
+    version: int
+    form: Literal["markdown", "json"]
+    extract: Extraction = Extraction()
+    rules: tuple[Rule, ...]
+
+
+class ParsedArtifact(msgspec.Struct, frozen=True, kw_only=True):
+    """Data extracted from an artifact; contains only legal names and paths."""
+
+    units: tuple[Unit, ...] = ()
+    files: tuple[Path, ...] = ()
+    fields: dict[str, str] = {}
+    ids: tuple[str, ...] = ()
+    criteria: int = 0
+    """Number of acceptance criteria."""
+    breaking: tuple[str, ...] = ()
+    """Announced breaking changes: the lines that begin with `BREAKING CHANGE`."""
+
+
+class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One broken rule: the violation for decisions, and a message for agents and people."""
+
+    violation: Violation
+    message: str
+
+
+class FeatureRuleInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Input of rules over a feature as a whole."""
+
+    artifacts: dict[str, ParsedArtifact]
+    """The newest version of each, by name."""
+    changes: tuple[Change, ...]
+    """Against the tree before the call."""
+    limits: Limits
+    outputs: tuple[str, ...] = ()
+    """Paths of the phase's own artifacts, to which rules about changes do not apply."""

@@ -1,0 +1,234 @@
+"""Calibration: coefficients that correct token estimates, from past calls.
+
+Coefficients are medians of used / estimated, so that one extreme call changes nothing. Calls form groups by agent,
+model and phase; a group with too few calls has no coefficients, and its calls use those of the next wider group: agent
+and model, then agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+import msgspec
+from msgspec.structs import replace
+
+from mz_engine.model.config import Coefficients
+
+GROUP_CALLS_MIN = 5
+"""With fewer calls a median is mostly chance."""
+RATIO_DIGITS = 3
+FITTING_RATIOS = (0.9, 1.1)
+"""Ratios of used to estimated tokens that need no calibration."""
+
+CallGroup = tuple[str, str, str]
+
+
+class CallSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One call with known usage."""
+
+    agent: str
+    model: str
+    phase: str
+    estimated_input_tokens: int
+    """Input as it was reserved: counted by the agent or estimated, a continued session included."""
+    estimated_output_tokens: int
+    """Estimated output."""
+    input: int
+    """Used; cache reads and writes included."""
+    output: int
+    cache_read: int
+    cache_write: int
+
+
+class ExpectedTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Expected tokens of a call."""
+
+    input: int
+    output: int
+    cache_read: int = 0
+    cache_write: int = 0
+
+
+class GroupCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """Coefficients of a group of calls, and the error of its estimates.
+
+    Errors are medians of |estimate - used| / used over input and output together.
+    """
+
+    coefficients: Coefficients
+    error_before: float
+    error_after: float
+    """Leave-one-out: each call is estimated from the others."""
+    ratio: float
+    """Median of used / estimated, input and output together, before the calibration."""
+
+    @property
+    def helps(self) -> bool:
+        """Return True if estimates are better with these coefficients; not so if the calls differ too much."""
+        return self.error_after < self.error_before
+
+
+def groups_of(sample: CallSample) -> tuple[CallGroup, ...]:
+    """Return the groups that the call belongs to, the narrowest first."""
+    return (
+        (sample.agent, sample.model, sample.phase),
+        (sample.agent, sample.model, ""),
+        (sample.agent, "", ""),
+    )
+
+
+def calibrate(samples: Iterable[CallSample]) -> tuple[GroupCalibration, ...]:
+    """Return every group with enough calls, the widest first within an agent."""
+    groups: dict[CallGroup, list[CallSample]] = {}
+    for sample in samples:
+        for group in groups_of(sample):
+            groups.setdefault(group, []).append(sample)
+    return tuple(
+        _calibrate_group(group, members) for group, members in sorted(groups.items()) if len(members) >= GROUP_CALLS_MIN
+    )
+
+
+def groups_with_too_few_calls(samples: Iterable[CallSample]) -> tuple[tuple[CallGroup, int], ...]:
+    """Return groups of agent, model and phase with too few calls, and the number of calls."""
+    calls_by_group: dict[CallGroup, int] = {}
+    for sample in samples:
+        group = groups_of(sample)[0]
+        calls_by_group[group] = calls_by_group.get(group, 0) + 1
+    return tuple(sorted((group, calls) for group, calls in calls_by_group.items() if calls < GROUP_CALLS_MIN))
+
+
+def median_coefficients(group: CallGroup, members: Sequence[CallSample]) -> Coefficients:
+    """Return the coefficients of a group of at least one call."""
+    agent, model, phase = group
+
+    def rounded_median(value: Callable[[CallSample], float]) -> float:
+        return round(median(value(sample) for sample in members), RATIO_DIGITS)
+
+    return Coefficients(
+        agent=agent,
+        model=model,
+        phase=phase,
+        calls=len(members),
+        input=rounded_median(_input_ratio),
+        output=rounded_median(_output_ratio),
+        cache_read=rounded_median(lambda sample: sample.cache_read / max(sample.input, 1)),
+        cache_write=rounded_median(lambda sample: sample.cache_write / max(sample.input, 1)),
+        input_tokens=round(median(sample.input for sample in members)),
+        output_tokens=round(median(sample.output for sample in members)),
+    )
+
+
+def useful_coefficients(calibrations: Iterable[GroupCalibration]) -> tuple[Coefficients, ...]:
+    """Return the coefficients that improve estimates.
+
+    A group that its own do not improve gets neutral ones if a wider group has some, so that it does not use those.
+    """
+    helping, chosen = set[CallGroup](), list[Coefficients]()
+    for entry in sorted(calibrations, key=lambda entry: _group(entry.coefficients)):
+        coefficients = entry.coefficients
+        agent, model, _ = _group(coefficients)
+        if entry.helps:
+            helping.add(_group(coefficients))
+            chosen.append(coefficients)
+        elif helping & {(agent, model, ""), (agent, "", "")}:
+            chosen.append(replace(coefficients, input=1.0, output=1.0, cache_read=0.0, cache_write=0.0))
+    return tuple(chosen)
+
+
+def _group(coefficients: Coefficients) -> CallGroup:
+    return coefficients.agent, coefficients.model, coefficients.phase
+
+
+def _calibrate_group(group: CallGroup, members: Sequence[CallSample]) -> GroupCalibration:
+    input_ratios = medians_of_others([_input_ratio(sample) for sample in members])
+    output_ratios = medians_of_others([_output_ratio(sample) for sample in members])
+    corrected = [
+        round(input_ratio * sample.estimated_input_tokens) + round(output_ratio * sample.estimated_output_tokens)
+        for sample, input_ratio, output_ratio in zip(members, input_ratios, output_ratios, strict=True)
+    ]
+    return GroupCalibration(
+        coefficients=median_coefficients(group, members),
+        error_before=median(
+            _relative_error(sample, sample.estimated_input_tokens + sample.estimated_output_tokens)
+            for sample in members
+        ),
+        error_after=median(
+            _relative_error(sample, estimate) for sample, estimate in zip(members, corrected, strict=True)
+        ),
+        ratio=median(
+            (sample.input + sample.output) / max(sample.estimated_input_tokens + sample.estimated_output_tokens, 1)
+            for sample in members
+        ),
+    )
+
+
+def _input_ratio(sample: CallSample) -> float:
+    return sample.input / max(sample.estimated_input_tokens, 1)
+
+
+def _output_ratio(sample: CallSample) -> float:
+    return sample.output / max(sample.estimated_output_tokens, 1)
+
+
+def medians_of_others(values: Sequence[float]) -> list[float]:
+    """Return for each of at least two values the median of all the others. Sorts only once."""
+    positions = sorted(range(len(values)), key=values.__getitem__)
+    ordered = [values[position] for position in positions]
+    middle, even = (len(values) - 1) // 2, len(values) % 2 == 1
+    medians = [0.0] * len(values)
+    for rank, position in enumerate(positions):
+        upper = ordered[middle + (middle >= rank)]
+        lower = ordered[middle - 1 + (middle - 1 >= rank)] if even else upper
+        medians[position] = (lower + upper) / 2
+    return medians
+
+
+def _relative_error(sample: CallSample, estimate: int) -> float:
+    used = sample.input + sample.output
+    return abs(estimate - used) / max(used, 1)
+
+
+def classify_ratio(ratio: float) -> str:
+    """Return fits, low (more was used than estimated) or high for a ratio of used to estimated tokens."""
+    low, high = FITTING_RATIOS
+    return "high" if ratio < low else "low" if ratio > high else "fits"
+
+
+def typical_tokens(coefficients: Coefficients) -> ExpectedTokens:
+    """Return the expected tokens of a call whose prompt is not known yet."""
+    read = min(round(coefficients.cache_read * coefficients.input_tokens), coefficients.input_tokens)
+    write = min(round(coefficients.cache_write * coefficients.input_tokens), coefficients.input_tokens - read)
+    return ExpectedTokens(
+        input=coefficients.input_tokens, output=coefficients.output_tokens, cache_read=read, cache_write=write
+    )
+
+
+# using ----------------------------------------------------------------------------------------------------------------
+def coefficients_for(calibration: Iterable[Coefficients], agent: str, model: str, phase: str) -> Coefficients | None:
+    """Return the coefficients of the narrowest group that a call belongs to, or None."""
+    by_group = {_group(coefficients): coefficients for coefficients in calibration}
+    groups = ((agent, model, phase), (agent, model, ""), (agent, "", ""))
+    return next((by_group[group] for group in groups if group in by_group), None)
+
+
+def expected_tokens(
+    calibration: Iterable[Coefficients],
+    agent: str,
+    model: str,
+    phase: str,
+    estimated_input_tokens: int,
+    estimated_output_tokens: int,
+) -> ExpectedTokens:
+    """Return the expected tokens of a call with this input; without coefficients the arguments, and no cache."""
+    coefficients = coefficients_for(calibration, agent, model, phase)
+    if coefficients is None:
+        return ExpectedTokens(input=estimated_input_tokens, output=estimated_output_tokens)
+    input_tokens = round(coefficients.input * estimated_input_tokens)
+    read = min(round(coefficients.cache_read * input_tokens), input_tokens)
+    return ExpectedTokens(
+        input=input_tokens,
+        output=round(coefficients.output * estimated_output_tokens),
+        cache_read=read,
+        cache_write=min(round(coefficients.cache_write * input_tokens), input_tokens - read),
+    )

@@ -1,0 +1,79 @@
+"""Estimates of a feature's tokens and cost, before any agent is called.
+
+A prompt counts one token for every four characters. Everything else that an agent reads and writes is a baseline by the
+phase's tools, unless calibration knows typical calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from mz_engine.model.pipeline import Phase, Pipeline
+
+CHARACTERS_PER_TOKEN = 4
+WRITING_TOKENS = 8_000
+"""Baseline of a phase whose agent reads and writes texts: a third of Monozukuri's 25,000 for planning."""
+BUILDING_TOKENS = 24_000
+"""Baseline of a phase whose agent runs commands: three tasks at Monozukuri's 8,000 each."""
+OUTPUT_SHARE_PERCENT = 30
+"""Share of output in a total, as in Monozukuri."""
+
+Price = Callable[[str, int, int], int | None]
+"""Model, input and output tokens -> nano-dollars; None: unpriced."""
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    tokens: int
+    nanousd: int | None
+    """None: a model has no price."""
+
+
+Typical = Callable[[str, str], Estimate | None]
+"""Model and phase -> what such calls typically took; None: unknown."""
+
+
+def no_typical_calls(model: str, phase: str) -> Estimate | None:
+    """Return None: the default without calibration."""
+    return None
+
+
+def estimate_feature(pipeline: Pipeline, text: str, model_of: Callable[[str], str], price: Price) -> Estimate:
+    """Estimate one feature: every phase once. `text` is title and body; `model_of` maps a tier to a model."""
+    return total_estimate(estimate_phase(phase, text, model_of, price) for phase in pipeline.phases)
+
+
+def estimate_phase(
+    phase: Phase, text: str, model_of: Callable[[str], str], price: Price, typical: Typical = no_typical_calls
+) -> Estimate:
+    """Estimate one phase of one feature: one call of each agent that it names."""
+    calls = []
+    for tier in tiers_of(phase):
+        model = model_of(tier)
+        total = len(text) // CHARACTERS_PER_TOKEN + baseline_tokens(phase)
+        output = total * OUTPUT_SHARE_PERCENT // 100
+        by_baseline = Estimate(tokens=total, nanousd=price(model, total - output, output))
+        calls.append(typical(model, phase.phase) or by_baseline)
+    return total_estimate(calls)
+
+
+def total_estimate(estimates: Iterable[Estimate]) -> Estimate:
+    """Return the sum, unpriced if any of the estimates is."""
+    tokens, nanousd = 0, 0
+    unpriced = False
+    for estimate in estimates:
+        tokens += estimate.tokens
+        nanousd += estimate.nanousd or 0
+        unpriced = unpriced or estimate.nanousd is None
+    return Estimate(tokens=tokens, nanousd=None if unpriced else nanousd)
+
+
+def tiers_of(phase: Phase) -> tuple[str, ...]:
+    """Return the tiers of the phase's calls: the builder's and the reviewer's."""
+    builder = (phase.agent.tier,) if phase.agent else ()
+    return (*builder, phase.review.tier) if phase.review else builder
+
+
+def baseline_tokens(phase: Phase) -> int:
+    return BUILDING_TOKENS if phase.agent and "shell" in phase.agent.tools else WRITING_TOKENS

@@ -1,0 +1,125 @@
+"""Names of a model in price tables, derived from the names that agents, gateways and clouds use.
+
+A name for "the current best model" has no price: it gives no candidates, and the call stays unpriced.
+
+Prices that agents use and the price table lacks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import NamedTuple
+
+AGENT_ALIASES = frozenset(
+    {
+        "", "auto", "best", "codex-auto-review", "default", "fable", "flash", "flash-lite", "haiku", "inherit", "none",
+        "opus", "opusplan", "pro", "sonnet", "unknown",
+    }
+)  # fmt: skip
+"""Names that agents resolve themselves, differently over time."""
+AGENT_ALIAS_PREFIXES = ("<", "auto-")
+"""Prefixes of such names: `<synthetic>`, `auto-gemini-3`."""
+
+PROVIDER_PREFIXES = {
+    "amazon-bedrock": "aws",
+    "anthropic": "anthropic",
+    "azure": "azure",
+    "azure_ai": "azure",
+    "bedrock": "aws",
+    "converse": "aws",
+    "deepseek": "deepseek",
+    "fireworks_ai": "fireworks",
+    "gemini": "google",
+    "google": "google",
+    "groq": "groq",
+    "mistral": "mistral",
+    "models": "google",
+    "moonshot": "moonshotai",
+    "openai": "openai",
+    "openrouter": "openrouter",
+    "together_ai": "together",
+    "vertex": "google",
+    "vertex_ai": "google",
+    "x-ai": "x-ai",
+    "xai": "x-ai",
+}
+"""Prefix before a slash -> the provider's name in the table. Any other prefix is a private gateway with unknown
+prices."""
+PROVIDERS_WITH_SLASHES = frozenset({"openrouter"})
+"""Providers whose own names have slashes."""
+
+_CONTEXT_MARK = re.compile(r"\[[0-9a-z]+\]\Z", re.IGNORECASE)
+_BEDROCK = re.compile(r"(?:(?:us|us-gov|eu|apac|au|ca|jp|global)\.)?([a-z0-9]+)\.([a-z0-9].*)\Z")
+_BEDROCK_VENDORS = frozenset({"ai21", "amazon", "anthropic", "cohere", "deepseek", "meta", "mistral", "openai", "qwen"})
+_REVISION = re.compile(r"-v[0-9]+(?::[0-9]+)?\Z")
+_VERTEX = re.compile(r"@(?:default|latest|([0-9]{8}))\Z")
+_DATE = re.compile(r"-(?:20[0-9]{6}|20[0-9]{2}-[0-9]{2}-[0-9]{2})\Z")
+
+
+class PriceTableName(NamedTuple):
+    provider: str | None
+    """None: the table finds it by the model."""
+    model: str
+
+
+def base_name(model: str) -> str:
+    """Return the name in lower case, without the mark of a long context window: `[1m]`."""
+    return _CONTEXT_MARK.sub("", model.strip()).lower()
+
+
+def candidate_names(model: str) -> tuple[PriceTableName, ...]:
+    """Return names to look up, the most exact first: the cloud's own, then without provider prefixes, last without the
+    snapshot's date, which does not affect the price. Empty: the name means no specific model."""
+    name = base_name(model)
+    if name.startswith("arn:"):
+        name = f"bedrock/{name.rpartition('/')[2]}"
+    provider = None
+    while "/" in name:
+        prefix, _, suffix = name.partition("/")
+        if prefix == "publishers":
+            provider, name = "google", name.rpartition("/")[2]
+            break
+        if prefix not in PROVIDER_PREFIXES:
+            return ()
+        provider, name = PROVIDER_PREFIXES[prefix], suffix
+        if provider in PROVIDERS_WITH_SLASHES:
+            return (PriceTableName(provider, name),)
+    if name in AGENT_ALIASES or name.startswith(AGENT_ALIAS_PREFIXES):
+        return ()
+    return tuple(dict.fromkeys((*_exact_names(provider, name), *_undated_names(provider, name))))
+
+
+def _exact_names(provider: str | None, name: str) -> tuple[PriceTableName, ...]:
+    """Return the names that the cloud or the vendor uses."""
+    match = _BEDROCK.match(name)
+    if match is not None and match[1] in _BEDROCK_VENDORS:
+        base = _REVISION.sub("", match[2])
+        return (PriceTableName("aws", name), PriceTableName(None, base), *_undated_names(None, base))
+    if provider == "aws":
+        return (PriceTableName("aws", name), PriceTableName(None, _REVISION.sub("", name)))
+    return (PriceTableName(provider, name),)
+
+
+def _undated_names(provider: str | None, name: str) -> tuple[PriceTableName, ...]:
+    match = _VERTEX.search(name)
+    if match is not None:
+        base = name[: match.start()]
+        return (*((PriceTableName(None, f"{base}-{match[1]}"),) if match[1] else ()), PriceTableName(None, base))
+    return (PriceTableName(provider, _DATE.sub("", name)),)
+
+
+AGENT_PRICES: Mapping[str, tuple[Mapping[str, Decimal], ...]] = {
+    "claude-sonnet-5": (
+        # The introductory price became permanent; Claude Code 2.1.198 to 2.1.206 reports costs by this one.
+        {
+            "input": Decimal("3"),
+            "output": Decimal("15"),
+            "cache_read": Decimal("0.30"),
+            "cache_write_5m": Decimal("3.75"),
+            "cache_write_1h": Decimal("6"),
+        },
+    ),
+}
+"""By the table's name of the model: US dollars per million tokens."""

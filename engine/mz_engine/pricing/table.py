@@ -1,0 +1,303 @@
+"""The price table of `genai-prices`: implements `ports.Prices`. Offline: its data are in the installed package.
+
+Each usage entry is priced at the time of its request. A model without a price is named, never counted as zero. The
+table is converted to a rate card once per model, day and service tier; after that, pricing is integer arithmetic. Rows
+of the user or the repository take precedence over the table.
+
+The user's own price file, which applies to every repository, and the price table that a command uses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mz_events.catalog.call import Usage
+
+from mz_engine.config.prices import PricesFile, digest_of, to_rows
+from mz_engine.decoding.text_file import read_text
+from mz_engine.decoding.yaml import decode_document, parse_yaml
+from mz_engine.errors.diagnostics import Diagnostic, MzError
+from mz_engine.model.config import Config, PriceRow
+from mz_engine.ports import Price
+from mz_engine.pricing.models import AGENT_PRICES, candidate_names
+from mz_engine.pricing.rate_card import (
+    Rate,
+    RateCard,
+    distinct,
+    flat_rate,
+    may_cross_step,
+    scale_card,
+    scale_price,
+    usage_cost,
+)
+from mz_engine.pricing.user_prices import find_row, row_card
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, ModelPrice, Provider
+
+PRICES_PACKAGE, PRICES_DATA_FILE = "genai-prices", "genai_prices/data.py"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY_US = 24 * 3600 * 1_000_000
+STANDARD_TIERS = frozenset({"", "standard", "default", "auto", "on_demand"})
+"""Names of the default service tier."""
+BATCH = "batch"
+HALF_PRICE_BATCH_PROVIDERS = frozenset({"anthropic", "google", "openai"})
+"""Providers that charge half price for batches even where the table has no batch price."""
+TIER_KEYS = ("processing", "service_tier", "speed")
+"""The table's keys for kinds of tiers; their names do not overlap within a provider."""
+RATE_FIELDS = {
+    "input_mtok": "input",
+    "output_mtok": "output",
+    "cache_read_mtok": "cache_read",
+    "cache_write_mtok": "cache_write_5m",
+    "cache_write_1h_mtok": "cache_write_1h",
+}
+"""The table's keys -> fields of a rate card."""
+UNSUPPORTED_KEYS = ("_text_", "requests", "reasoning", "write_5m")
+"""Parts of keys for which the table counts tokens in another way than a rate card."""
+
+
+class GenaiPrices:
+    """Implements `mz_engine.ports.Prices`. The table is loaded for the first price (0.3 s). `own`: layers of custom
+    rows; the first layer with a matching row wins. Thread-safe."""
+
+    def __init__(self, *own: tuple[PriceRow, ...]) -> None:
+        self._custom_rows = own
+        self._cards: dict[tuple[str, str, int], RateCard | None] = {}
+
+    def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
+        """Price the entries at that time. `nanousd` is None if any of their models has no price."""
+        total, unpriced, may_be_more = 0, set[str](), False
+        for entry in usage:
+            card = self.card(entry.model, at_us, entry.tier)
+            nanousd = None if card is None else usage_cost(card, entry)
+            if card is None or nanousd is None:
+                unpriced.add(f"{entry.model} ({entry.tier})" if entry.tier else entry.model)
+            else:
+                total, may_be_more = total + nanousd, may_be_more or may_cross_step(card, entry)
+        nanousd = None if unpriced else total
+        return Price(nanousd=nanousd, unpriced=tuple(sorted(unpriced)), prices=self.table, may_be_more=may_be_more)
+
+    def estimate(
+        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
+    ) -> int | None:
+        """Return the nano-dollars of these token counts; None: the model has no price."""
+        expected = Usage(
+            model=model,
+            input=input_tokens,
+            output=output_tokens,
+            cache_read=cache_read,
+            cache_write_5m=cache_write,
+            requests=1,
+        )
+        return self.entry(expected, at_us)
+
+    def entry(self, usage: Usage, at_us: int) -> int | None:
+        """Return the nano-dollars of one entry; None: it has no price."""
+        card = self.card(usage.model, at_us, usage.tier)
+        return None if card is None else usage_cost(card, usage)
+
+    def card(self, model: str, at_us: int, tier: str = "") -> RateCard | None:
+        """Return the rate card in force at that time; None: there is none."""
+        day = at_us // DAY_US
+        try:
+            return self._cards[model, tier, day]
+        except KeyError:
+            pass
+        card, lasts_a_day = self._find_card(model, at_us, "" if tier in STANDARD_TIERS else tier)
+        if lasts_a_day:
+            self._cards[model, tier, day] = card
+        return card
+
+    def history(self, model: str) -> tuple[RateCard, ...]:
+        """Return all cards that the model ever had, including those that agents use beside the table's."""
+        match = _find_model(model)
+        rows = (row for layer in self._custom_rows for row in layer if find_row((row,), model, date.max) is not None)
+        custom_cards = [card for card in map(row_card, rows) if card is not None]
+        if match is None:
+            return distinct(custom_cards)
+        provider, info = match
+        cards = [_table_card(provider, info, day, "") for day in (EPOCH, *_first_days(info))]
+        agent_cards = [
+            RateCard(**{name: _flat_rate(price) for name, price in rates.items()})
+            for rates in AGENT_PRICES.get(info.id, ())
+        ]
+        return distinct(card for card in (*cards, *agent_cards, *custom_cards) if card is not None)
+
+    @cached_property
+    def table(self) -> str:
+        """`genai-prices <version> sha256:<digest of its data module>`: the package does not version its data. With
+        custom rows, ` own sha256:<digest of the rows>` follows."""
+        rows_digest = digest_of(tuple(row for layer in self._custom_rows for row in layer))
+        return f"{_table_name()} own sha256:{rows_digest}" if rows_digest else _table_name()
+
+    def _find_card(self, model: str, at_us: int, tier: str) -> tuple[RateCard | None, bool]:
+        """Return the card at a time, and True if it holds for the whole day."""
+        at = EPOCH + timedelta(microseconds=at_us)
+        for layer in self._custom_rows:
+            row = find_row(layer, model, at.date())
+            if row is not None:
+                return row_card(row, tier), True
+        match = _find_model(model)
+        if match is None:
+            return None, True
+        provider, info = match
+        return _table_card(provider, info, at, tier), _has_daily_prices(info)
+
+
+# the table ------------------------------------------------------------------------------------------------------------
+@cache
+def _table_name() -> str:
+    """Name the table without importing the package, which is slow."""
+    import importlib.metadata
+
+    package = importlib.metadata.distribution(PRICES_PACKAGE)
+    data = Path(str(package.locate_file(PRICES_DATA_FILE))).read_bytes()
+    return f"{PRICES_PACKAGE} {package.version} sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+@cache
+def _find_model(model: str) -> tuple[Provider, ModelInfo] | None:
+    from genai_prices.data_snapshot import get_snapshot
+
+    snapshot = get_snapshot()
+    for name in candidate_names(model):
+        try:
+            return snapshot.find_provider_model(name.model, None, name.provider, None)
+        except LookupError:
+            continue
+    return None
+
+
+def _table_card(provider: Provider, info: ModelInfo, at: datetime, tier: str) -> RateCard | None:
+    """Return the table's card; None: it has no price for that tier, or counts in an unsupported way."""
+    model_price = _tier_prices(provider, info, at, tier)
+    if model_price is not None:
+        return _to_card(model_price)
+    if tier == BATCH and provider.id in HALF_PRICE_BATCH_PROVIDERS:
+        standard = _to_card(info.get_prices(at))
+        return None if standard is None else scale_card(standard, 50)
+    return None
+
+
+def _tier_prices(provider: Provider, info: ModelInfo, at: datetime, tier: str) -> ModelPrice | None:
+    if not tier:
+        return info.get_prices(at)
+    context = dict.fromkeys(TIER_KEYS, tier)
+    is_listed = any(info is model for model in provider.models)
+    has_price = any(
+        variant.constraint is None or variant.constraint.active(at)
+        for variant in (info.price_variants or () if is_listed else ())
+        if all(context.get(key) == value for key, value in variant.when.items())
+    )
+    return info.get_prices(at, context) if has_price else None
+
+
+def _to_card(prices: ModelPrice) -> RateCard | None:
+    rates: dict[str, Rate] = {}
+    for key, value in prices.__dict__.items():
+        if value is None or key.startswith("_"):
+            continue
+        if key in RATE_FIELDS:
+            rate = _parse_rate(value)
+            if rate is None:
+                return None
+            rates[RATE_FIELDS[key]] = rate
+        elif any(part in key for part in UNSUPPORTED_KEYS):
+            return None
+    input_rate = rates.get("input")
+    cache_write_rate = rates.get("cache_write_5m", input_rate)
+    return RateCard(
+        input=input_rate,
+        output=rates.get("output"),
+        cache_read=rates.get("cache_read", input_rate),
+        cache_write_5m=cache_write_rate,
+        cache_write_1h=rates.get("cache_write_1h", cache_write_rate),
+    )
+
+
+def _parse_rate(value: object) -> Rate | None:
+    from genai_prices.types import TieredPrices
+
+    if isinstance(value, TieredPrices):
+        steps = [(-1, value.base), *((tier.start, tier.price) for tier in value.tiers)]
+        scaled_steps = tuple((above, amount) for above, price in steps if (amount := scale_price(price)) is not None)
+        return scaled_steps if len(scaled_steps) == len(steps) else None
+    return _flat_rate(value) if isinstance(value, Decimal) else None
+
+
+def _flat_rate(price: Decimal) -> Rate | None:
+    amount = scale_price(price)
+    return None if amount is None else flat_rate(amount)
+
+
+def _has_daily_prices(info: ModelInfo) -> bool:
+    """Return True if the model's prices change at midnight only; some change by the time of day."""
+    from genai_prices.types import StartDateConstraint
+
+    constraints = [] if not isinstance(info.prices, list) else [price.constraint for price in info.prices]
+    constraints += [variant.constraint for variant in info.price_variants or ()]
+    return all(constraint is None or isinstance(constraint, StartDateConstraint) for constraint in constraints)
+
+
+def _first_days(info: ModelInfo) -> list[datetime]:
+    """Return the start of each price that has one."""
+    from genai_prices.types import StartDateConstraint
+
+    if not isinstance(info.prices, list):
+        return []
+    starts = [price.constraint.start_date for price in info.prices if isinstance(price.constraint, StartDateConstraint)]
+    return [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in starts]
+
+
+PRICE_FILE = Path("mz", "prices.yaml")
+"""Path below the user's configuration directory."""
+
+
+def price_file(environment: Mapping[str, str]) -> Path | None:
+    """Return the path of the user's price file by the XDG rules; None without a home directory."""
+    config_home = environment.get("XDG_CONFIG_HOME", "")
+    if config_home.startswith("/"):
+        return Path(config_home) / PRICE_FILE
+    home = environment.get("HOME", "")
+    return Path(home) / ".config" / PRICE_FILE if home.startswith("/") else None
+
+
+def has_user_prices(environment: Mapping[str, str]) -> bool:
+    """Return True if the user has a price file."""
+    path = price_file(environment)
+    return path is not None and os.path.lexists(path)
+
+
+def user_prices(environment: Mapping[str, str]) -> tuple[PriceRow, ...]:
+    """Return the rows of the user's file, empty without one. Raises MzError (MZ20nn) with the location of every
+    error."""
+    path = price_file(environment)
+    if path is None or not os.path.lexists(path):
+        return ()
+    document = parse_yaml(read_text(path, str(path)), str(path))
+    rows, row_errors = to_rows(decode_document(document, PricesFile).prices)
+    if row_errors:
+        raise MzError.from_diagnostics(
+            Diagnostic(
+                code=row_error.code,
+                message=row_error.message,
+                hint=row_error.hint,
+                location=document.location(*row_error.key_path),
+            )
+            for row_error in row_errors
+        )
+    return rows
+
+
+def price_table(config: Config, environment: Mapping[str, str]) -> GenaiPrices:
+    """Return the table of the repository's prices, then the user's, then the built-in ones. Raises MzError as
+    `user_prices` does."""
+    return GenaiPrices(config.prices, user_prices(environment))

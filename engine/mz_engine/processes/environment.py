@@ -1,0 +1,149 @@
+"""Environment of an outside command: its variables, directory, and write access.
+
+Temporary directory of a call, removed with the call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Mapping
+
+from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
+from mz_engine.ports import FeatureWorktree
+from mz_engine.processes.guard import KEY_VARIABLE
+
+INHERITED_VARIABLES = re.compile(
+    r"""PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH
+    |XDG_(CONFIG|DATA|CACHE|STATE)_HOME|XDG_RUNTIME_DIR
+    |(HTTP|HTTPS|ALL|NO)_PROXY|(http|https|all|no)_proxy
+    |SSL_CERT_(FILE|DIR)|NODE_EXTRA_CA_CERTS|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE
+    |VIRTUAL_ENV|JAVA_HOME|GOPATH|GOROOT|CARGO_HOME|RUSTUP_HOME|NVM_DIR|PYENV_ROOT""",
+    re.VERBOSE,
+)
+"""Variables that locate tools and the network; anything else may be a secret and is passed by name only."""
+
+WRITABLE_VARIABLES = (
+    "HOME",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_STATE_HOME",
+    "XDG_RUNTIME_DIR",
+)
+
+
+def command_environment(
+    environment: Mapping[str, str], key: str, *, passed: Iterable[str] = (), extra: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the complete environment of a command: the allow list and `passed` from `environment`, then `extra`, then
+    MZ_KEY."""
+    names = frozenset(passed)
+    inherited = {
+        name: value for name, value in environment.items() if name in names or INHERITED_VARIABLES.fullmatch(name)
+    }
+    return {**inherited, **(extra or {}), KEY_VARIABLE: key}
+
+
+def worktree_path(root: pathlib.Path, worktree: FeatureWorktree) -> pathlib.Path:
+    """Return the path of a feature's worktree; it need not exist."""
+    return root / MZ_FOLDER / WORKTREES_FOLDER / worktree.run / worktree.feature
+
+
+def protected_paths(root: pathlib.Path) -> tuple[pathlib.Path, ...]:
+    """Return the existing paths of the user's checkout and the repository's configuration and hooks. `root` may itself
+    be a linked worktree."""
+    directory = git_directory(root)
+    if directory is None:
+        return ()
+    return (root, *(path for path in (directory / "config", directory / "hooks") if path.exists()))
+
+
+def writable_paths(
+    root: pathlib.Path,
+    feature_worktree: FeatureWorktree,
+    environment: Mapping[str, str],
+    checkout: pathlib.Path | None = None,
+) -> tuple[pathlib.Path, ...]:
+    """Return what a command may write to although it is in the user's checkout (`checkout`, default `root`): its
+    worktree, git's own directory, and a home or temporary directory in there."""
+    candidates = [worktree_path(root, feature_worktree), git_directory(root)]
+    candidates += [pathlib.Path(environment[name]) for name in WRITABLE_VARIABLES if environment.get(name)]
+    return tuple(
+        path for path in candidates if path is not None and path.is_relative_to(checkout or root) and path.exists()
+    )
+
+
+def git_directory(root: pathlib.Path) -> pathlib.Path | None:
+    """Return the directory that all worktrees of the repository share; None if `root` is no repository."""
+    path = root / ".git"
+    if path.is_file():
+        path = root / path.read_text().removeprefix("gitdir:").strip()
+        common = path / "commondir"
+        if common.is_file():
+            path = path / common.read_text().strip()
+    return path.resolve() if path.is_dir() else None
+
+
+TMPDIR_VARIABLE = "TMPDIR"
+DEFAULT_DIRECTORIES = ("/tmp", "/var/tmp")
+
+
+def temporary_path(root: pathlib.Path, key: str, environment: Mapping[str, str]) -> pathlib.Path:
+    """Return the directory of the call under `key` in this repository. It is outside the user's checkout, since git and
+    most tools treat everything in it as part of it. The name is short, for sockets, and stable across crashes."""
+    name = hashlib.sha256(f"{root}\0{key}".encode()).hexdigest()[:16]
+    return _base_directory(environment) / f"mz-{name}"
+
+
+def existing_temporaries(root: pathlib.Path, key: str, environment: Mapping[str, str]) -> tuple[pathlib.Path, ...]:
+    """Return the existing directories of the call, in this environment's and the default locations."""
+    name = temporary_path(root, key, environment).name
+    directories = dict.fromkeys((_base_directory(environment), *map(pathlib.Path, DEFAULT_DIRECTORIES)))
+    return tuple(path for directory in directories if is_own_directory(path := directory / name))
+
+
+def is_own_directory(path: pathlib.Path) -> bool:
+    """Return True for a directory of this user: in `/tmp` anybody can create a link or directory of any name."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def make_temporary(path: pathlib.Path) -> None:
+    """Create it, empty and accessible to the caller only. Raises OSError."""
+    remove_temporary(path)
+    path.mkdir(mode=0o700)
+
+
+def remove_temporary(path: pathlib.Path) -> None:
+    """Remove it with its content if it is this user's; what cannot be removed stays."""
+    if not is_own_directory(path):
+        return
+    _make_writable(path)
+    for folder, names, _ in os.walk(path):
+        for name in names:
+            _make_writable(pathlib.Path(folder, name))
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _make_writable(folder: pathlib.Path) -> None:
+    """Make a directory writable: package managers make their caches read-only."""
+    if not folder.is_symlink():
+        try:
+            folder.chmod(0o700)
+        except OSError:
+            return
+
+
+def _base_directory(environment: Mapping[str, str]) -> pathlib.Path:
+    candidates = [pathlib.Path(name) for name in (environment.get(TMPDIR_VARIABLE, ""), *DEFAULT_DIRECTORIES)]
+    usable = [path for path in candidates if path.is_absolute() and os.access(path, os.W_OK | os.X_OK)]
+    return usable[0] if usable else candidates[1]

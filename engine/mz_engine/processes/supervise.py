@@ -1,0 +1,393 @@
+"""Runs one external command under a guard process: feeds it, streams its output, enforces limits, ends its tree."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import pathlib
+import selectors
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import IO, Protocol
+
+import msgspec
+
+from mz_engine.processes import guard
+
+TICK_SECONDS = 0.1
+"""Maximum delay in noticing a time limit or a stop."""
+CHUNK_BYTES = 1 << 16
+DRAIN_SECONDS = 2.0
+"""Time to read the pipes after the tree is gone; an escaped process may hold them open for ever."""
+GRACE_SECONDS = 5.0
+GIVE_UP_SECONDS = guard.GIVE_UP_SECONDS + 2.0
+GUARD_EXIT_SECONDS = 1.0
+"""Time for the guard of a dead mz process to clean up by itself."""
+
+
+GUARD_PROGRAM = f"""import os, sys
+sys.path.append({str(pathlib.Path(guard.__file__).parent)!r})
+import guard
+os._exit(guard.main(sys.argv[1:]))"""
+"""The guard is imported, not run as a file: Python caches only imported modules, and compiling took a fifth of its
+start. It leaves by `os._exit`, since it needs neither atexit handlers nor a flush."""
+
+
+DeniedHandler = Callable[[str, int], None]
+"""Receives the MZ_KEY of an offline command and its number of attempts to reach a network; called from any thread."""
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """A complete command; nothing is inherited."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    """Holds MZ_KEY."""
+    cwd: pathlib.Path
+    stdin: bytes = b""
+    """Written, then closed; empty: /dev/null."""
+    read_only: tuple[pathlib.Path, ...] = ()
+    """Read-only to the command if mount namespaces work."""
+    writable: tuple[pathlib.Path, ...] = ()
+    """Writable exceptions inside the read-only paths."""
+    offline: bool = False
+    """No network but its own loopback; see `can_run_offline`."""
+    merge_stderr: bool = False
+    """Standard error is merged into standard output."""
+
+
+class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
+    total_seconds: float
+    idle_seconds: float | None = None
+    """Limit on the time without output; None: no limit."""
+    output_bytes: int | None = None
+    grace_seconds: float = GRACE_SECONDS
+    """Between SIGTERM and SIGKILL."""
+
+
+class EndReason(Enum):
+    """Reason for the end of a command."""
+
+    EXITED = "exited"
+    TIMEOUT = "timeout"
+    IDLE = "idle"
+    OUTPUT_LIMIT = "output-limit"
+    STOPPED = "stopped"
+    """The stop event was set."""
+    MISSING = "missing"
+    """The program does not exist or cannot be executed."""
+    UNSTARTABLE = "unstartable"
+    """The system failed to start it: too many processes, arguments too long, no such directory."""
+    LOST = "lost"
+    """The guard was killed from outside, and its tree with it."""
+    DISK_FULL = "disk-full"
+    """No space left for the output."""
+    BROKEN = "broken"
+    """The isolation level does not work here; nothing was started."""
+
+
+class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
+    reason: EndReason
+    exit: int | None = None
+    """Negative: signal. None: the command never ran, or its end was not seen."""
+    duration_ms: int = 0
+    detail: str = ""
+    """Why the command never ran, for people."""
+    denied_connections: int = 0
+    """Attempts of an offline command to reach a network (lower bound)."""
+
+
+class Sink(Protocol):
+    """Receives output as it comes, in the supervising thread. An exception ends the tree and propagates."""
+
+    def out(self, data: bytes) -> None: ...
+
+    def err(self, data: bytes) -> None: ...
+
+
+def supervise(
+    launch: Launch, limits: ProcessLimits, sink: Sink, *, stop: threading.Event | None = None, level: str | None = None
+) -> ProcessEnd:
+    """Run the command to its end; return when no process of its tree is left. Thread-safe.
+
+    `level` is one of `guard.LEVELS`; None: the best that works on this machine.
+    """
+    if not launch.cwd.is_dir():
+        return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=f"{launch.cwd} is not a directory")
+    program = find_program(launch)
+    if program is None:
+        return ProcessEnd(reason=EndReason.MISSING, detail=f"{launch.argv[0]} is not on PATH")
+    levels = guard.LEVELS[guard.LEVELS.index(best_level()) :] if level is None else (level,)
+    for candidate in levels:
+        end = Supervision(launch, limits, sink, program, candidate).run(stop)
+        if end.reason is not EndReason.BROKEN:
+            break
+    return end
+
+
+def find_program(launch: Launch) -> str | None:
+    name = launch.argv[0]
+    if "/" in name:
+        return str(launch.cwd / name)
+    return shutil.which(name, path=launch.env.get("PATH", os.defpath))
+
+
+@functools.cache
+def best_level() -> str:
+    """Return the first of `guard.LEVELS` that works on this machine; tried once per process."""
+    launch = Launch(argv=("true",), env={"PATH": os.environ.get("PATH", os.defpath)}, cwd=pathlib.Path("/"))
+    for level in guard.LEVELS:
+        if level == guard.NAMESPACE and os.geteuid() != 0:
+            continue
+        if supervise(launch, ProcessLimits(total_seconds=10), NullSink(), level=level).reason is EndReason.EXITED:
+            return level
+    return guard.MARKER
+
+
+@functools.cache
+def can_run_offline() -> bool:
+    """Return True if this machine can run commands without a network; tried once per process."""
+    if best_level() not in (guard.NAMESPACE, guard.USER_NAMESPACE):
+        return False
+    launch = Launch(
+        argv=("true",), env={"PATH": os.environ.get("PATH", os.defpath)}, cwd=pathlib.Path("/"), offline=True
+    )
+    return supervise(launch, ProcessLimits(total_seconds=10), NullSink(), level=best_level()).reason is EndReason.EXITED
+
+
+def kill_by_key(key: str, patience_seconds: float = GUARD_EXIT_SECONDS) -> None:
+    """Kill every process with this MZ_KEY, after giving its guard a moment to do so."""
+    patient_until = time.monotonic() + patience_seconds
+    give_up_at = patient_until + GIVE_UP_SECONDS
+    while (pids := guard.pids_with_key(key)) and time.monotonic() < give_up_at:
+        if time.monotonic() > patient_until:
+            for pid in pids:
+                guard.send_signal(pid, guard.SIGKILL)
+        time.sleep(0.01)
+
+
+class NullSink:
+    """A sink that discards all output."""
+
+    def out(self, data: bytes) -> None:
+        del data
+
+    def err(self, data: bytes) -> None:
+        del data
+
+
+class Supervision:
+    """One guard process and its pipes. Call `run` once, from one thread."""
+
+    def __init__(self, launch: Launch, limits: ProcessLimits, sink: Sink, program: str, level: str) -> None:
+        self._launch, self._limits, self._sink = launch, limits, sink
+        self._command = [sys.executable, "-I", "-S", "-c", GUARD_PROGRAM, level]
+        self._program, self._level = program, level
+        self._selector = selectors.DefaultSelector()
+        self._outputs: set[IO[bytes]] = set()
+        """Open pipes, including the guard's status."""
+        self._input: IO[bytes] | None = None
+        self._final_status: bytes | None = None
+        """The guard's complete status; None until its pipe closes."""
+        self._status_data = b""
+        self._stdin_left = memoryview(launch.stdin)
+        self._lifeline = -1
+        self._output_bytes = 0
+        self._end_reason: EndReason | None = None
+        self._kill_at = self._give_up_at = float("inf")
+        self._started_at = self._last_output_at = time.monotonic()
+
+    def run(self, stop: threading.Event | None) -> ProcessEnd:
+        try:
+            process = self._start()
+        except OSError as error:
+            self._close()
+            return ProcessEnd(reason=EndReason.UNSTARTABLE, detail=error.strerror or str(error))
+        try:
+            self._wait_for_status(stop)
+            self._kill_leftovers()
+            self._drain()
+        finally:
+            self._close()
+            self._reap(process)
+        return self._process_end()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        launch = self._launch
+        lifeline_read, self._lifeline = os.pipe()
+        status_read, status_write = os.pipe()
+        hidden_variable = "" if "LC_CTYPE" in launch.env else "LC_CTYPE"
+        fences = (*(f"+{path}" for path in launch.writable), *map(str, launch.read_only))
+        fences += (guard.OFFLINE,) if launch.offline else ()
+        command = [*self._command, str(lifeline_read), str(status_write), hidden_variable, *fences, "--", self._program]
+        try:
+            process = subprocess.Popen(
+                [*command, *launch.argv],
+                stdin=subprocess.PIPE if launch.stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if launch.merge_stderr else subprocess.PIPE,
+                bufsize=0,
+                cwd=launch.cwd,
+                env=dict(launch.env),
+                pass_fds=(lifeline_read, status_write),
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(status_read)
+            raise
+        finally:
+            os.close(lifeline_read)
+            os.close(status_write)
+        self._register_output(os.fdopen(status_read, "rb", buffering=0), self._read_status)
+        self._register_output(process.stdout, functools.partial(self._read_output, self._sink.out))
+        self._register_output(process.stderr, functools.partial(self._read_output, self._sink.err))
+        if process.stdin is not None:
+            self._input = process.stdin
+            os.set_blocking(process.stdin.fileno(), False)
+            self._selector.register(process.stdin, selectors.EVENT_WRITE, self._write_input)
+        return process
+
+    def _register_output(self, pipe: IO[bytes] | None, handler: Callable[[IO[bytes]], None]) -> None:
+        if pipe is None:
+            return
+        os.set_blocking(pipe.fileno(), False)
+        self._selector.register(pipe, selectors.EVENT_READ, handler)
+        self._outputs.add(pipe)
+
+    def _wait_for_status(self, stop: threading.Event | None) -> None:
+        while self._final_status is None and time.monotonic() < self._give_up_at:
+            self._enforce_limits(stop)
+            self._handle(TICK_SECONDS)
+
+    def _kill_leftovers(self) -> None:
+        """Kill processes that the guard missed. If nothing was started, processes with the key belong to another
+        call."""
+        if b"unstartable" in self._status_data or b"broken" in self._status_data:
+            return
+        if self._level == guard.MARKER or b"exit" not in self._status_data:
+            kill_by_key(self._launch.env.get(guard.KEY_VARIABLE, ""), patience_seconds=0)
+
+    def _drain(self) -> None:
+        until = time.monotonic() + DRAIN_SECONDS
+        while self._outputs and time.monotonic() < until:
+            self._handle(TICK_SECONDS)
+
+    def _handle(self, seconds: float) -> None:
+        for key, _ in self._selector.select(seconds):
+            key.data(key.fileobj)
+
+    def _enforce_limits(self, stop: threading.Event | None) -> None:
+        now = time.monotonic()
+        if self._end_reason is None:
+            reason = self._limit_reached(now, stop)
+            if reason is not None:
+                self._begin_end(reason, self._limits.grace_seconds)
+        elif now >= self._kill_at:
+            self._kill()
+
+    def _limit_reached(self, now: float, stop: threading.Event | None) -> EndReason | None:
+        limits = self._limits
+        if stop is not None and stop.is_set():
+            return EndReason.STOPPED
+        if now - self._started_at >= limits.total_seconds:
+            return EndReason.TIMEOUT
+        if limits.idle_seconds is not None and now - self._last_output_at >= limits.idle_seconds:
+            return EndReason.IDLE
+        return None
+
+    def _begin_end(self, reason: EndReason, grace: float) -> None:
+        """Start ending the tree and record the reason, since the exit code may not show it."""
+        self._end_reason = reason
+        self._kill_at = time.monotonic() + grace
+        if grace:
+            with contextlib.suppress(OSError):
+                os.write(self._lifeline, b"t")
+        else:
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+            self._give_up_at = time.monotonic() + GIVE_UP_SECONDS
+
+    def _read_output(self, sink: Callable[[bytes], None], pipe: IO[bytes]) -> None:
+        data = self._read(pipe)
+        if not data:
+            return
+        self._last_output_at = time.monotonic()
+        self._output_bytes += len(data)
+        limit = self._limits.output_bytes
+        if limit is None or self._output_bytes <= limit:
+            sink(data)
+        elif self._end_reason is None or self._lifeline >= 0:
+            self._begin_end(self._end_reason or EndReason.OUTPUT_LIMIT, 0)
+
+    def _read_status(self, pipe: IO[bytes]) -> None:
+        data = self._read(pipe)
+        if data == b"":
+            self._final_status = self._status_data
+        self._status_data += data or b""
+
+    def _read(self, pipe: IO[bytes]) -> bytes | None:
+        """Read a chunk; None if nothing is available, empty at the end (the pipe is then closed)."""
+        try:
+            data = os.read(pipe.fileno(), CHUNK_BYTES)
+        except BlockingIOError:
+            return None
+        if not data:
+            self._selector.unregister(pipe)
+            self._outputs.discard(pipe)
+            pipe.close()
+        return data
+
+    def _write_input(self, pipe: IO[bytes]) -> None:
+        try:
+            written = os.write(pipe.fileno(), self._stdin_left[:CHUNK_BYTES])
+        except BlockingIOError:
+            return
+        except OSError:
+            written = len(self._stdin_left)  # The command closed its standard input.
+        self._stdin_left = self._stdin_left[written:]
+        if not self._stdin_left:
+            self._selector.unregister(pipe)
+            self._input = None
+            pipe.close()
+
+    def _close(self) -> None:
+        """Close every pipe, which also kills remaining processes."""
+        self._kill()
+        for pipe in (*self._outputs, *([self._input] if self._input else [])):
+            pipe.close()
+        self._selector.close()
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
+        try:
+            process.wait(GIVE_UP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            self._kill_leftovers()
+
+    def _process_end(self) -> ProcessEnd:
+        duration_ms = int((time.monotonic() - self._started_at) * 1000)
+        lines = [line.partition(" ") for line in self._status_data.decode("utf-8", "replace").splitlines()]
+        fields = {name: value for name, _, value in lines}
+        if "unstartable" in fields:
+            number = int(fields["unstartable"])
+            missing = number in (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR)
+            ending = EndReason.MISSING if missing else EndReason.UNSTARTABLE
+            return ProcessEnd(reason=ending, duration_ms=duration_ms, detail=f"{self._program}: {os.strerror(number)}")
+        if "broken" in fields:
+            return ProcessEnd(reason=EndReason.BROKEN, duration_ms=duration_ms, detail=fields["broken"])
+        code = int(fields["exit"]) if "exit" in fields else None
+        ending = self._end_reason or (EndReason.EXITED if code is not None else EndReason.LOST)
+        denied = int(fields.get("denied", 0))
+        return ProcessEnd(reason=ending, exit=code, duration_ms=duration_ms, denied_connections=denied)

@@ -1,0 +1,309 @@
+"""The loop of one feature: fold the stream, decide, execute. Start, resume and recovery are this one loop.
+
+A `FeatureLoop` advances one step at a time, so that threads and the simulation's single loop drive the same code. It
+appends only to the feature's own stream; requests that concern the run go through the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.feature import (
+    FeatureCancelled,
+    FeatureHeld,
+    FeatureRetried,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+)
+from mz_events.catalog.run import (
+    AnswerAccepted,
+    CancelAccepted,
+    ChecksChanged,
+    FeatureAdmitted,
+    FeatureOutcome,
+    FeatureReleased,
+    FeatureStopped,
+    Hold,
+    RetryAccepted,
+    TimerFired,
+)
+from mz_events.envelope import Recorded
+from mz_events.names import FeatureId, feature_stream, run_stream
+from mz_events.store import Append, Store
+from mz_projections.feature.fold import apply_strict
+from mz_projections.feature.state import (
+    Ended,
+    Held,
+    InPhase,
+    NotStarted,
+    Restoring,
+    State,
+    Waiting,
+    progress_of,
+    run_version_of,
+)
+from mz_projections.run.fold import RunMessage
+
+from mz_engine.decide.actions import ParseReply, ReconcileIntent
+from mz_engine.decide.feature import decide_feature
+from mz_engine.effects.dispatch import effect_of
+from mz_engine.effects.prompt import hold_for_broken_template
+from mz_engine.effects.steps import ClaimPaths, Do, Effect, Emit, ReserveCall, SettleCall, Step, StepContext
+from mz_engine.model.pins import Pins
+from mz_engine.ports import Interrupted, Ports, RemoteError, RepositoryUnusable
+from mz_engine.prompts.render import TemplateError
+
+BEFORE_MESSAGES = (ReconcileIntent, ParseReply)
+"""Actions that record something already done or paid; they come before any message."""
+Observer = Callable[[Recorded[Event]], None]
+
+
+class IllegalTransition(Exception):
+    """An event that is not allowed in the current state; raised before it is appended. Always a bug in mz."""
+
+    def __init__(self, state: State, event: Event) -> None:
+        super().__init__(f"{type(event).__name__} is not allowed in state {type(state).__name__}")
+
+
+class RunSide(Protocol):
+    """The coordinator, as a feature sees it."""
+
+    def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, RunMessage], ...]:
+        """Return the run's messages to the feature after that version of the run's stream."""
+
+    def started_event(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted: ...
+
+    def request(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> RequestResult:
+        """Decide, and append to both streams in one transaction; `version` is the feature stream's current one."""
+
+    def feature_ids(self) -> tuple[FeatureId, ...]:
+        """Return all features of the run."""
+
+    def base_branch(self) -> str:
+        """Return the name of the run's base branch."""
+
+    def is_stopping(self) -> bool: ...
+
+
+RequestResult = tuple[tuple[Recorded[Event], ...], bool]
+"""The events appended to the feature's stream, and True if the request was granted."""
+
+
+class FeatureLoop:
+    """Drives one feature from the current state of its stream until it stops."""
+
+    def __init__(
+        self,
+        run: str,
+        feature: FeatureId,
+        pins: Pins,
+        store: Store,
+        ports: Ports,
+        run_side: RunSide,
+        observe: Observer,
+    ) -> None:
+        self.run, self.feature, self.pins = run, feature, pins
+        self.store, self.ports, self.run_side, self.observe = store, ports, run_side, observe
+        self.stream = feature_stream(run, feature)
+        self.state: State = NotStarted()
+        self.version = 0
+        self._steps: Effect | None = None
+        self._result: Any = None
+        self._error: Exception | None = None
+        for recorded in store.read(self.stream):
+            self._apply(recorded)
+
+    def step(self) -> bool:
+        """Acknowledge a message, begin an action, or advance the current one. Return False if the feature stops."""
+        if self._steps is None:
+            return self._begin_action()
+        try:
+            step = self._next_step(self._steps)
+        except RepositoryUnusable as error:
+            self._steps = None
+            self._append((FeatureHeld(hold=Hold.FATAL, code=error.code),))
+            return True
+        except TemplateError as template_error:
+            self._steps = hold_for_broken_template(template_error)
+            return True
+        except Interrupted:
+            self._steps = None
+            return False
+        if step is None:
+            self._steps = None
+        else:
+            self._execute(step)
+        return True
+
+    def stopped_event(self) -> FeatureStopped:
+        """Return the event that tells the run how the feature stopped."""
+        state, progress = self.state, progress_of(self.state)
+        interrupted = FeatureStopped(
+            feature=self.feature,
+            version=self.version,
+            status=FeatureOutcome.INTERRUPTED,
+            head=progress.head if progress else None,
+        )
+        match state:
+            case Held():
+                return replace(
+                    interrupted, status=FeatureOutcome.HELD, hold=state.hold, until_us=state.until_us, code=state.code
+                )
+            case Waiting():
+                return replace(interrupted, status=FeatureOutcome.WAITING, code=state.question.code)
+            case Ended():
+                return replace(interrupted, status=state.status, code=state.code, changed_paths=state.changed_paths)
+        return interrupted
+
+    def _begin_action(self) -> bool:
+        action = decide_feature(self.state, self.pins)
+        if not isinstance(action, BEFORE_MESSAGES):
+            response = self._next_message()
+            if response is not None:
+                event, version = response
+                self._append((event,), causation=f"{run_stream(self.run)}@{version}")
+                return True
+        if action is None or (
+            self.run_side.is_stopping() and not (isinstance(action, BEFORE_MESSAGES) and self.has_messages())
+        ):
+            return False
+        self._steps, self._result, self._error = effect_of(action, self._step_context()), None, None
+        return True
+
+    def has_messages(self) -> bool:
+        """Return True if a message of the run still needs an event, so that the feature must not stop."""
+        return self._next_message() is not None
+
+    def _next_message(self) -> tuple[Event, int] | None:
+        """Return the event for the first message that needs one, and the message's version."""
+        for version, message in self.run_side.messages(self.feature, run_version_of(self.state)):
+            event = self._pending_outcome(message) or self._acknowledge(version, message)
+            if event is not None:
+                return event, version
+        return None
+
+    def _pending_outcome(self, message: RunMessage) -> Event | None:
+        """Release a hold that hides a pending outcome, such as the end of a call: it comes before the message."""
+        match self.state:
+            case Held(hold=hold, suspended=then) if isinstance(message, CancelAccepted | RetryAccepted):
+                if isinstance(decide_feature(then, self.pins), BEFORE_MESSAGES):
+                    return HoldReleased(run_version=run_version_of(self.state), hold=hold)
+        return None
+
+    def _acknowledge(self, version: int, message: RunMessage) -> Event | None:
+        """Return the event that cites the message; None if it has no effect in the current state."""
+        match message, self.state:
+            case FeatureAdmitted(), NotStarted():
+                return self.run_side.started_event(self.feature, version, message)
+            case CancelAccepted(), state if not isinstance(state, NotStarted | Ended):
+                return FeatureCancelled(run_version=version)
+            case FeatureReleased(hold=hold), Held():
+                return HoldReleased(run_version=version, hold=hold)
+            case TimerFired(), Held():
+                return HoldReleased(run_version=version, hold=Hold.TIMER)
+            case ChecksChanged(), Held(hold=Hold.CHECKS):
+                return HoldReleased(run_version=version, hold=Hold.CHECKS)
+            case RetryAccepted(), state if not isinstance(state, NotStarted) and not is_delivered(state):
+                to = self._retry_phase(message.phase)
+                return FeatureRetried(run_version=version, to=to, note=message.note, actor=message.actor)
+            case AnswerAccepted(verdict=verdict, note=note, actor=who), Waiting():
+                return HumanAnswered(run_version=version, verdict=verdict, note=note, actor=who)
+        return None
+
+    def _retry_phase(self, requested: str | None) -> str:
+        """Return the phase of a retry: the requested one, if it ever started, else the current one."""
+        progress = progress_of(self.state)
+        if progress is None:
+            return ""
+        if requested in progress.start_trees:
+            return requested
+        active: State = self.state
+        match self.state:
+            case Held(suspended=previous) | Waiting(suspended=previous) | Ended(state_before=previous) if (
+                previous is not None
+            ):
+                active = previous
+        if isinstance(active, InPhase):
+            return active.phase
+        if isinstance(active, Restoring):
+            return active.to
+        return next(reversed(progress.start_trees), "")
+
+    def _step_context(self) -> StepContext:
+        branches = frozenset(f"{self.pins.config.branch_prefix}/{feature}" for feature in self.run_side.feature_ids())
+        return StepContext(
+            run=self.run,
+            feature=self.feature,
+            state=self.state,
+            pins=self.pins,
+            branches=branches,
+            base_branch=self.run_side.base_branch(),
+        )
+
+    def _next_step(self, steps: Effect) -> Step | None:
+        try:
+            if self._error is not None:
+                error, self._error = self._error, None
+                return steps.throw(error)
+            result, self._result = self._result, None
+            return steps.send(result)
+        except StopIteration:
+            return None
+
+    def _execute(self, step: Step) -> None:
+        match step:
+            case Do(call=call):
+                try:
+                    self._result = call(self.ports)
+                except (RepositoryUnusable, RemoteError, Interrupted) as error:
+                    self._error = error
+            case Emit(events=events):
+                self._append(events)
+            case ReserveCall() | SettleCall() | ClaimPaths():
+                appended, self._result = self.run_side.request(self.feature, self.version, step)
+                for recorded in appended:
+                    self._apply(recorded)
+
+    def _append(self, events: tuple[Event, ...], causation: str = "") -> None:
+        verify_transition(self.state, events)
+        causation = causation or f"{self.stream}@{self.version}"
+        append = Append(self.stream, self.version, events, causation)
+        for recorded in self.store.append([append], self.ports.clock.now_us()):
+            self._apply(recorded)
+            self.observe(recorded)
+
+    def _apply(self, recorded: Recorded[Event]) -> None:
+        next_state = apply_strict(self.state, recorded)
+        self.state = self.state if next_state is None else next_state
+        self.version = recorded.version
+
+
+def is_delivered(state: State) -> bool:
+    return isinstance(state, Ended) and state.state_before is None
+
+
+def verify_transition(state: State, events: tuple[Event, ...]) -> None:
+    """Check that the events are allowed in this state, before they are appended. Raises IllegalTransition."""
+    for event in events:
+        next_state = apply_strict(state, _as_recorded(event))
+        if next_state is None:
+            raise IllegalTransition(state, event)
+        state = next_state
+
+
+def _as_recorded(event: Event) -> Recorded[Event]:
+    """Return the event as if it were recorded; times and versions play no part in the check."""
+    return Recorded(
+        stream=feature_stream("", ""),
+        version=0,
+        position=0,
+        recorded_at_us=0,
+        observed_at_us=0,
+        event=event,
+        causation="",
+        chain=b"",
+    )

@@ -1,0 +1,165 @@
+"""Forks: runs that continue from an event of another run, with another agent, model or prompt.
+
+The feature's events up to there are copied, each citing its original as its cause. The engine continues from them as
+after any restart, and projections can tell which calls were paid in the other run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import CallReserved
+from mz_events.catalog.feature import FeatureStarted, PhaseStarted
+from mz_events.catalog.run import ItemAdded, RunForked, RunStarted
+from mz_events.envelope import Recorded
+from mz_events.names import feature_stream, run_stream
+from mz_events.store import Append
+from mz_projections.feature.fold import evolve
+from mz_projections.feature.state import (
+    BetweenPhases,
+    CreatingWorkspace,
+    Ended,
+    InPhase,
+    NotStarted,
+    Restoring,
+    RunningSetup,
+    State,
+    progress_of,
+)
+
+from mz_engine.decide.actions import CallAgent, StartPhase
+from mz_engine.decide.feature import decide_feature
+from mz_engine.decide.recovery import agent_of
+from mz_engine.model.config import Config, Models
+from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import Phase
+from mz_engine.run.feature_loop import BEFORE_MESSAGES
+
+FORK_TEMPLATE = "fork.md.j2"
+"""Name of the template that replaces the phase's own."""
+FORKABLE_STATES = CreatingWorkspace | RunningSetup | BetweenPhases | InPhase | Restoring
+RUN_VERSION = 3
+"""Acknowledged run version of the copies: the new run's stream starts with three events."""
+
+
+class CannotFork(Exception):
+    """No fork can start from this event; the message says why."""
+
+
+class ForkChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes from the fork on; None: as in the other run."""
+
+    agent: str | None = None
+    model: str | None = None
+    prompt: str | None = None
+    """A template for the phase that continues."""
+
+
+def fork_point(events: Sequence[Recorded[Event]], pins: Pins, version: int) -> tuple[int, State]:
+    """Return the last version up to `at` without a pending outcome of a call or commit, and the state there.
+
+    Open questions are asked again. Raises CannotFork if the feature had not started, or had ended.
+    """
+    state: State = NotStarted()
+    point: tuple[int, State] | None = None
+    for recorded in events[:version]:
+        state = evolve(state, recorded)
+        reserved = isinstance(recorded.event, CallReserved)  # For a call that comes with the next event.
+        if (
+            isinstance(state, FORKABLE_STATES)
+            and not reserved
+            and not isinstance(decide_feature(state, pins), BEFORE_MESSAGES)
+        ):
+            point = recorded.version, state
+    if point is None or isinstance(state, Ended):
+        raise CannotFork("the feature had already ended there" if point else "the feature had not started there")
+    return point
+
+
+def phase_start(events: Sequence[Recorded[Event]], phase: str) -> int | None:
+    """Return the version just before the phase started last; None if it never did."""
+    starts = [
+        recorded.version
+        for recorded in events
+        if isinstance(recorded.event, PhaseStarted) and recorded.event.phase == phase
+    ]
+    return starts[-1] - 1 if starts else None
+
+
+def forked_pins(pins: Pins, state: State, change: ForkChange, run: str) -> Pins:
+    """Return the pins of the new run, which has its own branches and opens no pull request."""
+    config = replace(
+        pins.config,
+        branch_prefix=f"{pins.config.branch_prefix}/fork-{run}",
+        pull_requests=replace(pins.config.pull_requests, strategy="none"),
+        agent=_forked_agent(state, change, pins.config),
+    )
+    if change.agent is not None:  # A chosen agent also replaces a successor.
+        config = replace(config, failover=())
+    if config.agent != pins.config.agent:
+        config = replace(config, models=Models())
+    if change.model is not None:
+        config = replace(config, models=Models(cheap=change.model, mid=change.model, premium=change.model))
+    pins = replace(pins, config=config)
+    return pins if change.prompt is None else _with_prompt(pins, state, change.prompt)
+
+
+def _forked_agent(state: State, change: ForkChange, config: Config) -> str:
+    """Return the agent of the new run; a model without an agent is meant for the agent at work."""
+    progress = progress_of(state)
+    if change.agent is None and change.model is not None and progress is not None:
+        return agent_of(progress, config)
+    return change.agent or config.agent
+
+
+def _with_prompt(pins: Pins, state: State, text: str) -> Pins:
+    """Return pins in which the phase of the next call has another template."""
+    name, reviews = next_phase(state, pins)
+    phases = tuple(_with_template(phase, reviews) if phase.phase == name else phase for phase in pins.pipeline.phases)
+    return replace(
+        pins, pipeline=replace(pins.pipeline, phases=phases), templates={**pins.templates, FORK_TEMPLATE: text}
+    )
+
+
+def _with_template(phase: Phase, reviews: bool) -> Phase:
+    if reviews and phase.review is not None:
+        return replace(phase, review=replace(phase.review, prompt=FORK_TEMPLATE))
+    return replace(phase, prompt=FORK_TEMPLATE)
+
+
+def next_phase(state: State, pins: Pins) -> tuple[str, bool]:
+    """Return the phase that continues, and True if the next call is its agent review."""
+    action = decide_feature(state, pins)
+    if isinstance(state, InPhase):
+        review = pins.pipeline.find_phase(state.phase).review
+        return state.phase, review is not None and isinstance(action, CallAgent) and action.role == review.role
+    if isinstance(state, Restoring):
+        return state.to, False
+    return action.phase if isinstance(action, StartPhase) else pins.pipeline.phases[0].phase, False
+
+
+def initial_appends(
+    started: RunStarted, forked: RunForked, item: ItemAdded, copies: Sequence[Recorded[Event]], pins: Pins
+) -> tuple[Append, ...]:
+    """Return the first appends of the new run: its own three events, then the copies in the feature's stream."""
+    own_stream, stream = run_stream(started.run), feature_stream(started.run, forked.feature)
+    source = f"{feature_stream(forked.source, forked.feature)}@{forked.version}"
+    item = replace(item, source=source, order=0, depends_on=())
+    branch = f"{pins.config.branch_prefix}/{forked.feature}"
+    return (
+        Append(own_stream, 0, (started, forked, item)),
+        *(
+            Append(stream, recorded.version - 1, (_copied_event(recorded.event, branch),), causation=recorded.event_ref)
+            for recorded in copies
+            if recorded.version <= forked.version
+        ),
+    )
+
+
+def _copied_event(event: Event, branch: str) -> Event:
+    if hasattr(event, "heard"):
+        event = replace(event, heard=RUN_VERSION)
+    return replace(event, branch=branch) if isinstance(event, FeatureStarted) else event

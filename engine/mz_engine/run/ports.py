@@ -1,0 +1,63 @@
+"""The real ports of one repository."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from mz_events.redaction.redactor import Secrets
+from mz_events.store import Blobs, Store
+from mz_projections.failure_hints import failure_histories, prompt_hint
+
+from mz_engine.agents.process import AgentProcesses
+from mz_engine.agents.registry import AgentRegistry, all_adapters
+from mz_engine.artifacts.load import count_patterns, output_patterns
+from mz_engine.forge.github import GhForge
+from mz_engine.git.workspace import GitWorkspace
+from mz_engine.model.config import Config
+from mz_engine.pricing.table import price_table
+from mz_engine.processes.commands import ProcessExecutor
+from mz_engine.secrets import project_secrets
+
+
+class SystemClock:
+    """The Clock port."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000
+
+
+class LogLearnings:
+    """The Learnings port: reads the whole log when a hint for a failure is needed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def hint(self, signature: str) -> str | None:
+        return prompt_hint(failure_histories(self._store.read_all()).get(signature))
+
+
+def load_shared_tables() -> None:
+    """Load tables that feature threads share before there are any: msgspec analyses a type at its first conversion, and
+    two threads doing so at once can crash the interpreter (seen with 0.22)."""
+    output_patterns()
+    count_patterns()
+
+
+class SystemPorts:
+    """Implements `ports.Ports`. Setting `kill` ends every running process."""
+
+    def __init__(self, root: Path, config: Config, store: Store, blobs: Blobs, environment: Mapping[str, str]) -> None:
+        load_shared_tables()
+        self.kill = threading.Event()
+        self.clock, self.prices, self.blobs = SystemClock(), price_table(config, environment), blobs
+        self.secrets = Secrets(project_secrets(root, environment))
+        self.learnings = LogLearnings(store)
+        self.workspace = GitWorkspace(root, config.workspace, environment)
+        self.forge = GhForge(root, config.pull_requests.remote, environment)
+        passed = config.pass_environment
+        self.executor = ProcessExecutor(root, environment, self.secrets, passed=passed, stop=self.kill)
+        processes = AgentProcesses(root, environment, self.secrets, passed=passed, stop=self.kill)
+        self.agents = AgentRegistry(processes, environment, all_adapters(config.agents))

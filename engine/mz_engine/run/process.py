@@ -1,0 +1,243 @@
+"""The process that drives a run: takes the lock, reads backlog and settings once, starts or resumes, and drives.
+
+with RunProcess(root, environment, observe) as process:
+    process.start(flags, only) or process.resume(run)
+    process.drive()
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets as dice
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+
+from filelock import FileLock, Timeout
+from msgspec.structs import replace
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.base import Event
+from mz_events.catalog.run import RunForked, RunStarted
+from mz_events.names import Digest, FeatureId, RunId, feature_stream, inbox_stream, run_stream
+from mz_events.redaction.redactor import Secrets
+from mz_events.store import Append, StoreUnusable
+from mz_projections.run.fold import RunState, is_over
+
+from mz_engine.decide.run import ForgePoll
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.git.repository import branch_commit
+from mz_engine.model.pins import Pins, decode_pins, encode_pins
+from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
+from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
+from mz_engine.run.fork import ForkChange, fork_point, forked_pins, initial_appends
+from mz_engine.run.plan import RunPlan, find_run, find_unfinished_run, make_plan
+from mz_engine.run.ports import SystemClock, SystemPorts
+from mz_engine.run.preflight import check_agents, check_commands, check_delivery
+from mz_engine.run.scheduler import Scheduler
+from mz_engine.run.settings import load_config
+from mz_engine.run.watch import ForgeChange, poll_forge
+from mz_engine.secrets import project_secrets
+from mz_engine.version import VERSION
+
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+
+
+def new_run_id() -> RunId:
+    """Return a random id that is short enough to type."""
+    return RunId(f"r{dice.token_hex(4)}")
+
+
+def storage_error(error: StoreUnusable | OSError, run: str) -> Exception:
+    """Return an MzError for a disk that is full or read-only; any other error is a bug and returned unchanged."""
+    if isinstance(error, OSError) and error.errno not in UNWRITABLE:
+        return error
+    cause = str(error) if isinstance(error, StoreUnusable) else f"{error.filename or 'the disk'}: {error.strerror}"
+    hint = f"all recorded events are safe; free disk space, then: mz resume {run}"
+    return MzError("MZ1006", f"run {run} had to stop: {cause}", hint=hint)
+
+
+class RunProcess:
+    """One process in one repository. Call `start`, `fork` or `resume` first, then `drive`."""
+
+    def __init__(self, root: Path, environment: Mapping[str, str], observe: Observer) -> None:
+        self.root, self.environment, self.observe = root, environment, observe
+        self.clock = SystemClock()
+        self._resources = ExitStack()
+        self._scheduler: Scheduler | None = None
+        self._machine: SystemPorts | None = None
+        self.coordinator: Coordinator | None = None
+
+    def __enter__(self) -> RunProcess:
+        home = self.root / MZ_FOLDER
+        try:
+            home.mkdir(exist_ok=True)
+            (home / ".gitignore").write_text("*\n")
+        except OSError as error:
+            raise MzError(
+                "MZ1006", f"{home}: {error.strerror}", hint="mz keeps its log there; make it writable"
+            ) from None
+        lock = FileLock(home / LOCK_FILE, timeout=0)
+        try:
+            self._resources.enter_context(lock)
+        except Timeout:
+            hint = "wait for it, or stop it with Ctrl-C; see `mz status`"
+            raise MzError("MZ5002", "another mz process drives a run in this repository", hint=hint) from None
+        self.store = self._resources.enter_context(SqliteStore(home / LOG_FILE))
+        self.blobs = FileBlobs(home / BLOBS_FOLDER)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._resources.close()
+
+    # starting ---------------------------------------------------------------------------------------------------------
+    def start(self, flags: Mapping[str, object], only: tuple[str, ...]) -> RunPlan:
+        """Start a run, or add to the unfinished one of the same pipeline and base.
+
+        If the backlog has nothing to do, no run starts and `coordinator` stays None. Raises MzError.
+        """
+        plan = make_plan(self.root, self.environment, flags, only, self.store, self._put_text)
+        waiting = find_unfinished_run(self.store)
+        if waiting is not None:
+            self._add_items(waiting, plan)
+            return plan
+        base_commit = branch_commit(self.root, plan.base, self.environment)
+        if not plan.intake.added:
+            return plan
+        self._check_prerequisites(plan.pins)
+        run = new_run_id()
+        started = RunStarted(
+            run=run,
+            pipeline=plan.pins.pipeline.pipeline,
+            base=plan.base,
+            base_commit=base_commit,
+            pins=self.blobs.put(encode_pins(plan.pins)),
+            mz_version=VERSION,
+        )
+        self._append(run, 0, (started, *plan.intake.skipped, *plan.intake.added))
+        self._create_coordinator(run, plan.pins)
+        return plan
+
+    def _add_items(self, waiting: RunState, plan: RunPlan) -> None:
+        """Add the new items of the backlog to the unfinished run, under the pins of that run."""
+        started = waiting.started
+        assert started is not None
+        if (started.pipeline, started.base) != (plan.pins.pipeline.pipeline, plan.base):
+            raise MzError(
+                "MZ5003",
+                f"unfinished run {started.run} has pipeline {started.pipeline} and base {started.base}",
+                hint=f"continue it with `mz resume {started.run}`, or cancel it with `mz cancel {started.run}`",
+            )
+        skipped = [item for item in plan.intake.skipped if item.feature not in waiting.skipped]
+        self._append(started.run, waiting.version, (*skipped, *plan.intake.added))
+        self.resume(started.run)
+
+    def fork(self, source: str, feature: str, at_version: int, change: ForkChange) -> RunForked:
+        """Start a run that continues a feature of another run from version `at` of its stream.
+
+        If a call was in progress there, the fork begins at the last version before it. Raises MzError, CannotFork, and
+        BlobMissing if the source was erased.
+        """
+        original = find_run(self.store, source)
+        if original is None or original.started is None or feature not in original.tracks:
+            raise MzError("MZ5001", f"run {source} has no feature {feature!r}", hint=f"mz status {source}")
+        source_pins, run = decode_pins(self.blobs.get(original.started.pins)), new_run_id()
+        events = tuple(self.store.read(feature_stream(source, feature)))
+        version, state = fork_point(events, source_pins, at_version)
+        pins = forked_pins(source_pins, state, change, run)
+        self._check_prerequisites(pins)
+        started = replace(original.started, run=run, pins=self.blobs.put(encode_pins(pins)), mz_version=VERSION)
+        forked = RunForked(source=original.started.run, feature=FeatureId(feature), version=version)
+        appends = initial_appends(started, forked, original.tracks[feature].item, events, pins)
+        for recorded in self.store.append(appends, self.clock.now_us()):
+            self.observe(recorded)
+        self._create_coordinator(run, pins)
+        return forked
+
+    def resume(self, run: str | None) -> None:
+        """Resume a run, with its pins; only the budget is read from the settings again.
+
+        Raises MzError; MZ5001 if there is no unfinished run.
+        """
+        state = find_run(self.store, run) if run else find_unfinished_run(self.store)
+        if state is None or state.started is None or self._is_over(state):
+            raise MzError("MZ5001", "there is no run to resume", hint="`mz status` shows the newest run")
+        pins = decode_pins(self.blobs.get(state.started.pins))
+        self._check_prerequisites(pins)
+        coordinator = self._create_coordinator(state.started.run, pins)
+        with suppress(MzError):  # The run has its pins, so settings that are invalid now do not matter.
+            coordinator.set_budget(load_config(self.root, self.environment, {}).config.budget)
+        coordinator.resume()
+
+    def _is_over(self, state: RunState) -> bool:
+        assert state.started is not None
+        inbox = inbox_stream(state.started.run)
+        return is_over(state, dict(self.store.streams(inbox)).get(inbox, 0))
+
+    def _check_prerequisites(self, pins: Pins) -> None:
+        """Check that a run has everything it needs, before anything is written or paid. Raises MzError."""
+        check_agents(pins.config, self.environment)
+        check_commands(self.root, pins.config, self.environment)
+        self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
+        check_delivery(self._machine.workspace, pins.config, self.environment)
+
+    def _put_text(self, text: str) -> Digest:
+        return self.blobs.put(self._secrets.redact(text).encode())
+
+    @cached_property
+    def _secrets(self) -> Secrets:
+        return Secrets(project_secrets(self.root, self.environment))
+
+    def _append(self, run: str, version: int, events: tuple[Event, ...]) -> None:
+        if events:
+            for recorded in self.store.append([Append(run_stream(run), version, events)], self.clock.now_us()):
+                self.observe(recorded)
+
+    def _create_coordinator(self, run: RunId, pins: Pins) -> Coordinator:
+        self.coordinator = Coordinator(run, pins, self.store, self.clock, self.observe)
+        return self.coordinator
+
+    # driving ----------------------------------------------------------------------------------------------------------
+    def drive(self) -> RunState:
+        """Drive the run until it is idle, finished, halted or interrupted. Raises the exception of a failed thread."""
+        coordinator, machine = self.coordinator, self._machine
+        assert coordinator is not None
+        assert machine is not None
+
+        def start_loop(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
+            return FeatureLoop(coordinator.run, feature, coordinator.pins, self.store, machine, run_side, self.observe)
+
+        def poll(question: ForgePoll) -> ForgeChange | None:
+            return poll_forge(question, coordinator.state, coordinator.pins, self.store, machine)
+
+        self._scheduler = Scheduler(coordinator, start_loop, poll)
+        try:
+            self._scheduler.run()
+        except (StoreUnusable, OSError) as error:
+            raise storage_error(error, coordinator.run) from error
+        return coordinator.state
+
+    def stop(self) -> None:
+        """Stop after the current actions."""
+        if self._scheduler is not None:
+            self._scheduler.stop()
+
+    def pause(self) -> None:
+        """Pause after the current actions."""
+        if self._scheduler is not None:
+            self._scheduler.pause(True)
+
+    def unpause(self) -> None:
+        """Continue after a pause."""
+        if self._scheduler is not None:
+            self._scheduler.pause(False)
+
+    def kill(self) -> None:
+        """Kill every agent and command now; their outcomes are reconciled at the next resume."""
+        if self._machine is not None:
+            self._machine.kill.set()

@@ -1,0 +1,155 @@
+"""One check of `mz doctor`.
+
+Checks of `mz doctor` on the machine, from versions and sizes that the caller has read.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.processes import guard
+
+
+class CheckStatus(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    """Runs work, but with limitations, or not for long."""
+    FAIL = "fail"
+    """Something that a run needs is missing."""
+
+
+class DoctorCheck(msgspec.Struct, frozen=True):
+    name: str
+    """Stable; scripts may rely on it."""
+    status: CheckStatus
+    summary: str
+    """The result in one sentence, without a final full stop."""
+    hint: str = ""
+    """How to fix it."""
+
+    @classmethod
+    def ok(cls, name: str, summary: str, hint: str = "") -> DoctorCheck:
+        return cls(name, CheckStatus.OK, summary, hint)
+
+    @classmethod
+    def warn(cls, name: str, summary: str, hint: str = "") -> DoctorCheck:
+        return cls(name, CheckStatus.WARN, summary, hint)
+
+    @classmethod
+    def fail(cls, name: str, summary: str, hint: str = "") -> DoctorCheck:
+        return cls(name, CheckStatus.FAIL, summary, hint)
+
+
+def failed_check(name: str, error: MzError, default_hint: str = "") -> DoctorCheck:
+    """Return an error as a failed check: its first diagnostic, and the number of others.
+
+    `otherwise` is the hint if there are several diagnostics, or none has a hint.
+    """
+    first, *more = [item for item in error.diagnostics if item.severity == "error"] or error.diagnostics
+    location = f"{first.location} " if first.location else ""
+    count = f" (and {len(more)} more)" if more else ""
+    return DoctorCheck.fail(
+        name, f"{location}{first.message}{count}", default_hint if more or not first.hint else first.hint
+    )
+
+
+Version = tuple[int, ...]
+
+PYTHON_MIN = (3, 11)
+GIT_MIN = (2, 30)
+GIT_MERGE_MIN = (2, 38)
+"""Minimum for merging branches."""
+SQLITE_MIN = (3, 24)
+"""The first version with upserts."""
+SQLITE_WAL_FIXED = (3, 51, 3)
+"""In older versions two connections that write and checkpoint at the same time can damage a file in WAL mode."""
+FREE_BYTES_MIN = 200 * 10**6
+FREE_BYTES_WARN = 2 * 10**9
+
+NAMESPACE_SUMMARIES = {
+    guard.NAMESPACE: "agents run in PID and mount namespaces of their own",
+    guard.USER_NAMESPACE: "agents run in PID and mount namespaces of their own, inside a user namespace",
+}
+LEVEL_SUMMARIES = {
+    guard.SUBREAPER: "an agent's child processes end with it, found by its process tree",
+    guard.MARKER: "an agent's child processes end with it, found by a marker in their environment",
+}
+NOT_WRITE_PROTECTED = (
+    "without mount namespaces your checkout is not write-protected; refs, configuration and hooks are compared"
+)
+NAMESPACE_HINT = "allow unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`), or run mz as root"
+
+
+def python_check(version: Version, program: str) -> DoctorCheck:
+    if version < PYTHON_MIN:
+        return DoctorCheck.fail(
+            "python", format_version(version), f"install Python {format_version(PYTHON_MIN)} or newer"
+        )
+    return DoctorCheck.ok("python", f"{format_version(version)}, {program}")
+
+
+def git_check(output: str) -> DoctorCheck:
+    """Check the version in the output of `git version`."""
+    match = re.search(r"(\d+)\.(\d+)[.\w]*", output)
+    if match is None:
+        return DoctorCheck.fail(
+            "git", f"`git version` says {output[:80]!r}", f"install git {format_version(GIT_MIN)} or newer"
+        )
+    version = int(match[1]), int(match[2])
+    if version < GIT_MIN:
+        return DoctorCheck.fail("git", match[0], f"mz needs git {format_version(GIT_MIN)} or newer: update git")
+    if version < GIT_MERGE_MIN:
+        return DoctorCheck.warn(
+            "git", match[0], f"merging branches needs git {format_version(GIT_MERGE_MIN)} or newer: update git"
+        )
+    return DoctorCheck.ok("git", match[0])
+
+
+def identity_check(author: str) -> DoctorCheck:
+    """Check the author that git would write into a commit, `Name <address> time zone`; empty: git has none."""
+    name, bracket, _ = author.partition(">")
+    if not bracket or name.strip().startswith("<"):
+        hint = "git config --global user.name 'Your Name', and user.email"
+        return DoctorCheck.warn("git-identity", "git has no name and address of yours; commits get the author mz", hint)
+    return DoctorCheck.ok("git-identity", f"commits are by {name}>")
+
+
+def disk_check(free_bytes: int, directory: str) -> DoctorCheck:
+    summary = f"{free_bytes / 10**9:.1f} GB free at {directory}"
+    if free_bytes < FREE_BYTES_MIN:
+        return DoctorCheck.fail("disk", summary, "free disk space: worktrees, the log and agents' output need it")
+    if free_bytes < FREE_BYTES_WARN:
+        return DoctorCheck.warn(
+            "disk", summary, "each active feature has a full worktree; `mz clean` and `mz gc` free space"
+        )
+    return DoctorCheck.ok("disk", summary)
+
+
+def sqlite_check(version: Version) -> DoctorCheck:
+    if version < SQLITE_MIN:
+        hint = f"mz needs SQLite {format_version(SQLITE_MIN)} or newer: update Python or SQLite"
+        return DoctorCheck.fail("sqlite", format_version(version), hint)
+    if version < SQLITE_WAL_FIXED:
+        fault = f"mz's own lock avoids the write-ahead log bug of versions before {format_version(SQLITE_WAL_FIXED)}"
+        return DoctorCheck.ok(
+            "sqlite", f"{format_version(version)}; {fault}", "let no other program write to .mz/mz.db"
+        )
+    return DoctorCheck.ok("sqlite", format_version(version))
+
+
+def isolation_check(level: str, platform: str) -> DoctorCheck:
+    """Check how agents are confined, by the best of `guard.LEVELS` that works here, and `sys.platform`."""
+    if level in NAMESPACE_SUMMARIES:
+        return DoctorCheck.ok("isolation", NAMESPACE_SUMMARIES[level])
+    if platform == "darwin":
+        hint = "run mz on Linux, for example in a container, if agents must not write to your checkout"
+        return DoctorCheck.warn("isolation", f"macOS: {LEVEL_SUMMARIES[level]}; {NOT_WRITE_PROTECTED}", hint)
+    return DoctorCheck.warn("isolation", f"{LEVEL_SUMMARIES[level]}; {NOT_WRITE_PROTECTED}", NAMESPACE_HINT)
+
+
+def format_version(version: Version) -> str:
+    return ".".join(str(part) for part in version)

@@ -1,0 +1,449 @@
+"""Summary of a transcript, folded from its records.
+
+Every request counts once, with the most tokens that any line reports for it. Where the agent reports totals that exceed
+the sum of its requests, the difference is added, model by model; where they are lower, the requests count.
+
+Token sums by model, which can be compared.
+"""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.call import Usage
+from mz_projections.usage import TOKEN_FIELDS
+
+from mz_engine.agents.reading.records import (
+    REPORTS_FIELD,
+    AssistantText,
+    CostReported,
+    Format,
+    ModelRequest,
+    Note,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UndecodableLine,
+    UnknownLine,
+    UserPrompt,
+)
+
+
+class TokenSum(NamedTuple):
+    """Tokens of one model."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write_5m: int = 0
+    cache_write_1h: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+    @property
+    def cache_write(self) -> int:
+        return self.cache_write_5m + self.cache_write_1h
+
+    def plus(self, usage: Usage, sign: int = 1) -> TokenSum:
+        return TokenSum(
+            *(number + sign * getattr(usage, name) for name, number in zip(self._fields, self, strict=True))
+        )
+
+    def minus(self, other: TokenSum) -> TokenSum | None:
+        """Return the difference; None if it would be negative anywhere. If this sum does not distinguish cache writes
+        by lifetime, the other's lifetimes apply."""
+        hour = self.cache_write_1h or min(other.cache_write_1h, self.cache_write)
+        with_lifetimes = self._replace(cache_write_5m=self.cache_write - hour, cache_write_1h=hour)
+        with_lifetimes = with_lifetimes._replace(reasoning=max(with_lifetimes.reasoning, other.reasoning))
+        difference = TokenSum(
+            *(minuend - subtrahend for minuend, subtrahend in zip(with_lifetimes, other, strict=True))
+        )
+        return difference if min(difference) >= 0 else None
+
+    def usage(self, model: str) -> Usage:
+        return Usage(model=model, **self._asdict())
+
+
+class TokenSums(UserDict[str, TokenSum]):
+    """Token sums by model."""
+
+    def of_model(self, model: str) -> TokenSum:
+        return self.get(model, TokenSum())
+
+    def covers(self, other: TokenSums, *, input_only: bool = False) -> bool:
+        """Return True if no tokens of the other are missing here."""
+        return all(
+            self.of_model(model).input >= sum_.input and (input_only or self.of_model(model).output >= sum_.output)
+            for model, sum_ in other.items()
+        )
+
+    def add_all(self, other: TokenSums) -> None:
+        for model, sum_ in other.items():
+            self[model] = TokenSum(*(number + added for number, added in zip(self.of_model(model), sum_, strict=True)))
+
+
+def add_usage(sums: TokenSums, usage: Usage) -> None:
+    sums[usage.model] = sums.of_model(usage.model).plus(usage)
+
+
+def subtract_usage(sums: TokenSums, usage: Usage) -> None:
+    """Subtract a usage, but not below zero."""
+    difference = sums.of_model(usage.model).plus(usage, -1)
+    sums[usage.model] = TokenSum(*(max(number, 0) for number in difference))
+
+
+def sum_usages(usages: Iterable[Usage]) -> TokenSums:
+    sums = TokenSums()
+    for usage in usages:
+        add_usage(sums, usage)
+    return sums
+
+
+def includes_previous_end(
+    end: StreamEnd, previous: StreamEnd, *, has_requests: bool, is_enough: Callable[[TokenSums], bool]
+) -> bool:
+    """Return True if an end's money and totals include those of the previous end in the same session. A file may hold
+    the output of several processes one after the other: then numbers fall, or are not `enough` for the `requests` since
+    the process started."""
+    if end == previous:
+        return True
+    if not (end.cumulative and previous.cumulative and has_requests):
+        return False
+    if (end.reported_nanousd or 0) < (previous.reported_nanousd or 0):
+        return False
+    sums = sum_usages(end.usage)
+    return not sums or (sums.covers(sum_usages(previous.usage)) and is_enough(sums))
+
+
+def subagents_of(usages: Iterable[Usage]) -> tuple[str, ...]:
+    """Return the names of subagents, sorted."""
+    return tuple(sorted({usage.subagent for usage in usages if usage.subagent}))
+
+
+Status: TypeAlias = Literal["success", "error", "no-terminal"]
+SINCE_US, UNTIL_US = 1_577_836_800_000_000, 4_102_444_800_000_000
+"""2020 and 2100."""
+LIFETIME = "cache-lifetime"
+UNKNOWN_MAX = 20
+"""Number of unknown line types that are listed by name."""
+TEXT_MAX = 10 * 1024 * 1024
+"""Limit in characters of the text of one turn."""
+
+
+class UsageAtTime(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens to be priced together."""
+
+    usage: Usage
+    at_us: int | None
+
+
+class TranscriptSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Contents of a file, before prices."""
+
+    agent: str
+    format: str
+    version: str | None
+    session: str | None
+    cwd: str | None
+    status: Status
+    detail: str
+    """The agent's error message."""
+    models: tuple[str, ...]
+    """Models that replied, in order of appearance; if none did, the requested model."""
+    usages: tuple[UsageAtTime, ...]
+    """All tokens of the file, each counted once."""
+    unreported_fields: tuple[str, ...]
+    """Fields of Usage that the format does not contain."""
+    requests: int
+    prompts: int
+    tools: dict[str, int]
+    reported_nanousd: int | None
+    final_text: str | None
+    lines: int
+    bad_lines: int
+    unknown_lines: dict[str, int]
+    notes: tuple[str, ...]
+    """Codes of `notes.NOTES`, in the order of that table."""
+
+
+class SummaryBuilder:
+    """Fold of a transcript's records: call `add` for each, and `transcript` at any time."""
+
+    def __init__(self, form: Format) -> None:
+        self._format = form
+        self._session_info = SessionInfo()
+        self._sessions: set[str] = set()
+        self._requests: dict[str, ModelRequest] = {}
+        self._process_sums, self._sums_since_end = TokenSums(), TokenSums()
+        """Tokens of the requests since the start of the process whose results are cumulative, and since the last
+        result."""
+        self._ends: list[StreamEnd] = []
+        """The last end of each process."""
+        self._end_count = 0
+        self._end_session = ""
+        self._cost_reported: CostReported | None = None
+        self._texts: list[str] = []
+        self._prompts = 0
+        self._tools: dict[str, int] = {}
+        self._undecodable_lines = 0
+        self._unknown_lines: dict[str, int] = {}
+        self._note_codes: set[str] = set()
+        self._latest_us: int | None = None
+
+    def add(self, record: TranscriptRecord) -> None:
+        match record:
+            case ModelRequest():
+                self._add_request(record)
+            case AssistantText():
+                self._add_text(record)
+            case ToolUse():
+                self._tools[record.tool] = self._tools.get(record.tool, 0) + 1
+            case UserPrompt():
+                self._prompts += 1
+                self._add_time(record.at_us)
+            case SessionInfo():
+                self._add_session_info(record)
+            case StreamEnd():
+                self._add_end(record)
+            case CostReported():
+                self._cost_reported = record
+            case Note():
+                self._note_codes.add(record.code)
+            case UnknownLine():
+                is_listed = record.type in self._unknown_lines or len(self._unknown_lines) < UNKNOWN_MAX
+                name = record.type if is_listed else "others"
+                self._unknown_lines[name] = self._unknown_lines.get(name, 0) + 1
+            case UndecodableLine():
+                self._undecodable_lines += 1
+
+    def _add_time(self, at_us: int | None) -> None:
+        if (plausible_us := _plausible_time(at_us)) is not None:
+            self._latest_us = max(plausible_us, self._latest_us or plausible_us)
+
+    def _add_session_info(self, info: SessionInfo) -> None:
+        if info.session:
+            self._sessions.add(info.session)
+        previous = self._session_info
+        self._session_info = SessionInfo(
+            session=info.session or previous.session,
+            version=info.version or previous.version,
+            cwd=info.cwd or previous.cwd,
+            model=info.model or previous.model,
+        )
+        self._add_time(info.at_us)
+
+    def _add_request(self, request: ModelRequest) -> None:
+        self._add_time(request.at_us)
+        earlier = self._requests.get(request.id)
+        if earlier is not None:
+            if _token_total(request.usage) < _token_total(earlier.usage):
+                return
+            for sums in (self._process_sums, self._sums_since_end):
+                subtract_usage(sums, earlier.usage)
+            request = replace(
+                request,
+                at_us=request.at_us if request.at_us is not None else earlier.at_us,
+                reported_nanousd=request.reported_nanousd
+                if request.reported_nanousd is not None
+                else earlier.reported_nanousd,
+                usage=replace(request.usage, subagent=request.usage.subagent and earlier.usage.subagent),
+            )
+        for sums in (self._process_sums, self._sums_since_end):
+            add_usage(sums, request.usage)
+        self._requests[request.id] = request
+
+    def _add_text(self, record: AssistantText) -> None:
+        if not record.continues:
+            self._texts = []
+        if sum(map(len, self._texts)) < TEXT_MAX:
+            self._texts.append(record.text)
+
+    # ends -------------------------------------------------------------------------------------------------------------
+    def _add_end(self, end: StreamEnd) -> None:
+        self._end_count += 1
+        if self._replaces_last_end(end):
+            self._ends[-1] = end
+        else:
+            self._ends.append(end)
+            self._process_sums = TokenSums(self._sums_since_end)
+        self._sums_since_end = TokenSums()
+        self._end_session = self._session_info.session
+
+    def _replaces_last_end(self, end: StreamEnd) -> bool:
+        """Return True if this end replaces the previous one."""
+        if not self._ends or self._session_info.session != self._end_session:
+            return False
+        last = self._ends[-1]
+        if not (end.cumulative and last.cumulative):
+            return False
+        return includes_previous_end(
+            end,
+            last,
+            has_requests=bool(self._requests),
+            is_enough=lambda sums: sums.covers(self._process_sums, input_only=True),
+        )
+
+    def _reported_sums(self) -> TokenSums:
+        """Return the totals that the agent reports, plus the requests after the last report."""
+        sums = TokenSums()
+        for end in self._ends:
+            for usage in end.usage:
+                add_usage(sums, usage)
+        if self._ends:
+            sums.add_all(self._sums_since_end)
+        for usage in self._cost_reported.usage if self._cost_reported is not None and not self._ends else ():
+            add_usage(sums, usage)
+        return sums
+
+    # result -----------------------------------------------------------------------------------------------------------
+    def build(self) -> TranscriptSummary:
+        """Return the summary of the records so far."""
+        requests = tuple(self._requests.values())
+        by_request = TokenSums()
+        for request in requests:
+            add_usage(by_request, request.usage)
+        usages, notes = self._usages(requests, by_request)
+        last = self._ends[-1] if self._ends else None
+        text = last.text if last is not None and last.text is not None else "".join(self._texts) or None
+        models = dict.fromkeys(entry.usage.model for entry in usages if entry.usage.model)
+        requested_models = (self._session_info.model,) if self._session_info.model else ()
+        return TranscriptSummary(
+            agent=self._format.agent,
+            format=self._format.name,
+            version=self._session_info.version or None,
+            session=self._session_info.session or None,
+            cwd=self._session_info.cwd or None,
+            status=last.status if last is not None else "no-terminal",
+            detail=last.detail if last is not None else "",
+            models=tuple(models) or requested_models,
+            usages=usages,
+            unreported_fields=self._unreported_fields(usages, notes),
+            requests=len(requests),
+            prompts=self._prompts,
+            tools=dict(self._tools),
+            reported_nanousd=self._reported_nanousd(requests),
+            final_text=text,
+            lines=0,
+            bad_lines=self._undecodable_lines,
+            unknown_lines=dict(self._unknown_lines),
+            notes=tuple(sorted({*notes, *self._notes(usages)}, key=_note_order)),
+        )
+
+    def _usages(
+        self, requests: Iterable[ModelRequest], by_request: TokenSums
+    ) -> tuple[tuple[UsageAtTime, ...], set[str]]:
+        """Return all tokens, each once, and the codes of notes about how they were computed."""
+        entries = [
+            UsageAtTime(usage=request.usage, at_us=_plausible_time(request.at_us) or self._latest_us)
+            for request in requests
+        ]
+        notes: set[str] = set()
+        lifetimes = all(end.has_cache_lifetimes for end in self._ends)
+        for model, reported in self._reported_sums().items():
+            counted = by_request.of_model(model)
+            difference = reported.minus(counted)
+            if difference is None and reported.total > counted.total:
+                entries = [entry for entry in entries if entry.usage.model != model]
+                entries.append(UsageAtTime(usage=reported.usage(model), at_us=self._latest_us))
+                notes |= {"hidden-requests", "per-call"} | (set() if lifetimes else {LIFETIME})
+            elif difference is None:
+                notes.add("result-short")
+            elif difference.total:
+                usage = replace(
+                    difference.usage(model), requests=None if counted.total else self._reported_request_count(model)
+                )
+                entries.append(UsageAtTime(usage=usage, at_us=self._latest_us))
+                notes |= {"stub-output"} if counted.total and not difference.input else {"per-call"}
+                notes |= {"hidden-requests"} if self._requests and difference.input else set()
+                notes |= {LIFETIME} if difference.cache_write and not lifetimes else set()
+        return tuple(entry for entry in entries if _token_total(entry.usage)), notes
+
+    def _reported_request_count(self, model: str) -> int | None:
+        """Return the number of requests in the ends' totals of a model; None if unknown."""
+        counts = [usage.requests for end in self._ends for usage in end.usage if usage.model == model]
+        reported_counts = [request_count for request_count in counts if request_count is not None]
+        return sum(reported_counts) if reported_counts and len(reported_counts) == len(counts) else None
+
+    def _reported_nanousd(self, requests: Iterable[ModelRequest]) -> int | None:
+        """Return the reported money: of the processes' ends, else of the session, else of all requests; None if any
+        part is unknown."""
+        if self._ends:
+            amounts = [end.reported_nanousd for end in self._ends]
+        elif self._cost_reported is not None:
+            amounts = [self._cost_reported.reported_nanousd]
+        else:
+            amounts = [request.reported_nanousd for request in requests if _token_total(request.usage)]
+        reported_amounts = [amount for amount in amounts if amount is not None]
+        if not reported_amounts or len(reported_amounts) < len(amounts):
+            return None
+        # A killed call may end in a result full of zeros, which does not mean that its tokens were free.
+        return sum(reported_amounts) or (
+            None if any(_token_total(request.usage) for request in self._requests.values()) else 0
+        )
+
+    def _unreported_fields(self, usages: tuple[UsageAtTime, ...], notes: set[str]) -> tuple[str, ...]:
+        """Return the fields of Usage that no line reports: unknown, not zero."""
+        names = [name for name in self._format.unreported_fields if f"{REPORTS_FIELD}{name}" not in self._note_codes]
+        if LIFETIME in self._note_codes | notes:
+            names.append("cache_write_1h")
+        return tuple(name for name in names if not any(_has_tokens(entry, name) for entry in usages))
+
+    def _notes(self, usages: tuple[UsageAtTime, ...]) -> Iterator[str]:
+        yield from (code for code in self._note_codes if not code.startswith(REPORTS_FIELD))
+        if self._unknown_lines:
+            yield "unknown-lines"
+        if not self._ends:
+            yield "session-log" if self._format.is_session_log else "no-terminal"
+        elif self._ends[-1].status == "error":
+            yield "error"
+        if self._end_count > 1:
+            yield "several-ends"
+        if len(self._sessions) > 1:
+            yield "several-sessions"
+        if subagents_of(entry.usage for entry in usages):
+            yield "sub-agents"
+        if not usages:
+            yield "no-usage"
+        elif not all(entry.usage.model for entry in usages):
+            yield "no-model"
+        if usages and any(entry.at_us is None for entry in usages):
+            yield "no-times"
+        if self._cost_reported is not None and not self._ends and self._cost_reported.reported_nanousd is not None:
+            yield "reported-elsewhere"
+
+
+def usage_totals(transcript: TranscriptSummary) -> dict[str, int | None]:
+    """Return `usage` of mz.transcript/1; None for a field that the file does not report."""
+    sums = {name: sum(getattr(entry.usage, name) for entry in transcript.usages) for name in TOKEN_FIELDS}
+    return {
+        name: None if not transcript.usages or name in transcript.unreported_fields else sums[name]
+        for name in TOKEN_FIELDS
+    }
+
+
+def _plausible_time(at_us: int | None) -> int | None:
+    """Return the time if it is plausible, else None."""
+    return at_us if at_us is not None and SINCE_US <= at_us < UNTIL_US else None
+
+
+def _token_total(usage: Usage) -> int:
+    return usage.input + usage.output
+
+
+def _has_tokens(entry: UsageAtTime, name: str) -> bool:
+    return bool(getattr(entry.usage, name))
+
+
+def _note_order(code: str) -> tuple[int, str]:
+    from mz_engine.agents.reading.records import NOTES
+
+    codes = list(NOTES)
+    return (codes.index(code) if code in NOTES else len(codes), code)

@@ -1,0 +1,205 @@
+"""Totals of agent calls: in groups, overall, and wasted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime
+from statistics import median
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.names import StreamId, feature_stream
+
+from mz_projections.cost.calls import CallCost, Totals, difference, paid_nanousd, totals, underestimate
+from mz_projections.cost.outcomes import WASTED, CallOutcome, CallOutcomes, outcome_of
+
+GroupBy = Literal["run", "phase", "feature", "agent", "model", "day", "week", "month", "cause", "attempt"]
+CauseCode = Literal["match", "cache-lifetime", "tier", "promotion", "sub-agent", "killed", "unexplained", "unknown"]
+CAUSE_CODES: tuple[CauseCode, ...] = (
+    "match", "cache-lifetime", "tier", "promotion", "sub-agent", "killed", "unexplained", "unknown",
+)  # fmt: skip
+"""Causes of a match or mismatch between reported and computed cost, in the order of reports."""
+DayOf = Callable[[int], date]
+"""Maps microseconds since the epoch to a local day."""
+
+
+class PricedCall(msgspec.Struct, frozen=True):
+    """A call, its outcome and the cause of a cost mismatch."""
+
+    call: CallCost
+    outcome: CallOutcome
+    cause: CauseCode = "unknown"
+    detail: str = ""
+    """Explanation of the cause; may be empty."""
+    alternative_nanousd: int | None = None
+    """Cost of the same tokens with another model, if requested."""
+
+
+class CauseTotals(msgspec.Struct, frozen=True):
+    """Calls with the same cause."""
+
+    cause: CauseCode
+    calls: int
+    difference_nanousd: int | None
+    """Reported minus computed, over the calls with both."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    name: str
+    totals: Totals
+    wasted: Totals
+    """Wasted calls of the group."""
+    single_call: PricedCall | None = None
+    """The call, if each group is a single call."""
+    causes: tuple[CauseTotals, ...] = ()
+    alternative_nanousd: int | None = None
+    """As in `PricedCall`, over the calls where it is known."""
+    change_nanousd: int | None = None
+    """That minus the paid cost, over the calls with both."""
+
+
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
+    by: GroupBy
+    groups: tuple[Group, ...]
+    """In the order of their first call."""
+    total: Totals
+    wasted: Totals
+    """Wasted calls."""
+    wasted_by_outcome: tuple[tuple[CallOutcome, Totals], ...]
+    """Only outcomes that occurred."""
+    causes: tuple[CauseTotals, ...] = ()
+    alternative_nanousd: int | None = None
+    compared_nanousd: int | None = None
+    """Paid cost of the calls where `alternative_nanousd` is known."""
+    change_nanousd: int | None = None
+    """As in `Group`."""
+    estimate_error: float | None = None
+    """Median of |estimate - paid| / paid over the calls with both; None without any."""
+    calibration_calls: int = 0
+    """Successful calls with known tokens, of the agent with most of them: the basis of a calibration."""
+
+
+def priced_calls(
+    calls: Iterable[CallCost], outcomes_by_stream: Mapping[StreamId, CallOutcomes]
+) -> tuple[PricedCall, ...]:
+    """Return the calls in the order of their requests, each with its outcome."""
+    ordered = sorted(calls, key=lambda call: call.requested_at_us)
+    return tuple(PricedCall(call, outcome_of(call, _outcomes_of(call, outcomes_by_stream))) for call in ordered)
+
+
+def _outcomes_of(call: CallCost, outcomes_by_stream: Mapping[StreamId, CallOutcomes]) -> CallOutcomes:
+    return outcomes_by_stream.get(feature_stream(call.run, call.feature)) or CallOutcomes(call.run, call.feature)
+
+
+def utc_day(at_us: int) -> date:
+    return datetime.fromtimestamp(at_us // 1_000_000, UTC).date()
+
+
+def spending(calls: Iterable[PricedCall], by: GroupBy, day_of: DayOf = utc_day) -> Spending:
+    """Return the totals. Every call is in exactly one group, so the groups add up to the total."""
+    call_list = tuple(calls)
+    groups: dict[str, list[PricedCall]] = {}
+    for priced in call_list:
+        groups.setdefault(group_name(priced, by, day_of), []).append(priced)
+    compared = [priced for priced in call_list if priced.alternative_nanousd is not None]
+    return Spending(
+        by=by,
+        groups=tuple(_group(name, members, by) for name, members in groups.items()),
+        total=_sum(call_list),
+        wasted=_sum(priced for priced in call_list if priced.outcome in WASTED),
+        wasted_by_outcome=tuple(
+            (outcome, _sum(priced for priced in call_list if priced.outcome == outcome))
+            for outcome in WASTED
+            if any(priced.outcome == outcome for priced in call_list)
+        ),
+        causes=cause_totals(call_list),
+        alternative_nanousd=_alternative_nanousd(call_list),
+        compared_nanousd=_sum_known(paid_nanousd(priced.call) for priced in compared),
+        change_nanousd=_change_nanousd(call_list),
+        estimate_error=_estimate_error(call_list),
+        calibration_calls=max(
+            Counter(priced.call.agent for priced in call_list if has_calibration_data(priced.call)).values(), default=0
+        ),
+    )
+
+
+def _group(name: str, members: list[PricedCall], by: GroupBy) -> Group:
+    wasted = _sum(priced for priced in members if priced.outcome in WASTED)
+    single_call = members[0] if by == "attempt" else None
+    return Group(
+        name,
+        _sum(members),
+        wasted,
+        single_call,
+        cause_totals(members),
+        _alternative_nanousd(members),
+        _change_nanousd(members),
+    )
+
+
+def _sum(members: Iterable[PricedCall]) -> Totals:
+    return totals(priced.call for priced in members)
+
+
+def _alternative_nanousd(members: Iterable[PricedCall]) -> int | None:
+    return _sum_known(priced.alternative_nanousd for priced in members)
+
+
+def _change_nanousd(members: Iterable[PricedCall]) -> int | None:
+    pairs = ((priced.alternative_nanousd, paid_nanousd(priced.call)) for priced in members)
+    return _sum_known(
+        None if alternative is None or paid is None else alternative - paid for alternative, paid in pairs
+    )
+
+
+def _sum_known(amounts: Iterable[int | None]) -> int | None:
+    known_amounts = [amount for amount in amounts if amount is not None]
+    return sum(known_amounts) if known_amounts else None
+
+
+def cause_totals(members: Iterable[PricedCall]) -> tuple[CauseTotals, ...]:
+    """Return the causes of ended calls."""
+    ended = [priced for priced in members if priced.call.status != "open"]
+    calls_by_cause = [(cause, [priced.call for priced in ended if priced.cause == cause]) for cause in CAUSE_CODES]
+    return tuple(
+        CauseTotals(cause, len(calls), _sum_known(map(difference, calls))) for cause, calls in calls_by_cause if calls
+    )
+
+
+def _estimate_error(members: Iterable[PricedCall]) -> float | None:
+    errors = [(underestimate(priced.call), paid_nanousd(priced.call)) for priced in members]
+    relative_errors = [abs(error) / paid for error, paid in errors if error is not None and paid]
+    return median(relative_errors) if relative_errors else None
+
+
+def has_calibration_data(call: CallCost) -> bool:
+    """Return True if the call succeeded with known tokens, so that it can be used for calibration."""
+    return call.status == "replied" and call.ending == "success" and bool(call.input) and call.output is not None
+
+
+def group_name(priced: PricedCall, by: GroupBy, day_of: DayOf = utc_day) -> str:
+    """Return the group of a call; an attempt is named by its key, which is unique.
+
+    Times are those of the request: `2026-03-01`, `2026-W09` (ISO 8601), `2026-03`.
+    """
+    call = priced.call
+    match by:
+        case "attempt":
+            return call.key
+        case "cause":
+            return "open" if call.status == "open" else priced.cause
+        case "day":
+            return day_of(call.requested_at_us).isoformat()
+        case "week":
+            year, week, _ = day_of(call.requested_at_us).isocalendar()
+            return f"{year}-W{week:02d}"
+        case "month":
+            return day_of(call.requested_at_us).isoformat()[:7]
+    return str(getattr(call, by))
+
+
+def reprice(priced: PricedCall, nanousd: int | None) -> PricedCall:
+    """Return the call repriced by another table."""
+    return replace(priced, call=replace(priced.call, computed_nanousd=nanousd))

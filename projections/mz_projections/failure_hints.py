@@ -1,0 +1,78 @@
+"""Known failures and their fixes, from the log.
+
+A failed gate has a signature (its normalised first lines, hashed). When a later reply of the same unit passes that
+gate, the paths changed by this reply are the fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from mz_events.catalog.base import Event
+from mz_events.catalog.validation import ChangesChecked, GateChecked
+from mz_events.envelope import Recorded
+from mz_events.names import Path, StreamId
+
+
+class FailureHistory(msgspec.Struct, frozen=True, kw_only=True):
+    signature: str
+    occurrences: int = 0
+    fix_count: int = 0
+    fixed_by_event: str = ""
+    """`stream@version` of the last gate that passed after this failure."""
+    fixed_paths: tuple[Path, ...] = ()
+    """Changed by the reply that passed it."""
+
+
+def prompt_hint(history: FailureHistory | None) -> str | None:
+    """Return a hint on a failure for a prompt; None if there is no helpful one."""
+    if history is None or not history.fix_count or not history.fixed_paths:
+        return None
+    return f"This failure was seen before; it was mended by changing {', '.join(history.fixed_paths)}."
+
+
+class _OpenFailure(msgspec.Struct, frozen=True):
+    """A failure that is not fixed yet."""
+
+    signature: str
+    gate: str
+    phase_and_unit: tuple[str, str]
+
+
+def failure_histories(events: Iterable[Recorded[Event]]) -> dict[str, FailureHistory]:
+    """Return the failures by signature. The events may be of any number of streams, each in its order."""
+    histories: dict[str, FailureHistory] = {}
+    failing: dict[StreamId, _OpenFailure] = {}
+    changes: dict[StreamId, ChangesChecked] = {}
+    for recorded in events:
+        stream = recorded.stream
+        match recorded.event:
+            case ChangesChecked() as checked:
+                changes[stream] = checked
+            case GateChecked(passed=False, signature=signature) as gate if signature:
+                history = histories.get(signature, FailureHistory(signature=signature))
+                histories[signature] = msgspec.structs.replace(
+                    history, occurrences=history.occurrences + (not recorded.is_forked_copy)
+                )
+                failing[stream] = _OpenFailure(signature, gate.gate, (gate.phase, gate.unit))
+            case GateChecked(passed=True) as gate:
+                failure = failing.get(stream)
+                if (
+                    failure is not None
+                    and failure.gate == gate.gate
+                    and failure.phase_and_unit == (gate.phase, gate.unit)
+                ):
+                    del failing[stream]
+                    if not recorded.is_forked_copy:
+                        histories[failure.signature] = _record_fix(
+                            histories[failure.signature], recorded.event_ref, changes.get(stream)
+                        )
+    return histories
+
+
+def _record_fix(history: FailureHistory, event_ref: str, changes: ChangesChecked | None) -> FailureHistory:
+    paths = tuple(change.path for change in changes.changes) if changes else ()
+    return msgspec.structs.replace(
+        history, fix_count=history.fix_count + 1, fixed_by_event=event_ref, fixed_paths=paths
+    )

@@ -1,0 +1,491 @@
+"""Folds the stream of one feature into its state.
+
+`apply_strict` returns None for an event that is illegal in a state; the runner rejects such an event before it is
+appended. `evolve` is total over every event ever released: an illegal event changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    AgentSwitched,
+    CallOverBudget,
+    ReplyParsed,
+    SessionDropped,
+    SessionDropReason,
+)
+from mz_events.catalog.delivery import (
+    BaseMerged,
+    ChecksPolled,
+    ChecksRerun,
+    CommitRequested,
+    Committed,
+    Pushed,
+)
+from mz_events.catalog.feature import (
+    Blocked,
+    FeatureCancelled,
+    FeatureDelivered,
+    FeatureFailed,
+    FeatureHeld,
+    FeatureRetried,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+    HumanRequested,
+    PhaseCompleted,
+    PhaseStarted,
+    QuestionKind,
+    RolledBack,
+    TreeRestored,
+    UnitCompleted,
+    UnitStarted,
+    WorkspaceConflicted,
+    WorkspaceReady,
+)
+from mz_events.catalog.run import ClaimRejected, FeatureOutcome, FilesClaimed, Hold, Verdict
+from mz_events.catalog.validation import ArtifactParsed, CommandRan
+from mz_events.envelope import Recorded
+from mz_events.names import Digest
+
+from mz_projections.feature.session import SESSION_HANDLERS, add_written, drop_session
+from mz_projections.feature.state import (
+    Active,
+    BetweenPhases,
+    CreatingWorkspace,
+    Ended,
+    FeatureProgress,
+    Held,
+    InPhase,
+    NotStarted,
+    Restoring,
+    RunningSetup,
+    State,
+    UnitRun,
+    Waiting,
+    progress_of,
+    run_version_of,
+)
+from mz_projections.feature.unit import UNIT_RUN_HANDLERS
+
+AgentOutcome = AgentReplied | AgentFailed | AgentLost
+PROGRESS_EVENTS = frozenset({AgentRequested, AgentSwitched})
+"""Events within a unit that change the feature's progress even without a session."""
+ALWAYS_LEGAL = frozenset({FeatureCancelled, FeatureFailed, FeatureRetried, FeatureHeld, HumanRequested})
+"""Legal in any state of a feature that has not ended; ends that state."""
+
+
+def fold(events: Iterable[Recorded[Event]]) -> State:
+    start: State = NotStarted()
+    return reduce(evolve, events, start)
+
+
+def evolve(state: State, recorded: Recorded[Event]) -> State:
+    """Return the next state. Total: an illegal event changes nothing."""
+    next_state = apply_strict(state, recorded)
+    return state if next_state is None else next_state
+
+
+def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
+    """Return the state after the event, or None if the event is illegal in this state."""
+    event = recorded.event
+    if type(state) is InPhase and type(event) not in ALWAYS_LEGAL:
+        return _apply_in_phase(state, event, recorded.observed_at_us)
+    match state, event:
+        case (NotStarted(), FeatureStarted()):
+            return CreatingWorkspace(started=event, run_version=event.run_version)
+        case (
+            Ended(
+                state_before=CreatingWorkspace()
+                | RunningSetup()
+                | BetweenPhases()
+                | InPhase()
+                | Restoring() as state_before
+            ),
+            FeatureRetried(),
+        ):
+            return _retry(state_before, event)
+        case (Ended(), _) | (NotStarted(), _):
+            return None
+        case (_, FeatureCancelled()):
+            return _end_feature(state, FeatureOutcome.CANCELLED, run_version=event.run_version)
+        case (_, FeatureFailed(code=code)):
+            return _end_feature(state, FeatureOutcome.FAILED, code=code)
+        case (Held(suspended=suspended), HoldReleased()):
+            return _release_hold(suspended, event)
+        case (Waiting(question=question, suspended=suspended), HumanAnswered()):
+            return _apply_answer(suspended, question, event)
+        case (Held(suspended=suspended) | Waiting(suspended=suspended), FeatureRetried()):
+            return _retry(suspended, event)
+        case (Held() | Waiting(), _):
+            return None
+        case (_, FeatureRetried()):
+            return _retry(state, event)
+        case (_, FeatureHeld()):
+            return Held(hold=event.hold, until_us=event.until_us, code=event.code, suspended=state)
+        case (_, HumanRequested()):
+            return Waiting(question=event, suspended=state)
+        case (CreatingWorkspace(), _):
+            return _apply_creating_workspace(state, event)
+        case (RunningSetup(), CommandRan(stage="setup")):
+            return replace(state, command_runs=(*state.command_runs, event))
+        case (RunningSetup(progress=progress), WorkspaceReady()):
+            return replace(state, progress=replace(progress, head=event.head, tree=event.tree))
+        case (RunningSetup() | BetweenPhases(), PhaseStarted()):
+            return _start_phase(state.progress, event)
+        case (BetweenPhases(progress=progress), FeatureDelivered()):
+            return Ended(
+                status=FeatureOutcome(event.ending),
+                run_version=progress.run_version,
+                head=event.head,
+                changed_paths=event.changed_paths,
+                progress=progress,
+            )
+        case (Restoring(), _):
+            return _apply_restoring(state, event)
+    return None
+
+
+def _end_feature(state: State, status: FeatureOutcome, run_version: int = 0, code: str | None = None) -> Ended:
+    progress = progress_of(state)
+    return Ended(
+        status=status,
+        run_version=max(run_version, run_version_of(state)),
+        head=progress.head if progress else None,
+        code=code,
+        progress=progress,
+        state_before=state.suspended
+        if isinstance(state, Held | Waiting)
+        else state
+        if isinstance(state, Active)
+        else None,
+    )
+
+
+def _apply_creating_workspace(state: CreatingWorkspace, event: Event) -> State | None:
+    match event:
+        case WorkspaceReady():
+            return RunningSetup(
+                progress=FeatureProgress(
+                    started=state.started,
+                    base=event.head,
+                    head=event.head,
+                    tree=event.tree,
+                    run_version=state.run_version,
+                )
+            )
+        case WorkspaceConflicted():
+            return replace(state, last_event=event)
+    return None
+
+
+def _start_phase(progress: FeatureProgress, event: PhaseStarted) -> InPhase:
+    starts = {**progress.start_trees, event.phase: progress.start_trees.get(event.phase, progress.tree)}
+    return InPhase(
+        progress=replace(progress, start_trees=starts),
+        phase=event.phase,
+        units=event.units,
+        finished_units=progress.kept_units.get(event.phase, ()),
+        kept_units=progress.kept_units.get(event.phase, ()),
+    )
+
+
+def _apply_restoring(state: Restoring, event: Event) -> State | None:
+    match event:
+        case CommitRequested(purpose="restore"):
+            return replace(state, last_event=event)
+        case Committed():
+            return replace(state, last_event=event, progress=replace(state.progress, head=event.commit))
+        case TreeRestored(tree=tree):
+            return BetweenPhases(progress=replace(state.progress, tree=tree))
+    return None
+
+
+# people and holds -----------------------------------------------------------------------------------------------------
+def _acknowledge(suspended: Active, run_version: int) -> Active:
+    if isinstance(suspended, CreatingWorkspace):
+        return replace(suspended, run_version=run_version)
+    return replace(suspended, progress=replace(suspended.progress, run_version=run_version))
+
+
+def _release_hold(suspended: Active, event: HoldReleased) -> State:
+    suspended = _acknowledge(suspended, event.run_version)
+    if isinstance(suspended, InPhase):
+        suspended = replace(suspended, claim_rejected=False)
+        if event.hold is Hold.FATAL:  # The problem was fixed: start with the configured agent again.
+            suspended = replace(suspended, progress=replace(suspended.progress, failover_agent=""))
+        if suspended.unit_run is not None and _is_held_before_call(suspended.unit_run):
+            return replace(suspended, unit_run=replace(suspended.unit_run, last_event=event))
+        if suspended.unit_run is not None and isinstance(suspended.unit_run.last_event, ChecksPolled | ChecksRerun):
+            return replace(suspended, unit_run=replace(suspended.unit_run, last_poll=None, last_event=event))
+    return suspended
+
+
+def _is_held_before_call(unit_run: UnitRun) -> bool:
+    """Return True for a hold before a call, for money or after a problem; other holds do not affect the unit run."""
+    return isinstance(unit_run.last_event, CallOverBudget) or (
+        isinstance(unit_run.last_event, ReplyParsed) and unit_run.last_event.problem is not None
+    )
+
+
+def _apply_answer(suspended: Active, question: HumanRequested, event: HumanAnswered) -> State:
+    suspended = _acknowledge(suspended, event.run_version)
+    match suspended:
+        case CreatingWorkspace():
+            return replace(suspended, last_event=event)
+        case RunningSetup(command_runs=command_runs):
+            return replace(
+                suspended,
+                command_runs=tuple(command for command in command_runs if command.exit == 0),
+                last_event=event,
+            )
+        case InPhase(progress=progress, unit_run=UnitRun() as unit_run):
+            if question.question_kind is QuestionKind.SECRET:  # The files that it wrote are reverted.
+                progress = replace(
+                    progress, agent_session=drop_session(progress.agent_session, SessionDropReason.ROLLBACK)
+                )
+            return replace(suspended, progress=progress, unit_run=_answer_unit_run(unit_run, question, event))
+    return suspended
+
+
+def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAnswered) -> UnitRun:
+    """Continue on approval; leave a rejection to the decision; otherwise retry with the note and reset counters.
+
+    The retry is by the builder if a person judged its work, and from the start of the unit if no agent was called yet.
+    """
+    unit_run = replace(unit_run, answered_question=question, refs_moved=False)
+    approved = event.verdict is Verdict.APPROVE
+    if approved and question.question_kind is QuestionKind.REPOSITORY:
+        return unit_run
+    if event.verdict is Verdict.REJECT:
+        return replace(unit_run, last_event=event)
+    unit_run = replace(unit_run, notes=unit_run.notes if event.note is None else (*unit_run.notes, event.note))
+    if approved and question.question_kind is QuestionKind.APPROVAL:
+        return replace(unit_run, approved_questions=(*unit_run.approved_questions, question.code))
+    if question.question_kind is QuestionKind.CHECKS:
+        approved_questions = (*unit_run.approved_questions, question.code) if approved else unit_run.approved_questions
+        return replace(
+            unit_run,
+            approved_questions=approved_questions,
+            last_poll=None,
+            checks_began_at_us=0,
+            reruns=0,
+            block=None,
+            rollback_allowed=True,
+            last_event=event,
+        )
+    if question.question_kind is QuestionKind.CONFLICT and approved and isinstance(unit_run.last_event, BaseMerged):
+        return replace(unit_run, approved_questions=(*unit_run.approved_questions, question.code))
+    if question.question_kind in (QuestionKind.ROLLBACKS, QuestionKind.CONFLICT):
+        return replace(unit_run, rollback_allowed=True)
+    if not any(attempts.attempt for attempts in unit_run.attempts.values()):
+        approved_questions = (*unit_run.approved_questions, question.code) if approved else unit_run.approved_questions
+        return replace(
+            unit_run,
+            last_event=None,
+            attempts={},
+            preparation_runs=(),
+            check_results={},
+            block=None,
+            approved_questions=approved_questions,
+        )
+    reset_attempts = {role: replace(attempts, rejected=0, failures=0) for role, attempts in unit_run.attempts.items()}
+    role = "builder" if question.question_kind in (QuestionKind.APPROVAL, QuestionKind.UNROUTED) else unit_run.role
+    tree = unit_run.base if question.question_kind is QuestionKind.SECRET else unit_run.tree
+    return replace(unit_run, last_event=event, attempts=reset_attempts, block=None, role=role, tree=tree)
+
+
+# inside a phase -------------------------------------------------------------------------------------------------------
+def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State | None:
+    unit_run = state.unit_run
+    change = UNIT_RUN_HANDLERS.get(type(event)) if unit_run is not None else None
+    if unit_run is not None and change is not None:
+        next_run = change(unit_run, event, observed_at_us)
+        if next_run is None or next_run is unit_run:
+            return None if next_run is None else state
+        if state.progress.agent_session is not None or type(event) in PROGRESS_EVENTS:
+            return replace(state, unit_run=next_run, progress=_update_progress(state.progress, unit_run, event))
+        return replace(state, unit_run=next_run)
+    match event:
+        case FilesClaimed():
+            return replace(state, claimed=True, claim_rejected=False)
+        case ClaimRejected():
+            return replace(state, claim_rejected=True)
+        case UnitStarted() if unit_run is None:
+            return replace(state, unit_run=_start_unit_run(state.progress, event))
+        case PhaseCompleted() if unit_run is None:
+            return BetweenPhases(progress=_complete_phase(state.progress, event.phase))
+    if unit_run is None:
+        return None
+    match event:
+        case SessionDropped():
+            return replace(state, progress=replace(state.progress, agent_session=None))
+        case UnitCompleted():
+            return replace(
+                state,
+                progress=_complete_unit(state.progress, unit_run),
+                finished_units=(*state.finished_units, event.unit),
+                unit_run=None,
+            )
+        case Blocked():
+            progress = replace(
+                state.progress,
+                issue_counts=_increment(state.progress.issue_counts, issue_of(event)),
+                block_counts=_increment(state.progress.block_counts, event.cause),
+            )
+            return replace(state, progress=progress, unit_run=replace(unit_run, block=event, last_event=event))
+        case RolledBack():
+            return _roll_back(state, unit_run, event)
+        case Committed():
+            progress = replace(state.progress, head=event.commit)
+            return replace(state, progress=progress, unit_run=replace(unit_run, commit=event.commit, last_event=event))
+        case BaseMerged():
+            return _apply_merge(state, unit_run, event)
+        case Pushed():
+            pushed_run = replace(unit_run, delivery_steps=(*unit_run.delivery_steps, "push"), last_event=event)
+            return replace(state, progress=replace(state.progress, pushed_commit=event.commit), unit_run=pushed_run)
+    return None
+
+
+def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event) -> FeatureProgress:
+    """Apply an event of a unit to the feature's session and agent."""
+    change = SESSION_HANDLERS.get(type(event))
+    if change is not None:
+        agent_session = change(progress.agent_session, event)
+    elif isinstance(event, ArtifactParsed) and unit_run.reply_event is not None:
+        agent_session = add_written(progress.agent_session, unit_run.reply_event.ref.key, event)
+    elif isinstance(event, AgentSwitched):
+        return replace(progress, failover_agent=event.to)
+    else:
+        return progress
+    return progress if agent_session is progress.agent_session else replace(progress, agent_session=agent_session)
+
+
+def _start_unit_run(progress: FeatureProgress, event: UnitStarted) -> UnitRun:
+    notes = _start_notes(progress, event.phase, event.unit)
+    return UnitRun(unit=event.unit, iteration=event.iteration, base=progress.tree, tree=progress.tree, notes=notes)
+
+
+def _complete_unit(progress: FeatureProgress, unit_run: UnitRun) -> FeatureProgress:
+    artifacts = dict(progress.artifacts)
+    for name, artifact in unit_run.parsed_artifacts.items():
+        artifacts[name] = artifact
+        if unit_run.unit:
+            artifacts[f"{name}/{unit_run.unit}"] = artifact
+    return replace(progress, artifacts=artifacts, tree=unit_run.tree)
+
+
+def _complete_phase(progress: FeatureProgress, phase: str) -> FeatureProgress:
+    kept_units = {name: units for name, units in progress.kept_units.items() if name != phase}
+    notes = {key: value for key, value in progress.notes.items() if key.split("/")[0] != phase}
+    return replace(progress, completed_phases=(*progress.completed_phases, phase), kept_units=kept_units, notes=notes)
+
+
+def issue_of(block: Blocked) -> str:
+    """Return the identity of an issue: never prose, so that the same issue is recognised."""
+    return f"{block.phase}|{block.check}|{block.unit}|{block.path}"
+
+
+def _increment(counts: dict[str, int], key: str) -> dict[str, int]:
+    return {**counts, key: counts.get(key, 0) + 1}
+
+
+def _roll_back(state: InPhase, unit_run: UnitRun, event: RolledBack) -> State:
+    new_notes = unit_run.notes[len(_start_notes(state.progress, state.phase, unit_run.unit)) :]
+    reasons = (unit_run.block.note, *new_notes) if unit_run.block and unit_run.block.note else new_notes
+    progress = _supersede_phases(state.progress, event.to, event.units, reasons)
+    agent_session = drop_session(progress.agent_session, SessionDropReason.ROLLBACK)
+    progress = replace(progress, rollback_count=progress.rollback_count + 1, agent_session=agent_session)
+    if event.units:
+        kept_units = tuple(unit for unit in state.finished_units if unit not in event.units)
+        return BetweenPhases(
+            progress=replace(progress, kept_units={**progress.kept_units, event.to: kept_units}, tree=unit_run.tree)
+        )
+    if event.keeps_tree:
+        return BetweenPhases(progress=replace(progress, tree=unit_run.tree))
+    return _start_restoring(progress, event.to, state.progress)
+
+
+def _supersede_phases(
+    progress: FeatureProgress, target: str, units: tuple[str, ...], reasons: tuple[Digest, ...]
+) -> FeatureProgress:
+    """Supersede phases started at or after `to`, or only these units of it, with their artifacts and completions."""
+    started_phases = list(progress.start_trees)
+    from_target = started_phases[started_phases.index(target) :] if target in started_phases else []
+    superseded_phases = [phase for phase in from_target if phase != target] if units else from_target
+    counts = dict(progress.superseded_counts)
+    for key in (*superseded_phases, *(f"{target}/{unit}" for unit in units)):
+        counts[key] = counts.get(key, 0) + 1
+    notes = {key: value for key, value in progress.notes.items() if key.split("/")[0] not in superseded_phases}
+    for key in [f"{target}/{unit}" for unit in units] or [target]:
+        notes[key] = (*notes.get(key, ()), *reasons)
+    return replace(
+        progress,
+        completed_phases=tuple(phase for phase in progress.completed_phases if phase not in from_target),
+        artifacts={
+            name: artifact for name, artifact in progress.artifacts.items() if artifact.phase not in superseded_phases
+        },
+        start_trees={phase: tree for phase, tree in progress.start_trees.items() if phase not in superseded_phases},
+        superseded_counts=counts,
+        kept_units={phase: names for phase, names in progress.kept_units.items() if phase not in from_target},
+        notes=notes,
+    )
+
+
+def _start_restoring(progress: FeatureProgress, target: str, previous: FeatureProgress) -> Restoring:
+    """Return the state that restores, on the branch, the tree that phase `to` began with."""
+    agent_session = drop_session(progress.agent_session, SessionDropReason.ROLLBACK)
+    tree = previous.start_trees.get(target, previous.tree)
+    return Restoring(
+        progress=replace(progress, tree=tree, restore_count=progress.restore_count + 1, agent_session=agent_session),
+        to=target,
+    )
+
+
+def _retry(suspended: Active, event: FeatureRetried) -> State:
+    """Reset all counters: a person has looked at the feature."""
+    suspended = _acknowledge(suspended, event.run_version)
+    if isinstance(suspended, CreatingWorkspace):
+        return replace(suspended, last_event=None)
+    if isinstance(suspended, RunningSetup):
+        return replace(
+            suspended,
+            command_runs=tuple(command for command in suspended.command_runs if command.exit == 0),
+            last_event=None,
+        )
+    progress = replace(suspended.progress, issue_counts={}, block_counts={}, rollback_count=0, failover_agent="")
+    reasons = () if event.note is None else (event.note,)
+    if event.to not in progress.start_trees:
+        if not isinstance(suspended, Restoring):
+            return BetweenPhases(progress=progress)
+        notes = {**progress.notes, suspended.to: (*progress.notes.get(suspended.to, ()), *reasons)}
+        return Restoring(
+            progress=replace(progress, restore_count=progress.restore_count + 1, notes=notes), to=suspended.to
+        )
+    return _start_restoring(_supersede_phases(progress, event.to, (), reasons), event.to, progress)
+
+
+def _apply_merge(state: InPhase, unit_run: UnitRun, event: BaseMerged) -> State:
+    """Apply a merge of the target to every earlier tree too, so that a rollback does not revert it."""
+    progress = replace(state.progress, head=event.head, conflicted_files=event.conflicts)
+    if event.changed:
+        progress = replace(
+            progress, merged_target=event.base, start_trees=dict.fromkeys(progress.start_trees, event.tree)
+        )
+        unit_run = replace(unit_run, check_results={})
+    return replace(
+        state, progress=progress, unit_run=replace(unit_run, tree=event.tree, target_merge=event, last_event=event)
+    )
+
+
+def _start_notes(progress: FeatureProgress, phase: str, unit: str) -> tuple[Digest, ...]:
+    """Return the notes that a unit run begins with: for this unit, not for one that the work is rolled back to."""
+    return progress.notes.get(phase, ()) + (progress.notes.get(f"{phase}/{unit}", ()) if unit else ())

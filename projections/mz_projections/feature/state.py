@@ -1,0 +1,313 @@
+"""The states of one feature: a union of structs, folded from its stream by `feature.evolve`."""
+
+from __future__ import annotations
+
+import msgspec
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    AgentSwitched,
+    CallOverBudget,
+    ReplyParsed,
+    SessionDropReason,
+    Usage,
+)
+from mz_events.catalog.delivery import (
+    BaseMerged,
+    ChecksPolled,
+    ChecksRerun,
+    CommitRequested,
+    Committed,
+    DeliveryFailed,
+    PullRequestOpened,
+    PullRequestRequested,
+    Pushed,
+    PushRequested,
+)
+from mz_events.catalog.feature import (
+    Blocked,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+    HumanRequested,
+    WorkspaceConflicted,
+)
+from mz_events.catalog.run import FeatureOutcome, Hold
+from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
+from mz_events.names import Commit, Digest, Path
+
+
+class StateStruct(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Base of the states and their parts."""
+
+
+class Attempts(StateStruct, frozen=True):
+    """Calls of one role in one unit run."""
+
+    attempt: int = 0
+    """Requests so far, failed and lost ones too."""
+    rejected: int = 0
+    """Replies rejected by rules or gates since a person last answered."""
+    failures: int = 0
+    """Calls that failed or were lost since a person last answered."""
+
+
+class UnitUsage(StateStruct, frozen=True):
+    """Usage of a unit run so far; written to the trailers of its commit."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    nanousd: int = 0
+    """Charged cost, summed over calls."""
+    duration_ms: int = 0
+
+
+class AgentSession(StateStruct, frozen=True):
+    """The session of a feature's builder, which later calls may continue."""
+
+    agent: str
+    model: str
+    id: str
+    """As reported by the agent, else as requested."""
+    key: str
+    """Key of its latest call."""
+    seen_marks: frozenset[str] = frozenset()
+    """Marks of the texts that it was shown or has written."""
+    usage_before: tuple[Usage, ...] = ()
+    """Usage of its earlier calls, one sum per model."""
+    usage: tuple[Usage, ...] = ()
+    """The same including the latest call."""
+    estimated_tokens: int = 0
+    """Estimated size of the session after the latest call, reply included."""
+    drop_reason: SessionDropReason | None = None
+    """Reason that no call may continue it."""
+
+
+class FeatureProgress(StateStruct, frozen=True):
+    """Progress of one feature across its phases."""
+
+    started: FeatureStarted
+    base: Commit
+    """Commit that the feature began with; several starting commits are merged in it."""
+    head: Commit
+    """Head of the branch by our own commits."""
+    tree: Commit
+    """Capture that the next unit run starts from."""
+    run_version: int
+    """Version of the run's stream that was cited last."""
+    completed_phases: tuple[str, ...] = ()
+    """Phases completed, in order."""
+    artifacts: dict[str, ArtifactParsed] = {}
+    """By name, and by `name/unit` if a phase has units."""
+    start_trees: dict[str, Commit] = {}
+    """Tree that each phase began with, in the order of their start."""
+    superseded_counts: dict[str, int] = {}
+    """Number of rollbacks that superseded a phase (`code`) or a unit (`code/u1`)."""
+    kept_units: dict[str, tuple[str, ...]] = {}
+    """Finished units of a phase that a rollback of other units left intact."""
+    notes: dict[str, tuple[Digest, ...]] = {}
+    """Reasons for rollbacks and retries, by phase or `phase/unit`."""
+    issue_counts: dict[str, int] = {}
+    """Number of blocks by issue: `phase|check|unit|path`."""
+    block_counts: dict[str, int] = {}
+    """Number of blocks by cause."""
+    rollback_count: int = 0
+    restore_count: int = 0
+    """Trees restored, by rollbacks and by people; each is a commit with its own key."""
+    pushed_commit: Commit | None = None
+    """Last pushed commit: if the remote's branch differs, someone else has pushed to it."""
+    merged_target: Commit | None = None
+    """Last merged commit of the pull request's target."""
+    conflicted_files: tuple[Path, ...] = ()
+    """Files into which the last merge of the target wrote conflict markers."""
+    agent_session: AgentSession | None = None
+    failover_agent: str = ""
+    """The agent that took over from the configured one; empty: none did."""
+
+
+UnitEvent = (
+    AgentRequested
+    | AgentReplied
+    | AgentFailed
+    | AgentLost
+    | AgentSwitched
+    | CallOverBudget
+    | ReplyParsed
+    | ChangesChecked
+    | ArtifactValidated
+    | CommandRan
+    | GateChecked
+    | HumanAnswered
+    | HoldReleased
+    | Blocked
+    | CommitRequested
+    | Committed
+    | PushRequested
+    | Pushed
+    | PullRequestRequested
+    | PullRequestOpened
+    | DeliveryFailed
+    | BaseMerged
+    | ChecksPolled
+    | ChecksRerun
+)
+
+
+class UnitRun(StateStruct, frozen=True):
+    """One unit of one phase in one iteration, from its start to its completion."""
+
+    unit: str
+    iteration: int
+    base: Commit
+    """Capture at the start; changes count from here."""
+    tree: Commit
+    """Capture that the next call starts from: the tree before a first or failed call, the reply's tree after a rejected
+    reply."""
+    role: str = "builder"
+    """Role of the pending or last call."""
+    attempts: dict[str, Attempts] = {}
+    preparation_runs: tuple[CommandRan, ...] = ()
+    check_results: dict[str, bool] = {}
+    """Results of gates and rules on the current reply."""
+    approved_questions: tuple[str, ...] = ()
+    """Questions that a person approved for the current reply."""
+    reports: tuple[Digest, ...] = ()
+    """Reports for the next call to fix."""
+    signature: str = ""
+    """Signature of the failed command behind `reports`."""
+    notes: tuple[Digest, ...] = ()
+    parsed_artifacts: dict[str, ArtifactParsed] = {}
+    """Outputs of the current reply, by artifact."""
+    reply_event: AgentReplied | None = None
+    """The current reply, at the boundary."""
+    reply_text: Digest | None = None
+    """Its final text."""
+    block: Blocked | None = None
+    answered_question: HumanRequested | None = None
+    """The question that a person answered last."""
+    rollback_allowed: bool = False
+    """A person allowed one more rollback."""
+    refs_moved: bool = False
+    """A ref, `.git/config` or a hook changed during the last call, and no person has approved it."""
+    ended_at_us: int = 0
+    """End of the last call by the raw clock; waits and prices count from it."""
+    request: AgentRequested | None = None
+    """The latest call."""
+    usage: UnitUsage = UnitUsage()
+    delivery_steps: tuple[str, ...] = ()
+    """Delivery steps done."""
+    target_merge: BaseMerged | None = None
+    pull_request_number: int | None = None
+    """Number of the pull request."""
+    last_poll: ChecksPolled | None = None
+    """The last poll of its checks; None if the next one is due."""
+    polled_at_us: int = 0
+    """Time of that poll, by the raw clock."""
+    checks_began_at_us: int = 0
+    """Start of the checks: the push, or the last rerun."""
+    reruns: int = 0
+    commit: Commit | None = None
+    last_event: UnitEvent | None = None
+    """The latest event that advances the unit run; an intent here has a pending outcome."""
+
+
+class NotStarted(StateStruct, frozen=True):
+    """The feature's stream is empty; it may be admitted already."""
+
+
+class CreatingWorkspace(StateStruct, frozen=True):
+    """Branch and worktree are pending."""
+
+    started: FeatureStarted
+    run_version: int
+    last_event: WorkspaceConflicted | HumanAnswered | None = None
+
+
+class RunningSetup(StateStruct, frozen=True):
+    """The set-up commands of the workspace are pending."""
+
+    progress: FeatureProgress
+    command_runs: tuple[CommandRan, ...] = ()
+    last_event: HumanAnswered | None = None
+
+
+class BetweenPhases(StateStruct, frozen=True):
+    progress: FeatureProgress
+
+
+class InPhase(StateStruct, frozen=True):
+    """Inside a phase. `unit_run` is None between units."""
+
+    progress: FeatureProgress
+    phase: str
+    units: tuple[str, ...]
+    finished_units: tuple[str, ...] = ()
+    kept_units: tuple[str, ...] = ()
+    """Units finished by an earlier start of the phase."""
+    claimed: bool = False
+    claim_rejected: bool = False
+    """The last claim was rejected."""
+    unit_run: UnitRun | None = None
+
+
+class Restoring(StateStruct, frozen=True):
+    """After a rollback: the tree before phase `to` is to be restored on the branch, in a new commit."""
+
+    progress: FeatureProgress
+    to: str
+    last_event: CommitRequested | Committed | None = None
+
+
+class Held(StateStruct, frozen=True):
+    """Waiting without a person: for a time, a claim, money, or the end of a fatal problem."""
+
+    hold: Hold
+    until_us: int | None
+    code: str | None
+    suspended: Active
+
+
+class Waiting(StateStruct, frozen=True):
+    """Waiting for a person."""
+
+    question: HumanRequested
+    suspended: Active
+
+
+class Ended(StateStruct, frozen=True):
+    """`state_before` is the state in which a feature failed or was cancelled: a person may retry from there."""
+
+    status: FeatureOutcome
+    run_version: int
+    head: Commit | None
+    code: str | None = None
+    changed_paths: tuple[Path, ...] = ()
+    progress: FeatureProgress | None = None
+    state_before: Active | None = None
+
+
+Active = CreatingWorkspace | RunningSetup | BetweenPhases | InPhase | Restoring
+State = NotStarted | Active | Held | Waiting | Ended
+
+
+def progress_of(state: State) -> FeatureProgress | None:
+    """Return the feature's progress; None before the workspace exists."""
+    match state:
+        case Held() | Waiting():
+            return progress_of(state.suspended)
+        case RunningSetup() | BetweenPhases() | InPhase() | Restoring() | Ended():
+            return state.progress
+    return None
+
+
+def run_version_of(state: State) -> int:
+    """Return the version of the run's stream that this feature cited last; 0: none."""
+    match state:
+        case Held() | Waiting():
+            return run_version_of(state.suspended)
+        case CreatingWorkspace() | Ended():
+            return state.run_version
+    progress = progress_of(state)
+    return progress.run_version if progress else 0

@@ -1,0 +1,224 @@
+"""Applies events to the unit run in which they occur. A table of handlers, because this is the most frequent step of a
+fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    AgentSwitched,
+    CallOverBudget,
+    CallPriced,
+    CallReserved,
+    CallSettled,
+    ReplyParsed,
+)
+from mz_events.catalog.delivery import (
+    ChecksPolled,
+    ChecksRerun,
+    CommitRequested,
+    DeliveryFailed,
+    PullRequestOpened,
+    PullRequestRequested,
+    PushRequested,
+)
+from mz_events.catalog.validation import (
+    ArtifactParsed,
+    ArtifactValidated,
+    ChangesChecked,
+    CommandRan,
+    GateChecked,
+    RefMoved,
+)
+from mz_events.names import Digest
+
+from mz_projections.feature.state import Attempts, UnitRun, UnitUsage
+
+NO_ATTEMPTS = Attempts()
+SESSION_MISSING = "session-missing"
+"""Problem code of a continued call that is repeated with a full prompt. Not a failure of the work; it cannot occur
+twice in a row, since the repeated call starts a new session."""
+
+
+# calls ----------------------------------------------------------------------------------------------------------------
+def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) -> UnitRun:
+    role = event.ref.role
+    attempts = {**unit_run.attempts, role: replace(unit_run.attempts.get(role, NO_ATTEMPTS), attempt=event.ref.attempt)}
+    checked = {} if role == "builder" else unit_run.check_results
+    return replace(
+        unit_run,
+        role=role,
+        attempts=attempts,
+        approved_questions=(),
+        check_results=checked,
+        request=event,
+        last_event=event,
+    )
+
+
+def _on_agent_replied(unit_run: UnitRun, event: AgentReplied, at_us: int) -> UnitRun:
+    return replace(
+        unit_run,
+        usage=_add_duration(unit_run.usage, event.duration_ms),
+        ended_at_us=at_us,
+        reply_event=event,
+        last_event=event,
+    )
+
+
+def _on_agent_failed(unit_run: UnitRun, event: AgentFailed, at_us: int) -> UnitRun:
+    return replace(
+        unit_run, usage=_add_duration(unit_run.usage, event.duration_ms), ended_at_us=at_us, last_event=event
+    )
+
+
+def _add_duration(totals: UnitUsage, duration_ms: int) -> UnitUsage:
+    return replace(totals, duration_ms=totals.duration_ms + duration_ms)
+
+
+def _on_agent_lost(unit_run: UnitRun, event: AgentLost, at_us: int) -> UnitRun:
+    return replace(unit_run, last_event=event, ended_at_us=at_us)
+
+
+def _on_reply_parsed(unit_run: UnitRun, event: ReplyParsed, at_us: int) -> UnitRun:
+    role = event.ref.role
+    attempts = unit_run.attempts.get(role, NO_ATTEMPTS)
+    continues_session = unit_run.request is not None and unit_run.request.resumes
+    if event.problem is not None and not (continues_session and event.problem.code == SESSION_MISSING):
+        attempts = replace(attempts, failures=attempts.failures + 1)
+    totals = _add_tokens(unit_run.usage, event)
+    return replace(
+        unit_run, attempts={**unit_run.attempts, role: attempts}, reply_text=event.text, usage=totals, last_event=event
+    )
+
+
+def _add_tokens(totals: UnitUsage, parsed: ReplyParsed) -> UnitUsage:
+    return replace(
+        totals,
+        input_tokens=totals.input_tokens + sum([usage.input for usage in parsed.usage]),
+        output_tokens=totals.output_tokens + sum([usage.output for usage in parsed.usage]),
+    )
+
+
+def _on_call_settled(unit_run: UnitRun, event: CallSettled, at_us: int) -> UnitRun:
+    return replace(unit_run, usage=replace(unit_run.usage, nanousd=unit_run.usage.nanousd + event.nanousd))
+
+
+def _on_agent_switched(unit_run: UnitRun, event: AgentSwitched, at_us: int) -> UnitRun:
+    """Reset the failures: the next agent has its own retries."""
+    role = event.ref.role
+    attempts = replace(unit_run.attempts.get(role, NO_ATTEMPTS), failures=0)
+    return replace(unit_run, attempts={**unit_run.attempts, role: attempts}, last_event=event)
+
+
+def _on_call_over_budget(unit_run: UnitRun, event: CallOverBudget, at_us: int) -> UnitRun:
+    return replace(unit_run, role=event.role, last_event=event)
+
+
+# checks ---------------------------------------------------------------------------------------------------------------
+def _on_command_ran(unit_run: UnitRun, event: CommandRan, at_us: int) -> UnitRun | None:
+    if event.stage == "prepare":
+        return replace(unit_run, preparation_runs=(*unit_run.preparation_runs, event), last_event=event)
+    return unit_run if event.stage in ("gate", "setup") else None
+
+
+def _on_changes_checked(unit_run: UnitRun, event: ChangesChecked, at_us: int) -> UnitRun:
+    return replace(unit_run, tree=event.tree, last_event=event)
+
+
+def _on_artifact_parsed(unit_run: UnitRun, event: ArtifactParsed, at_us: int) -> UnitRun:
+    return replace(unit_run, parsed_artifacts={**unit_run.parsed_artifacts, event.artifact: event})
+
+
+def _on_artifact_validated(unit_run: UnitRun, event: ArtifactValidated, at_us: int) -> UnitRun:
+    if event.violations and event.report is not None:
+        return _reject_reply(replace(unit_run, last_event=event), event.report, event.ref.role)
+    return replace(unit_run, reports=(), signature="", last_event=event)
+
+
+def _on_gate_checked(unit_run: UnitRun, event: GateChecked, at_us: int) -> UnitRun:
+    unit_run = replace(unit_run, check_results={**unit_run.check_results, event.gate: event.passed}, last_event=event)
+    if event.passed or event.report is None:
+        return unit_run
+    if event.cause == "person":
+        return replace(unit_run, reports=(event.report,))
+    return replace(_reject_reply(unit_run, event.report, "builder"), signature=event.signature)
+
+
+def _reject_reply(unit_run: UnitRun, report: Digest, role: str) -> UnitRun:
+    attempts = unit_run.attempts.get(role, NO_ATTEMPTS)
+    attempts = replace(attempts, rejected=attempts.rejected + 1)
+    return replace(unit_run, role=role, attempts={**unit_run.attempts, role: attempts}, reports=(report,), signature="")
+
+
+# delivery -------------------------------------------------------------------------------------------------------------
+def _on_pull_request_opened(unit_run: UnitRun, event: PullRequestOpened, at_us: int) -> UnitRun:
+    return replace(
+        unit_run,
+        delivery_steps=(*unit_run.delivery_steps, "open_pr"),
+        pull_request_number=event.number,
+        last_event=event,
+    )
+
+
+def _on_checks_polled(unit_run: UnitRun, event: ChecksPolled, at_us: int) -> UnitRun:
+    return replace(
+        unit_run,
+        last_poll=event,
+        polled_at_us=at_us,
+        checks_began_at_us=unit_run.checks_began_at_us or at_us,
+        last_event=event,
+    )
+
+
+def _on_checks_rerun(unit_run: UnitRun, event: ChecksRerun, at_us: int) -> UnitRun:
+    return replace(unit_run, last_poll=None, reruns=unit_run.reruns + 1, checks_began_at_us=at_us, last_event=event)
+
+
+# any ------------------------------------------------------------------------------------------------------------------
+def _set_last_event(unit_run: UnitRun, event: Any, at_us: int) -> UnitRun:
+    return replace(unit_run, last_event=event)
+
+
+def _ignore_event(unit_run: UnitRun, event: Event, at_us: int) -> UnitRun:
+    return unit_run
+
+
+def _on_ref_moved(unit_run: UnitRun, event: RefMoved, at_us: int) -> UnitRun:
+    return replace(unit_run, refs_moved=True)
+
+
+UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | None]] = {
+    AgentRequested: _on_agent_requested,
+    AgentReplied: _on_agent_replied,
+    AgentFailed: _on_agent_failed,
+    AgentLost: _on_agent_lost,
+    ReplyParsed: _on_reply_parsed,
+    CallOverBudget: _on_call_over_budget,
+    AgentSwitched: _on_agent_switched,
+    CallReserved: _ignore_event,
+    CallPriced: _ignore_event,
+    CallSettled: _on_call_settled,
+    RefMoved: _on_ref_moved,
+    CommandRan: _on_command_ran,
+    ChangesChecked: _on_changes_checked,
+    ArtifactParsed: _on_artifact_parsed,
+    ArtifactValidated: _on_artifact_validated,
+    GateChecked: _on_gate_checked,
+    CommitRequested: _set_last_event,
+    PushRequested: _set_last_event,
+    PullRequestRequested: _set_last_event,
+    DeliveryFailed: _set_last_event,
+    PullRequestOpened: _on_pull_request_opened,
+    ChecksPolled: _on_checks_polled,
+    ChecksRerun: _on_checks_rerun,
+}
+"""By event type: returns the next unit run, given the observation time; None: illegal. Unlisted events do not occur
+inside a unit run, or change more than it."""

@@ -1,0 +1,234 @@
+"""Folds the stream of a run into the state shared by its features: items, slots, claims, money, halts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
+from mz_events.catalog.run import (
+    AnswerAccepted,
+    BudgetChanged,
+    CancelAccepted,
+    ChecksChanged,
+    ClaimCompared,
+    ClaimRejected,
+    FeatureAdmitted,
+    FeatureMerged,
+    FeatureOutcome,
+    FeatureReleased,
+    FeatureStopped,
+    FilesClaimed,
+    Hold,
+    InboxRead,
+    ItemAdded,
+    ItemHeld,
+    ItemSkipped,
+    RetryAccepted,
+    RunFinished,
+    RunForked,
+    RunHalted,
+    RunIdle,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    RunStopRequested,
+    TimerFired,
+)
+from mz_events.envelope import Recorded
+from mz_events.names import Commit, FeatureId, Path
+
+RunMessage = (
+    FeatureAdmitted | FeatureReleased | TimerFired | ChecksChanged | AnswerAccepted | CancelAccepted | RetryAccepted
+)
+"""A message of the run to a feature."""
+ENDED_OUTCOMES = frozenset(
+    {
+        FeatureOutcome.DELIVERED,
+        FeatureOutcome.MERGED,
+        FeatureOutcome.TAGGED,
+        FeatureOutcome.FAILED,
+        FeatureOutcome.CANCELLED,
+    }
+)
+DELIVERED_OUTCOMES = frozenset({FeatureOutcome.DELIVERED, FeatureOutcome.MERGED, FeatureOutcome.TAGGED})
+RETRIABLE_OUTCOMES = frozenset(
+    {FeatureOutcome.FAILED, FeatureOutcome.CANCELLED, FeatureOutcome.WAITING, FeatureOutcome.HELD}
+)
+"""A person may retry these."""
+
+
+class FeatureTrack(msgspec.Struct, frozen=True, kw_only=True):
+    """One item, from the run's view."""
+
+    item: ItemAdded
+    admitted: bool = False
+    active: bool = False
+    """Running, or ready to run as soon as there is a slot."""
+    last_stop: FeatureStopped | None = None
+    """The last stop; kept while the feature is active again."""
+    held_by: FeatureId | None = None
+    """The dependency that failed."""
+    messages: tuple[tuple[int, RunMessage], ...] = ()
+    """The run's messages to it, with the versions to cite."""
+    claim: tuple[Path, ...] | None = None
+    claim_rejection: ClaimRejected | None = None
+    over_budget_nanousd: int | None = None
+    """Amount requested by a call over budget."""
+    charged_nanousd: int = 0
+    reservations: dict[str, int] = {}
+    """By key of the call."""
+    claim_compared: bool = False
+    fatal_lifted: bool = False
+    """The run was resumed after this feature's fatal problem."""
+
+    @property
+    def has_ended(self) -> bool:
+        return not self.active and self.last_stop is not None and self.last_stop.status in ENDED_OUTCOMES
+
+    @property
+    def is_delivered(self) -> bool:
+        return self.has_ended and self.last_stop is not None and self.last_stop.status in DELIVERED_OUTCOMES
+
+    @property
+    def committed_nanousd(self) -> int:
+        """Charged and reserved."""
+        return self.charged_nanousd + sum(self.reservations.values())
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    started: RunStarted | None = None
+    fork: RunForked | None = None
+    """The event that the run was forked from."""
+    tracks: dict[str, FeatureTrack] = {}
+    """By feature, in the order in which items were added."""
+    skipped: dict[str, ItemSkipped] = {}
+    halt: RunHalted | None = None
+    stop_requested: bool = False
+    paused: bool = False
+    """Current calls finish, and the process waits for a resume."""
+    merged_heads: dict[str, Commit] = {}
+    """By feature with a merged pull request: head of the base branch including the merge, the latest last."""
+    idle: bool = False
+    finished: bool = False
+    budget: BudgetChanged | None = None
+    """Replaces the pinned one."""
+    inbox_version: int = 0
+    version: int = 0
+
+    @property
+    def committed_nanousd(self) -> int:
+        return sum(track.committed_nanousd for track in self.tracks.values())
+
+    @property
+    def all_ended(self) -> bool:
+        return all(track.has_ended for track in self.tracks.values())
+
+
+def fold_run(events: Iterable[Recorded[Event]]) -> RunState:
+    return reduce(evolve_run, events, RunState())
+
+
+def evolve_run(state: RunState, recorded: Recorded[Event]) -> RunState:
+    """Return the next state. Total: an event unknown to the run's stream changes only the version."""
+    state = replace(state, version=recorded.version)
+    event = recorded.event
+    match event:
+        case RunStarted():
+            return replace(state, started=event)
+        case RunForked():
+            return replace(state, fork=event)
+        case ItemAdded(feature=feature):
+            return replace(state, tracks={**state.tracks, feature: FeatureTrack(item=event)}, finished=False)
+        case ItemSkipped(feature=feature):
+            return replace(state, skipped={**state.skipped, feature: event})
+        case RunResumed():
+            return _resume(state)
+        case RunHalted():
+            return replace(state, halt=event)
+        case RunStopRequested():
+            return replace(state, stop_requested=True)
+        case BudgetChanged():
+            return replace(state, budget=event)
+        case RunPaused():
+            return replace(state, paused=True)
+        case FeatureMerged(feature=feature, head=head):
+            return replace(state, merged_heads={**state.merged_heads, feature: head}, idle=False)
+        case RunIdle():
+            return replace(state, idle=True)
+        case RunFinished():
+            return replace(state, finished=True)
+        case InboxRead(version=version):
+            return replace(state, inbox_version=version)
+    track = state.tracks.get(getattr(event, "feature", ""))
+    if track is None:
+        return state
+    if isinstance(event, RetryAccepted):
+        state = replace(state, finished=False)
+    return replace(state, idle=False, tracks={**state.tracks, track.item.feature: _evolve_track(track, recorded)})
+
+
+def _resume(state: RunState) -> RunState:
+    """Reactivate features interrupted by a stop or a fatal problem."""
+    tracks = {}
+    for feature, track in state.tracks.items():
+        interrupted = track.last_stop is not None and track.last_stop.status is FeatureOutcome.INTERRUPTED
+        fatal = is_held_for(track, Hold.FATAL)
+        tracks[feature] = replace(track, active=track.active or interrupted, fatal_lifted=fatal)
+    return replace(state, tracks=tracks, halt=None, stop_requested=False, paused=False, idle=False, finished=False)
+
+
+def _evolve_track(track: FeatureTrack, recorded: Recorded[Event]) -> FeatureTrack:
+    event = recorded.event
+    match event:
+        case RetryAccepted() if not track.admitted:
+            return replace(track, last_stop=None, held_by=None)
+        case (
+            FeatureAdmitted()
+            | FeatureReleased()
+            | TimerFired()
+            | ChecksChanged()
+            | AnswerAccepted()
+            | CancelAccepted()
+            | RetryAccepted()
+        ):
+            messages = (*track.messages, (recorded.version, event))
+            track = replace(track, claim=None) if isinstance(event, RetryAccepted) else track
+            return replace(
+                track,
+                messages=messages,
+                active=True,
+                admitted=track.admitted or isinstance(event, FeatureAdmitted),
+                held_by=None,
+            )
+        case FeatureStopped():
+            return replace(track, active=False, last_stop=event, fatal_lifted=False)
+        case ItemHeld(blocked_by=blocked_by):
+            return replace(track, held_by=blocked_by)
+        case FilesClaimed(paths=paths):
+            return replace(track, claim=paths, claim_rejection=None)
+        case ClaimRejected():
+            return replace(track, claim_rejection=event, claim=None)
+        case ClaimCompared():
+            return replace(track, claim_compared=True)
+        case CallReserved(key=key, nanousd=nanousd):
+            return replace(track, reservations={**track.reservations, key: nanousd or 0}, over_budget_nanousd=None)
+        case CallOverBudget(nanousd=nanousd):
+            return replace(track, over_budget_nanousd=nanousd or 0)
+        case CallSettled(key=key, nanousd=nanousd):
+            reserved = {other: amount for other, amount in track.reservations.items() if other != key}
+            return replace(track, reservations=reserved, charged_nanousd=track.charged_nanousd + nanousd)
+    return track
+
+
+def is_over(state: RunState, inbox_version: int) -> bool:
+    """Return True if the run is finished and its inbox, at version `inbox_version`, is fully processed."""
+    return state.finished and inbox_version <= state.inbox_version
+
+
+def is_held_for(track: FeatureTrack, hold: Hold) -> bool:
+    """Return True if the feature is held for this reason."""
+    return not track.active and track.last_stop is not None and track.last_stop.hold is hold

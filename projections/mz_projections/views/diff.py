@@ -1,0 +1,181 @@
+"""Differences between two runs: their pins, and the results of each feature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from mz_projections.views.model import FeatureView, RunView, sum_known
+
+TEXT_MAX = 80
+"""Characters; longer or multi-line texts are shown by their digest."""
+NAME_KEYS = ("phase", "artifact", "output", "run", "rule", "cause", "name", "id")
+"""Keys that name an entry of a list, by precedence."""
+AMOUNTS = ("input_tokens", "output_tokens", "estimated_nanousd", "reported_nanousd", "computed_nanousd")
+"""Over all calls: those copied by a fork count on both sides."""
+DIGEST_SHORT = 12
+
+
+class FieldDifference(msgspec.Struct, frozen=True):
+    """One value of the left run and its counterpart in the right one; None: absent."""
+
+    path: str
+    left: str | None
+    right: str | None
+    non_deterministic: bool = False
+    """Differs between any two runs, such as a duration."""
+
+
+class FeatureDifference(msgspec.Struct, frozen=True):
+    feature: str
+    in_left: bool
+    """The feature is part of the left run."""
+    in_right: bool
+    differences: tuple[FieldDifference, ...]
+
+
+class RunDifference(msgspec.Struct, frozen=True, kw_only=True):
+    left: str
+    right: str
+    start_differences: tuple[FieldDifference, ...]
+    """Pipeline, base, version, and pins."""
+    features: tuple[FeatureDifference, ...]
+    """Features with a difference, in the order of the left run, then of the right one."""
+
+    @property
+    def differs(self) -> bool:
+        """True if anything deterministic differs."""
+        return any(not field.non_deterministic for field in self.start_differences) or any(
+            feature.in_left != feature.in_right or any(not field.non_deterministic for field in feature.differences)
+            for feature in self.features
+        )
+
+
+def run_difference(left: RunView, right: RunView, left_pins: Any, right_pins: Any) -> RunDifference:
+    """Compare two runs. Pins are JSON values, or None if they could not be read."""
+    ids = dict.fromkeys(view.feature for run in (left, right) for view in run.features)
+    features = (_feature_difference(name, left.find_feature(name), right.find_feature(name)) for name in ids)
+    return RunDifference(
+        left=left.run,
+        right=right.run,
+        start_differences=(
+            *_field_differences(_start_fields(left), _start_fields(right)),
+            *_json_differences("", left_pins, right_pins),
+        ),
+        features=tuple(feature for feature in features if feature.differences or feature.in_left != feature.in_right),
+    )
+
+
+def _start_fields(run: RunView) -> dict[str, str]:
+    return {"pipeline": run.pipeline, "base": run.base, "base_commit": run.base_commit, "mz": run.mz_version,
+            "status": run.status}  # fmt: skip
+
+
+# features -------------------------------------------------------------------------------------------------------------
+def _feature_difference(name: str, left: FeatureView | None, right: FeatureView | None) -> FeatureDifference:
+    differences = (
+        *_field_differences(_feature_fields(left) if left else {}, _feature_fields(right) if right else {}),
+        *_field_differences(
+            _non_deterministic_fields(left) if left else {},
+            _non_deterministic_fields(right) if right else {},
+            non_deterministic=True,
+        ),
+    )
+    return FeatureDifference(name, left is not None, right is not None, differences)
+
+
+def _feature_fields(view: FeatureView) -> dict[str, str]:
+    """Return the results of a feature by name; unknown ones are left out."""
+    iterations: dict[str, int] = {}
+    for phase in view.phases:
+        iterations[phase.phase] = max(iterations.get(phase.phase, 0), phase.iteration)
+    tests = view.tests
+    fields: dict[str, object] = {
+        "status": view.status,
+        "code": view.code,
+        "source": view.source,
+        "title": view.title[:DIGEST_SHORT] if view.title else "",
+        "phases": " ".join(view.completed_phases),
+        "rollbacks": view.rollbacks or None,
+        **{f"iterations.{phase}": number for phase, number in iterations.items()},
+        **{f"attempts.{phase}": number for phase, number in view.attempts.items()},
+        "tests.passed": tests[0] if tests else None,
+        "tests.failed": tests[1] if tests else None,
+        **{name: sum_known(getattr(call, name) for call in view.calls) for name in AMOUNTS},
+        **{f"files.{path}": "changed" for path in view.changed_paths},
+        **{f"artifacts.{a.artifact}{f'/{a.unit}' if a.unit else ''}": a.digest[:DIGEST_SHORT] for a in view.artifacts},
+    }
+    return {name: str(value) for name, value in fields.items() if value not in ("", None)}
+
+
+def _non_deterministic_fields(view: FeatureView) -> dict[str, str]:
+    if view.started_us is None or view.ended_us is None:
+        return {}
+    return {"duration_ms": str((view.ended_us - view.started_us) // 1000)}
+
+
+def _field_differences(
+    left: Mapping[str, str], right: Mapping[str, str], non_deterministic: bool = False
+) -> Iterator[FieldDifference]:
+    for name in dict.fromkeys((*left, *right)):
+        if left.get(name) != right.get(name):
+            yield FieldDifference(name, left.get(name), right.get(name), non_deterministic)
+
+
+# what they were started with ------------------------------------------------------------------------------------------
+def _json_differences(path: str, left: Any, right: Any) -> Iterator[FieldDifference]:
+    """Yield the differences of two JSON values, by path. Null and absent are equal."""
+    if path:
+        left, right = _default_map(left, right), _default_map(right, left)
+    if isinstance(left, dict) and isinstance(right, dict):
+        yield from _map_differences(path, left, right)
+    elif (maps := _maps_by_name(left, right)) is not None:
+        yield from _order_differences(path, *maps)
+        yield from _map_differences(path, *maps)
+    elif left != right:
+        yield FieldDifference(path or "pins", _value_text(left), _value_text(right))
+
+
+def _default_map(value: Any, other: Any) -> Any:
+    """Return {} for an absent map if the other side has one, so that its entries are reported one by one."""
+    return {} if value is None and isinstance(other, dict) else value
+
+
+def _map_differences(path: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[FieldDifference]:
+    for name in dict.fromkeys((*left, *right)):
+        yield from _json_differences(f"{path}.{name}" if path else name, left.get(name), right.get(name))
+
+
+def _order_differences(path: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[FieldDifference]:
+    """Yield a difference in the order of the common entries."""
+    left_names, right_names = [name for name in left if name in right], [name for name in right if name in left]
+    if left_names != right_names:
+        yield FieldDifference(f"{path} (order)", _value_text(left_names), _value_text(right_names))
+
+
+def _maps_by_name(left: Any, right: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return two lists whose entries all have distinct names as maps by name; None otherwise."""
+    if not isinstance(left, list) or not isinstance(right, list):
+        return None
+    maps = [{name: entry for entry in entries if (name := _entry_name(entry))} for entries in (left, right)]
+    return (maps[0], maps[1]) if [len(by_name) for by_name in maps] == [len(left), len(right)] else None
+
+
+def _entry_name(entry: Any) -> str:
+    """Return the entry's name; empty if it has none."""
+    value_of: Callable[[str], Any] = entry.get if isinstance(entry, dict) else lambda _: None
+    return next((value for key in NAME_KEYS if isinstance(value := value_of(key), str)), "")
+
+
+def _value_text(value: Any) -> str | None:
+    """Return a short value as it is, a long one by its digest."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
+    if len(text) <= TEXT_MAX and "\n" not in text:
+        return text
+    lines: Sequence[str] = text.splitlines()
+    return f"sha256:{sha256(text.encode()).hexdigest()[:DIGEST_SHORT]} ({len(lines)} lines, {len(text)} characters)"

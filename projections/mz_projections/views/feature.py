@@ -1,0 +1,305 @@
+"""Folds the stream of one feature into its view. Total over every event; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallPriced,
+    CallSettled,
+    ForbiddenChange,
+    ReplyParsed,
+)
+from mz_events.catalog.delivery import ChecksPolled, CommitRequested, Committed, PullRequestOpened
+from mz_events.catalog.feature import (
+    FeatureCancelled,
+    FeatureDelivered,
+    FeatureFailed,
+    FeatureHeld,
+    FeatureRetried,
+    FeatureStarted,
+    HoldReleased,
+    HumanAnswered,
+    HumanRequested,
+    PhaseCompleted,
+    PhaseStarted,
+    RolledBack,
+    UnitCompleted,
+)
+from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
+from mz_events.envelope import Recorded
+
+from mz_projections.views.model import (
+    BUILDER,
+    ArtifactView,
+    CallView,
+    CommandView,
+    CommitView,
+    FeatureView,
+    OpenQuestion,
+    PhaseView,
+    Rejection,
+    TemplateFault,
+)
+
+
+def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
+    """Return the view after one more event of the feature's own stream."""
+    event = recorded.event
+    match event:
+        case AgentRequested():
+            return replace(view, calls=(*view.calls, _new_call(event, recorded)))
+        case AgentReplied() | AgentFailed() | AgentLost() | ReplyParsed() | ChangesChecked() | ArtifactValidated():
+            return _change_call(view, event.ref.key, lambda call: _apply_to_call(call, event))
+        case CallPriced(key=key):
+            computed_nanousd, unpriced = event.computed_nanousd, event.unpriced
+            return _change_call(
+                view, key, lambda call: replace(call, computed_nanousd=computed_nanousd, unpriced=unpriced, priced=True)
+            )
+        case CallSettled(key=key, nanousd=0):
+            return _change_call(view, key, lambda call: replace(call, computed_nanousd=0) if call.is_unbilled else call)
+        case GateChecked() | ArtifactParsed() | CommandRan() | CommitRequested() | Committed():
+            return _apply_check_or_commit(view, event)
+        case PhaseStarted() | UnitCompleted() | PhaseCompleted() | RolledBack():
+            return _apply_phase_event(view, event, recorded.recorded_at_us)
+        case PullRequestOpened():
+            return replace(view, pull_request=event.url)
+        case ChecksPolled():
+            return replace(view, checks=(event.passed, event.failed, event.pending) if event.commit_known else None)
+    return _apply_lifecycle(view, event, recorded)
+
+
+def _apply_lifecycle(view: FeatureView, event: Event, recorded: Recorded[Event]) -> FeatureView:
+    """Apply start, holds, questions and endings."""
+    now_us = recorded.recorded_at_us
+    match event:
+        case FeatureStarted():
+            started_us = view.started_us if view.started_us is not None else now_us
+            return replace(
+                view,
+                status="working",
+                branch=event.branch,
+                target=event.target,
+                title=event.title,
+                started_us=started_us,
+            )
+        case HumanRequested():
+            question = OpenQuestion(
+                question_kind=event.question_kind,
+                code=event.code,
+                phase=event.phase,
+                unit=event.unit,
+                detail=event.detail,
+                since_us=now_us,
+                event_ref=recorded.event_ref,
+            )
+            return replace(view, status="waiting", question=question)
+        case FeatureHeld():
+            template_error = (
+                TemplateFault(template=event.template, line=event.line, detail=event.detail) if event.template else None
+            )
+            return replace(
+                view,
+                status="held",
+                hold=event.hold,
+                until_us=event.until_us,
+                code=event.code or "",
+                template_error=template_error,
+            )
+        case HumanAnswered() | HoldReleased():
+            return replace(_clear_hold(view), status="working", blocked_by="", code="")
+        case FeatureRetried(to=target):
+            retried = _supersede_phases(view, target, now_us) if target else view
+            return replace(_clear_hold(retried), status="working", blocked_by="", code="", ended_us=None)
+        case FeatureDelivered():
+            return replace(_clear_hold(view), status=event.ending, changed_paths=event.changed_paths, ended_us=now_us)
+        case FeatureFailed():
+            return replace(_clear_hold(view), status="failed", code=event.code, ended_us=now_us)
+        case FeatureCancelled():
+            return replace(_clear_hold(view), status="cancelled", ended_us=now_us)
+    return view
+
+
+def _clear_hold(view: FeatureView) -> FeatureView:
+    """Clear the fields that are only set while the feature waits or is held."""
+    return replace(view, question=None, hold=None, until_us=None, template_error=None)
+
+
+# calls ----------------------------------------------------------------------------------------------------------------
+def _new_call(event: AgentRequested, recorded: Recorded[Event]) -> CallView:
+    ref = event.ref
+    return CallView(
+        key=ref.key, event_ref=recorded.event_ref, phase=ref.phase, unit=ref.unit, iteration=ref.iteration,
+        attempt=ref.attempt, role=ref.role, agent=event.agent, model=event.model, prompt=event.prompt,
+        requested_us=recorded.recorded_at_us, is_forked_copy=recorded.is_forked_copy, tree_before=event.tree,
+        estimated_nanousd=event.estimated_nanousd,
+    )  # fmt: skip
+
+
+def _change_call(view: FeatureView, key: str, change: Callable[[CallView], CallView]) -> FeatureView:
+    return replace(view, calls=tuple(change(call) if call.key == key else call for call in view.calls))
+
+
+def _apply_to_call(call: CallView, event: Event) -> CallView:
+    """Return the call after one more event."""
+    match event:
+        case AgentReplied():
+            return replace(
+                call,
+                status="replied",
+                exit=event.exit,
+                duration_ms=event.duration_ms,
+                salvaged=event.salvaged,
+                stdout=event.stdout,
+                stderr=event.stderr,
+                forbidden_changes=_merge_forbidden_changes((), event.forbidden_changes),
+                tree_after=event.tree,
+            )
+        case AgentFailed(problem=problem):
+            return replace(
+                call, status="failed", problem=problem.code, detail=problem.detail, duration_ms=event.duration_ms,
+                stdout=event.stdout, stderr=event.stderr, tree_after=event.tree,
+            )  # fmt: skip
+        case AgentLost():
+            return replace(call, status="lost", problem="lost", stdout=event.stdout)
+        case ReplyParsed(problem=problem):
+            parsed = replace(
+                call, usage=event.usage, reported_nanousd=event.reported_nanousd, text=event.text,
+                bad_lines=event.bad_lines,
+            )  # fmt: skip
+            return parsed if problem is None else replace(parsed, problem=problem.code, detail=problem.detail)
+        case ChangesChecked():
+            paths = tuple(change.path for change in event.changes)
+            return replace(
+                call,
+                tree_after=event.tree,
+                changed_paths=paths,
+                forbidden_changes=_merge_forbidden_changes(call.forbidden_changes, event.forbidden_changes),
+            )
+        case ArtifactValidated(violations=()):
+            return replace(call, rules_checked=True)
+        case ArtifactValidated():
+            rejection = Rejection(gate="", violations=event.violations, report=event.report)
+            return replace(call, rules_checked=True, rejections=(*call.rejections, rejection))
+    return call
+
+
+def _merge_forbidden_changes(
+    earlier: tuple[str, ...], forbidden_changes: tuple[ForbiddenChange, ...]
+) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*earlier, *(f"{change.kind} {change.path}" for change in forbidden_changes))))
+
+
+# checks and commits ---------------------------------------------------------------------------------------------------
+def _apply_check_or_commit(view: FeatureView, event: Event) -> FeatureView:
+    match event:
+        case GateChecked(passed=False):
+            return _add_gate_rejection(view, event)
+        case ArtifactParsed():
+            return _add_artifact(view, event)
+        case CommandRan():
+            return replace(view, commands=(*view.commands, _command_view(view, event)))
+        case CommitRequested():
+            return replace(view, pending_commit=(event.phase, event.unit, event.purpose))
+        case Committed() if view.pending_commit is not None:
+            phase, unit, purpose = view.pending_commit
+            commit = CommitView(
+                phase=phase, unit=unit, purpose=purpose, commit=event.commit, files=event.files,
+                insertions=event.insertions, deletions=event.deletions,
+            )  # fmt: skip
+            return replace(view, commits=(*view.commits, commit), pending_commit=None)
+    return view
+
+
+def _add_artifact(view: FeatureView, event: ArtifactParsed) -> FeatureView:
+    """Add an artifact in place of an older one; it belongs to the last reply of that unit, of any role."""
+    artifact = ArtifactView(
+        artifact=event.artifact, phase=event.phase, unit=event.unit, path=event.path, digest=event.digest
+    )
+    others = tuple(a for a in view.artifacts if (a.artifact, a.unit) != (event.artifact, event.unit))
+    view = replace(view, artifacts=(*others, artifact))
+    call = next((c for c in reversed(view.calls) if (c.phase, c.unit) == (event.phase, event.unit)), None)
+    return (
+        view if call is None else _change_call(view, call.key, lambda c: replace(c, artifacts=(*c.artifacts, artifact)))
+    )
+
+
+def _last_builder_call(view: FeatureView, phase: str, unit: str) -> CallView | None:
+    """Return the last builder call in that unit."""
+    return next((c for c in reversed(view.calls) if (c.phase, c.unit, c.role) == (phase, unit, BUILDER)), None)
+
+
+def _command_view(view: FeatureView, event: CommandRan) -> CommandView:
+    current_phase = next((phase for phase in reversed(view.phases) if phase.phase == event.phase), None)
+    iteration = current_phase.iteration if current_phase else 0
+    call = _last_builder_call(view, event.phase, event.unit)
+    return CommandView(
+        stage=event.stage, phase=event.phase, unit=event.unit, name=event.name, exit=event.exit, passed=event.passed,
+        failed=event.failed, output=event.output, excerpt=event.excerpt, duration_ms=event.duration_ms,
+        iteration=iteration, attempt=call.attempt if call and call.iteration == iteration else 0,
+    )  # fmt: skip
+
+
+def _add_gate_rejection(view: FeatureView, event: GateChecked) -> FeatureView:
+    """Add a gate's rejection to the last builder call in that unit."""
+    builder_call = _last_builder_call(view, event.phase, event.unit)
+    if builder_call is None:
+        return view
+    rejection = Rejection(gate=event.gate, violations=event.violations, report=event.report)
+    return _change_call(view, builder_call.key, lambda call: replace(call, rejections=(*call.rejections, rejection)))
+
+
+# phases ---------------------------------------------------------------------------------------------------------------
+def _apply_phase_event(view: FeatureView, event: Event, now_us: int) -> FeatureView:
+    match event:
+        case PhaseStarted():
+            phase = PhaseView(
+                phase=event.phase, iteration=event.iteration, started_us=now_us,
+                units=tuple(unit for unit in event.units if unit),
+            )  # fmt: skip
+            return replace(view, status="working", phases=(*view.phases, phase))
+        case UnitCompleted(unit=unit) if unit:
+            return _change_phase(view, event.phase, "started", lambda p: {"units_done": (*p.units_done, unit)})
+        case PhaseCompleted():
+            return _change_phase(view, event.phase, "started", lambda _: {"state": "completed", "ended_us": now_us})
+        case RolledBack():
+            return _roll_back(view, event, now_us)
+    return view
+
+
+def _change_phase(view: FeatureView, name: str, state: str, changes: Any) -> FeatureView:
+    """Change the last iteration of the phase if it is in that state."""
+    phases = list(view.phases)
+    for index in range(len(phases) - 1, -1, -1):
+        if phases[index].phase == name and phases[index].state == state:
+            phases[index] = replace(phases[index], **changes(phases[index]))
+            break
+    return replace(view, phases=tuple(phases))
+
+
+def _roll_back(view: FeatureView, event: RolledBack, now_us: int) -> FeatureView:
+    return replace(_supersede_phases(view, event.to, now_us, event.units), rollbacks=view.rollbacks + 1)
+
+
+def _supersede_phases(view: FeatureView, target: str, now_us: int, units: tuple[str, ...] = ()) -> FeatureView:
+    """Supersede the iterations since phase `to` began, and drop artifacts of later phases; with units, keep its own
+    artifacts."""
+    first_index = next((i for i, p in enumerate(view.phases) if p.phase == target and p.state != "superseded"), None)
+    if first_index is None:
+        return view
+    phases = tuple(
+        replace(phase, state="superseded", ended_us=phase.ended_us or now_us)
+        if index >= first_index and phase.state != "superseded"
+        else phase
+        for index, phase in enumerate(view.phases)
+    )
+    superseded_phases = {phase.phase for phase in view.phases[first_index:]} - ({target} if units else set())
+    artifacts = tuple(artifact for artifact in view.artifacts if artifact.phase not in superseded_phases)
+    return replace(view, phases=phases, artifacts=artifacts)

@@ -1,0 +1,161 @@
+"""Open questions to people, people's decisions, and the status of their inbox messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from mz_events.catalog.base import Event
+from mz_events.catalog.feature import HumanRequested, QuestionKind
+from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
+from mz_events.catalog.run import AnswerAccepted, CancelAccepted, InboxRead, RetryAccepted, Verdict
+from mz_events.envelope import Recorded
+from mz_events.names import Digest, feature_stream
+
+Kind = Literal["answer", "cancel", "retry", "pause", "resume"]
+MessageStatus = Literal["pending", "accepted", "rejected"]
+Posted = AnswerPosted | CancelPosted | RetryPosted | PausePosted | ResumePosted
+Accepted = AnswerAccepted | CancelAccepted | RetryAccepted
+KINDS: dict[type[Event], Kind] = {
+    AnswerPosted: "answer",
+    AnswerAccepted: "answer",
+    CancelPosted: "cancel",
+    CancelAccepted: "cancel",
+    RetryPosted: "retry",
+    RetryAccepted: "retry",
+    PausePosted: "pause",
+    ResumePosted: "resume",
+}
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A feature that is waiting for a person."""
+
+    run: str
+    feature: str
+    phase: str
+    unit: str
+    question_kind: QuestionKind
+    code: str
+    """Subject of the question: a rule, a gate, a problem's code, a check."""
+    detail: Digest | None
+    """Blob: the text for the person."""
+    since_us: int
+    event_ref: str
+    """`stream@version` of the question."""
+
+    @property
+    def version(self) -> int:
+        """Version in the feature's stream, cited by an answer."""
+        return int(self.event_ref.rpartition("@")[2])
+
+
+class HumanMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's message about a feature or the run."""
+
+    kind: Kind
+    feature: str | None
+    """None: the run."""
+    verdict: Verdict | None
+    """Only for answers."""
+    phase: str | None
+    """Only for retries: first phase to repeat; None: the current phase."""
+    note: Digest | None
+    actor: Digest
+    at_us: int
+    event_ref: str
+
+
+class Decision(HumanMessage, frozen=True, kw_only=True):
+    """A message that the run has accepted."""
+
+    question: Question | None
+    """The question that was open then."""
+
+
+class InboxMessage(HumanMessage, frozen=True, kw_only=True):
+    """A message in the inbox and its status."""
+
+    question: int | None
+    """Only for answers: version in the feature's stream of the question; None: any open question."""
+    status: MessageStatus
+    rejection_code: str = ""
+    """Error code; empty if not rejected."""
+
+
+def open_questions(events: Iterable[Recorded[Event]]) -> tuple[Question, ...]:
+    """Return the open questions after these events, oldest first."""
+    questions: dict[str, Question] = {}
+    for recorded in events:
+        _track_question(questions, recorded)
+    return tuple(questions.values())
+
+
+def decisions(events: Iterable[Recorded[Event]]) -> tuple[Decision, ...]:
+    """Return people's decisions in these events of one run (in log order), oldest first."""
+    questions: dict[str, Question] = {}
+    decided = []
+    for recorded in events:
+        _track_question(questions, recorded)
+        if isinstance(event := recorded.event, Accepted):
+            message, run = _human_message(event, recorded), recorded.stream.removeprefix("run/")
+            question = questions.get(feature_stream(run, event.feature))
+            decided.append(Decision(**msgspec.structs.asdict(message), question=question))
+    return tuple(decided)
+
+
+def inbox_messages(inbox: Iterable[Recorded[Event]], run: Iterable[Recorded[Event]]) -> tuple[InboxMessage, ...]:
+    """Return the messages, given the events of a run's inbox and those of its own stream: oldest first."""
+    reads = {recorded.event.version: recorded.event for recorded in run if isinstance(recorded.event, InboxRead)}
+    return tuple(
+        _inbox_message(recorded.event, recorded, reads.get(recorded.version))
+        for recorded in inbox
+        if isinstance(recorded.event, Posted)
+    )
+
+
+def _track_question(questions: dict[str, Question], recorded: Recorded[Event]) -> None:
+    """Update the open questions: any later event in the feature's stream closes its question."""
+    if recorded.stream.count("/") == 2:
+        questions.pop(recorded.stream, None)
+        if isinstance(recorded.event, HumanRequested):
+            questions[recorded.stream] = _question(recorded.event, recorded)
+
+
+def _question(event: HumanRequested, recorded: Recorded[Event]) -> Question:
+    _, run, feature = recorded.stream.split("/")
+    return Question(
+        run,
+        feature,
+        event.phase,
+        event.unit,
+        event.question_kind,
+        event.code,
+        event.detail,
+        recorded.recorded_at_us,
+        recorded.event_ref,
+    )
+
+
+def _human_message(event: Posted | Accepted, recorded: Recorded[Event]) -> HumanMessage:
+    return HumanMessage(
+        kind=KINDS[type(event)],
+        feature=None if isinstance(event, PausePosted | ResumePosted) else event.feature,
+        verdict=event.verdict if isinstance(event, AnswerPosted | AnswerAccepted) else None,
+        phase=event.phase if isinstance(event, RetryPosted | RetryAccepted) else None,
+        note=None if isinstance(event, PausePosted | ResumePosted) else event.note,
+        actor=event.actor,
+        at_us=recorded.recorded_at_us,
+        event_ref=recorded.event_ref,
+    )
+
+
+def _inbox_message(event: Posted, recorded: Recorded[Event], read: InboxRead | None) -> InboxMessage:
+    status: MessageStatus = "pending" if read is None else "accepted" if read.accepted else "rejected"
+    return InboxMessage(
+        **msgspec.structs.asdict(_human_message(event, recorded)),
+        question=event.question if isinstance(event, AnswerPosted) else None,
+        status=status,
+        rejection_code=read.rejection_code if read else "",
+    )

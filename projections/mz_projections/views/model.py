@@ -1,0 +1,324 @@
+"""Display data of a run, a feature and an agent call, shared by tables, JSON, reports and the demo.
+
+Decides nothing. Money is integer nano-dollars; None means unknown, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from mz_events.catalog.call import Usage
+from mz_events.catalog.feature import QuestionKind
+from mz_events.catalog.run import BudgetChanged, Hold, RunForked
+from mz_events.catalog.validation import Violation
+from mz_events.names import Commit, Digest, Path
+
+FeatureStatus = Literal[
+    "queued", "skipped", "working",
+    "delivered", "merged", "tagged", "failed", "waiting", "held", "cancelled", "interrupted", "paused",
+]  # fmt: skip
+RunStatus = Literal["running", "paused", "halted", "stopped", "idle", "finished"]
+CallStatus = Literal["open", "replied", "failed", "lost"]
+BUILDER = "builder"
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of display data."""
+
+
+def sum_known(amounts: Iterable[int | None]) -> int | None:
+    """Return the sum of the known amounts; None if there are none."""
+    known_amounts = [amount for amount in amounts if amount is not None]
+    return sum(known_amounts) if known_amounts else None
+
+
+class Rejection(View, frozen=True, kw_only=True):
+    """Reason why a reply was rejected: broken rules, or a gate."""
+
+    gate: str
+    """Empty: the rules of the artifacts."""
+    violations: tuple[Violation, ...]
+    report: Digest | None
+    """Blob: JSON array of messages."""
+
+
+class ArtifactView(View, frozen=True, kw_only=True):
+    artifact: str
+    phase: str
+    unit: str
+    path: Path | None
+    """None: it is the reply itself."""
+    digest: Digest
+
+
+class CallView(View, frozen=True, kw_only=True):
+    """One agent call and the result of its reply."""
+
+    key: str
+    event_ref: str
+    """`stream@version` of the request."""
+    phase: str
+    unit: str
+    iteration: int
+    attempt: int
+    role: str
+    agent: str
+    model: str
+    prompt: Digest
+    requested_us: int
+    is_forked_copy: bool = False
+    """The call was made and paid in the run that this one was forked from."""
+    tree_before: Commit | None = None
+    """Capture at the start of the call."""
+    tree_after: Commit | None = None
+    """Capture after the call, with forbidden changes reverted."""
+    status: CallStatus = "open"
+    exit: int | None = None
+    duration_ms: int | None = None
+    salvaged: bool = False
+    problem: str = ""
+    """Problem code."""
+    detail: Digest | None = None
+    """Blob: the agent's own message about the problem."""
+    text: Digest | None = None
+    """Blob: the final text of the reply."""
+    stdout: Digest | None = None
+    stderr: Digest | None = None
+    bad_lines: int = 0
+    """Output lines that the parser could not read."""
+    usage: tuple[Usage, ...] = ()
+    changed_paths: tuple[Path, ...] = ()
+    forbidden_changes: tuple[str, ...] = ()
+    """Reverted changes, as `kind path`."""
+    rejections: tuple[Rejection, ...] = ()
+    rules_checked: bool = False
+    """The rules were checked; without rejections, the reply is valid."""
+    artifacts: tuple[ArtifactView, ...] = ()
+    """Artifacts of this reply, superseded or not."""
+    estimated_nanousd: int | None = None
+    reported_nanousd: int | None = None
+    computed_nanousd: int | None = None
+    priced: bool = False
+    """The price table was applied; `computed_nanousd` is its result."""
+    unpriced: tuple[str, ...] = ()
+    """Models without a price."""
+
+    @property
+    def is_unbilled(self) -> bool:
+        """True if the provider rejected the call, given that it was charged nothing; see `cost.was_rejected`."""
+        return not (self.usage or self.unpriced or self.computed_nanousd) and bool(self.estimated_nanousd)
+
+    @property
+    def input_tokens(self) -> int | None:
+        return sum_known(usage.input for usage in self.usage)
+
+    @property
+    def output_tokens(self) -> int | None:
+        return sum_known(usage.output for usage in self.usage)
+
+
+class PhaseView(View, frozen=True, kw_only=True):
+    """One iteration of one phase."""
+
+    phase: str
+    iteration: int
+    started_us: int
+    units: tuple[str, ...] = ()
+    units_done: tuple[str, ...] = ()
+    state: Literal["started", "completed", "superseded"] = "started"
+    ended_us: int | None = None
+
+
+class CommandView(View, frozen=True, kw_only=True):
+    """A configured command that ran: setup, preparation or gate."""
+
+    stage: Literal["setup", "prepare", "gate"]
+    phase: str
+    unit: str
+    name: str
+    exit: int | None
+    passed: int | None
+    failed: int | None
+    output: Digest
+    """Blob: full output."""
+    excerpt: Digest
+    """Blob: normalised and shortened."""
+    duration_ms: int
+    iteration: int = 0
+    """Iteration of the phase; 0: the set-up, which belongs to none."""
+    attempt: int = 0
+    """The last builder call in that unit before it ran; 0: none yet."""
+
+
+class CommitView(View, frozen=True, kw_only=True):
+    phase: str
+    unit: str
+    purpose: Literal["work", "restore"]
+    commit: Commit
+    files: int
+    insertions: int
+    deletions: int
+
+
+class OpenQuestion(View, frozen=True, kw_only=True):
+    """An unanswered question to a person."""
+
+    question_kind: QuestionKind
+    code: str
+    phase: str
+    unit: str
+    detail: Digest | None
+    since_us: int
+    event_ref: str
+
+
+class TemplateFault(View, frozen=True, kw_only=True):
+    """A template that failed to render."""
+
+    template: Path
+    line: int | None
+    detail: Digest | None
+
+    @property
+    def location(self) -> str:
+        return f"{self.template}:{self.line}" if self.line else self.template
+
+
+class FeatureView(View, frozen=True, kw_only=True):
+    """All display data of one feature."""
+
+    feature: str
+    status: FeatureStatus = "queued"
+    title: Digest | None = None
+    source: str = ""
+    depends_on: tuple[str, ...] = ()
+    quarantined: bool = False
+    hold: Hold | None = None
+    until_us: int | None = None
+    blocked_by: str = ""
+    """The feature that blocks this one, or the event ref of an earlier delivery."""
+    code: str = ""
+    """Code of a failure or a fatal problem."""
+    template_error: TemplateFault | None = None
+    """Cause of the halt, if it was a template."""
+    branch: str = ""
+    target: str = ""
+    started_us: int | None = None
+    ended_us: int | None = None
+    """Time of the last stop; None while running."""
+    phases: tuple[PhaseView, ...] = ()
+    calls: tuple[CallView, ...] = ()
+    artifacts: tuple[ArtifactView, ...] = ()
+    """The latest of each, without superseded ones."""
+    commands: tuple[CommandView, ...] = ()
+    commits: tuple[CommitView, ...] = ()
+    pending_commit: tuple[str, str, Literal["work", "restore"]] | None = None
+    """Phase, unit and purpose of a requested commit that is not made yet."""
+    rollbacks: int = 0
+    pull_request: str = ""
+    checks: tuple[int, int, int] | None = None
+    """Checks of the pull request at the last poll: passed, failed, pending."""
+    question: OpenQuestion | None = None
+    changed_paths: tuple[Path, ...] = ()
+
+    @property
+    def phase(self) -> str:
+        """The current or last phase; empty before the first."""
+        return self.phases[-1].phase if self.phases else ""
+
+    @property
+    def completed_phases(self) -> tuple[str, ...]:
+        """Completed phases that are not superseded, in order."""
+        return tuple(phase.phase for phase in self.phases if phase.state == "completed")
+
+    @property
+    def attempts(self) -> dict[str, int]:
+        """Builder calls by phase, over all iterations and units; phases in the order of their start."""
+        calls_by_phase = {phase.phase: 0 for phase in self.phases}
+        for call in self.calls:
+            if call.role == BUILDER:
+                calls_by_phase[call.phase] = calls_by_phase.get(call.phase, 0) + 1
+        return {phase: count for phase, count in calls_by_phase.items() if count}
+
+    @property
+    def tests(self) -> tuple[int, int] | None:
+        """Passed and failed tests, by the last run of each gate that counts tests; None: none did."""
+        last_by_command = {
+            command.name: (command.passed or 0, command.failed or 0)
+            for command in self.commands
+            if command.stage == "gate" and (command.passed is not None or command.failed is not None)
+        }
+        return (
+            (sum(p for p, _ in last_by_command.values()), sum(f for _, f in last_by_command.values()))
+            if last_by_command
+            else None
+        )
+
+    @property
+    def paid_calls(self) -> tuple[CallView, ...]:
+        """The calls of this run, without those copied by a fork."""
+        return tuple(call for call in self.calls if not call.is_forked_copy)
+
+    @property
+    def input_tokens(self) -> int | None:
+        return sum_known(call.input_tokens for call in self.paid_calls)
+
+    @property
+    def output_tokens(self) -> int | None:
+        return sum_known(call.output_tokens for call in self.paid_calls)
+
+    @property
+    def estimated_nanousd(self) -> int | None:
+        return sum_known(call.estimated_nanousd for call in self.paid_calls)
+
+    @property
+    def reported_nanousd(self) -> int | None:
+        return sum_known(call.reported_nanousd for call in self.paid_calls)
+
+    @property
+    def computed_nanousd(self) -> int | None:
+        return sum_known(call.computed_nanousd for call in self.paid_calls)
+
+    @property
+    def unpriced(self) -> int:
+        """Ended calls missing in the computed sum: no price, or unknown token counts."""
+        ended = (call for call in self.paid_calls if call.priced or call.status in ("failed", "lost"))
+        return sum(call.computed_nanousd is None for call in ended)
+
+
+class RunView(View, frozen=True, kw_only=True):
+    run: str
+    status: RunStatus = "running"
+    pipeline: str = ""
+    base: str = ""
+    base_commit: str = ""
+    pins: Digest | None = None
+    mz_version: str = ""
+    fork: RunForked | None = None
+    """The event that it was forked from."""
+    started_us: int | None = None
+    last_recorded_us: int | None = None
+    """Time of the last recorded event of the run."""
+    code: str = ""
+    """Code of the fatal problem that halted it."""
+    resumed_us: int | None = None
+    """Start of the last process that worked on it."""
+    budget: BudgetChanged | None = None
+    """Replaces the initial one."""
+    committed_nanousd: int = 0
+    """Charged for ended calls plus reserved for open ones."""
+    events: int = 0
+    features: tuple[FeatureView, ...] = ()
+    """In the order of the backlog."""
+
+    def find_feature(self, feature: str) -> FeatureView | None:
+        return next((view for view in self.features if view.feature == feature), None)
+
+    @property
+    def has_stopped(self) -> bool:
+        """True if nothing can continue by itself; after a stop or a halt, working features still have to stop."""
+        if self.status in ("stopped", "halted"):
+            return not any(feature.status == "working" for feature in self.features)
+        return self.status in ("idle", "finished")

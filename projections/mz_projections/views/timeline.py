@@ -1,0 +1,276 @@
+"""A one-line description of every event. Total over the catalog: a test checks every type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+from mz_events.catalog import call, delivery, feature, imported, inbox, run, validation
+from mz_events.catalog.base import Event
+from mz_events.codec import type_of
+from mz_events.envelope import Recorded
+
+SHORT = 8
+LISTED_MAX = 3
+NANOUSD = 1_000_000_000
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One event, for display."""
+
+    at_us: int
+    """`recorded_at_us`: microseconds since the epoch, UTC."""
+    event_ref: str
+    """`stream@version`."""
+    type: str
+    text: str
+    """One line of names, numbers and enums; never an agent's prose."""
+
+
+def timeline(events: Iterable[Recorded[Event]]) -> Iterator[Line]:
+    """Yield a line for each event, in the order given."""
+    for recorded in events:
+        yield Line(recorded.recorded_at_us, recorded.event_ref, type_of(recorded.event), describe(recorded.event))
+
+
+def describe(event: Event) -> str:
+    """Return the description of the event."""
+    return DESCRIPTIONS[type(event)](event)
+
+
+def _usd(nanousd: int | None) -> str:
+    return "unpriced" if nanousd is None else f"{nanousd / NANOUSD:.4f} USD"
+
+
+def _list_names(names: Iterable[object]) -> str:
+    """Return the first names and the number of others; `nothing` for none."""
+    texts = [str(name) for name in names]
+    suffix = f" and {len(texts) - LISTED_MAX} more" if len(texts) > LISTED_MAX else ""
+    return (", ".join(texts[:LISTED_MAX]) + suffix) or "nothing"
+
+
+def _count_noun(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _unit_name(event: feature.Blocked | feature.HumanRequested | feature.UnitCompleted | Any) -> str:
+    return f"{event.phase}/{event.unit}" if event.unit else str(event.phase)
+
+
+def _call_name(ref: call.CallRef) -> str:
+    iteration = f" iteration {ref.iteration}" if ref.iteration > 1 else ""
+    return f"{_unit_name(ref)}{iteration} attempt {ref.attempt} ({ref.role})"
+
+
+def _path_list(paths: tuple[str, ...]) -> str:
+    return f"{_count_noun(len(paths), 'path')}: {_list_names(paths)}" if paths else "no paths"
+
+
+def _rule_list(violations: tuple[validation.Violation, ...]) -> str:
+    return _list_names(f"{violation.rule} {violation.path}".strip() for violation in violations)
+
+
+def _feature_stopped(event: run.FeatureStopped) -> str:
+    reason = event.code or (event.hold.value if event.hold else "")
+    return f"{event.feature} stopped: {event.status.value}" + (f" ({reason})" if reason else "")
+
+
+def _agent_requested(event: call.AgentRequested) -> str:
+    prompt = "full prompt" if event.full_prompt else "new content only"
+    prompt += " in a continued session" * event.resumes
+    return (
+        f"{_call_name(event.ref)}: {event.agent} {event.model}, {prompt}, about {event.estimated_tokens} tokens, "
+        f"{_usd(event.estimated_nanousd)}"
+    )
+
+
+def _agent_replied(event: call.AgentReplied) -> str:
+    exit_text = "exit unknown, salvaged" if event.exit is None else f"exit {event.exit}"
+    return f"{_call_name(event.ref)}: {exit_text} after {event.duration_ms} ms"
+
+
+def _reply_parsed(event: call.ReplyParsed) -> str:
+    tokens = f"{sum(usage.input for usage in event.usage)} tokens in, {sum(usage.output for usage in event.usage)} out"
+    problem = f", {event.problem.kind.value} {event.problem.code}" if event.problem else ""
+    return f"{_call_name(event.ref)}: {event.ending}, {tokens}, reported {_usd(event.reported_nanousd)}{problem}"
+
+
+def _command_ran(event: validation.CommandRan) -> str:
+    tests = "" if event.passed is None else f", {_count_noun(event.passed, 'test')} passed, {event.failed or 0} failed"
+    exit_text = "killed at its time limit" if event.exit is None else f"exit {event.exit}"
+    return f"{event.stage} {event.name} {_unit_name(event)}".strip() + f": {exit_text}{tests}, {event.duration_ms} ms"
+
+
+def _artifact_validated(event: validation.ArtifactValidated) -> str:
+    return f"{_call_name(event.ref)}: " + (
+        f"rejected by {_rule_list(event.violations)}" if event.violations else "valid"
+    )
+
+
+def _gate_checked(event: validation.GateChecked) -> str:
+    return f"{_unit_name(event)}: {event.gate} " + (
+        "passed" if event.passed else f"failed: {_rule_list(event.violations)}"
+    )
+
+
+def _changes_checked(event: validation.ChangesChecked) -> str:
+    reverted = f"; reverted {_list_names(f'{change.kind} {change.path}' for change in event.forbidden_changes)}"
+    allowed = f"{_call_name(event.ref)}: {_count_noun(len(event.changes), 'change')} within the write scope"
+    return allowed + (reverted if event.forbidden_changes else "")
+
+
+def _rolled_back(event: feature.RolledBack) -> str:
+    return f"{event.source} back to {event.to}" + (f", units {_list_names(event.units)}" if event.units else "")
+
+
+def _limit(nanousd: int | None) -> str:
+    return "without limit" if nanousd is None else _usd(nanousd)
+
+
+def _base_merged(event: delivery.BaseMerged) -> str:
+    if not event.changed:
+        return f"nothing new since {event.base[:SHORT]}"
+    return f"{event.base[:SHORT]} merged" + (
+        f", conflicts in {_list_names(event.conflicts)}" if event.conflicts else ""
+    )
+
+
+def _phase_started(event: feature.PhaseStarted) -> str:
+    units = [unit for unit in event.units if unit]
+    return f"{event.phase} iteration {event.iteration}" + (f", units {_list_names(units)}" if units else "")
+
+
+def _feature_held(event: feature.FeatureHeld) -> str:
+    line = f":{event.line}" if event.line else ""
+    location = f" in {event.template}{line}" if event.template else ""
+    return f"held: {event.hold.value}" + (f" ({event.code}{location})" if event.code else "")
+
+
+def _human_requested(event: feature.HumanRequested) -> str:
+    unit = f"{_unit_name(event)}: " if event.phase else ""
+    return f"{unit}question to a person, {event.question_kind.value}" + (f" ({event.code})" if event.code else "")
+
+
+def _item_added(event: run.ItemAdded) -> str:
+    after = f", after {_list_names(event.depends_on)}" if event.depends_on else ""
+    return f"{event.feature} from {event.source}{after}" + (", quarantined" if event.quarantined else "")
+
+
+def _feature_admitted(event: run.FeatureAdmitted) -> str:
+    return f"{event.feature} may start" + (f" on top of {event.stacked_on}" if event.stacked_on else "")
+
+
+def _claim_compared(event: run.ClaimCompared) -> str:
+    return (
+        f"{event.feature}: {len(event.confirmed)} claimed paths changed, {len(event.unused)} unchanged, "
+        f"{len(event.missed)} changed without a claim"
+    )
+
+
+def _artifact_parsed(event: validation.ArtifactParsed) -> str:
+    units = f", {_count_noun(len(event.units), 'unit')}" if event.units else ""
+    return f"{_unit_name(event)}: {event.artifact} in {event.path or 'the reply'}{units}"
+
+
+def _imported_file_read(event: imported.ImportedFileRead) -> str:
+    corrected = sum(request.before is not None for request in event.requests)
+    counts = [f"{_count_noun(len(event.requests) - corrected, 'request')} new"]
+    counts += [f"{corrected} corrected"] * bool(corrected)
+    counts += [f"{event.already_counted} already counted"] * bool(event.already_counted)
+    counts += [_count_noun(event.undecodable_lines, "undecodable line")] * bool(event.undecodable_lines)
+    return f"{event.format} from byte {event.offset_start} to {event.offset_end}: {', '.join(counts)}"
+
+
+def _imported_priced(event: imported.ImportedPriced) -> str:
+    unpriced = f", no price for {_list_names(event.unpriced)}" if event.unpriced else ""
+    return _usd(sum(priced.nanousd for priced in event.sums)) + unpriced
+
+
+DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
+    run.RunStarted: lambda e: f"pipeline {e.pipeline} on {e.base} at {e.base_commit[:SHORT]}, mz {e.mz_version}",
+    run.RunForked: lambda e: f"forked from version {e.version} of {e.feature} in run {e.source}",
+    run.RunResumed: lambda e: f"resumed, mz {e.mz_version}",
+    run.ItemAdded: _item_added,
+    run.ItemSkipped: lambda e: f"{e.feature} was delivered by {e.delivered_by}" + (", text changed" * e.changed),
+    run.FeatureAdmitted: _feature_admitted,
+    run.FeatureStopped: _feature_stopped,
+    run.FeatureReleased: lambda e: f"{e.feature} may continue: {e.hold.value} released",
+    run.TimerFired: lambda e: f"{e.feature}: wait is over",
+    run.ItemHeld: lambda e: f"{e.feature} cannot start: {e.blocked_by} was not delivered",
+    run.FilesClaimed: lambda e: f"{e.feature} in {e.phase} claims {_path_list(e.paths)}",
+    run.ClaimRejected: lambda e: f"{e.feature} in {e.phase}: claim rejected, files held by {e.holder}",
+    run.ClaimCompared: _claim_compared,
+    run.AnswerAccepted: lambda e: f"{e.feature} answered: {e.verdict.value}",
+    run.CancelAccepted: lambda e: f"{e.feature} cancelled",
+    run.InboxRead: lambda e: f"message {e.version} " + ("accepted" if e.accepted else f"rejected: {e.rejection_code}"),
+    run.RetryAccepted: lambda e: f"{e.feature} to be retried" + (f" from {e.phase}" if e.phase else ""),
+    run.ChecksChanged: lambda e: f"{e.feature}: checks are no longer pending",
+    run.FeatureMerged: lambda e: f"{e.feature} was merged; the base is at {e.head[:SHORT]}",
+    run.RunPaused: lambda e: "paused by a person" if e.actor else "paused by a signal",
+    run.BudgetChanged: lambda e: f"budget of the run {_limit(e.run_nanousd)}, of a feature {_limit(e.feature_nanousd)}",
+    run.RunHalted: lambda e: f"halted by {e.feature}: {e.code}",
+    run.RunStopRequested: lambda _: "stop requested by the user",
+    run.RunIdle: lambda _: "idle: nothing can continue by itself",
+    run.RunFinished: lambda _: "every item has ended",
+    feature.FeatureStarted: lambda e: (
+        f"branch {e.branch} for {e.target} from {_list_names(c[:SHORT] for c in e.starts_from)}"
+    ),
+    feature.WorkspaceReady: lambda e: f"worktree at {e.head[:SHORT]}",
+    feature.WorkspaceConflicted: lambda e: f"conflict between the starting commits: {_path_list(e.paths)}",
+    feature.PhaseStarted: _phase_started,
+    feature.UnitStarted: lambda e: f"{_unit_name(e)} iteration {e.iteration}",
+    feature.Blocked: lambda e: f"{_unit_name(e)}: {e.check} {e.path}".rstrip() + f", cause {e.cause}",
+    feature.RolledBack: _rolled_back,
+    feature.TreeRestored: lambda e: f"tree {e.tree[:SHORT]} restored",
+    feature.UnitCompleted: _unit_name,
+    feature.PhaseCompleted: lambda e: e.phase,
+    feature.FeatureHeld: _feature_held,
+    feature.HoldReleased: lambda e: f"continues: {e.hold.value} released",
+    feature.HumanRequested: _human_requested,
+    feature.HumanAnswered: lambda e: f"answer of a person: {e.verdict.value}",
+    feature.FeatureDelivered: lambda e: f"{e.ending} at {e.head[:SHORT]}, {len(e.changed_paths)} paths",
+    feature.FeatureFailed: lambda e: e.code,
+    feature.FeatureRetried: lambda e: "retried" + (f" from {e.to}" if e.to else ""),
+    feature.FeatureCancelled: lambda _: "cancelled by a person",
+    call.CallReserved: lambda e: f"{_usd(e.nanousd)} reserved for {e.key}",
+    call.CallOverBudget: lambda e: f"{e.key} exceeds the budget: {_usd(e.nanousd)}",
+    call.AgentRequested: _agent_requested,
+    call.SessionDropped: lambda e: f"{e.key}: session dropped, {e.reason.value}; the next prompt is a full one",
+    call.AgentSwitched: lambda e: f"{_call_name(e.ref)}: {e.to} takes over from {e.source} ({e.code})",
+    call.AgentReplied: _agent_replied,
+    call.AgentFailed: lambda e: (
+        f"{_call_name(e.ref)}: {e.problem.kind.value} {e.problem.code} after {e.duration_ms} ms"
+    ),
+    call.AgentLost: lambda e: f"{_call_name(e.ref)}: lost by a crash",
+    call.ReplyParsed: _reply_parsed,
+    call.CallPriced: lambda e: (
+        f"{e.key}: {_usd(e.computed_nanousd)}" + (f", {_list_names(e.unpriced)}" if e.unpriced else "")
+    ),
+    call.CallSettled: lambda e: f"{e.key}: {_usd(e.nanousd)}",
+    validation.CommandRan: _command_ran,
+    validation.ChangesChecked: _changes_checked,
+    validation.RefMoved: lambda e: f"{e.name} changed while {_call_name(e.ref)} worked",
+    validation.ArtifactParsed: _artifact_parsed,
+    validation.ArtifactValidated: _artifact_validated,
+    validation.GateChecked: _gate_checked,
+    delivery.CommitRequested: lambda e: f"{e.purpose} {_unit_name(e)}",
+    delivery.Committed: lambda e: f"{e.commit[:SHORT]}: {_count_noun(e.files, 'file')}, +{e.insertions} -{e.deletions}",
+    delivery.PushRequested: lambda e: f"{e.branch} at {e.commit[:SHORT]} to {e.remote}",
+    delivery.Pushed: lambda e: e.commit[:SHORT],
+    delivery.PullRequestRequested: lambda e: f"{e.branch} into {e.target} ({e.strategy})",
+    delivery.PullRequestOpened: lambda e: e.url or "to be opened by a person",
+    delivery.BaseMerged: _base_merged,
+    delivery.ChecksPolled: lambda e: f"{e.passed} passed, {e.failed} failed, {e.pending} pending at {e.commit[:SHORT]}",
+    delivery.ChecksRerun: lambda e: f"{e.runs} started again",
+    delivery.DeliveryFailed: lambda e: e.code,
+    inbox.AnswerPosted: lambda e: f"for {e.feature}: {e.verdict.value}",
+    inbox.CancelPosted: lambda e: f"cancel {e.feature or 'the run'}",
+    inbox.RetryPosted: lambda e: f"retry {e.feature}" + (f" from {e.phase}" if e.phase else ""),
+    inbox.PausePosted: lambda _: "pause",
+    inbox.ResumePosted: lambda _: "continue",
+    imported.ImportedSessionFound: lambda e: f"{e.agent} {e.version}".rstrip() + (", driven by mz" if e.by_mz else ""),
+    imported.ImportedFileRead: _imported_file_read,
+    imported.ImportedTotalsReconciled: lambda e: f"{_count_noun(len(e.requests), 'total')} beyond the lines",
+    imported.ImportedPriced: _imported_priced,
+}

@@ -1,0 +1,190 @@
+"""Layer 3: every rule set accepts valid artifacts and rejects invalid ones by the violated rule.
+
+Artifacts are generated from the rules, then broken one rule at a time; artifacts recorded in cassettes are validated
+again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from mz_engine.artifacts.parse import parse_artifact
+from mz_engine.artifacts.validate import BLOCKING_KINDS, MESSAGE_SLOT, requirements, validate
+from mz_engine.model.config import Limits
+from mz_engine.model.rules import Rule, RuleSet
+from mz_engine.pipelines.load import RULES_FOLDER, load_pipeline_files
+from mz_recordings.findings.model import Finding
+
+from mz_qa.conformance.parsing import damage
+from mz_qa.conformance.timeout import TimeLimitExceeded, call_with_timeout
+from mz_qa.gate.drift import ABOUT_ARTIFACTS, compare_cassettes, to_layer_output
+from mz_qa.generators.artifacts import CannotGenerate, GeneratedArtifact, generate_artifact
+from mz_qa.generators.mutations import Mutation, mutations
+from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
+
+SEED_COUNT = 6
+TIMEOUT_SECONDS = 60
+"""Time limit for one rule set of a project; usually less than a second."""
+DAMAGED_COUNT = 20
+ARTIFACT_NAME = "artifact"
+SHOWN_MAX = 200
+REPORTED_KINDS = (*ABOUT_ARTIFACTS, "PIPELINE", "UNREADABLE")
+"""Kinds of findings about validation, and those that prevent it."""
+
+
+def check(project: Project) -> Iterator[LayerOutput]:
+    """Check all rule sets available here, and the artifacts of all cassettes."""
+    material = load_pipeline_files(project.root)
+    project_files = {
+        file.rpartition("/")[2].removesuffix(".yaml"): file for file in material.files if file.startswith(RULES_FOLDER)
+    }
+    for name, rules in material.rules.items():
+        if name in project_files:
+            yield from check_project_rules(rules, project.config.limits, project_files[name])
+        else:
+            yield from check_rules(rules, project.config.limits, "")
+    yield from check_recorded(project)
+
+
+def check_project_rules(
+    rules: RuleSet, limits: Limits, file: str, seconds: float = TIMEOUT_SECONDS
+) -> tuple[LayerOutput, ...]:
+    """Check a project's rule set in a separate process, since its patterns may run for ever."""
+    try:
+        return call_with_timeout(seconds, _collect_rule_checks, rules, limits, file)
+    except TimeLimitExceeded:
+        problem = f"cannot be checked within {seconds:g} s: one of its patterns may never end on some texts"
+        return (CheckedItem("rule sets"), _rule_finding(rules, file, problem))
+
+
+def _collect_rule_checks(rules: RuleSet, limits: Limits, file: str) -> tuple[LayerOutput, ...]:
+    return tuple(check_rules(rules, limits, file))
+
+
+def check_recorded(project: Project) -> Iterator[LayerOutput]:
+    """Validate and parse the artifacts recorded in cassettes; also report what prevents that."""
+    results, _ = compare_cassettes(project, replay=False) if project.cassettes else ((), ())
+    for result in results:
+        yield CheckedItem("recorded artifacts", result.artifacts_checked)
+        yield from to_layer_output(
+            project, Path(result.path), [finding for finding in result.findings if finding.kind in REPORTED_KINDS]
+        )
+
+
+def check_rules(rules: RuleSet, limits: Limits, file: str) -> Iterator[LayerOutput]:
+    """Check one rule set; `file` is its file, empty for a bundled one."""
+    yield CheckedItem("rule sets")
+    unfilled = dict.fromkeys(
+        requirement
+        for requirement in requirements(rules, limits)
+        if not requirement.strip() or MESSAGE_SLOT.search(requirement)
+    )
+    for requirement in unfilled:
+        yield _rule_finding(rules, file, f"tells the agent {requirement!r}, which has an unfilled placeholder")
+    tested, reported = set[str](), set[tuple[str, str]]()
+    for seed in range(SEED_COUNT):
+        try:
+            artifact = generate_artifact(rules, limits, seed)
+        except CannotGenerate as error:
+            yield _rule_finding(rules, file, f"cannot be fulfilled: {error}")
+            return
+        diagnostics = validate(rules, artifact.text, ARTIFACT_NAME, limits, artifact.other_artifacts)
+        yield CheckedItem("artifacts")
+        if diagnostics:
+            yield _contradiction_finding(rules, file, artifact, tuple(diagnostic.message for diagnostic in diagnostics))
+            return
+        yield from _check_extraction(rules, file, artifact)
+        yield from _check_damaged(rules, file, artifact, seed)
+        for rule in rules.rules:
+            for mutation in mutations(artifact, rule):
+                yield CheckedItem("artifacts")
+                problem = rejection_error(artifact, rule, mutation)
+                tested |= {rule.id} if problem is not None else set()
+                if problem and (rule.id, mutation.description) not in reported:
+                    reported.add((rule.id, mutation.description))
+                    yield Finding(
+                        kind="RULE",
+                        cause=rule.id,
+                        file=file,
+                        detail=(f"  {problem}",),
+                        fix=fix_for(file),
+                        message=f"the rule set {rules.name}: an artifact {mutation.description} is not rejected by {rule.id}",
+                    )
+    untested = [rule.id for rule in rules.rules if rule.id not in tested]
+    if untested:
+        yield Remark(f"untested rules of {rules.name}: {', '.join(untested)}")
+
+
+def rejection_error(artifact: GeneratedArtifact, rule: Rule, mutation: Mutation) -> str | None:
+    """Return empty if the rule rejected the mutation; None if an earlier rule stopped validation; else what is
+    wrong."""
+    others = artifact.other_artifacts if mutation.other_artifacts is None else mutation.other_artifacts
+    diagnostics = validate(artifact.rules, mutation.text, ARTIFACT_NAME, artifact.limits, others)
+    violated_rules = {diagnostic.violation.rule for diagnostic in diagnostics}
+    if rule.id in violated_rules:
+        message_with_slot = next((entry.message for entry in diagnostics if MESSAGE_SLOT.search(entry.message)), "")
+        return f"its message has an unfilled placeholder: {message_with_slot}" if message_with_slot else ""
+    earlier_rules = artifact.rules.rules[: artifact.rules.rules.index(rule)]
+    if any(other.id in violated_rules for other in earlier_rules if isinstance(other, BLOCKING_KINDS)):
+        return None
+    return f"it is rejected by {', '.join(sorted(violated_rules))} only" if violated_rules else "it is accepted"
+
+
+def _contradiction_finding(
+    rules: RuleSet, file: str, artifact: GeneratedArtifact, messages: tuple[str, ...]
+) -> Finding:
+    return Finding(
+        kind="RULE",
+        message=f"the rule set {rules.name} rejects an artifact generated from it: its rules contradict each other",
+        cause=rules.name,
+        detail=(
+            *(f"  {message[:SHOWN_MAX]}" for message in messages),
+            *(f"  | {line}" for line in _head(artifact.text)),
+        ),
+        fix=fix_for(file),
+        file=file,
+    )
+
+
+def _head(text: str) -> list[str]:
+    return [line[:SHOWN_MAX] for line in text.splitlines()[:12]]
+
+
+def _check_extraction(rules: RuleSet, file: str, artifact: GeneratedArtifact) -> Iterator[Finding]:
+    """Check that parsing a valid artifact finds all that the engine extracts."""
+    parsed, extract = parse_artifact(rules, artifact.text), rules.extract
+    if extract.units and len(parsed.units) != len(artifact.items):
+        yield _rule_finding(rules, file, f"yields {len(parsed.units)} units from {len(artifact.items)} items")
+    if extract.files and not parsed.files:
+        yield _rule_finding(rules, file, f"yields no files, though `extract` names {extract.files}")
+    missing = [
+        name for name in extract.fields if artifact.items and name in artifact.items[0] and name not in parsed.fields
+    ]
+    if missing:
+        yield _rule_finding(rules, file, f"does not yield {', '.join(missing)}, which the artifact has")
+
+
+def _check_damaged(rules: RuleSet, file: str, artifact: GeneratedArtifact, seed: int) -> Iterator[LayerOutput]:
+    """Check that damaged artifacts are parsed and validated without an exception."""
+    rng = random.Random(f"{rules.name}/{seed}")
+    yield CheckedItem("artifacts", DAMAGED_COUNT)
+    for _ in range(DAMAGED_COUNT):
+        text = damage(artifact.text.encode(), rng).decode("utf-8", "replace")
+        try:
+            parse_artifact(rules, text)
+            validate(rules, text, ARTIFACT_NAME, artifact.limits, dict.fromkeys(artifact.other_artifacts, text))
+        except Exception as error:
+            yield _rule_finding(rules, file, f"cannot validate a damaged artifact: {type(error).__name__}: {error}")
+            return
+
+
+def _rule_finding(rules: RuleSet, file: str, problem: str) -> Finding:
+    return Finding(
+        kind="RULE", message=f"the rule set {rules.name} {problem}", cause=rules.name, file=file, fix=fix_for(file)
+    )
+
+
+def fix_for(file: str) -> str:
+    """Return the fix: a project can change its own rules."""
+    return "change the rules, then run: mz gate --layer 3" if file else "report it: these rules are bundled with mz"

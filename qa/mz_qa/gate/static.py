@@ -1,0 +1,182 @@
+"""Layer 1: settings, pipelines, rule sets, templates and backlog of a project, and those bundled with mz.
+
+Reads files of the repository only; `mz doctor` checks tools, logins and remotes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from mz_engine.artifacts.load import load_rules
+from mz_engine.backlog.load import read_backlog
+from mz_engine.config.schema import FILE_NAME
+from mz_engine.errors.diagnostics import Diagnostic, MzError
+from mz_engine.model.pins import Pins
+from mz_engine.pipelines.decode import parse_pipeline
+from mz_engine.pipelines.lint import MISSING_COMMAND_CODE, summarise_warnings
+from mz_engine.pipelines.load import (
+    TEMPLATES_FOLDER,
+    PipelineFiles,
+    PipelineSource,
+    built_in_pipelines,
+    check_source,
+    find_source,
+    load_pipeline_files,
+    project_pipelines,
+)
+from mz_engine.pipelines.material import check_template, find_fault
+from mz_engine.prompts.load import load_templates
+from mz_engine.prompts.render import TemplateError, render
+from mz_engine.run.plan import known_names
+from mz_engine.run.preflight import find_agent
+from mz_engine.run.settings import load_config
+from mz_recordings.findings.model import Finding
+
+from mz_qa.gate.prompts import SamplePrompt, sample_prompts, unstated_requirements
+from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
+
+
+def check(project: Project) -> Iterator[LayerOutput]:
+    """Report everything that prevents a run from starting, and prompts that cannot be rendered."""
+    outputs = tuple(check_settings(project))
+    yield from outputs
+    # With invalid settings, missing commands of a pipeline would be false findings.
+    settings_invalid = any(isinstance(output, Finding) for output in outputs)
+    material = load_pipeline_files(project.root)
+    yield CheckedItem("files of the project's own", len(material.files))
+    yield from to_layer_output(material.diagnostics)
+    yield from check_bundled_material()
+    for name in pipeline_names(project):
+        for output in check_pipeline(project, name, material):
+            if not (settings_invalid and isinstance(output, Finding) and output.cause == MISSING_COMMAND_CODE):
+                yield output
+    yield from check_backlog(project)
+
+
+def check_settings(project: Project) -> Iterator[LayerOutput]:
+    yield CheckedItem("settings files")
+    try:
+        loaded = load_config(project.root, project.environment, {})
+    except MzError as error:
+        yield from to_layer_output(error.diagnostics)
+        return
+    yield from to_layer_output(loaded.warnings)
+    names = [("agent", loaded.config.agent), *(("failover", name) for name in loaded.config.failover)]
+    for key, name in names:
+        try:
+            find_agent(name, loaded.config.agents)
+        except MzError as error:
+            yield from to_layer_output(
+                loaded.with_location(key, MzError("MZ2013", error.message, hint=error.hint)).diagnostics
+            )
+
+
+def check_bundled_material() -> Iterator[LayerOutput]:
+    """Check bundled templates and rules like those of a project."""
+    templates = load_templates()
+    for name, text in templates.items():
+        yield CheckedItem("templates")
+        yield from to_layer_output(check_template(name, name, text, templates))
+    for name, rules in load_rules().items():
+        yield CheckedItem("rule sets")
+        fault = find_fault(rules)
+        if fault:
+            yield Finding(kind="RULE", message=f"the rule set {name} is invalid: {fault}", cause=name, fix="report it")
+
+
+def pipeline_names(project: Project) -> tuple[str, ...]:
+    """Return the pipelines of the project and of mz, and the configured one, which may be any file."""
+    return tuple(dict.fromkeys((project.config.pipeline, *project_pipelines(project.root), *built_in_pipelines())))
+
+
+def check_pipeline(project: Project, name: str, material: PipelineFiles) -> Iterator[LayerOutput]:
+    """Check a pipeline: syntax, lint rules, and all its prompts."""
+    yield CheckedItem("pipelines")
+    valid_names, is_configured = known_names(project.config, material), name == project.config.pipeline
+    try:
+        source = find_source(name, project.root)
+    except MzError as error:
+        yield from to_layer_output(error.diagnostics)
+        return
+    diagnostics = check_source(source, valid_names)
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
+    if errors:
+        yield from to_layer_output(errors)
+        return
+    definition = parse_pipeline(source.text, source.name)[0]
+    if is_configured or not source.built_in:
+        yield from to_layer_output(summarise_warnings(diagnostics, definition, project.config.commands))
+    pins = Pins(pipeline=definition, rules=material.rules, templates=material.templates, config=project.config)
+    yield from check_prompts(pins, source)
+
+
+def check_prompts(pins: Pins, source: PipelineSource) -> Iterator[LayerOutput]:
+    """Check that all prompts render. Bundled templates must state every rule; for the project's it is a remark."""
+    bundled = load_templates()
+    project_templates = {name for name, text in pins.templates.items() if bundled.get(name) != text}
+    broken: set[str] = set()
+    unstated_lines: dict[tuple[str, str], set[str]] = {}
+    for sample in sample_prompts(pins):
+        yield CheckedItem("prompts")
+        try:
+            text = render(pins.templates, sample.template, sample.data, sample.continuation)
+        except TemplateError as error:
+            if str(error) not in broken:
+                yield template_finding(sample, error, source, error.template in project_templates)
+            broken.add(str(error))
+            continue
+        if not sample.continuation and (missing := unstated_requirements(sample, text)):
+            unstated_lines.setdefault((sample.phase, sample.template), set()).update(missing)
+    for (phase, template), lines in unstated_lines.items():
+        message = f"{template} does not state all rules to the agent of phase {phase}; missing: {len(lines)}"
+        if template in project_templates:
+            yield Remark(f"{source.name}: {message}")
+        else:
+            detail = tuple(f"  {line}" for line in sorted(lines))
+            yield Finding(kind="PIPELINE", message=message, cause=template, detail=detail, file=source.name)
+
+
+def template_finding(
+    sample: SamplePrompt, error: TemplateError, source: PipelineSource, is_project_template: bool
+) -> Finding:
+    """Return a finding located in the project's template, or else in the pipeline that uses it."""
+    return Finding(
+        kind="PIPELINE",
+        message=f"the prompt of phase {sample.phase} cannot be rendered {sample.situation}: {error.reason}",
+        cause=error.template,
+        fix=f"mz pipelines lint {source.name}" if is_project_template else "mz explain MZ3017",
+        file=f"{TEMPLATES_FOLDER}/{error.template}" if is_project_template else source.name,
+        line=error.line if is_project_template else None,
+    )
+
+
+def check_backlog(project: Project) -> Iterator[LayerOutput]:
+    """Check the backlog if it exists; it may be written for each run."""
+    name = project.config.backlog
+    if not os.path.lexists(project.root / name):
+        yield Remark(f"{name} does not exist")
+        return
+    try:
+        yield CheckedItem("backlog items", len(read_backlog(project.root, name)))
+    except MzError as error:
+        yield from to_layer_output(error.diagnostics)
+
+
+def to_layer_output(diagnostics: Iterable[Diagnostic]) -> Iterator[LayerOutput]:
+    """Convert errors to findings and warnings to remarks."""
+    for diagnostic in diagnostics:
+        location = diagnostic.location
+        if diagnostic.severity == "warning":
+            prefix = f"{location}: " if location else ""
+            yield Remark(f"{prefix}{diagnostic.message} [{diagnostic.code}]")
+            continue
+        yield Finding(
+            kind="PIPELINE",
+            message=f"{diagnostic.message} [{diagnostic.code}]",
+            cause=diagnostic.code,
+            detail=tuple(f"  {line}" for line in diagnostic.hint.splitlines()),
+            fix=f"mz explain {diagnostic.code}",
+            file=location.file if location else FILE_NAME,
+            line=(location.line or None) if location else None,
+        )

@@ -1,0 +1,291 @@
+"""Mutations: ways to break each rule of a valid artifact. The artifacts layer reports rules without any."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+from mz_engine.model.rules import (
+    AcyclicItems,
+    ByteSize,
+    CoversIds,
+    FieldRule,
+    FileList,
+    FilePaths,
+    FileRule,
+    JsonForm,
+    MaximumField,
+    NoPlaceholders,
+    ReferencesIds,
+    Rule,
+    SectionRule,
+    TitleRule,
+    UniqueIds,
+    WordCount,
+)
+
+from mz_qa.generators.artifacts import (
+    GeneratedArtifact,
+    Part,
+    add_paragraph,
+    bytes_min,
+    choice_field,
+    definition,
+    file_list,
+    neutral_heading,
+    pad_to_size,
+)
+
+BYTES_MAX = 4_000_000
+"""Larger limits are not tested."""
+ENTRIES_MAX = 2_000
+INVALID_PATHS = ("../a.py", "/etc/passwd", "src/", "*.py")
+"""Paths that are no single file inside the repository."""
+NO_CHOICE = "NO-SUCH-CHOICE"
+
+
+class Mutation(NamedTuple):
+    """An artifact that breaks a rule."""
+
+    description: str
+    """Description that follows "an artifact"."""
+    text: str | None
+    """None: the file is missing."""
+    other_artifacts: dict[str, str] | None = None
+    """Texts of other artifacts; None: those of the artifact."""
+
+
+def mutations(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
+    """Yield ways to break this rule while fulfilling the others as far as possible."""
+    match rule:
+        case FileRule():
+            yield Mutation("that is missing", None)
+        case ByteSize():
+            yield from _sizes(artifact, rule)
+        case NoPlaceholders():
+            for alias in rule.aliases:
+                if (text := _with_text(artifact, alias)) is not None:
+                    yield Mutation(f"with {alias!r} in it", text)
+        case CoversIds():
+            yield from _uncovered(artifact, rule)
+        case UniqueIds(pattern=str() as pattern):
+            if line := definition(pattern, 7):
+                yield Mutation(
+                    "with an id that is defined twice", f"{artifact.text}\n{line}\n\nwords\n\n{line}\n\nwords\n"
+                )
+        case WordCount() | TitleRule() | SectionRule() | FileList() | FilePaths():
+            yield from _markdown(artifact, rule)
+        case _:
+            yield from _json(artifact, rule)
+
+
+def _sizes(artifact: GeneratedArtifact, rule: ByteSize) -> Iterator[Mutation]:
+    least, most = artifact.limit(rule.min), artifact.limit(rule.max)
+    if least > 0:
+        yield Mutation("that is too short", artifact.text[: least // 4])
+    if most <= BYTES_MAX:
+        yield Mutation("that is too long", artifact.text + "\n" * (most + 1))
+
+
+def _with_text(artifact: GeneratedArtifact, text: str) -> str | None:
+    """Insert a text into the artifact's prose; None if it has no prose."""
+    if artifact.rules.form == "markdown":
+        return add_paragraph(artifact, text).text
+    field = _prose_field(artifact)
+    return (
+        None
+        if field is None
+        else _with_field(artifact, field, f"{text} {artifact.items[0].get(field.field, '')} {text}")
+    )
+
+
+def _prose_field(artifact: GeneratedArtifact) -> FieldRule | None:
+    fields = [
+        rule for rule in artifact.rules.rules if isinstance(rule, FieldRule) and rule.type == "text" and not rule.within
+    ]
+    return next(iter(fields), None)
+
+
+def _uncovered(artifact: GeneratedArtifact, rule: CoversIds) -> Iterator[Mutation]:
+    text = artifact.other_artifacts.get(rule.artifact, "")
+    if rule.field:
+        items = json.loads(text or "[]")
+        more = json.dumps([*items, {**(items[0] if items else {}), rule.field: "no-such-id"}])
+        yield Mutation(
+            f"that leaves out an id of {rule.artifact}",
+            artifact.text,
+            {**artifact.other_artifacts, rule.artifact: more},
+        )
+    elif line := definition(rule.pattern or "", 777):
+        more = f"{text}\n\n{line}\n\nwords\n"
+        yield Mutation(
+            f"that leaves out an id of {rule.artifact}",
+            artifact.text,
+            {**artifact.other_artifacts, rule.artifact: more},
+        )
+
+
+# Markdown -------------------------------------------------------------------------------------------------------------
+def _markdown(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
+    match rule:
+        case WordCount():
+            count = artifact.limit(rule.max) + 1
+            yield Mutation("with too many words", add_paragraph(artifact, " ".join(["word"] * count)).text)
+        case TitleRule():
+            most = artifact.limit(rule.max)
+            yield Mutation("without a title", replace(artifact, title="").text)
+            yield Mutation("whose title is of level 2", "#" + artifact.text)
+            yield Mutation("whose title is too long", replace(artifact, title="w" * (most + 1)).text)
+        case SectionRule():
+            yield from _sections(artifact, rule)
+        case FileList():
+            yield from _lists(artifact, rule)
+        case FilePaths():
+            lists = next(
+                other for other in artifact.rules.rules if isinstance(other, FileList) and other.id == rule.files
+            )
+            for path in INVALID_PATHS:
+                listed = file_list(max(1, artifact.limit(lists.min)), False, path)
+                yield Mutation(f"that lists {path}", _with_body(artifact, lists.section, listed))
+
+
+def _sections(artifact: GeneratedArtifact, rule: SectionRule) -> Iterator[Mutation]:
+    others = tuple(part for part in artifact.parts if part.rule != rule.id)
+    (section,) = (part for part in artifact.parts if part.rule == rule.id)
+    yield Mutation("without the section", _with_neutral_end(artifact, others))
+    yield Mutation("whose section is empty", _with_neutral_end(artifact, (replace(section, body=""), *others)))
+    if section.heading_line.startswith("## "):
+        lower = replace(section, heading_line=f"##{section.heading_line}")
+        yield Mutation("whose section has a heading of level 4", _with_neutral_end(artifact, (*others, lower)))
+
+
+def _with_neutral_end(artifact: GeneratedArtifact, parts: tuple[Part, ...]) -> str:
+    """Append a section that fulfils no rule, so that no tested section ends the text, and pad the artifact."""
+    return pad_to_size(
+        replace(artifact, parts=(*parts, Part(rule="", heading_line=neutral_heading(artifact.rules), body="words")))
+    ).text
+
+
+def _lists(artifact: GeneratedArtifact, rule: FileList) -> Iterator[Mutation]:
+    minimum, most = artifact.limit(rule.min), artifact.limit(rule.max)
+    if minimum > 0:
+        yield Mutation("that lists no file", _with_body(artifact, rule.section, "words, and no list"))
+    if most <= ENTRIES_MAX:
+        yield Mutation("that lists too many files", _with_body(artifact, rule.section, file_list(most + 1)))
+
+
+def _with_body(artifact: GeneratedArtifact, section: str, body: str) -> str:
+    parts = tuple(replace(part, body=body) if part.rule == section else part for part in artifact.parts)
+    return pad_to_size(replace(artifact, parts=parts)).text
+
+
+# JSON -----------------------------------------------------------------------------------------------------------------
+def _json(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
+    match rule:
+        case JsonForm():
+            yield from _invalid_json(artifact, rule)
+        case UniqueIds(field=str() as field):
+            yield from _duplicates(artifact, field)
+        case ReferencesIds():
+            value: Any = "no-such-id" if _type_of(artifact, rule.field) == "name" else ["no-such-id"]
+            yield Mutation("that refers to an unknown id", _with_value(artifact, rule.field, value))
+        case AcyclicItems():
+            own_id = artifact.items[0].get(rule.to)
+            value = own_id if _type_of(artifact, rule.field) == "name" else [own_id]
+            yield Mutation("with an item that depends on itself", _with_value(artifact, rule.field, value))
+        case MaximumField():
+            choice = choice_field(artifact.rules, rule)
+            for value in choice.values:
+                if value != artifact.items[0][rule.field]:
+                    yield Mutation(f"that says {value}", _with_value(artifact, rule.field, value))
+        case FieldRule():
+            for description, value in _bad_values(artifact, rule):
+                yield Mutation(f"whose `{rule.field}` {description}", _with_field(artifact, rule, value))
+
+
+def _invalid_json(artifact: GeneratedArtifact, rule: JsonForm) -> Iterator[Mutation]:
+    stripped = artifact.text.rstrip()
+    size = bytes_min(artifact)
+    yield Mutation("that is cut off", stripped[:-1] + " " * size)
+    yield Mutation("that is a text", json.dumps("x" * max(10, size)))
+    if rule.root == "list":
+        yield Mutation("that is an empty list", "[" + " " * size + "]")
+        yield Mutation("with an entry that is no object", json.dumps([*artifact.items, 1]) + " " * size)
+    else:
+        yield Mutation("that is a list", json.dumps(list(artifact.items)) + " " * size)
+
+
+def _duplicates(artifact: GeneratedArtifact, field: str) -> Iterator[Mutation]:
+    value = artifact.items[0].get(field)
+    if isinstance(value, list) and value:
+        yield Mutation(f"with a duplicate `{field}`", _with_value(artifact, field, [*value, value[0]]))
+    elif not any(isinstance(rule, JsonForm) and rule.root == "object" for rule in artifact.rules.rules):
+        duplicate = replace(artifact, items=(*artifact.items, artifact.items[0]))
+        yield Mutation(f"with a duplicate `{field}`", duplicate.text)
+
+
+def _type_of(artifact: GeneratedArtifact, field: str) -> str:
+    return next(
+        (rule.type for rule in artifact.rules.rules if isinstance(rule, FieldRule) and rule.field == field), "names"
+    )
+
+
+class Absent:
+    """Marks a missing value."""
+
+
+def _bad_values(artifact: GeneratedArtifact, rule: FieldRule) -> Iterator[tuple[str, Any]]:
+    """Yield invalid values of a field, with descriptions."""
+    least, most = artifact.limit(rule.min), None if rule.max is None else artifact.limit(rule.max)
+    if not rule.optional:
+        yield "is missing", Absent
+    match rule.type:
+        case "text":
+            yield "is a number", 7
+            if least > 0:
+                yield "is empty", ""
+            if most is not None and most <= BYTES_MAX:
+                yield "is too long", "w" * (most + 1)
+        case "name":
+            yield from (("is a number", 7), ("is no valid name", "a name"))
+        case "choice":
+            yield from (("is a number", 7), ("is none of its values", NO_CHOICE))
+        case "number":
+            yield from (("is a text", "many"), ("is true", True), ("is too small", least - 1))
+            if most is not None:
+                yield "is too large", most + 1
+        case _:
+            yield from _bad_lists(rule, least, most)
+
+
+def _bad_lists(rule: FieldRule, least: int, most: int | None) -> Iterator[tuple[str, Any]]:
+    yield from (("is no list", 7), ("lists a number", [7] * max(1, least)))
+    if least > 0:
+        yield "is empty", []
+    members: dict[str, tuple[Any, ...]] = {"texts": ("",), "names": ("", "a name"), "paths": ("", *INVALID_PATHS)}
+    for member in members.get(rule.type, ()):
+        yield f"lists {member!r}", [member] * max(1, least)
+    if most is not None and most <= ENTRIES_MAX:
+        good: Any = {} if rule.type == "objects" else "x.py"
+        yield "lists too many", [good] * (most + 1)
+
+
+def _with_value(artifact: GeneratedArtifact, field: str, value: Any) -> str:
+    """Set a field of the first item."""
+    first = {**artifact.items[0], field: value}
+    return replace(artifact, items=(first, *artifact.items[1:])).text
+
+
+def _with_field(artifact: GeneratedArtifact, rule: FieldRule, value: Any) -> str:
+    """Set the field of a rule, at any nesting; Absent removes it."""
+    names = (rule.field, *rule.aliases)
+
+    def changed(item: dict[str, Any]) -> dict[str, Any]:
+        others = {name: entry for name, entry in item.items() if name not in names}
+        return others if value is Absent else {**others, rule.field: value}
+
+    if rule.within is None:
+        return replace(artifact, items=(changed(artifact.items[0]), *artifact.items[1:])).text
+    return _with_value(artifact, rule.within, [changed(entry) for entry in artifact.items[0].get(rule.within) or [{}]])

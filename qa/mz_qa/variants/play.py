@@ -1,0 +1,261 @@
+"""Plays every variant of every call of a cassette through the real parser, effects and decisions, in memory.
+
+The cassette is played unaltered once. Then each call is replaced by each of its variants, starting just before the
+call; without processes, thousands of variants take seconds."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from msgspec.structs import replace
+from mz_engine.agents.contract import Adapter
+from mz_engine.model.pins import Pins
+from mz_engine.ports import ParsedReply
+from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.feature_loop import FeatureLoop
+from mz_events.names import Commit, FeatureId, feature_stream
+from mz_recordings.cassette.model import Cassette, RecordedCall, RecordedDecision
+from mz_recordings.faults.variants import Variant, derive_variants
+from mz_recordings.record.trace import encode_trace, feature_trace
+from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, ignore_event, start_run
+from mz_recordings.replay.project import replay_pins
+
+from mz_qa.simulation.driver import DirectCoordinator
+from mz_qa.simulation.world import Tree
+from mz_qa.variants.properties import TraceEvent, VariantOutcome, comparable_events, end_state, succeeds, violations
+from mz_qa.variants.trees import Trees
+from mz_qa.variants.world import (
+    CallLoopError,
+    CassetteWorld,
+    MemoryPorts,
+    recorded_commands,
+    resume_points,
+    variant_result,
+)
+
+ORDERS = ((1, 1), (2, 2), (2, 3), (4, 4), (4, 5))
+"""Number of parallel features, and the seed."""
+ROUNDS_MAX = 100_000
+Violations = tuple[str, ...]
+
+
+def play_variants(cassette: Cassette, project: Path, environment: Mapping[str, str]) -> tuple[VariantOutcome, ...]:
+    """Play each variant of each recording through the project's current pipeline, and the cassette with its features in
+    other orders. Raises WorldMissing and MzError like a replay."""
+    parallel = max(1, len(cassette.manifest.fixture.items))
+    pins = replay_pins(project, environment, cassette.manifest, parallel)
+    with tempfile.TemporaryDirectory(prefix="mz-variants-") as name:
+        trees = Trees(cassette, Path(name), environment)
+        world, broken = open_world(cassette, pins, trees)
+        outcomes = [*_check_unaltered(world, broken), *_check_orders(world, trees)]
+        usual_ends = {feature: end_state(events_of(world, feature)) for feature in _features(cassette)}
+        for recorded_call in cassette.calls:
+            if recorded_call.recording.identity in world.states_before:
+                outcomes += _play_variants_of(
+                    world, recorded_call, usual_ends[recorded_call.recording.identity.feature]
+                )
+    return tuple(outcomes)
+
+
+def open_world(cassette: Cassette, pins: Pins, trees: Trees) -> tuple[CassetteWorld, Violations]:
+    """Create the world of a cassette and play it unaltered; also return violated invariants."""
+    world = CassetteWorld(cassette, pins, trees.files(trees.head), trees.apply_patch)
+    world.remaining_commands = {feature: recorded_commands(trace) for feature, trace in cassette.traces.items()}
+    _begin(world, trees)
+    return world, _run_safely(world)
+
+
+def _run_safely(world: CassetteWorld, only: str | None = None, seed: int | None = None) -> Violations:
+    """Run until idle; return the reasons why that failed, empty if none."""
+    try:
+        run_until_idle(world, only, seed)
+    except CallLoopError:
+        return ("it does not stop",)
+    except Exception as error:
+        return (f"internal error: {type(error).__name__}: {error}",)
+    return ()
+
+
+def _begin(world: CassetteWorld, trees: Trees) -> None:
+    heads: dict[str, Commit] = {}
+    for feature, commit in trees.delivered.items():
+        heads[feature] = world.write(Tree(trees.files(commit), world.base))
+    items = world.cassette.manifest.fixture.items
+    start_run(world.cassette, items, world.pins, world.store, MemoryPorts(world), world.base, heads)
+
+
+def _features(cassette: Cassette) -> tuple[str, ...]:
+    return tuple(item.feature for item in cassette.manifest.fixture.items)
+
+
+def run_until_idle(world: CassetteWorld, only: str | None = None, seed: int | None = None) -> None:
+    """Run until idle; with `only`, until that feature stops. The seed chooses which feature takes the next step;
+    without one they take turns. Raises CallLoopError."""
+    fixture, ports, rng = world.cassette.manifest.fixture, MemoryPorts(world), Random(seed)
+    coordinator = StrictReplayCoordinator(fixture.run, world.pins, world.store, ports, _remaining_decisions(world))
+    proxy, active, decided_version = DirectCoordinator(coordinator), dict[FeatureId, ReplayFeature](), -1
+    for _ in range(ROUNDS_MAX):
+        if coordinator.state.version != decided_version:
+            coordinator.decide()
+            decided_version = coordinator.state.version
+        for feature in coordinator.runnable_features(frozenset(active)):
+            if only in (None, feature):
+                feature_loop = ReplayFeature(fixture.run, feature, world.pins, world.store, ports, proxy, ignore_event)
+                feature_loop.killed = threading.Event()
+                active[feature] = feature_loop
+        if not active and not coordinator.resume_if_recorded(world.cassette):
+            return
+        if not active:
+            continue
+        feature = next(iter(active)) if seed is None else rng.choice(sorted(active))
+        if not active[feature].step():
+            coordinator.worker_stopped(active.pop(feature))
+            decided_version = -1
+    raise CallLoopError("rounds")
+
+
+class StrictReplayCoordinator(ReplayCoordinator):
+    """Repeats recorded decisions only at their recorded positions; other questions stay open."""
+
+    def worker_stopped(self, feature_run: FeatureLoop) -> None:
+        remaining = self._decisions.get(feature_run.feature)
+        if remaining and self._trace_length(feature_run.feature) == remaining[0].after:
+            super().worker_stopped(feature_run)
+        else:
+            Coordinator.worker_stopped(self, feature_run)
+
+    def resume_if_recorded(self, cassette: Cassette) -> bool:
+        """Resume a halted run if it was resumed at this point in the recording."""
+        halted = self.state.halt
+        if halted is None or self._trace_length(halted.feature) not in resume_points(
+            cassette.traces.get(halted.feature, b"")
+        ):
+            return False
+        self.resume()
+        return True
+
+
+def _remaining_decisions(world: CassetteWorld) -> tuple[RecordedDecision, ...]:
+    """Return the recorded decisions that are not in the log yet."""
+    accepted_counts: dict[str, int] = {}
+    for recorded in world.store.log:
+        if type(recorded.event).__name__ in ("AnswerGiven", "RetryGiven", "CancelGiven"):
+            feature = getattr(recorded.event, "feature", "")
+            accepted_counts[feature] = accepted_counts.get(feature, 0) + 1
+    remaining: list[RecordedDecision] = []
+    for decision in world.cassette.manifest.fixture.decisions:
+        if accepted_counts.get(decision.feature, 0) > 0:
+            accepted_counts[decision.feature] -= 1
+        else:
+            remaining.append(decision)
+    return tuple(remaining)
+
+
+def events_of(world: CassetteWorld, feature: str, after: int = 0) -> list[TraceEvent]:
+    """Return the feature's events after a version, in comparable form."""
+    stream = feature_stream(world.cassette.manifest.fixture.run, feature)
+    return comparable_events(recorded.event for recorded in world.store.read(stream, after))
+
+
+def _check_unaltered(world: CassetteWorld, broken: Violations) -> Iterator[VariantOutcome]:
+    """Check the unaltered run: every end state is named, and every recording was used."""
+    for feature in _features(world.cassette):
+        end = end_state(events_of(world, feature))
+        violated = broken or (() if end else ("it ended in a state without a name",))
+        yield VariantOutcome(
+            feature=feature, call="", variant="as-recorded", mode="memory", end=end, violations=violated
+        )
+    for recorded_call in world.cassette.calls:
+        identity = recorded_call.recording.identity
+        if identity not in world.states_before:
+            unused = ("the recording is unused, so its variants cannot be played: see mz replay",)
+            yield VariantOutcome(
+                feature=identity.feature, call=identity.name, variant="as-recorded", mode="memory", end="not played",
+                violations=unused,
+            )  # fmt: skip
+
+
+def _check_orders(world: CassetteWorld, trees: Trees) -> Iterator[VariantOutcome]:
+    """Check that other orders and interleavings of features give the same traces."""
+    features = _features(world.cassette)
+    if len(features) < 2:
+        return
+    usual_traces = {feature: _trace_of(world, feature) for feature in features}
+    for parallel, seed in ORDERS:
+        pins = replace(world.pins, config=replace(world.pins.config, parallel_max=parallel))
+        other_world = CassetteWorld(world.cassette, pins, trees.files(trees.head), trees.apply_patch)
+        other_world.played_calls, other_world.command_exits = world.played_calls, world.command_exits
+        _begin(other_world, trees)
+        broken = _run_safely(other_world, seed=seed)
+        for feature in features:
+            is_same = _trace_of(other_world, feature) == usual_traces[feature]
+            yield VariantOutcome(
+                feature=feature,
+                call="",
+                variant=f"order-{seed}-parallel-{parallel}",
+                mode="memory",
+                end=end_state(events_of(other_world, feature)),
+                violations=broken or (() if is_same else ("its trace differs from that of the sequential run",)),
+            )
+
+
+def _trace_of(world: CassetteWorld, feature: str) -> bytes:
+    stream = feature_stream(world.cassette.manifest.fixture.run, feature)
+    return encode_trace(feature_trace(recorded.event for recorded in world.store.read(stream)))
+
+
+class VariantRun(NamedTuple):
+    """Events from the altered call on."""
+
+    events: list[TraceEvent]
+    violations: Violations
+
+
+def _play_variants_of(world: CassetteWorld, recorded_call: RecordedCall, usual: str) -> Iterator[VariantOutcome]:
+    """Play all variants of one recording. Variants whose parsed replies are equivalent are played once and judged
+    each."""
+    agent, runs_by_key = world.cassette.manifest.agent, dict[object, VariantRun]()
+    for variant in derive_variants(recorded_call):
+        reports_success = succeeds(agent, variant.stdout, variant.stderr)
+        for crashes in (False, True):
+            reading = _reading(world.adapters[agent], variant, crashes)
+            key = _equivalence_key(reading, variant, crashes)
+            if key not in runs_by_key:
+                runs_by_key[key] = _play(world, variant, crashes)
+            run = runs_by_key[key]
+            success = (reading.ending == "success" if reports_success is None else reports_success) and (
+                crashes or variant.ended_by_mz is None
+            )
+            yield VariantOutcome(
+                feature=variant.identity.feature,
+                call=variant.identity.name,
+                variant=variant.name,
+                mode="crash" if crashes else "memory",
+                end=end_state(run.events),
+                violations=run.violations or violations(variant, success, run.events, usual),
+            )
+
+
+def _reading(adapter: Adapter, variant: Variant, crashes: bool) -> ParsedReply:
+    result = variant_result(variant)
+    return adapter.parse_output(replace(result, exit=None, problem=None) if crashes else result)
+
+
+def _equivalence_key(reading: ParsedReply, variant: Variant, crashes: bool) -> object:
+    """Return a key that is equal for variants with the same decisions; tokens and error texts do not matter."""
+    problem = reading.problem
+    effect = (problem.kind, problem.code, problem.retry_after_seconds) if problem else reading.text
+    return crashes, variant.keeps_changes, variant.ended_by_mz is None, reading.ending, bool(reading.usage), effect
+
+
+def _play(world: CassetteWorld, variant: Variant, crashes: bool) -> VariantRun:
+    """Play one variant, starting just before its call."""
+    fork, feature = world.fork(variant, crashes), variant.identity.feature
+    version_before = sum(1 for _ in fork.store.read(feature_stream(world.cassette.manifest.fixture.run, feature)))
+    broken = _run_safely(fork, only=feature)
+    return VariantRun(events_of(fork, feature, version_before), broken)

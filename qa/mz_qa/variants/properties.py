@@ -1,0 +1,180 @@
+"""Invariants of a run for any end of an agent's output: the end state is named, and no failure counts as success.
+
+Success of a reply is computed here independently of the adapter, which is under test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from mz_events.catalog.base import Event
+from mz_events.codec import comparable_payload
+from mz_recordings.faults.variants import Variant
+
+TraceEvent = Mapping[str, Any]
+"""An event of a trace: its type and fields."""
+REPLY_USES = frozenset({"changes.checked", "artifact.parsed", "artifact.validated", "gate.checked", "commit.requested",
+                  "commit.made", "unit.completed", "phase.completed", "feature.delivered"})  # fmt: skip
+"""Events that only follow an accepted reply."""
+FINAL_STATES = {"feature.delivered": "delivered", "feature.merged": "merged", "feature.cancelled": "cancelled"}
+STATES_WITH_CODE = {"human.requested": "waiting", "feature.failed": "failed"}
+
+
+class VariantOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of a feature when one of its calls is replaced by a variant."""
+
+    feature: str
+    call: str
+    """The recording's name, such as `code.a2`; empty if the cassette was played in another order."""
+    variant: str
+    mode: str
+    """`memory`, `crash` (mz was killed during the call and recovered its output) or `process`."""
+    end: str
+    """Such as `delivered`, `waiting (no-terminal)`, `halted (auth-failure)`; empty if it has no name."""
+    violations: tuple[str, ...] = ()
+    """Violated invariants, for people; empty if none."""
+
+    @property
+    def name(self) -> str:
+        call_name = f"{self.feature}/{self.call}" if self.call else self.feature
+        return f"{call_name}: {self.variant} ({self.mode})"
+
+
+def comparable_events(events: Iterable[Event]) -> list[TraceEvent]:
+    return [comparable_payload(event) for event in events]
+
+
+def parse_trace(trace: bytes) -> list[TraceEvent]:
+    """Parse a trace of a cassette."""
+    return [json.loads(line) for line in trace.splitlines()]
+
+
+def end_state(trace: Sequence[TraceEvent]) -> str:
+    """Return the name of the state that a feature's events end in; empty if it has none."""
+    last = trace[-1] if trace else {}
+    kind, code = last.get("type", ""), last.get("code")
+    if kind in FINAL_STATES:
+        return FINAL_STATES[kind]
+    if kind in STATES_WITH_CODE and code:
+        return f"{STATES_WITH_CODE[kind]} ({code})"
+    if kind == "feature.held" and last["hold"] == "fatal":
+        return f"halted ({code})" if code else ""
+    if kind == "feature.held":
+        return f"held ({code or last['hold']})"
+    return ""
+
+
+def violations(variant: Variant, success: bool, trace: Sequence[TraceEvent], usual: str) -> tuple[str, ...]:
+    """Return the violated invariants of a feature's events from the altered call on. `success`: the output reports
+    success and mz did not end the call; `usual`: the end state without the variant."""
+    end, violations = end_state(trace), []
+    if not end:
+        last = trace[-1]["type"] if trace else "nothing"
+        violations.append(f"it ended in a state without a name (after {last})")
+    effect = _first_use(trace, variant)
+    if effect and not success:
+        violations.append(f"a failure passed as success: it led to {effect}")
+    if success and variant.keeps_changes and end != usual:
+        violations.append(f"a success ended in another state: {end or 'none'} instead of {usual}")
+    if (unread_call := _find_unread_call(trace)) is not None:
+        violations.append(f"the output of call {unread_call} was never parsed")
+    return tuple(violations)
+
+
+def _first_use(trace: Sequence[TraceEvent], variant: Variant) -> str:
+    """Return the first event that used the altered reply, before the next request; empty if none."""
+    for event in _events_from_request(trace, variant)[1:]:
+        if event["type"] == "agent.requested":
+            return ""
+        if event["type"] in REPLY_USES:
+            return str(event["type"])
+    return ""
+
+
+def _events_from_request(trace: Sequence[TraceEvent], variant: Variant) -> Sequence[TraceEvent]:
+    identity = variant.identity
+    for at, event in enumerate(trace):
+        if event["type"] == "agent.requested":
+            ref = event["ref"]
+            position = (ref["phase"], ref["unit"], ref["iteration"], ref["attempt"], ref["role"])
+            if position == (identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role):
+                return trace[at:]
+    return ()
+
+
+def _find_unread_call(trace: Sequence[TraceEvent]) -> str | None:
+    """Return the key of a requested call that was never read; None if there is none."""
+    read = {event["ref"]["key"] for event in trace if event["type"] == "reply.parsed"}
+    requested = [event["ref"]["key"] for event in trace if event["type"] == "agent.requested"]
+    return next((key for key in requested if key not in read), None)
+
+
+# independent check of success -----------------------------------------------------------------------------------------
+def succeeds(agent: str, stdout: bytes, stderr: bytes = b"") -> bool | None:
+    """Return True if the output's last terminal event reports success; None for agents whose output is unknown here."""
+    if agent in SUCCESS_CHECKS_WITH_STDERR:
+        return SUCCESS_CHECKS_WITH_STDERR[agent](stdout, stderr)
+    judge = SUCCESS_CHECKS.get(agent)
+    return None if judge is None else judge(stdout)
+
+
+def _last_event(stdout: bytes, *kinds: str) -> dict[str, Any] | None:
+    """Return the last event of these types."""
+    events = [event for event in _events(stdout) if event.get("type") in kinds]
+    return events[-1] if events else None
+
+
+def _events(stream: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the lines that are objects."""
+    for line in stream.split(b"\n"):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _claude(stdout: bytes) -> bool:
+    last = _last_event(stdout, "result")
+    if last is None:
+        return False
+    failed, subtype = last.get("is_error"), last.get("subtype")
+    if failed is None:
+        return subtype == "success"
+    return failed is False and not str(subtype).startswith("error")
+
+
+def _codex(stdout: bytes) -> bool:
+    """A turn started after the last end is unfinished."""
+    last = _last_event(stdout, "turn.started", "turn.completed", "turn.failed")
+    return last is not None and last["type"] == "turn.completed"
+
+
+def _gemini(stdout: bytes) -> bool:
+    last = _last_event(stdout, "result")
+    return last is not None and last.get("status") == "success"
+
+
+def _anthropic(stdout: bytes) -> bool:
+    last = _last_event(stdout, "end")
+    return last is not None and last.get("status") == "success" and last.get("error") is None
+
+
+def _aider(stdout: bytes, stderr: bytes) -> bool:
+    """Success: the log ends, every message has a reply, and no reply exceeded the token limit."""
+    names = [str(event.get("event")) for event in _events(stderr)]
+    sends = [event for event in names if event.startswith("message_send")]
+    too_long = any(line.startswith(b"Model ") and b" has hit a token limit!" in line for line in stdout.split(b"\n"))
+    return sends[-1:] == ["message_send"] and "exit" in names and not too_long
+
+
+SUCCESS_CHECKS: Mapping[str, Callable[[bytes], bool]] = {
+    "anthropic": _anthropic, "claude-code": _claude, "codex": _codex, "gemini": _gemini,
+}  # fmt: skip
+"""By agent: success, from standard output."""
+SUCCESS_CHECKS_WITH_STDERR: Mapping[str, Callable[[bytes, bytes], bool]] = {"aider": _aider}
+"""By agent: success, from standard output and standard error."""

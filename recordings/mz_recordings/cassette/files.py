@@ -1,0 +1,472 @@
+"""Cassettes as reviewable files. A folder with a `cassette.yaml` is a cassette.
+
+Older formats are upgraded when read; the first change of such a cassette writes it in the current format and keeps a
+copy of the old one. A cassette is replaced atomically: readers see the old or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from mz_events.names import parse_name
+
+from mz_recordings.cassette.manifest import SUMS, parse_manifest_text, parse_sums, write_sums, write_yaml
+from mz_recordings.cassette.model import (
+    BUNDLE,
+    EVENTS,
+    FORMAT,
+    MANIFEST,
+    Cassette,
+    Manifest,
+    RecordedCall,
+    Recording,
+    parse_time,
+)
+from mz_recordings.cassette.replace import NEW, replace_folder, restore_old, work_folder
+from mz_recordings.cassette.safe_files import (
+    FILE_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    UnreadableFileError,
+    locked,
+    read_plain,
+    walk,
+)
+from mz_recordings.cassette.trace_format import CallOrderKey, call_positions, find_defect
+
+BACKUPS = ".backup"
+"""Folder beside the cassettes of a library; ignored by git."""
+CASSETTE_BYTES_MAX = 1_000_000_000
+SUMS_SINCE_FORMAT = 2
+"""First format with SHA256SUMS of all files."""
+TRACES_SINCE_FORMAT = 2
+"""First format with a trace of every feature."""
+YEARS = (2000, 2999)
+DAYS_MAX = 36_500
+PRIORITY_MAX = 2**31
+
+
+class CassetteUnreadable(Exception):
+    """A cassette cannot be read; names the file and the reason."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+
+
+class NewerFormat(CassetteUnreadable):
+    """A newer `mz` wrote the cassette, so nothing can be compared."""
+
+
+class CassetteExists(CassetteUnreadable):
+    """The cassette exists and may not be replaced."""
+
+
+class CassetteChanged(CassetteUnreadable):
+    """Another process changed the cassette after it was read, so it must not be replaced."""
+
+
+# writing --------------------------------------------------------------------------------------------------------------
+def save(cassette: Cassette, folder: Path, replace: bool = False) -> None:
+    """Write the cassette; replace an existing one only with `replace`. Raises CassetteExists, and CassetteUnreadable if
+    `folder` holds something else."""
+    _save(cassette, folder, replace, None)
+
+
+def _save(cassette: Cassette, folder: Path, replace: bool, seal: str | None) -> None:
+    check_vacant(folder, replace)
+    with work_folder(folder.absolute()) as partial:
+        write_copy(cassette, partial / NEW)
+        with locked(folder.parent, exclusive=True):
+            check_vacant(folder, replace)
+            if seal is not None and seal_of(folder) != seal:
+                raise CassetteChanged(folder, "was changed by another process in the meantime; replay it again")
+            replace_folder(partial, folder.absolute())
+
+
+def write_copy(cassette: Cassette, folder: Path) -> None:
+    """Write the cassette to an empty or new folder, without flushing to disk. Raises CassetteUnreadable."""
+    digests: dict[str, str] = {}
+    for path, data in _files(cassette):
+        target = folder / path
+        if target.exists():
+            raise CassetteUnreadable(target, "two recordings would have the same name")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        digests[path] = digest(data)
+    (folder / SUMS).write_bytes(write_sums(digests))
+
+
+def check_vacant(folder: Path, replace: bool = False) -> None:
+    """Raise CassetteExists or CassetteUnreadable if nothing may be saved here."""
+    if not folder.exists():
+        restore_old(folder.parent)
+    if not folder.exists():
+        return
+    if (folder / MANIFEST).is_file():
+        if not replace:
+            raise CassetteExists(folder, "already exists")
+    elif not folder.is_dir() or any(folder.iterdir()):
+        raise CassetteUnreadable(folder, "is neither empty nor a cassette; name another folder")
+
+
+def overwrite(cassette: Cassette, folder: Path, seal: str | None = None) -> Path | None:
+    """Write a changed cassette over its original; return the path of the copy that is kept of an older format.
+
+    Raises CassetteChanged if the cassette no longer has the given `seal`, and CassetteUnreadable if a feature has no
+    trace, which older formats lacked.
+    """
+    if untraced := untraced_features(cassette.manifest):
+        reason = f"has no trace of {', '.join(untraced)}; add it with: mz replay {folder} --accept TRACE --reason TEXT"
+        raise CassetteUnreadable(folder, reason)
+    backup = back_up(folder) if stored_format(folder) < FORMAT else None
+    _save(cassette, folder, True, seal)
+    return backup
+
+
+def seal_of(folder: Path) -> str:
+    """Return a digest over all bytes of the cassette. Raises CassetteUnreadable."""
+    digests = {name: digest(_read(folder / name, FILE_BYTES_MAX)) for name, _ in _walk(folder)}
+    return digest(write_sums(digests))
+
+
+def back_up(cassette_folder: Path) -> Path:
+    """Copy the cassette to the library's backup folder, never over an earlier copy; return the path."""
+    folder = cassette_folder.parent / BACKUPS
+    folder.mkdir(exist_ok=True)
+    (folder / ".gitignore").write_text("*\n")
+    name = f"{cassette_folder.name}.format-{stored_format(cassette_folder)}"
+    numbered = (folder / (name if at == 1 else f"{name}.{at}") for at in range(1, 10_000))
+    target = next(path for path in numbered if not path.exists())
+    shutil.copytree(cassette_folder, target)
+    return target
+
+
+def _files(cassette: Cassette) -> Iterator[tuple[str, bytes]]:
+    yield MANIFEST, write_yaml(msgspec.to_builtins(cassette.manifest)).encode()
+    if cassette.bundle:
+        yield BUNDLE, cassette.bundle
+    for feature, events in cassette.traces.items():
+        yield f"{feature}/{EVENTS}", events
+    for recording, contents in cassette.calls:
+        identity = recording.identity
+        yield f"{identity.path}.json", msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n"
+        for name, data in contents.items():
+            yield f"{identity.feature}/{name}", data
+
+
+# reading --------------------------------------------------------------------------------------------------------------
+def load(folder: Path) -> Cassette:
+    """Read a cassette and verify every digest. Raises CassetteUnreadable and NewerFormat."""
+    return load_with_format(folder)[1]
+
+
+def load_with_format(folder: Path) -> tuple[int, Cassette]:
+    """Return the stored format and the cassette, as `load`."""
+    format_number, cassette = _load(folder)
+    if format_number >= TRACES_SINCE_FORMAT and (untraced := untraced_features(cassette.manifest)):
+        raise CassetteUnreadable(folder / MANIFEST, f"names no trace of {', '.join(untraced)}")
+    return format_number, cassette
+
+
+def load_without_traces(folder: Path) -> Cassette:
+    """Read a cassette whose features may lack traces. Raises CassetteUnreadable and NewerFormat."""
+    return _load(folder)[1]
+
+
+def _load(folder: Path) -> tuple[int, Cassette]:
+    if not os.path.lexists(folder):
+        restore_old(folder.parent)
+    with locked(folder.parent, exclusive=False):
+        return _Reader(folder).read()
+
+
+def untraced_features(manifest: Manifest) -> tuple[str, ...]:
+    """Return the features without a trace, whose decisions cannot be compared."""
+    return tuple(item.feature for item in manifest.fixture.items if item.feature not in manifest.traces)
+
+
+class _Reader:
+    """Reads one cassette and collects the digest of every file that it reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._digests: dict[str, str] = {}
+        self._format = FORMAT
+
+    def read(self) -> tuple[int, Cassette]:
+        format_number, manifest = _parse_manifest(self._folder / MANIFEST, self._read_bytes(MANIFEST, TEXT_BYTES_MAX))
+        self._format = format_number
+        recorded_calls = tuple(self._read_call(path) for path in self._recordings())
+        traces = {
+            feature: self._read_verified(f"{feature}/{EVENTS}", sha256, f"{MANIFEST} has another digest")
+            for feature, sha256 in manifest.traces.items()
+        }
+        for feature, trace in traces.items():
+            if defect := find_defect(trace):
+                raise CassetteUnreadable(self._folder / feature / EVENTS, defect)
+        positions = {feature: call_positions(trace) for feature, trace in traces.items()}
+        ordered = sorted((_call_order(call, positions), at) for at, call in enumerate(recorded_calls))
+        bundle_sha256 = manifest.fixture.bundle_sha256
+        bundle = self._read_verified(BUNDLE, bundle_sha256, f"{MANIFEST} has another digest") if bundle_sha256 else b""
+        if format_number >= SUMS_SINCE_FORMAT or os.path.lexists(self._folder / SUMS):
+            self._compare_sums(read_sums(self._folder))
+        return format_number, Cassette(manifest, tuple(recorded_calls[at] for _, at in ordered), traces, bundle)
+
+    def _recordings(self) -> Iterator[str]:
+        """Yield the paths of recordings; artifacts in JSON end in `.out.json`.
+
+        Raises CassetteUnreadable for clashing file names and for too much data.
+        """
+        total, names_by_casefold = 0, dict[str, str]()
+        for name, status in _walk(self._folder):
+            total += status.st_size
+            other = names_by_casefold.setdefault(name.casefold(), name)
+            if other != name:
+                raise CassetteUnreadable(
+                    self._folder / name, f"and {other} are the same file on case-insensitive file systems"
+                )
+            if total > CASSETTE_BYTES_MAX:
+                raise CassetteUnreadable(self._folder, f"is larger than {CASSETTE_BYTES_MAX // 1_000_000} MB")
+            if is_recording(name):
+                yield name
+
+    def _read_call(self, name: str) -> RecordedCall:
+        path = self._folder / name
+        format_number, recording = _parse_recording(path, self._read_bytes(name, TEXT_BYTES_MAX))
+        if format_number > self._format:
+            raise CassetteUnreadable(path, f"has format {format_number} in a cassette of format {self._format}")
+        if name != f"{recording.identity.path}.json":
+            raise CassetteUnreadable(path, f"contains the recording {recording.identity.path}; the names must agree")
+        contents: dict[str, bytes] = {}
+        for file in recording.files:
+            if Path(file.name).name != file.name or not file.name.isprintable():
+                raise CassetteUnreadable(path, f"names the file {file.name!r}, which is not in the same folder")
+            path_in_cassette = f"{recording.identity.feature}/{file.name}"
+            contents[file.name] = self._read_verified(
+                path_in_cassette, file.sha256, f"{path.name} has another digest", f"is named by {path.name} and "
+            )
+        return RecordedCall(recording, contents)
+
+    def _read_verified(self, name: str, sha256: str, reason: str, missing_prefix: str = "") -> bytes:
+        data = self._read_bytes(name, FILE_BYTES_MAX, missing_prefix)
+        if self._digests[name] != sha256:
+            raise CassetteUnreadable(self._folder / name, f"was changed since it was recorded: {reason}")
+        return data
+
+    def _read_bytes(self, name: str, bytes_max: int, missing_prefix: str = "") -> bytes:
+        data = _read(self._folder / name, bytes_max, missing_prefix)
+        self._digests[name] = digest(data)
+        return data
+
+    def _compare_sums(self, sums: Mapping[str, str]) -> None:
+        for name, sha256 in self._digests.items():
+            if name not in sums:
+                raise CassetteUnreadable(self._folder / name, f"was added by hand: it is not listed in {SUMS}")
+            if sums[name] != sha256:
+                raise CassetteUnreadable(
+                    self._folder / name, f"was changed since it was recorded: {SUMS} has another digest"
+                )
+        for name in sums:
+            if name not in self._digests:
+                reason = "is not part of the cassette" if os.path.lexists(self._folder / name) else "is missing"
+                raise CassetteUnreadable(self._folder / SUMS, f"lists {name}, which {reason}")
+
+
+def is_recording(name: str) -> bool:
+    """Return True if this path within a cassette is that of a recording."""
+    return name.count("/") == 1 and name.endswith(".json") and not name.endswith(".out.json")
+
+
+def _call_order(
+    call: RecordedCall, positions_by_feature: Mapping[str, Mapping[CallOrderKey, int]]
+) -> tuple[str, int, str, int, int]:
+    """Return a sort key: position in the feature's trace, else the time of the recording in seconds."""
+    identity = call.recording.identity
+    positions = positions_by_feature.get(identity.feature, {})
+    key = identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role
+    return (
+        identity.feature,
+        positions.get(key, len(positions)),
+        call.recording.recorded_at,
+        identity.iteration,
+        identity.attempt,
+    )
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """Return the digests of SHA256SUMS by path. Raises CassetteUnreadable."""
+    path = folder / SUMS
+    try:
+        return parse_sums(_read(path, TEXT_BYTES_MAX))
+    except ValueError as error:
+        raise CassetteUnreadable(path, f"was changed by hand: {error}") from error
+
+
+def load_manifest(folder: Path) -> Manifest:
+    """Read `cassette.yaml` only. Raises CassetteUnreadable and NewerFormat."""
+    path = folder / MANIFEST
+    return _parse_manifest(path, _read(path, TEXT_BYTES_MAX))[1]
+
+
+def load_summary(folder: Path) -> tuple[int, Manifest]:
+    """Return the stored format and `cassette.yaml` without its evidence, which is mostly not parsed. Raises
+    CassetteUnreadable and NewerFormat."""
+    path = folder / MANIFEST
+    return _parse_manifest(path, _read(path, TEXT_BYTES_MAX), False)
+
+
+def _parse_manifest(path: Path, data: bytes, evidence: bool = True) -> tuple[int, Manifest]:
+    """Return the stored format and the manifest."""
+    try:
+        values = parse_manifest_text(data.decode(), evidence)
+    except ValueError as error:
+        raise CassetteUnreadable(path, f"cannot be read ({error})") from error
+    try:
+        manifest = msgspec.convert(_upgrade(path, values, MANIFEST_UPGRADES), Manifest)
+        for name in _names(manifest):
+            parse_name(name)
+        _check_numbers(manifest)
+    except ValueError as error:
+        raise CassetteUnreadable(path, str(error)) from error
+    return values["format"], manifest
+
+
+def _names(manifest: Manifest) -> Iterator[str]:
+    """Yield all names that become parts of paths."""
+    fixture = manifest.fixture
+    yield fixture.run
+    yield from (item.feature for item in fixture.items)
+    yield from (dependency.feature for dependency in fixture.delivered)
+    yield from manifest.traces
+
+
+def _check_numbers(manifest: Manifest) -> None:
+    """Raise ValueError for numbers and times out of range."""
+    _check_time(manifest.fixture.clock_start)
+    if manifest.max_age_days is not None and not 1 <= manifest.max_age_days <= DAYS_MAX:
+        raise ValueError(f"`max_age_days` must be between 1 and {DAYS_MAX}")
+    if any(abs(item.priority) > PRIORITY_MAX for item in manifest.fixture.items):
+        raise ValueError("the priority of an item is too large")
+
+
+def _check_time(text: str) -> None:
+    if not YEARS[0] <= parse_time(text).year <= YEARS[1]:
+        raise ValueError(f"{text} is not a plausible time")
+
+
+def _parse_recording(path: Path, data: bytes) -> tuple[int, Recording]:
+    """Return the stored format and the recording."""
+    try:
+        values = msgspec.json.decode(data)
+        recording = msgspec.convert(_upgrade(path, values, RECORDING_UPGRADES), Recording)
+        _check_time(recording.recorded_at)
+        if recording.accepted is not None:
+            _check_time(recording.accepted.at)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CassetteUnreadable(path, str(error)) from error
+    return values["format"], recording
+
+
+def list_cassettes(library: Path) -> tuple[Path, ...]:
+    """Return the cassettes of a library by name, including damaged ones. Hidden folders are skipped."""
+    restore_old(library)
+    try:
+        names = sorted(entry.name for entry in os.scandir(library) if not entry.name.startswith("."))
+    except OSError:
+        return ()
+    return tuple(library / name for name in names if is_cassette(library / name))
+
+
+def is_cassette(folder: Path) -> bool:
+    """Return True if the folder is a cassette, the remains of one, or cannot be examined."""
+    if not os.path.lexists(folder):
+        restore_old(folder.parent)
+    for name in (MANIFEST, SUMS):
+        try:
+            os.lstat(folder / name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return True
+        return True
+    return _has_recordings(folder)
+
+
+def _has_recordings(cassette_folder: Path) -> bool:
+    """Return True if a subfolder holds the files of a call, recognised by their names."""
+    try:
+        with os.scandir(cassette_folder) as entries:
+            folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return any(_has_call_files(folder) for folder in folders if not folder.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+def _has_call_files(folder: os.DirEntry[str]) -> bool:
+    with os.scandir(folder) as entries:
+        names = {entry.name for entry in entries}
+    return any(name.endswith(".json") and f"{name.removesuffix('.json')}.prompt.md" in names for name in names)
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        yield from walk(folder)
+    except UnreadableFileError as error:
+        raise CassetteUnreadable(error.path, error.reason) from error
+
+
+def _read(path: Path, bytes_max: int, missing_prefix: str = "") -> bytes:
+    try:
+        return read_plain(path, bytes_max)
+    except UnreadableFileError as error:
+        raise CassetteUnreadable(path, f"{missing_prefix if error.missing else ''}{error.reason}") from error
+
+
+# formats --------------------------------------------------------------------------------------------------------------
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+MANIFEST_UPGRADES: Mapping[int, Upgrade] = {}
+"""By format: the upgrade to the next one. Never removed after a release."""
+RECORDING_UPGRADES: Mapping[int, Upgrade] = {}
+FIRST_FORMAT = 3
+"""Formats 1 and 2 were never released."""
+
+
+def _upgrade(path: Path, values: Any, upgrades: Mapping[int, Upgrade]) -> dict[str, Any]:
+    format_number = _format_of(path, values)
+    for version in range(format_number, FORMAT):
+        values = upgrades[version](values)
+    return {**values, "format": FORMAT}
+
+
+def _format_of(path: Path, values: Any) -> int:
+    number = values.get("format") if isinstance(values, dict) else None
+    if type(number) is not int or number < 1:
+        raise CassetteUnreadable(path, "names no format version")
+    if number < FIRST_FORMAT:
+        raise CassetteUnreadable(path, f"has format {number}, from before the first release: record the run again")
+    if number > FORMAT:
+        raise NewerFormat(path, f"has format {number}; this mz reads up to {FORMAT}: use a newer mz")
+    return number
+
+
+def stored_format(folder: Path) -> int:
+    """Return the stored format of a cassette. Raises CassetteUnreadable and NewerFormat."""
+    path = folder / MANIFEST
+    try:
+        return _format_of(path, parse_manifest_text(_read(path, TEXT_BYTES_MAX).decode(), False))
+    except ValueError as error:
+        raise CassetteUnreadable(path, f"cannot be read ({error})") from error

@@ -1,0 +1,264 @@
+"""Contents of a cassette: recorded agent calls, each with its identity, and the fixture in which they were made.
+
+A recording is looked up by its identity. Digests are verified after the lookup and are never a search key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from mz_events.catalog.call import CallRef, ForbiddenChange, Usage
+
+FORMAT = 3
+MANIFEST = "cassette.yaml"
+BUNDLE = "world.bundle"
+EVENTS = "events.jsonl"
+BUILDER = "builder"
+"""Role of the phase's own agent. File names leave it out."""
+
+Provenance = Literal["live", "scripted-model", "documented", "copied"]
+"""How the replies came about: recorded from the agent and its model; recorded from the real CLI with a scripted
+endpoint; written from a tool's documentation; copied from another agent's recordings."""
+Kind = Literal["prompt", "stdout", "stderr", "artifact", "patch"]
+
+
+class CassetteStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of all structs that are written to a cassette."""
+
+
+class Identity(CassetteStruct, frozen=True, kw_only=True):
+    """Identity of a call, unique within a cassette."""
+
+    pipeline: str
+    feature: str
+    phase: str
+    unit: str = ""
+    iteration: int = 1
+    attempt: int = 1
+    role: str = BUILDER
+
+    @property
+    def name(self) -> str:
+        """Return the base name of the call's files, such as `code.U1.i2.a3.reviewer`. Defaults are left out."""
+        # A unit whose name looks like an iteration or an attempt must stay distinguishable from one.
+        unit = f"unit={self.unit}" if re.fullmatch(r"[ia]\d+", self.unit) else self.unit
+        parts = (
+            self.phase,
+            unit,
+            f"i{self.iteration}" if self.iteration > 1 else "",
+            f"a{self.attempt}" if self.attempt > 1 else "",
+            self.role if self.role != BUILDER else "",
+        )
+        return ".".join(part for part in parts if part)
+
+    @property
+    def path(self) -> str:
+        """Return the path relative to the cassette, without a suffix."""
+        return f"{self.feature}/{self.name}"
+
+
+def identity_of(pipeline: str, feature: str, ref: CallRef) -> Identity:
+    return Identity(
+        pipeline=pipeline,
+        feature=feature,
+        phase=ref.phase,
+        unit=ref.unit,
+        iteration=ref.iteration,
+        attempt=ref.attempt,
+        role=ref.role,
+    )
+
+
+class StoredFile(CassetteStruct, frozen=True, kw_only=True):
+    """A file that belongs to a recording."""
+
+    kind: Kind
+    name: str
+    """File name, in the folder of the recording."""
+    sha256: str
+    """Digest of the stored bytes, which hold tokens instead of paths and sessions."""
+    artifact: str = ""
+    """Kind `artifact` only: its name in the pipeline."""
+    path: str = ""
+    """Kind `artifact` only: its path in the worktree."""
+
+
+class Failure(CassetteStruct, frozen=True, kw_only=True):
+    """Why a call failed without a reply."""
+
+    kind: str
+    code: str
+
+
+class Accepted(CassetteStruct, frozen=True, kw_only=True):
+    """A person updated the inputs of the recording and kept the reply, which answers the earlier inputs."""
+
+    classes: tuple[str, ...]
+    """Accepted finding kinds: PROMPT, CONFIG."""
+    reason: str
+    at: str
+    """UTC, `2026-11-21T10:28:00Z`."""
+
+
+class OutputTiming(CassetteStruct, frozen=True, kw_only=True):
+    """Output in pieces with pauses."""
+
+    piece_bytes: Annotated[int, msgspec.Meta(ge=1)]
+    pause_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+
+
+class Recording(CassetteStruct, frozen=True, kw_only=True):
+    """One agent call, recorded at the boundary of its process."""
+
+    format: int
+    identity: Identity
+    agent: str
+    version: str
+    """Version of the agent's CLI."""
+    model: str
+    argv: tuple[str, ...]
+    """Arguments, with `<SESSION>` in place of the session id."""
+    environment: tuple[str, ...]
+    """Names of the variables that the call may see, besides those that every command gets."""
+    tree_before: str
+    """git's tree id of the worktree; equal on every machine."""
+    tree_after: str
+    outcome: Literal["replied", "failed", "lost"]
+    exit: int | None
+    """Negative: a signal. None: the end was not observed."""
+    failure: Failure | None = None
+    recorded_at: str
+    """UTC, `2026-11-21T10:28:00Z`."""
+    duration_ms: int
+    files: tuple[StoredFile, ...]
+    forbidden_changes: tuple[ForbiddenChange, ...] = ()
+    """Changes that no patch can hold: special files, repositories, commits by the agent."""
+    earlier: tuple[Usage, ...] = ()
+    """For a continued session of an agent with cumulative counts: usage of the session before this call."""
+    accepted: Accepted | None = None
+    pace: OutputTiming | None = None
+    """None: write all at once. Recording never sets it; variants and faults do."""
+
+    def find(self, kind: Kind) -> StoredFile | None:
+        return next((file for file in self.files if file.kind == kind), None)
+
+
+class Item(CassetteStruct, frozen=True, kw_only=True):
+    """A backlog item as the run read it."""
+
+    feature: str
+    title: str
+    body: str
+    priority: int
+    depends_on: tuple[str, ...] = ()
+
+
+class RecordedDecision(CassetteStruct, frozen=True, kw_only=True):
+    """A person's decision about a stopped feature."""
+
+    feature: str
+    after: int
+    """Number of trace events before the decision."""
+    what: Literal["approve", "retry", "reject", "retry-phase", "cancel"]
+    """Approve, retry and reject answer a question; again retries from a phase; cancel cancels the feature."""
+    phase: str = ""
+    """Phase of a retry (`retry-phase`) only."""
+    note: str | None = None
+
+
+class Hint(CassetteStruct, frozen=True, kw_only=True):
+    """Hint that the log held about a failure when a call had to fix it. Stored in the order of the requests."""
+
+    feature: str
+    signature: str
+    text: str
+    """Empty: there was no hint yet."""
+
+
+class DeliveredDependency(CassetteStruct, frozen=True, kw_only=True):
+    """A dependency that an earlier run had delivered."""
+
+    feature: str
+    tree: str
+    """git's tree id. In the bundle it is the branch `delivered/<feature>`."""
+
+
+class Fixture(CassetteStruct, frozen=True, kw_only=True):
+    """Everything besides the agent that a replay needs."""
+
+    run: str
+    """Id of the run, a part of all call keys."""
+    template: str = ""
+    """Name of a project that is part of `mz`; empty: the base commit is in `world.bundle`."""
+    bundle_sha256: str = ""
+    base: str
+    """Name of the base branch."""
+    base_commit: str
+    base_tree: str
+    """git's tree id of the base commit."""
+    clock_start: str
+    """UTC, `2026-11-21T10:28:00Z`."""
+    items: tuple[Item, ...]
+    config: dict[str, object]
+    """The configuration keys named in FIXTURE_KEYS."""
+    decisions: tuple[RecordedDecision, ...] = ()
+    """Ordered by feature, then by time."""
+    hints: tuple[Hint, ...] = ()
+    delivered: tuple[DeliveredDependency, ...] = ()
+
+
+class Manifest(CassetteStruct, frozen=True, kw_only=True):
+    """The content of `cassette.yaml`."""
+
+    format: int
+    name: str
+    pipeline: str
+    agent: str
+    provenance: Provenance
+    mz: str
+    """Version of `mz` that recorded it."""
+    max_age_days: int | None = None
+    """Age after which the replies expire; None: never."""
+    traces: dict[str, str]
+    """By feature, the log digest of its trace: sha256 of its `events.jsonl`."""
+    fixture: Fixture
+    evidence: dict[str, object]
+    """Pipeline, rules, templates and configuration of the recorded run. Used to explain drift, never executed."""
+
+
+class RecordedCall(NamedTuple):
+    """A recording and the contents of its files, by file name."""
+
+    recording: Recording
+    contents: Mapping[str, bytes]
+
+
+class Cassette(NamedTuple):
+    manifest: Manifest
+    calls: tuple[RecordedCall, ...]
+    """Ordered by feature, then by time of the call."""
+    traces: Mapping[str, bytes] = MappingProxyType({})
+    """By feature, its events as JSON lines; see `mz_recordings.record.trace`."""
+    bundle: bytes = b""
+    """The repository as a `git bundle`; empty if the fixture names a template."""
+
+
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+"""Format of all times: `2026-11-21T10:28:00Z`."""
+
+
+def parse_time(text: str) -> datetime:
+    """Parse a UTC time. Raises ValueError."""
+    return datetime.strptime(text, TIME_FORMAT).replace(tzinfo=UTC)
+
+
+FIXTURE_KEYS = (
+    "base", "workspace", "commands", "autonomy", "limits", "sanitize", "denied_paths", "branch_prefix", "sessions",
+    "failover",
+)  # fmt: skip
+"""Configuration keys that a replay takes from the cassette; all others come from the current project."""

@@ -1,0 +1,173 @@
+"""Replacement of machine-specific values in recorded bytes by tokens, and back.
+
+Tokens such as `<WORKTREE>` and `<HOME>` consist of `[A-Za-z_<>]`, so a line of JSON still parses to the same structure.
+Paths are replaced at path boundaries only, the longest first; the user's name only inside home paths. A token that was
+in the original bytes gets an underscore and loses it again: scrub and expand on one machine return the same bytes.
+Standard library only: the stand-in starts with it.
+
+Removal of machine-specific paths from base64 data in output. They cannot be replaced: the bytes around them would
+change.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from mz_events.redaction.json_splice import Span, merge_spans, redact_spans
+from mz_events.redaction.redactor import base64_encodings
+
+NAMES = ("WORKTREE", "REPOSITORY", "HOME", "USER", "SESSION")
+SLUG = "_SLUG"
+"""`<HOME_SLUG>`: the path as a directory name of agents, `/home/x` as `-home-x`."""
+URL = "_URL"
+"""`<HOME_URL>`: the path as a part of a URL, `/home/x` as `%2Fhome%2Fx`."""
+ALL_NAMES = tuple(name + form for name in NAMES for form in ("", SLUG, URL))
+
+UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
+_HEX = re.compile("%[0-9A-F]{2}")
+_TOKEN = re.compile(rb"<(_*)(" + "|".join(sorted(ALL_NAMES, key=len, reverse=True)).encode() + rb")>")
+
+_PATH_START = rb"(?:(?<![\w.\-/~])|(?<=://)|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"
+"""Before a path: no character of a longer path. The letter of a JSON escape is not one."""
+_PATH_END = rb"(?![\w-])(?!\.\w)"
+_URL_PATH_START = rb"(?:(?<![\w.\-/~])|(?<=%[0-9A-Fa-f]{2}))"
+_HOMES = rb"((?:/|%2[Ff])(?:home|Users)(?:/|%2[Ff]))"
+
+
+class MachineValues(NamedTuple):
+    """Values of one machine and one call. Empty: unknown."""
+
+    worktree: str = ""
+    repository: str = ""
+    home: str = ""
+    user: str = ""
+    session: str = ""
+
+    def paths(self) -> dict[str, str]:
+        """Return absolute paths by token; not the root itself."""
+        candidates = {"WORKTREE": self.worktree, "REPOSITORY": self.repository, "HOME": self.home}
+        return {
+            name: path.rstrip("/") for name, path in candidates.items() if path.startswith("/") and path.rstrip("/")
+        }
+
+
+def slug(path: str) -> str:
+    """Return a path as a directory name, as Claude Code builds it."""
+    return re.sub(r"[^A-Za-z0-9]", "-", path)
+
+
+def url_quote(path: str, unquoted: bytes = b"") -> str:
+    """Return a path as a part of a URL; bytes in `unquoted` are kept. Replaces urllib, which takes most of the
+    stand-in's loading time."""
+    raw = path.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if byte in UNRESERVED + unquoted else f"%{byte:02X}" for byte in raw)
+
+
+def scrub(data: bytes, machine_values: Iterable[MachineValues]) -> bytes:
+    """Return the bytes with tokens. Several values are several names of one directory; `expand` with the first of
+    `machine_values` restores the first value of each token."""
+    data = _TOKEN.sub(rb"<_\1\2>", data)
+    all_places = tuple(machine_values)
+    tokens_by_form: dict[bytes, bytes] = {}
+    for values in all_places:
+        for name, path in values.paths().items():
+            for form in _spellings(path):
+                tokens_by_form.setdefault(form, b"<%s>" % name.encode())
+    data = _replace(data, tokens_by_form, _PATH_START, _PATH_END)
+    data = _replace(data, _slugs(all_places), rb"(?<=/)", rb"(?![A-Za-z0-9])")
+    data = _replace(data, _urls(all_places), _URL_PATH_START, _PATH_END)
+    for values in all_places:
+        data = _replace_names(data, values)
+    return data
+
+
+def expand(data: bytes, machine_values: MachineValues, *, in_json: bool = False) -> bytes:
+    """Return the bytes with the values of this machine, escaped if they are `in_json` strings. A token without a value
+    remains."""
+    values_by_token: dict[str, str] = {
+        **machine_values.paths(),
+        "USER": machine_values.user,
+        "SESSION": machine_values.session,
+    }
+    values_by_token |= {name + SLUG: slug(path) for name, path in machine_values.paths().items()}
+    values_by_token |= {name + URL: url_quote(path) for name, path in machine_values.paths().items()}
+    values_by_token["USER" + SLUG] = slug(machine_values.user)
+
+    def value(found: re.Match[bytes]) -> bytes:
+        if found[1]:
+            return b"<%s%s>" % (found[1][1:], found[2])
+        words = values_by_token.get(found[2].decode(), "")
+        if not words:
+            return found[0]
+        return _json_escape(words) if in_json else words.encode()
+
+    return _TOKEN.sub(value, data)
+
+
+def _replace_names(data: bytes, values: MachineValues) -> bytes:
+    if values.session:
+        data = data.replace(values.session.encode(), b"<SESSION>")
+    if values.user:
+        user = re.escape(values.user.encode())
+        data = re.sub(_HOMES + user + _PATH_END, rb"\1<USER>", data)
+        user_slug = re.escape(slug(values.user).encode())
+        data = re.sub(rb"(?<=/)(-(?:home|Users)-)" + user_slug + rb"(?![A-Za-z0-9])", rb"\1<USER_SLUG>", data)
+    return data
+
+
+def _slugs(machine_values: Iterable[MachineValues]) -> dict[bytes, bytes]:
+    return {
+        slug(path).encode(): b"<%s%s>" % (name.encode(), SLUG.encode())
+        for values in reversed(tuple(machine_values))
+        for name, path in values.paths().items()
+    }
+
+
+def _urls(machine_values: Iterable[MachineValues]) -> dict[bytes, bytes]:
+    return {
+        form.encode(): b"<%s%s>" % (name.encode(), URL.encode())
+        for values in reversed(tuple(machine_values))
+        for name, path in values.paths().items()
+        for form in (url_quote(path), _HEX.sub(lambda match: match[0].lower(), url_quote(path)))
+    }
+
+
+def _replace(data: bytes, replacements: Mapping[bytes, bytes], begins: bytes, ends: bytes) -> bytes:
+    """Replace all words in one pass, the longest first, so that no replacement is replaced again."""
+    if not replacements:
+        return data
+    alternatives = b"|".join(re.escape(word) for word in sorted(replacements, key=len, reverse=True))
+    return re.sub(begins + rb"(" + alternatives + rb")" + ends, lambda match: replacements[match[1]], data)
+
+
+def _spellings(path: str) -> tuple[bytes, ...]:
+    """Return the spellings of a path: text, JSON, ASCII-only JSON, JSON with escaped slashes, and after `file://`."""
+    plain, ascii_only = path.encode("utf-8", "surrogateescape"), json.dumps(path)[1:-1].encode()
+    in_url = url_quote(path, b"/").encode()
+    return tuple(dict.fromkeys((plain, _json_escape(path), ascii_only, ascii_only.replace(b"/", b"\\/"), in_url)))
+
+
+def _json_escape(text: str) -> bytes:
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")
+
+
+FORM_BYTES_MIN = 8
+"""Shorter forms occur by chance."""
+
+
+def redact_base64(data: bytes, machine_values: Iterable[MachineValues]) -> bytes:
+    """Return the bytes with tokens in place of base64-encoded paths; lines of JSON keep their structure."""
+    paths = {path for values in machine_values for path in values.paths().values()}
+    forms = {form for path in paths for form in base64_encodings(path.encode("utf-8", "surrogateescape"))}
+    spans = merge_spans(span for form in forms if len(form) >= FORM_BYTES_MIN for span in _spans(data, form))
+    return redact_spans(data, spans) if spans else data
+
+
+def _spans(data: bytes, form: bytes) -> Iterator[Span]:
+    at = data.find(form)
+    while at >= 0:
+        yield at, at + len(form)
+        at = data.find(form, at + len(form))

@@ -1,0 +1,161 @@
+"""The repository of a fixture, without history: written to a bundle, and unpacked again.
+
+Neither the original nor its history is needed: a shallow clone can make a bundle, and any machine can unpack it. The
+user's repository is only read.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from mz_engine.git.repository import repository_error, run_git_as_user
+from mz_events.names import Commit
+
+from mz_recordings.cassette.model import BUNDLE, Cassette
+from mz_recordings.cassette.sample import BASE, COMMIT_ENVIRONMENT, SAMPLE, create_sample
+
+DELIVERED = "delivered/"
+"""Prefix of the branches of delivered dependencies."""
+BUNDLE_REFS = "refs/mz/world/"
+"""Location of the bundle's branches in the scratch repository; `refs/mz/` is reserved for mz."""
+SECONDS = 600
+CHUNK = 1 << 20
+GIT = (
+    "git", "-c", "core.autocrlf=false", "-c", f"core.hooksPath={os.devnull}",
+    "-c", "fetch.fsckObjects=true", "-c", "fetch.fsck.zeroPaddedFilemode=ignore",
+)  # fmt: skip
+"""The content of a bundle is checked before it becomes files: names such as `..` and `.git` are rejected. Modes with a
+surplus zero, written by old tools, are harmless."""
+
+
+class FixtureUnavailable(Exception):
+    """The fixture of a cassette cannot be set up here; says why."""
+
+
+def create_bundle(root: Path, environment: Mapping[str, str], base: Commit, heads: Mapping[str, Commit]) -> bytes:
+    """Return a bundle: the content of `base` in one commit, and on top of it, by feature, that of `heads`. Raises
+    RepositoryUnusable and CalledProcessError."""
+    output = run_git_as_user(root, environment, "rev-parse", "--git-path", "objects", "--show-object-format")
+    if output.exit_code:
+        raise repository_error(root, output)
+    objects, object_format = output.text.splitlines()
+    with tempfile.TemporaryDirectory(prefix="mz-bundle-") as name:
+        folder = Path(name)
+        git = ScratchGit(folder, environment)
+        git("init", "--quiet", "--bare", f"--object-format={object_format}")
+        (folder / "objects" / "info" / "alternates").write_text(f"{(root / objects).resolve()}\n")
+        first = git("commit-tree", f"{base}^{{tree}}", "-m", "base")
+        git("update-ref", "refs/heads/base", first)
+        for feature, head in heads.items():
+            commit = git("commit-tree", f"{head}^{{tree}}", "-p", first, "-m", feature)
+            git("update-ref", f"refs/heads/{DELIVERED}{feature}", commit)
+        git("bundle", "create", "--quiet", BUNDLE, "--branches")
+        return (folder / BUNDLE).read_bytes()
+
+
+def unpack(cassette: Cassette, folder: Path, environment: Mapping[str, str]) -> dict[str, Commit]:
+    """Create the repository of the cassette's fixture at `folder` with its base branch checked out. Return the heads of
+    delivered dependencies by feature. Raises FixtureUnavailable."""
+    fixture = cassette.manifest.fixture
+    git = ScratchGit(folder, environment)
+    try:
+        if fixture.template:
+            _unpack_template(fixture.template, folder, environment)
+        else:
+            _unpack_bundle(cassette, folder, git)
+        if git("symbolic-ref", "--short", "HEAD") != fixture.base:
+            git("branch", "--move", "--", fixture.base)
+        if (tree := git("rev-parse", "HEAD^{tree}")) != fixture.base_tree:
+            raise FixtureUnavailable(f"the repository has the tree {tree}, but the run began with {fixture.base_tree}")
+        heads = {
+            dependency.feature: Commit(git("rev-parse", f"{BUNDLE_REFS}{DELIVERED}{dependency.feature}^{{commit}}"))
+            for dependency in fixture.delivered
+        }
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else str(error)
+        raise FixtureUnavailable(f"the repository of its fixture cannot be created: {reason}") from error
+    return heads
+
+
+def _unpack_template(name: str, folder: Path, environment: Mapping[str, str]) -> None:
+    if name != SAMPLE:
+        raise FixtureUnavailable(f"it was recorded in the project {name!r}, which is not part of this mz")
+    create_sample(folder, environment)
+
+
+def _unpack_bundle(cassette: Cassette, folder: Path, git: ScratchGit) -> None:
+    if not cassette.bundle:
+        raise FixtureUnavailable("it was recorded without its repository; record it again")
+    folder.mkdir(parents=True)
+    bundle = folder.with_name(BUNDLE)
+    bundle.write_bytes(cassette.bundle)
+    is_sha256 = len(cassette.manifest.fixture.base_tree) != len("1" * 40)
+    git("init", "--quiet", f"--initial-branch={BASE}", f"--object-format={'sha256' if is_sha256 else 'sha1'}")
+    git("fetch", "--quiet", str(bundle), f"refs/heads/*:{BUNDLE_REFS}*")
+    git("reset", "--quiet", "--hard", f"{BUNDLE_REFS}base")
+    bundle.unlink()
+
+
+class BundleReader:
+    """Reads the content of a bundle without a working tree. `folder` is an empty directory."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._folder, self._environment = folder, environment
+
+    def contents(self, bundle: bytes, bytes_max: int) -> Iterator[tuple[str, bytes]]:
+        """Yield every file of every tree by path, and commits and trees by id; larger ones are skipped.
+
+        Raises OSError and SubprocessError.
+        """
+        git = ScratchGit(self._folder, self._environment)
+        (self._folder / BUNDLE).write_bytes(bundle)
+        is_sha256 = b"@object-format=sha256" in bundle[:200]
+        git("init", "--quiet", "--bare", f"--object-format={'sha256' if is_sha256 else 'sha1'}", "objects.git")
+        repository = ScratchGit(self._folder / "objects.git", self._environment)
+        repository("fetch", "--quiet", str(self._folder / BUNDLE), "refs/*:refs/*")
+        names = dict(line.partition(" ")[::2] for line in repository("rev-list", "--objects", "--all").splitlines())
+        yield from ((names.get(oid) or f"{kind} {oid[:12]}", data) for oid, kind, data in repository.objects(bytes_max))
+
+
+class ScratchGit:
+    """git in a scratch directory, without anybody's configuration."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        variables = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+        self._folder, self._environment = folder, {**variables, **COMMIT_ENVIRONMENT, "GIT_TERMINAL_PROMPT": "0"}
+
+    def objects(self, bytes_max: int) -> Iterator[tuple[str, str, bytes]]:
+        """Yield id, kind and content of every object; larger ones are skipped. Raises CalledProcessError."""
+        command = [*GIT, "cat-file", "--batch-all-objects", "--batch", "--unordered"]
+        with subprocess.Popen(
+            command, cwd=self._folder, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            while head := process.stdout.readline():
+                oid, kind, size = head.decode().split()
+                if int(size) <= bytes_max:
+                    yield oid, kind, process.stdout.read(int(size))
+                else:
+                    for start in range(0, int(size), CHUNK):
+                        process.stdout.read(min(CHUNK, int(size) - start))
+                process.stdout.read(1)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command, stderr="git cannot read its objects")
+
+    def __call__(self, *arguments: str) -> str:
+        """Return git's output, stripped. Raises CalledProcessError."""
+        done = subprocess.run(
+            [*GIT, *arguments],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=True,
+        )
+        return done.stdout.strip()

@@ -1,0 +1,266 @@
+"""Comparison of one cassette with the current parsers, prices and rules, without a replay or any process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import msgspec
+from mz_engine.agents.registry import all_adapters
+from mz_engine.artifacts.parse import parse_artifact
+from mz_engine.artifacts.validate import validate
+from mz_engine.model.pins import Pins
+from mz_engine.model.pipeline import Phase
+from mz_engine.model.rules import RuleSet
+from mz_engine.ports import ParsedReply, Prices
+from mz_events.catalog.call import CallRef
+from mz_events.catalog.validation import Violation
+
+from mz_recordings.cassette.model import BUILDER, Cassette, Identity, RecordedCall, StoredFile, identity_of, parse_time
+from mz_recordings.drift.model import Difference, LeafDifference
+from mz_recordings.drift.noise import WITHIN_PERCENT_MAX
+from mz_recordings.drift.outputs import NANOUSD_PER_USD, parse_recorded, relative_growth
+from mz_recordings.findings.model import ACCEPT, PROPOSE_NOISE, RERECORD_ALL, Finding, FindingKind
+from mz_recordings.record.trace import EventDifference
+from mz_recordings.replay.compare import drift_kind, static_findings
+
+EventJson = dict[str, Any]
+PRICE_TOLERANCE = 0.01
+"""Relative difference that rounding of agents and price tables explains."""
+TREE_RULES = "tree."
+"""Prefix of rules about contents that no tree can hold; they do not concern an artifact."""
+PARSED_FIELDS = ("terminal", "bad_lines", "problem", "usage", "reported_nanousd")
+
+
+def check_cassette(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime) -> Iterator[Difference]:
+    """Yield the differences from the current state. Without `pins` (the pipeline is invalid) rules are not checked."""
+    yield from (Difference(finding) for finding in static_findings(cassette, today))
+    calls = {recorded_call.recording.identity: recorded_call for recorded_call in cassette.calls}
+    agents = all_adapters(pins.config.agents if pins is not None else {})
+    readings = {
+        call: reading for call, recorded_call in calls.items() if (reading := parse_recorded(recorded_call, agents))
+    }
+    yield from _parser_differences(cassette, readings)
+    yield from _price_differences(calls, readings, prices)
+    if pins is not None:
+        yield from _rule_differences(cassette, pins)
+
+
+# parsers --------------------------------------------------------------------------------------------------------------
+def _parser_differences(cassette: Cassette, readings: Mapping[Identity, ParsedReply]) -> Iterator[Difference]:
+    """Yield recorded bytes that the current parser reads differently than the trace says."""
+    for call, line in _call_events(cassette, "reply.parsed"):
+        reading = readings.get(call)
+        if reading is None:
+            continue
+        old = {"type": line["type"], **{name: line.get(name) for name in PARSED_FIELDS}}
+        new = {"type": line["type"], **_parsed_fields(reading)}
+        old["problem"], new["problem"] = _comparable_problem(old["problem"]), _comparable_problem(new["problem"])
+        if old != new:
+            difference = EventDifference(0, old, new)
+            kind = drift_kind(difference)
+            verb = "counts other tokens in" if kind == "COST" else "reads"
+            yield _call_difference(
+                kind,
+                call,
+                f"the current parser {verb} the recorded bytes" + ("" if kind == "COST" else " differently"),
+                "parser",
+                difference.lines(),
+            )
+
+
+def _parsed_fields(reading: ParsedReply) -> EventJson:
+    values: EventJson = msgspec.json.decode(
+        msgspec.json.encode({name: getattr(reading, name) for name in PARSED_FIELDS})
+    )
+    return values
+
+
+def _comparable_problem(problem: EventJson | None) -> EventJson | None:
+    """Return the problem without the agent's own description and without empty fields."""
+    if not isinstance(problem, dict):
+        return problem
+    return {name: value for name, value in problem.items() if name != "detail" and value}
+
+
+def _call_events(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, EventJson]]:
+    """Yield events of these types that concern a call."""
+    for feature, trace in cassette.traces.items():
+        for raw in trace.splitlines():
+            line = json.loads(raw)
+            if line["type"] in types:
+                ref = msgspec.convert(line["ref"], CallRef)
+                yield identity_of(cassette.manifest.pipeline, feature, ref), line
+
+
+# prices ---------------------------------------------------------------------------------------------------------------
+def _price_differences(
+    recorded_calls: Mapping[Identity, RecordedCall], readings: Mapping[Identity, ParsedReply], prices: Prices
+) -> Iterator[Difference]:
+    """Yield the difference between the reported cost and the current price table, for all calls together."""
+    reported = computed = calls = 0
+    for call, reading in readings.items():
+        at = parse_time(recorded_calls[call].recording.recorded_at)
+        price = prices.price(reading.usage, int(at.timestamp()) * 1_000_000).nanousd if reading.usage else None
+        if price is not None and reading.reported_nanousd is not None:
+            calls, reported, computed = calls + 1, reported + reading.reported_nanousd, computed + price
+    leaf = LeafDifference("prices", str(reported), str(computed))
+    if calls and abs(relative_growth(leaf) or Fraction()) > PRICE_TOLERANCE:
+        amounts = [f"${amount / NANOUSD_PER_USD:.6f}" for amount in (reported, computed)]
+        message = f"the agent reported {amounts[0]} for {calls} calls, the current price table gives {amounts[1]}"
+        detail = (f"- prices: {amounts[0]}", f"+ prices: {amounts[1]}")
+        fix = PROPOSE_NOISE if abs(relative_growth(leaf) or Fraction()) * 100 <= WITHIN_PERCENT_MAX else RERECORD_ALL
+        yield Difference(Finding(kind="COST", message=message, cause="prices", detail=detail, fix=fix), (leaf,))
+
+
+# rules ----------------------------------------------------------------------------------------------------------------
+class ProducedArtifacts(NamedTuple):
+    """An artifact that a call had to produce, with its rules and the artifacts that existed before."""
+
+    artifact: str
+    path: str
+    rules: RuleSet
+    stored: StoredFile | None
+    """None: it is missing."""
+    text: str | None
+    earlier_artifacts: Mapping[str, str]
+
+
+def count_checked_artifacts(cassette: Cassette, pins: Pins) -> int:
+    """Return the number of recorded artifacts that the current rules check."""
+    return sum(
+        artifact.text is not None for _, _, artifacts in _produced_artifacts(cassette, pins) for artifact in artifacts
+    )
+
+
+def _rule_differences(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
+    """Yield differences in what the current rules decide on the recorded artifacts and parse from them."""
+    parsed = {(call.feature, line.get("digest")): line for call, line in _parsed_artifacts(cassette)}
+    for call, line, artifacts in _produced_artifacts(cassette, pins):
+        violations: list[tuple[str, str]] = []
+        for artifact in artifacts:
+            problems = validate(
+                artifact.rules,
+                artifact.text,
+                artifact.path or artifact.artifact,
+                pins.config.limits,
+                artifact.earlier_artifacts,
+            )
+            violations += [(problem.violation.rule, problem.violation.path) for problem in problems]
+            if artifact.text is not None and artifact.stored is not None:
+                before = parsed.get((call.feature, artifact.stored.sha256))
+                yield from _parse_difference(
+                    call, artifact.artifact, before, parse_artifact(artifact.rules, artifact.text)
+                )
+        yield from _verdict_difference(call, _recorded_violations(line), violations)
+
+
+def _produced_artifacts(
+    cassette: Cassette, pins: Pins
+) -> Iterator[tuple[Identity, EventJson, tuple[ProducedArtifacts, ...]]]:
+    """Yield each call with a recorded verdict and a current phase: the call, the verdict's event, its artifacts."""
+    order = [phase.phase for phase in pins.pipeline.phases]
+    recorded_calls = {recorded_call.recording.identity: recorded_call for recorded_call in cassette.calls}
+    texts: dict[str, dict[tuple[int, str], str]] = {}
+    for call, line in _call_events(cassette, "artifact.validated"):
+        recorded_call, phase = (
+            recorded_calls.get(call),
+            pins.pipeline.find_phase(call.phase) if call.phase in order else None,
+        )
+        if recorded_call is None or phase is None:
+            continue
+        position, feature_texts = order.index(call.phase), texts.setdefault(call.feature, {})
+        earlier_artifacts = {
+            name: text for (text_position, name), text in sorted(feature_texts.items()) if text_position <= position
+        }
+        artifacts = tuple(_artifacts_of_call(recorded_call, phase, pins, earlier_artifacts))
+        feature_texts |= {
+            (position, artifact.artifact): artifact.text for artifact in artifacts if artifact.text is not None
+        }
+        yield call, line, artifacts
+
+
+def _artifacts_of_call(
+    call: RecordedCall, phase: Phase, pins: Pins, earlier_artifacts: Mapping[str, str]
+) -> Iterator[ProducedArtifacts]:
+    """Yield the artifacts that a call had to produce and that have rules now."""
+    for artifact, path, rules in _outputs(phase, call.recording.identity):
+        if rules not in pins.rules:
+            continue
+        stored = next((file for file in call.recording.files if (file.artifact, file.path) == (artifact, path)), None)
+        text = call.contents[stored.name].decode("utf-8", "replace") if stored else None
+        yield ProducedArtifacts(artifact, path, pins.rules[rules], stored, text, earlier_artifacts)
+        earlier_artifacts = earlier_artifacts if text is None else {**earlier_artifacts, artifact: text}
+
+
+def _verdict_difference(
+    call: Identity, recorded: list[tuple[str, str]], current: list[tuple[str, str]]
+) -> Iterator[Difference]:
+    if set(recorded) == set(current):
+        return
+    removed = [f"- {rule} {path}".rstrip() for rule, path in recorded if (rule, path) not in current]
+    added = [f"+ {rule} {path}".rstrip() for rule, path in current if (rule, path) not in recorded]
+    verdict = (
+        "the current rules reject accepted artifacts" if not recorded else "the current rules accept rejected artifacts"
+    )
+    message = "the current rules report other violations" if recorded and current else verdict
+    yield _call_difference("DECISION", call, message, "rules", (*removed, *added))
+
+
+def _recorded_violations(line: EventJson) -> list[tuple[str, str]]:
+    try:
+        violations = msgspec.convert(line.get("violations", []), list[Violation])
+    except msgspec.ValidationError:
+        return []
+    return [(violation.rule, violation.path) for violation in violations if not violation.rule.startswith(TREE_RULES)]
+
+
+def _parsed_artifacts(cassette: Cassette) -> Iterator[tuple[Identity, EventJson]]:
+    for feature, trace in cassette.traces.items():
+        for raw in trace.splitlines():
+            line = json.loads(raw)
+            if line["type"] == "artifact.parsed":
+                yield Identity(pipeline="", feature=feature, phase=str(line.get("phase"))), line
+
+
+def _outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:
+    """Yield artifact, path and rules of a role's outputs."""
+    if call.role != BUILDER:
+        if phase.review is not None:
+            yield phase.review.output, "", phase.review.rules
+        return
+    for output in phase.outputs:
+        path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", call.unit)
+        yield output.artifact, path, output.rules
+
+
+def _parse_difference(call: Identity, artifact: str, before: EventJson | None, parsed: Any) -> Iterator[Difference]:
+    if before is None:
+        return
+    current = msgspec.json.decode(
+        msgspec.json.encode({name: getattr(parsed, name) for name in ("units", "files", "fields")})
+    )
+    old = {"type": "artifact.parsed", **{name: before.get(name, current[name]) for name in current}}
+    new = {"type": "artifact.parsed", **current}
+    if old != new:
+        message = f"the artifact {artifact} is parsed differently now"
+        yield _call_difference("ARTIFACT", call, message, artifact, EventDifference(0, old, new).lines())
+
+
+def _call_difference(
+    kind: FindingKind, call: Identity, message: str, cause: str, detail: tuple[str, ...]
+) -> Difference:
+    return Difference(
+        Finding(
+            kind=kind,
+            message=message,
+            feature=call.feature,
+            call=call.name,
+            cause=cause,
+            detail=detail,
+            fix=ACCEPT % kind,
+        )
+    )

@@ -1,0 +1,37 @@
+"""Differences between two recordings of a call, and the parts of them that noise can hide."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
+from mz_recordings.findings.model import Finding
+
+
+class RecordingPair(NamedTuple):
+    """Two recordings of one call, and their cassettes."""
+
+    old: RecordedCall
+    new: RecordedCall
+    old_cassette: Cassette
+    new_cassette: Cassette
+
+    @property
+    def identity(self) -> Identity:
+        return self.old.recording.identity
+
+
+class LeafDifference(NamedTuple):
+    """The smallest part of a difference that noise can hide."""
+
+    path: str
+    """A field, such as `usage.output`, or an artifact's text, such as `prd.text`."""
+    old: str = ""
+    """The removed line of a text, or the old value of a number."""
+    new: str = ""
+
+
+class Difference(NamedTuple):
+    finding: Finding
+    leaves: tuple[LeafDifference, ...] = ()
+    """Empty: it can never be noise."""

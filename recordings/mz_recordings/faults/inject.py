@@ -1,0 +1,151 @@
+"""Insertion of a fault before a recorded call, and the pipeline's reaction to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, StoredFile
+from mz_recordings.faults.faults import FAULTS, Fault, FaultOutput, fault_failure, possible_faults, render_fault
+from mz_recordings.faults.variants import content
+
+
+class InvalidFaultError(Exception):
+    """There is no such call or fault; lists the valid ones."""
+
+
+def inject(cassette: Cassette, call: str, fault_name: str) -> tuple[Cassette, Identity]:
+    """Return the cassette with a failed call inserted, and the call's identity: the attempt of `call` (such as
+    `alpha/code.U1`). The recorded attempts follow it. Traces are removed, as they no longer apply. Raises
+    InvalidFaultError."""
+    fault = FAULTS.get(fault_name)
+    if fault is None:
+        raise InvalidFaultError(f"there is no fault {fault_name!r}; there are: {', '.join(FAULTS)}")
+    target = next(
+        (recorded_call for recorded_call in cassette.calls if recorded_call.recording.identity.path == call), None
+    )
+    if target is None:
+        valid_names = ", ".join(recorded_call.recording.identity.path for recorded_call in cassette.calls)
+        raise InvalidFaultError(f"the cassette has no call {call!r}; it has: {valid_names}")
+    agent, streams = target.recording.agent, (content(target, "stdout"), content(target, "stderr"))
+    output = render_fault(fault, agent, *streams)
+    if output is None:
+        valid_names = ", ".join(possible_faults(agent, *streams))
+        raise InvalidFaultError(
+            f"the form of {fault_name} is not known for {agent}; possible faults for this call: {valid_names}"
+        )
+    target_identity, calls = target.recording.identity, list[RecordedCall]()
+    for recorded_call in cassette.calls:
+        identity = recorded_call.recording.identity
+        if recorded_call is target:
+            calls.append(_failed_call(recorded_call, fault, output))
+        is_later_attempt = (
+            _unit_run_key(identity) == _unit_run_key(target_identity) and identity.attempt >= target_identity.attempt
+        )
+        calls.append(
+            _with_identity(recorded_call, replace(identity, attempt=identity.attempt + 1))
+            if is_later_attempt
+            else recorded_call
+        )
+    manifest = replace(cassette.manifest, traces={})
+    return cassette._replace(manifest=manifest, calls=tuple(calls), traces={}), target_identity
+
+
+def _unit_run_key(identity: Identity) -> tuple[str, str, str, int, str]:
+    return identity.feature, identity.phase, identity.unit, identity.iteration, identity.role
+
+
+def _failed_call(call: RecordedCall, fault: Fault, output: FaultOutput) -> RecordedCall:
+    """Return the same call with the fault; it changes nothing in the tree."""
+    recording, name = call.recording, call.recording.identity.name
+    contents = {f"{name}.stream-json": output.stdout}
+    files = [StoredFile(kind="stdout", name=f"{name}.stream-json", sha256=_sha256(output.stdout))]
+    if output.stderr:
+        contents[f"{name}.stderr"] = output.stderr
+        files.append(StoredFile(kind="stderr", name=f"{name}.stderr", sha256=_sha256(output.stderr)))
+    if (prompt := recording.find("prompt")) is not None:
+        files.insert(0, replace(prompt, name=f"{name}.prompt.md"))
+        contents[f"{name}.prompt.md"] = call.contents[prompt.name]
+    changed = replace(
+        recording,
+        outcome="lost" if fault.is_lost else "replied",
+        exit=output.exit,
+        failure=fault_failure(fault),
+        tree_after=recording.tree_before,
+        files=tuple(files),
+        forbidden_changes=(),
+        accepted=None,
+    )
+    return RecordedCall(changed, contents)
+
+
+def _with_identity(call: RecordedCall, identity: Identity) -> RecordedCall:
+    """Return the call with another identity and the file names that follow from it."""
+    old, new = call.recording.identity.name, identity.name
+    names = {file.name: new + file.name.removeprefix(old) for file in call.recording.files}
+    files = tuple(replace(file, name=names[file.name]) for file in call.recording.files)
+    contents = {names[name]: data for name, data in call.contents.items()}
+    return RecordedCall(replace(call.recording, identity=identity, files=files), contents)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# reaction -------------------------------------------------------------------------------------------------------------
+def fault_reaction(trace: bytes, identity: Identity) -> Iterator[str]:
+    """Yield descriptions of the pipeline's reaction to the call, from the feature's trace."""
+    events = [json.loads(line) for line in trace.splitlines()]
+    call_index = next((index for index, event in enumerate(events) if _requests_call(event, identity)), None)
+    if call_index is None:
+        yield "the call was not made"
+        return
+    for event in events[call_index + 1 :]:
+        reaction = _describe_event(event)
+        if reaction:
+            yield reaction
+        if event["type"] in ("unit.completed", "phase.rolled-back"):
+            return
+
+
+def _requests_call(event: dict[str, Any], identity: Identity) -> bool:
+    ref = event.get("ref", {})
+    requested = (ref.get("phase"), ref.get("unit"), ref.get("iteration"), ref.get("attempt"), ref.get("role"))
+    fields = (identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role)
+    return bool(event["type"] == "agent.requested" and requested == fields)
+
+
+def _describe_event(event: dict[str, Any]) -> str:
+    kind, problem = event["type"], event.get("problem") or {}
+    violated_rules = ", ".join(dict.fromkeys(violation["rule"] for violation in event.get("violations") or ()))
+    match kind:
+        case "agent.failed":
+            return f"ended by mz: {problem['code']}"
+        case "agent.lost":
+            return "lost: mz was not running when it ended"
+        case "reply.parsed" if problem:
+            wait_seconds = problem.get("retry_after_seconds")
+            return f"parsed: {problem['code']} ({problem['kind']}{f', in {wait_seconds} s' if wait_seconds else ''})"
+        case "feature.held" if event["hold"] == "fatal":
+            return f"the run halts: {event['code']}"
+        case "feature.held":
+            return f"held ({event['hold']}): {event['code']}"
+        case "feature.hold-released":
+            return "a person resumes the run" if event["hold"] == "fatal" else "released"
+        case "agent.requested":
+            return f"called again: attempt {event['ref']['attempt']}"
+        case "artifact.validated" | "gate.checked" if violated_rules:
+            return f"rejected: {violated_rules}"
+        case "human.requested":
+            return f"a person is asked: {event['code']}"
+        case "human.answered":
+            return f"a person answers: {event['verdict']}"
+        case "phase.rolled-back":
+            return f"rolled back to {event['to']}"
+        case "unit.completed":
+            return "the work was accepted"
+    return ""

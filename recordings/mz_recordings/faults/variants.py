@@ -1,0 +1,255 @@
+"""Variants of a recorded call: its output cut, doubled or corrupted, its process killed.
+
+Each variant occurred or may occur. They are derived from the bytes alone, so every cassette has them at no cost. Agents
+of `endings.py` have variants of their last line too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+from mz_engine.agents.catalog import STDERR_ENDINGS, STDOUT_ENDINGS
+from mz_events.catalog.call import Problem, ProblemClass
+
+from mz_recordings.cassette.model import (
+    Cassette,
+    Failure,
+    Identity,
+    Kind,
+    OutputTiming,
+    RecordedCall,
+    Recording,
+    StoredFile,
+)
+
+HUGE_BYTES = 2_000_000
+SIGNALS = (-9, -15)
+TERMINATED = 143
+"""Exit code of a terminated program: 128 + 15."""
+BINARY = bytes(range(256)) * 16
+INVALID_UTF8 = b"\xff\xfe\xc3("
+MZ_ENDINGS = tuple(
+    Problem(kind=kind, code=code)
+    for kind, code in (
+        (ProblemClass.TRANSIENT, "timeout"),
+        (ProblemClass.TRANSIENT, "idle"),
+        (ProblemClass.TRANSIENT, "killed"),
+        (ProblemClass.PHASE, "output-limit"),
+        (ProblemClass.FATAL, "disk-full"),
+    )
+)
+"""Ways in which mz ends a call, whatever its output."""
+
+
+class Variant(NamedTuple):
+    """One way in which a recorded call might have ended."""
+
+    identity: Identity
+    name: str
+    """Unique among the variants of a call."""
+    stdout: bytes
+    """In the form of recordings, with tokens for places."""
+    stderr: bytes = b""
+    exit: int | None = 0
+    ended_by_mz: Problem | None = None
+    """The problem with which mz ended the call."""
+    keeps_changes: bool = True
+    """The agent's changes are in the tree."""
+    timing: OutputTiming | None = None
+    """Timing of the output in a process; replays in memory get all of it at once."""
+
+
+PROCESS_SAMPLE = (
+    "cut-before-the-end-exit--9", "cut-before-the-end-exit-143", "cut-in-a-character", "binary",
+    "huge-line-before-the-end", "half-and-idle", "whole-and-timeout",
+)  # fmt: skip
+"""Variants that differ between a pipe and memory: a sample for tests with processes."""
+SLOW_TIMING = OutputTiming(piece_bytes=1009, pause_ms=20)
+
+
+def process_variants(call: RecordedCall) -> tuple[Variant, ...]:
+    """Return a sample of the variants for real processes, and a slow one in pieces that split characters."""
+    stdout = content(call, "stdout")
+    lines = _lines(stdout)
+    multibyte_line = b'{"type":"user","text":"' + "語".encode() * 3000 + b'"}\n'
+    stdout_with_multibyte = b"".join((*lines[:-1], multibyte_line, *lines[-1:]))
+    slow = Variant(call.recording.identity, "slow", stdout_with_multibyte, content(call, "stderr"), timing=SLOW_TIMING)
+    return (slow, *(variant for variant in derive_variants(call) if variant.name in PROCESS_SAMPLE))
+
+
+def derive_variants(call: RecordedCall) -> tuple[Variant, ...]:
+    """Return all variants of a recording without duplicates."""
+    stdout, stderr, code = content(call, "stdout"), content(call, "stderr"), call.recording.exit or 0
+    stdout_variants = [
+        *_cut_variants(stdout),
+        *_corrupted_variants(stdout),
+        *_repeated_variants(stdout),
+        *_stdout_ending_variants(call.recording, stdout),
+    ]
+    variants = [
+        Variant(call.recording.identity, name, data, stderr, exit_code) for name, data, exit_code in stdout_variants
+    ]
+    variants += _stderr_ending_variants(call.recording, stdout, stderr)
+    base = Variant(call.recording.identity, "", stdout, stderr, code)
+    variants += _process_end_variants(base)
+    unique_variants: dict[tuple[object, ...], Variant] = {}
+    for variant in variants:
+        unique_variants.setdefault(variant[2:], variant)
+    return tuple(unique_variants.values())
+
+
+def with_variant(cassette: Cassette, variant: Variant) -> Cassette:
+    """Return a cassette with only the variant's feature, its call replaced, for processes. Traces are removed, as they
+    no longer apply. Dependencies are ignored."""
+    feature = variant.identity.feature
+    fixture = cassette.manifest.fixture
+    items = tuple(item for item in fixture.items if item.feature == feature)
+    manifest = replace(cassette.manifest, traces={}, fixture=replace(fixture, items=items))
+    calls = tuple(
+        _replace_output(call, variant) if call.recording.identity == variant.identity else call
+        for call in cassette.calls
+        if call.recording.identity.feature == feature
+    )
+    return cassette._replace(manifest=manifest, calls=calls, traces={})
+
+
+def _replace_output(call: RecordedCall, variant: Variant) -> RecordedCall:
+    name = variant.identity.name
+    files = [file for file in call.recording.files if file.kind not in ("stdout", "stderr")]
+    if not variant.keeps_changes:
+        files = [file for file in files if file.kind not in ("patch", "artifact")]
+    contents = {file.name: call.contents[file.name] for file in files}
+    streams: tuple[tuple[Kind, str, bytes], ...] = (
+        ("stdout", f"{name}.stream-json", variant.stdout),
+        ("stderr", f"{name}.stderr", variant.stderr),
+    )
+    for kind, file, data in streams:
+        files.append(StoredFile(kind=kind, name=file, sha256=hashlib.sha256(data).hexdigest()))
+        contents[file] = data
+    problem = variant.ended_by_mz
+    recording = replace(
+        call.recording,
+        outcome="replied",
+        exit=variant.exit,
+        failure=Failure(kind=problem.kind.value, code=problem.code) if problem else None,
+        files=tuple(files),
+        pace=variant.timing,
+    )
+    return RecordedCall(recording, contents)
+
+
+def content(call: RecordedCall, kind: str) -> bytes:
+    """Return one of the recording's files; empty if it has none."""
+    file = next((file for file in call.recording.files if file.kind == kind), None)
+    return b"" if file is None else call.contents[file.name]
+
+
+def _lines(stdout: bytes) -> list[bytes]:
+    """Split into lines with their ends."""
+    return stdout.splitlines(keepends=True)
+
+
+# cut ------------------------------------------------------------------------------------------------------------------
+def _cut_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
+    lines = _lines(stdout)
+    offset = 0
+    for number, line in enumerate(lines):
+        yield (f"cut-after-line-{number}" if number else "empty"), stdout[:offset], 0
+        yield f"cut-in-line-{number + 1}", stdout[: offset + len(line) // 2], 0
+        if (split_offset := _character_split(line)) is not None:
+            yield f"cut-in-a-character-of-line-{number + 1}", stdout[: offset + split_offset], 0
+        offset += len(line)
+    yield "cut-before-the-last-byte", stdout.rstrip(b"\r\n")[:-1], 0
+    yield "cut-before-the-last-line-end", stdout.rstrip(b"\r\n"), 0
+    yield "cut-in-a-character", b"".join(lines[:-1]) + '{"type":"assistant","text":"é'.encode()[:-1], 0
+    for code in (*SIGNALS, TERMINATED, 1):
+        yield f"cut-before-the-end-exit-{code}", b"".join(lines[:-1]), code
+        yield f"empty-exit-{code}", b"", code
+
+
+def _character_split(line: bytes) -> int | None:
+    """Return the position behind the first byte of the last multi-byte character."""
+    return next((at for at in range(len(line) - 1, 0, -1) if line[at] >= 0xC0), -1) + 1 or None
+
+
+# corrupted ------------------------------------------------------------------------------------------------------------
+def _corrupted_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
+    lines = _lines(stdout)
+    head, last = b"".join(lines[:-1]), b"".join(lines[-1:])
+    huge = b'{"type":"user","text":"' + b"x" * HUGE_BYTES + b'"}\n'
+    yield "garbage-after-the-end", stdout + b"\x00\x07garbage {[\n", 0
+    yield "json-after-the-end", stdout + b'[1,2]\n"text"\nnull\n{}\n{"type":7}\n', 0
+    yield "half-a-line-after-the-end", stdout + (lines[0] if lines else b"{")[:20], 0
+    yield "a-line-again-after-the-end", stdout + b"".join(lines[:1]), 0
+    yield "binary", BINARY, 0
+    yield "binary-before", BINARY + b"\n" + stdout, 0
+    yield "no-text-in-a-line", head + b'{"type":"user","text":"' + INVALID_UTF8 + b'"}\n' + last, 0
+    yield "no-text-in-the-last-line", head + last.replace(b'"', b'"' + INVALID_UTF8, 1), 0
+    yield "zeros-in-the-last-line", head + last.replace(b",", b",\x00", 1), 0
+    yield "huge-line-before-the-end", head + huge + last, 0
+    yield "huge-line-instead-of-the-end", head + huge, 0
+    yield "huge-line-without-end", head + huge[: HUGE_BYTES // 2], 0
+    yield "deep-line", head + b"[" * 100_000 + b"\n" + last, 0
+    yield "no-line-ends", stdout.replace(b"\n", b" "), 0
+    yield "other-line-ends", stdout.replace(b"\n", b"\r\n"), 0
+    yield "empty-lines", stdout.replace(b"\n", b"\n\n \n"), 0
+    yield "byte-order-mark", b"\xef\xbb\xbf" + stdout, 0
+    yield "words-instead-of-lines", b"Done. Everything went well.\n", 0
+
+
+def _repeated_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
+    lines = _lines(stdout)
+    yield "twice", stdout + stdout, 0
+    yield "end-twice", stdout + b"".join(lines[-1:]), 0
+    yield "end-first", b"".join((*lines[-1:], *lines[:-1])), 0
+    yield "backwards", b"".join(reversed(lines)), 0
+    yield "end-alone", b"".join(lines[-1:]), 0
+
+
+# other ends -----------------------------------------------------------------------------------------------------------
+def _process_end_variants(base: Variant) -> Iterator[Variant]:
+    """Yield the same bytes with other ends of the process."""
+    for code in (*SIGNALS, TERMINATED, 1):
+        yield base._replace(name=f"whole-exit-{code}", exit=code)
+    for problem in MZ_ENDINGS:
+        yield base._replace(name=f"whole-and-{problem.code}", exit=None, ended_by_mz=problem)
+        half = base.stdout[: len(base.stdout) // 2]
+        yield base._replace(name=f"half-and-{problem.code}", stdout=half, exit=None, ended_by_mz=problem)
+    noise = b"Error: rate limit exceeded, please run /login\n"
+    yield base._replace(name="words-of-failure-on-stderr", stderr=base.stderr + noise)
+    yield base._replace(name="empty-with-words-of-failure", stdout=b"", stderr=noise, exit=1)
+    yield base._replace(name="nothing-changed", keeps_changes=False)
+
+
+def _stdout_ending_variants(recording: Recording, stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
+    """Yield other last lines in the agent's format, also before and after the recorded one."""
+    ending = STDOUT_ENDINGS.get(recording.agent)
+    lines = _lines(stdout)
+    last = _parse_object(lines[-1]) if lines else None
+    if ending is None or last is None:
+        return
+    head = b"".join(lines[:-1])
+    for name, other, code in ending(last):
+        yield f"ends-{name}", head + other, code
+        yield f"ends-{name}-exit-0", head + other, 0
+        yield f"success-then-{name}", stdout + other, code
+        yield f"{name}-then-success", head + other + lines[-1], 0
+
+
+def _stderr_ending_variants(recording: Recording, stdout: bytes, stderr: bytes) -> Iterator[Variant]:
+    """Yield other ends of agents whose stderr tells how the call ended."""
+    ending = STDERR_ENDINGS.get(recording.agent)
+    for name, out, err, code in ending(stdout, stderr) if ending else ():
+        yield Variant(recording.identity, name, out, err, code)
+
+
+def _parse_object(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

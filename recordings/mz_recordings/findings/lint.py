@@ -1,0 +1,399 @@
+"""Lint of cassettes: secrets in all files and in the bundled repository, and defects that prevent a replay. Changes and
+replays nothing.
+
+Detection of secrets and personal data in bytes.
+
+A result names the kind and position of a leak, never the value.
+"""
+
+from __future__ import annotations
+
+import binascii
+import math
+import re
+import subprocess
+import tempfile
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from mz_events.redaction.redactor import Secrets
+
+from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, digest, is_recording, load_with_format
+from mz_recordings.cassette.manifest import SUMS
+from mz_recordings.cassette.model import BUNDLE, FORMAT, MANIFEST, Cassette
+from mz_recordings.cassette.repository import BundleReader
+from mz_recordings.cassette.safe_files import FILE_BYTES_MAX, UnreadableFileError, read_plain, walk
+from mz_recordings.findings.model import RECORD_AGAIN, RERECORD_ALL, Finding
+
+CANDIDATE = re.compile(rb"[A-Za-z0-9+/_-]{32,}={0,2}")
+"""Candidates for base64 or for a key of unknown format."""
+PERCENT = re.compile(rb"(?:[A-Za-z0-9._~+-]*%[0-9A-Fa-f]{2})+[A-Za-z0-9._~+-]*")
+JSON_ESCAPED = re.compile(rb"(?:[A-Za-z0-9._~+/-]*\\u00[0-7][0-9A-Fa-f])+[A-Za-z0-9._~+/-]*")
+_USER = rb"([A-Za-z0-9_][A-Za-z0-9_.]*)"
+HOMES = tuple(
+    (mark, re.compile(pattern + _USER))
+    for mark, pattern in (
+        (b"/home/", rb"/home/"),
+        (b"/Users/", rb"/Users/"),
+        (b"\\/home", rb"\\/home\\/"),
+        (b"\\/Users", rb"\\/Users\\/"),
+        (b"%2Fhome", rb"%2Fhome%2F"),
+        (b"%2FUsers", rb"%2FUsers%2F"),
+        (b":\\", rb":\\{1,4}Users\\{1,4}"),
+        (b"/-home-", rb"/-home-"),
+        (b"/-Users-", rb"/-Users-"),
+    )
+)
+"""Home directories in text, JSON, URLs and directory names, with the user's name as group. The first element is a
+substring for a quick test."""
+GENERIC_USERS = frozenset(
+    b"user username name you me someone public shared default runner runneradmin ubuntu debian node vscode circleci "
+    b"app build builder jenkins ec2-user git docker codespace linuxbrew".split()
+)
+"""User names of images and examples."""
+EMAIL = re.compile(
+    rb"(?<![A-Za-z0-9._%+/:-])[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@((?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24})(?![\w@:])"
+)
+EXAMPLE_EMAIL = re.compile(
+    rb"(?i)(?:^|\.)(?:example(?:\.\w+)?|test|invalid|localhost|local|noreply\.github\.com)$|^(?:git|no-?reply)@"
+)
+ENTROPY_MIN = 4.5
+"""Bits per character: English words have about 4, random base64 of this length 5 or more."""
+ENTROPY_CHARS_MAX = 128
+"""Keys are shorter; a longer run is an encoded file or a signature."""
+KNOWN_ID = re.compile(
+    rb"(?:toolu|msg|req|call|chatcmpl|resp|run|sha256|sha512)[_-]|[0-9a-fA-F-]+\Z|[a-z_/-]+\Z|[A-Z_/-]+\Z"
+)
+"""Ids that agents assign, digests, and words."""
+TEXT_BYTES = bytes(range(0x20, 0x7F)) + b"\t\r\n"
+BINARY_SHARE_MAX = 0.1
+
+
+class Leak(NamedTuple):
+    """A leak, without its value."""
+
+    is_secret: bool
+    """It is a secret; otherwise only a suspicion."""
+    description: str
+    """Description."""
+    line: int
+    column: int
+    """From 1, in characters."""
+
+
+def find_leaks(data: bytes, secrets: Secrets, personal: bool = True) -> tuple[Leak, ...]:
+    """Return all leaks by position, each kind at most once per line. Without `personal`, secrets only."""
+    candidates = tuple(candidate for candidate in CANDIDATE.finditer(data) if not KNOWN_ID.match(candidate[0]))
+    spans = [*_secrets(data, secrets, candidates), *(_personal_data(data, candidates) if personal else ())]
+    leaks_by_line: dict[tuple[str, int], Leak] = {}
+    positions = _Positions(data)
+    for offset, is_secret, description in sorted(spans):
+        line, column = positions.position(offset)
+        leaks_by_line.setdefault((description, line), Leak(is_secret, description, line, column))
+    return tuple(leaks_by_line.values())
+
+
+Span = tuple[int, bool, str]
+"""Offset, certain, description."""
+Candidates = tuple[re.Match[bytes], ...]
+
+
+def _secrets(data: bytes, secrets: Secrets, candidates: Candidates) -> Iterator[Span]:
+    for secret in secrets.find(data):
+        yield secret.start, secret.certain, _describe(secret.name)
+    for start, decoded, encoding in _decode_runs(data, candidates):
+        for secret in secrets.find(decoded):
+            yield start, secret.certain, f"{_describe(secret.name)}, {encoding}"
+
+
+def _describe(name: str) -> str:
+    """Describe a secret: names of variables are upper case, names of key patterns are not."""
+    return f"the value of {name}" if name.upper() == name else f"what looks like a secret ({name})"
+
+
+def _decode_runs(data: bytes, candidates: Candidates) -> Iterator[tuple[int, bytes, str]]:
+    """Yield offset, decoded bytes and encoding of encoded runs."""
+    for encoded in candidates:
+        if decoded := _decode_base64(encoded[0]):
+            yield encoded.start(), decoded, "in base64"
+    if b"%" in data:
+        for encoded in PERCENT.finditer(data):
+            yield encoded.start(), unquote_to_bytes(encoded[0]), "URL-encoded"
+    if b"\\u00" in data:
+        for encoded in JSON_ESCAPED.finditer(data):
+            yield (
+                encoded.start(),
+                re.sub(rb"\\u00(..)", lambda match: bytes.fromhex(match[1].decode()), encoded[0]),
+                "escaped",
+            )
+
+
+def _decode_base64(run: bytes) -> bytes:
+    """Return the base64-decoded run; empty if it does not decode to text."""
+    unpadded = run.rstrip(b"=")
+    unpadded = unpadded[: len(unpadded) - (len(unpadded) % 4 == 1)]
+    try:
+        decoded = b64decode(
+            unpadded + b"=" * (-len(unpadded) % 4), altchars=b"-_" if b"-" in unpadded or b"_" in unpadded else None
+        )
+    except (binascii.Error, ValueError):
+        return b""
+    begin = decoded[:256]
+    return decoded if len(begin.translate(None, TEXT_BYTES)) <= BINARY_SHARE_MAX * len(begin) else b""
+
+
+def _personal_data(data: bytes, candidates: Candidates) -> Iterator[Span]:
+    for pattern in (pattern for mark, pattern in HOMES if mark in data):
+        for match in pattern.finditer(data):
+            if match[1].lower() not in GENERIC_USERS:
+                yield match.start(), False, "a home directory"
+    if b"@" in data:
+        for match in EMAIL.finditer(data):
+            if not EXAMPLE_EMAIL.search(match[1]) and not EXAMPLE_EMAIL.search(match[0]):
+                yield match.start(), False, "an e-mail address"
+    for match in candidates:
+        if len(match[0]) <= ENTROPY_CHARS_MAX and b"/" not in match[0] and _entropy(match[0]) >= ENTROPY_MIN:
+            yield match.start(), False, "a word that may be a key (high entropy)"
+
+
+def _entropy(word: bytes) -> float:
+    """Return the entropy in bits per character."""
+    counts = Counter(word).values()
+    return -sum(count / len(word) * math.log2(count / len(word)) for count in counts)
+
+
+class _Positions:
+    """Converts ascending offsets to lines and columns."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._line, self._begin = data, 1, 0
+
+    def position(self, offset: int) -> tuple[int, int]:
+        lines = self._data.count(b"\n", self._begin, offset)
+        if lines:
+            self._line += lines
+            self._begin = self._data.rfind(b"\n", 0, offset) + 1
+        return self._line, len(self._data[self._begin : offset].decode("utf-8", "replace")) + 1
+
+
+LARGE_BYTES = 5_000_000
+"""Larger files are a burden for everybody who clones the project."""
+CASSETTES_PER_TASK = 16
+"""Cassettes per task of a worker."""
+REPEATS_MAX = 5
+"""Maximum of equal leaks reported per file."""
+RESTORE = "git restore {cassette}"
+NEWER = "use the mz that wrote it, or a newer mz"
+
+
+class LintNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to look at that may be harmless."""
+
+    message: str
+    """One sentence without a full stop."""
+    file: str
+    """Path within the cassette; for the bundle, followed by a colon and the path in the repository."""
+    line: int | None = None
+    column: int | None = None
+    """From 1."""
+
+
+class LintResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of linting one cassette."""
+
+    path: str
+    format: int | None = None
+    """None: unknown."""
+    recordings: int = 0
+    files: int = 0
+    bytes: int = 0
+    findings: tuple[Finding, ...] = ()
+    notices: tuple[LintNotice, ...] = ()
+
+
+class Linter:
+    """Lints cassettes one after the other; a repository that several of them hold is unpacked once."""
+
+    def __init__(self, secrets: Secrets, environment: Mapping[str, str]) -> None:
+        self._secrets, self._environment = secrets, environment
+        self._bundles: dict[str, tuple[tuple[str, Leak], ...]] = {}
+
+    def lint(self, folder: Path, path: str) -> LintResult:
+        """Lint the cassette, displayed as `path`. Never raises for its content."""
+        entries: list[Finding | LintNotice] = []
+        cassette: Cassette | None = None
+        format_number: int | None = None
+        try:
+            format_number, cassette = load_with_format(folder)
+        except CassetteUnreadable as error:
+            entries.append(unreadable_finding(error, folder, path))
+        recordings = files = size = 0
+        for name, data, length in self._files(folder, path, entries):
+            recordings, files, size = recordings + is_recording(name), files + 1, size + length
+            entries += self._lint_file(name, data, path)
+        if cassette is not None:
+            entries += _unexpected_files(cassette, folder, path)
+            entries += _notices(cassette, format_number)
+        return LintResult(
+            path=path,
+            format=format_number,
+            recordings=recordings,
+            files=files,
+            bytes=size,
+            findings=tuple(entry for entry in entries if isinstance(entry, Finding)),
+            notices=tuple(entry for entry in entries if isinstance(entry, LintNotice)),
+        )
+
+    def _files(self, folder: Path, path: str, entries: list[Finding | LintNotice]) -> Iterator[tuple[str, bytes, int]]:
+        """Yield name, bytes and size of every regular file; add findings for unreadable ones."""
+        try:
+            for name, status in walk(folder):
+                try:
+                    data = read_plain(folder / name)
+                except UnreadableFileError as error:
+                    finding = Finding(
+                        kind="UNREADABLE", message=f"{name} {error.reason}", file=f"{path}/{name}", fix=RESTORE
+                    )
+                    if not any(isinstance(entry, Finding) and entry.file == finding.file for entry in entries):
+                        entries.append(finding)
+                    data = b""
+                yield name, data, status.st_size
+        except UnreadableFileError as error:
+            entries.append(Finding(kind="UNREADABLE", message=str(error), file=path, fix=RESTORE))
+
+    def _lint_file(self, name: str, data: bytes, path: str) -> Iterator[Finding | LintNotice]:
+        if name == SUMS:
+            return
+        if name == BUNDLE:
+            yield from self._lint_bundle(data, path)
+            return
+        if len(data) > LARGE_BYTES:
+            yield LintNotice(message=f"large file ({len(data) / 1_000_000:.1f} MB)", file=name)
+        yield from report_leaks(name, find_leaks(data, self._secrets), path)
+
+    def _lint_bundle(self, data: bytes, path: str) -> Iterator[Finding | LintNotice]:
+        bundle_sha256 = digest(data)
+        if bundle_sha256 not in self._bundles:
+            try:
+                self._bundles[bundle_sha256] = tuple(bundle_leaks(data, self._secrets, self._environment))
+            except (OSError, subprocess.SubprocessError) as error:
+                reason = getattr(error, "stderr", "") or str(error)
+                message = f"{BUNDLE} cannot be unpacked: {' '.join(str(reason).split())}"
+                yield Finding(kind="UNREADABLE", message=message, file=f"{path}/{BUNDLE}", fix=RESTORE)
+                return
+        leaks_by_file: dict[str, list[Leak]] = {}
+        for name, leak in self._bundles[bundle_sha256]:
+            leaks_by_file.setdefault(name, []).append(leak)
+        for name, file_leaks in leaks_by_file.items():
+            yield from report_leaks(f"{BUNDLE}:{name}", tuple(file_leaks), path, RECORD_AGAIN)
+
+
+def bundle_leaks(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]) -> Iterator[tuple[str, Leak]]:
+    """Yield secrets in a bundled repository, each with its file. Personal data in it is the user's own.
+
+    Raises OSError and SubprocessError.
+    """
+    with tempfile.TemporaryDirectory(prefix="mz-lint-") as folder:
+        for name, content in BundleReader(Path(folder), environment).contents(bundle, FILE_BYTES_MAX):
+            yield from ((name, leak) for leak in find_leaks(content, secrets, personal=False))
+
+
+def lint_all(
+    paths: Mapping[Path, str], values: Mapping[str, str], environment: Mapping[str, str], workers: int
+) -> Iterator[LintResult]:
+    """Lint cassettes in the order of the mapping, which gives the path to display; several workers share the work.
+
+    `values`: secrets by name.
+    """
+    tasks = [(folder, path) for folder, path in paths.items()]
+    batches = [tasks[at : at + CASSETTES_PER_TASK] for at in range(0, len(tasks), CASSETTES_PER_TASK)]
+    if workers == 1 or len(batches) == 1:
+        yield from _lint_batch(tasks, values, environment)
+        return
+    with ProcessPoolExecutor(min(workers, len(batches)), mp_context=get_context("spawn")) as pool:
+        try:
+            for results in pool.map(_lint_batch_list, batches, repeat(dict(values)), repeat(dict(environment))):
+                yield from results
+        except BaseException:
+            # Do not wait for tasks that have not started.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _lint_batch_list(
+    batch: list[tuple[Path, str]], values: dict[str, str], environment: dict[str, str]
+) -> list[LintResult]:
+    return list(_lint_batch(batch, values, environment))
+
+
+def _lint_batch(
+    batch: list[tuple[Path, str]], values: Mapping[str, str], environment: Mapping[str, str]
+) -> Iterator[LintResult]:
+    linter = Linter(Secrets(values), environment)
+    return (linter.lint(folder, path) for folder, path in batch)
+
+
+def unreadable_finding(error: CassetteUnreadable, folder: Path, path: str) -> Finding:
+    """Return the finding for an unreadable cassette, with the file relative to it and the fix."""
+    relative_path = error.path.relative_to(folder).as_posix() if error.path.is_relative_to(folder) else ""
+    message = f"{relative_path or path} {str(error).removeprefix(f'{error.path}: ')}"
+    file = f"{path}/{relative_path}" if relative_path not in ("", ".") else path
+    fix = NEWER if isinstance(error, NewerFormat) else RESTORE
+    return Finding(kind="UNREADABLE", message=message.removeprefix(". "), file=file, fix=fix)
+
+
+def report_leaks(
+    name: str, file_leaks: tuple[Leak, ...], path: str, fix: str = RERECORD_ALL
+) -> Iterator[Finding | LintNotice]:
+    """Yield a finding or notice for each leak; repetitions in one file are limited."""
+    counts: Counter[str] = Counter()
+    totals = Counter(leak.description for leak in file_leaks)
+    for leak in file_leaks:
+        counts[leak.description] += 1
+        if counts[leak.description] > REPEATS_MAX:
+            continue
+        remaining = totals[leak.description] - REPEATS_MAX if counts[leak.description] == REPEATS_MAX else 0
+        suffix = f", and in {remaining} more lines" if remaining > 0 else ""
+        if leak.is_secret:
+            yield Finding(
+                kind="SECRET",
+                message=f"the file contains {leak.description}{suffix}",
+                detail=(f"  column {leak.column}",),
+                file=f"{path}/{name}",
+                line=leak.line,
+                fix=fix,
+            )
+        else:
+            yield LintNotice(message=f"{leak.description}{suffix}", file=name, line=leak.line, column=leak.column)
+
+
+def _unexpected_files(cassette: Cassette, folder: Path, path: str) -> Iterator[Finding]:
+    """Yield findings for files that do not belong to the cassette."""
+    expected_paths = {MANIFEST, SUMS, *([BUNDLE] if cassette.bundle else [])}
+    expected_paths |= {f"{feature}/events.jsonl" for feature in cassette.traces}
+    for recording, contents in cassette.calls:
+        expected_paths.add(f"{recording.identity.path}.json")
+        expected_paths |= {f"{recording.identity.feature}/{name}" for name in contents}
+    for name, _ in walk(folder):
+        if name not in expected_paths:
+            file = f"{path}/{name}"
+            yield Finding(kind="UNUSED", message=f"{name} is not part of the cassette", file=file, fix=f"rm {file}")
+
+
+def _notices(cassette: Cassette, format_number: int | None) -> Iterator[LintNotice]:
+    if format_number is not None and format_number < FORMAT:
+        yield LintNotice(message=f"format {format_number}; the first change writes format {FORMAT}", file=MANIFEST)
+    features = dict.fromkeys(call.recording.identity.feature for call in cassette.calls)
+    for feature in features:
+        if feature not in cassette.traces:
+            yield LintNotice(
+                message=f"{feature} has recordings but no trace: a replay cannot compare its events", file=MANIFEST
+            )

@@ -1,0 +1,156 @@
+"""Findings of all checks: their kinds, each with its exit code, and the result of replaying one cassette.
+
+Commands that fix findings. `{cassette}` stands for the path of the cassette.
+"""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import Literal, NamedTuple
+
+import msgspec
+from mz_engine.errors.exits import Exit
+
+from mz_recordings.cassette.model import Identity
+
+FindingKind = Literal[
+    "PROMPT", "CONFIG", "STREAM", "TRACE", "ARTIFACT", "FILES", "COST", "DECISION", "EXPIRED", "UNUSED",
+    "MISSING", "COPIED", "NETWORK", "SECRET", "PIPELINE", "UNREADABLE",
+    "ADAPTER", "RULE", "FORMAT", "VARIANT", "NOTHING-CHECKED", "INTERNAL-ERROR",
+]  # fmt: skip
+"""First line: drift. Second line: reasons why a cassette cannot be replayed or trusted. Third line: findings of a gate
+only."""
+Risk = Literal["low", "medium", "high"]
+
+
+class KindProperties(NamedTuple):
+    """Properties shared by all findings of a kind."""
+
+    exit: Exit
+    risk: Risk
+    meaning: str
+    """Short clause for reports."""
+
+
+KIND_PROPERTIES: dict[FindingKind, KindProperties] = {
+    "PROMPT": KindProperties(Exit.DRIFT, "medium", "the agent gets another prompt"),
+    "CONFIG": KindProperties(Exit.DRIFT, "medium", "the agent is called with other settings"),
+    "STREAM": KindProperties(Exit.DRIFT, "medium", "the agent's output format changed"),
+    "TRACE": KindProperties(Exit.DRIFT, "high", "the same calls produce different events"),
+    "ARTIFACT": KindProperties(Exit.DRIFT, "medium", "an artifact has another structure"),
+    "FILES": KindProperties(Exit.DRIFT, "high", "other files are changed, or the call starts from another tree"),
+    "COST": KindProperties(Exit.DRIFT, "low", "tokens or cost differ"),
+    "DECISION": KindProperties(Exit.DRIFT, "high", "a rule, a gate or a permission decides differently"),
+    "EXPIRED": KindProperties(Exit.RECORDING, "medium", "the recordings are older than allowed"),
+    "UNUSED": KindProperties(Exit.RECORDING, "low", "the recording is unused"),
+    "MISSING": KindProperties(Exit.RECORDING, "high", "a call or a trace was not recorded"),
+    "COPIED": KindProperties(Exit.RECORDING, "high", "the replies were copied from another agent"),
+    "NETWORK": KindProperties(Exit.NETWORK, "high", "a process tried to reach the network"),
+    "SECRET": KindProperties(Exit.SECRET, "high", "the recording contains a secret"),
+    "PIPELINE": KindProperties(Exit.INVALID, "high", "the current pipeline or settings are invalid"),
+    "UNREADABLE": KindProperties(Exit.NOT_COMPARABLE, "high", "the cassette or its fixture cannot be read"),
+    "ADAPTER": KindProperties(Exit.VERDICT, "high", "an agent's adapter breaks its contract"),
+    "RULE": KindProperties(Exit.VERDICT, "high", "a rule judges an artifact wrongly"),
+    "FORMAT": KindProperties(Exit.VERDICT, "high", "an older file is not read as it was meant"),
+    "VARIANT": KindProperties(Exit.VERDICT, "high", "a failing call is not handled as required"),
+    "NOTHING-CHECKED": KindProperties(Exit.RECORDING, "medium", "there was nothing to check"),
+    "INTERNAL-ERROR": KindProperties(Exit.BUG, "high", "the check itself failed"),
+}
+RISKS: tuple[Risk, ...] = ("low", "medium", "high")
+"""In ascending order."""
+ACCEPTABLE: tuple[FindingKind, ...] = ("PROMPT", "CONFIG", "TRACE", "DECISION", "ARTIFACT", "STREAM", "COST")
+"""Kinds whose new inputs a person may accept while keeping the replies."""
+
+
+class CallMismatch(msgspec.Struct, frozen=True):
+    """Differences between a call and its recording; None: no difference."""
+
+    prompt: str | None = None
+    argv: tuple[str, ...] | None = None
+    environment: tuple[str, ...] | None = None
+    """Names of variables that no call may see."""
+    tree: str | None = None
+    rejection: str | None = None
+    """Why the recorded reply could not be served."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One difference from a recording, or one defect."""
+
+    kind: FindingKind
+    message: str
+    """One sentence without a full stop."""
+    feature: str = ""
+    call: str = ""
+    """Name of the recording, such as `code.a2`."""
+    cause: str = ""
+    """The template or the setting that caused drift."""
+    detail: tuple[str, ...] = ()
+    """Lines of a diff: `-` recorded, `+` current."""
+    fix: str = ""
+    """Command that fixes it; `{cassette}` stands for the cassette's path."""
+    risk: Risk | None = None
+    """None: the default of the kind."""
+    file: str = ""
+    """Path relative to the project: a template, a rule set, mz.yaml or a file of the cassette."""
+    line: int | None = None
+    """Line of that file, from 1, if known."""
+    fails: bool = True
+    """The finding makes the command fail."""
+
+
+def risk_of(finding: Finding) -> Risk:
+    """Return the finding's own risk, else the default of its kind."""
+    return finding.risk or KIND_PROPERTIES[finding.kind].risk
+
+
+class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of replaying one cassette through the current pipeline."""
+
+    path: str
+    name: str
+    provenance: str = ""
+    recordings: int = 0
+    calls_replayed: int = 0
+    calls: tuple[str, ...] = ()
+    """Its recordings, such as `alpha/code.a2`; empty if the replay was impossible."""
+    accepted_replies: int = 0
+    """Replies that were kept when their inputs were updated."""
+    offline: bool = True
+    """The network was blocked; False: only the proxy variables were set to an address without a proxy."""
+    trace_digests: dict[str, str] = {}
+    """By feature, the log digest of the replayed trace."""
+    traces_compared: int = 0
+    """Number of features whose recorded trace was compared."""
+    artifacts_checked: int = 0
+    """Number of recorded artifacts that the current rules checked."""
+    duration_ms: int = 0
+    findings: tuple[Finding, ...] = ()
+    overridden_settings: tuple[str, ...] = ()
+    """Settings where the cassette's value is used instead of that of `mz.yaml`."""
+    changes: tuple[str, ...] = ()
+    """Descriptions of changes that were written to the cassette."""
+
+
+ACCEPT = "mz replay {cassette} --accept %s --reason TEXT"
+"""Accept new inputs or events and keep the replies; takes the finding kind."""
+RERECORD = "mz rerecord {cassette}"
+RERECORD_ALL = f"{RERECORD} --all"
+RERECORD_EXPIRED = f"{RERECORD} --expired"
+RECORD_NEW = f"{RERECORD} --new"
+PRUNE = "mz replay {cassette} --update-unused"
+PROPOSE_NOISE = "mz drift {cassette} --learn --reason TEXT"
+"""Propose entries of `noise.yaml` for the differences."""
+RECORD_AGAIN = "take it out of the project and commit, then: mz run && mz record --replace --to {cassette}"
+"""Record from another commit: re-recording replies does not change the content of the project."""
+UPDATE_BASELINE = "mz drift {cassette} --update-wire --reason TEXT"
+
+
+def rerecord_call(call: Identity) -> str:
+    """Return the command that re-records this call."""
+    return f"{RERECORD} --feature {quote(call.feature)} --phase {quote(call.phase)}"
+
+
+def rerecord_feature(feature: str) -> str:
+    """Return the command that re-records all calls of a feature."""
+    return f"{RERECORD} --feature {quote(feature)}"

@@ -1,0 +1,223 @@
+"""Reconciliation of the totals at files' ends with the requests that the files show.
+
+A stream of one call often shows only the beginning of each reply, and no side models; at its end it reports totals by
+model, and money. What the totals exceed the known requests of the session by, from whichever file, counts as one more
+request; it shrinks when another file shows the requests themselves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+from mz_engine.transcripts.formats import FORMATS
+from mz_events.catalog.call import Usage
+from mz_events.catalog.imported import ImportedRequest
+from mz_projections.imported.model import OUTPUT_OPEN, CountedRequest, ImportedFile, QuarterSum
+from mz_projections.usage import TOKEN_FIELDS, add_usage
+
+from mz_recordings.importing.names import request_key
+from mz_recordings.importing.other_tools import StatsReader
+from mz_recordings.importing.requests import token_total
+
+SESSION_LOG_FORMATS = frozenset(form.name for form in FORMATS if form.is_session_log)
+"""Formats whose totals are of the whole session, including calls that have streams of their own."""
+SECOND_HAND_FORMATS = frozenset({StatsReader.format})
+"""Formats in which another program recorded a call's totals."""
+
+
+def invocations(files: Iterable[ImportedFile]) -> tuple[ImportedFile, ...]:
+    """Return the files with totals, each call once. Of files with the same beginning the one with the highest totals
+    counts; a second-hand record of a call is dropped if the call's own file is there (the same money, to the
+    nano-dollar). Session logs come last."""
+    file_by_first_line: dict[str, ImportedFile] = {}
+    for file in files:
+        if file.reported_totals or file.reported_nanousd is not None:
+            earlier = file_by_first_line.get(file.first_line_sha256)
+            if earlier is None or _totals_weight(file) > _totals_weight(earlier):
+                file_by_first_line[file.first_line_sha256] = file
+    unmatched_costs = Counter(
+        file.reported_nanousd for file in file_by_first_line.values() if file.format not in SECOND_HAND_FORMATS
+    )
+    calls = []
+    for file in file_by_first_line.values():
+        if file.format in SECOND_HAND_FORMATS and file.reported_nanousd and unmatched_costs[file.reported_nanousd]:
+            unmatched_costs[file.reported_nanousd] -= 1
+        else:
+            calls.append(file)
+    return tuple(sorted(calls, key=lambda file: file.format in SESSION_LOG_FORMATS))
+
+
+def _totals_weight(file: ImportedFile) -> tuple[int, int]:
+    return sum(map(token_total, file.reported_totals)), file.reported_nanousd or 0
+
+
+def reconciliation_keys(agent: str, stream: str, files: Sequence[ImportedFile]) -> tuple[str, ...]:
+    """Return the keys of all requests that `reconcile_totals` may make, for the lookup."""
+    models = {usage.model for file in files for usage in file.reported_totals}
+    return (
+        *(_remainder_key(agent, stream, model) for model in sorted(models)),
+        *(_cost_key(agent, stream, file) for file in files),
+    )
+
+
+def _remainder_key(agent: str, stream: str, model: str) -> str:
+    return request_key(agent, f"{stream}\0rest\0{model}")
+
+
+def _cost_key(agent: str, stream: str, file: ImportedFile) -> str:
+    return request_key(agent, f"{stream}\0end\0{file.first_line_sha256}")
+
+
+def reconcile_totals(
+    agent: str,
+    stream: str,
+    files: Sequence[ImportedFile],
+    sums: Sequence[QuarterSum],
+    counted: dict[str, CountedRequest],
+    at_us: int,
+) -> Iterator[ImportedRequest]:
+    """Yield the requests that are new or changed; totals without a model come last. `files` are those of `invocations`,
+    `sums` the session's rows, `at_us` the time of the session's last activity."""
+    totals = _totals_by_model(files)
+    earlier_by_model = {model: counted.get(_remainder_key(agent, stream, model)) for model in totals}
+    shown = _shown_usage(sums, filter(None, earlier_by_model.values()))
+    for model in sorted(totals, reverse=True):
+        remainder = _difference(totals[model], _take_shown(shown, totals[model]))
+        earlier = earlier_by_model[model]
+        if remainder != (earlier.usage if earlier else _zero_usage(model)):
+            yield _request(_remainder_key(agent, stream, model), remainder, None, earlier, at_us)
+    yield from _cost_requests(agent, stream, files, sums, counted, at_us)
+
+
+def _totals_by_model(files: Sequence[ImportedFile]) -> dict[str, Usage]:
+    """Return the totals by model. Calls add up; a session log includes them all, or is not yet as far."""
+    totals: dict[str, Usage] = {}
+    for file in files:
+        for usage in file.reported_totals:
+            earlier = totals.get(usage.model)
+            if earlier is None:
+                totals[usage.model] = usage
+            elif file.format in SESSION_LOG_FORMATS:
+                totals[usage.model] = max(earlier, usage, key=token_total)
+            else:
+                totals[usage.model] = add_usage(earlier, usage)
+    return totals
+
+
+def incomplete_reasons(files: Sequence[ImportedFile], sums: Sequence[QuarterSum]) -> tuple[str, ...]:
+    """Return the codes of notes that say why the files of a session report, or may report, fewer tokens than were used.
+    `sums` are the session's rows. Unfinished outputs of a log are resolved by totals at the end of a call or session
+    that cover all requests, and by a longer copy of the same log."""
+    longest_by_kind: dict[tuple[str, str], ImportedFile] = {}
+    for file in files:
+        earlier = longest_by_kind.get((file.format, file.subagent))
+        if earlier is None or file.lines > earlier.lines:
+            longest_by_kind[file.format, file.subagent] = file
+    reasons = {code for file in files for code in file.incomplete_reasons if code != OUTPUT_OPEN}
+    if any(OUTPUT_OPEN in file.incomplete_reasons for file in longest_by_kind.values()) and not _is_covered(
+        files, sums
+    ):
+        reasons.add(OUTPUT_OPEN)
+    return tuple(sorted(reasons))
+
+
+def _is_covered(files: Sequence[ImportedFile], sums: Sequence[QuarterSum]) -> bool:
+    """Return True if the totals have as much input as the session's requests, by model. A total without a model covers
+    the rest."""
+    reported, shown = Counter[str](), Counter[str]()
+    for usage in _totals_by_model(invocations(files)).values():
+        reported[plain_model_name(usage.model)] += usage.input
+    for row in sums:
+        shown[plain_model_name(row.model)] += row.input
+    return sum(max(shown[model] - reported[model], 0) for model in shown if model) <= reported[""]
+
+
+def _cost_requests(
+    agent: str,
+    stream: str,
+    files: Sequence[ImportedFile],
+    sums: Sequence[QuarterSum],
+    counted: dict[str, CountedRequest],
+    at_us: int,
+) -> Iterator[ImportedRequest]:
+    """Yield a request for the money that is reported for a whole call minus that of its requests; and for a whole
+    session, minus both."""
+    earlier_costs = [counted[key] for file in files if (key := _cost_key(agent, stream, file)) in counted]
+    request_nanousd = sum(row.reported_nanousd or 0 for row in sums) - sum(
+        end.reported_nanousd or 0 for end in earlier_costs
+    )
+    covered_nanousd = request_nanousd
+    for file in files:
+        if file.reported_nanousd is None:
+            continue
+        if file.format in SESSION_LOG_FORMATS:
+            difference = max(file.reported_nanousd - covered_nanousd, 0)
+        else:
+            difference, request_nanousd = (
+                max(file.reported_nanousd - request_nanousd, 0),
+                max(request_nanousd - file.reported_nanousd, 0),
+            )
+        covered_nanousd += difference
+        earlier = counted.get(_cost_key(agent, stream, file))
+        if difference != (earlier.reported_nanousd if earlier else 0):
+            yield _request(_cost_key(agent, stream, file), _zero_usage(""), difference, earlier, at_us)
+
+
+def _request(key: str, usage: Usage, nanousd: int | None, before: CountedRequest | None, at_us: int) -> ImportedRequest:
+    return ImportedRequest(
+        key=key, at_us=before.at_us if before else at_us, dated=False, usage=usage, reported_nanousd=nanousd,
+        before=before.usage if before else None, before_nanousd=before.reported_nanousd if before else None,
+    )  # fmt: skip
+
+
+def _zero_usage(model: str) -> Usage:
+    return Usage(model=model, input=0, output=0)
+
+
+def _shown_usage(sums: Sequence[QuarterSum], reconciliations: Iterable[CountedRequest]) -> dict[str, Usage]:
+    """Return the sums of the session's requests by model, without earlier reconciliations."""
+    usage_by_model: dict[str, Usage] = {}
+    for row in sums:
+        name = plain_model_name(row.model)
+        usage = Usage(model=name, **{field: getattr(row, field) for field in TOKEN_FIELDS})
+        usage_by_model[name] = add_usage(usage_by_model.get(name, _zero_usage(name)), usage)
+    for reconciliation in reconciliations:
+        name = plain_model_name(reconciliation.usage.model)
+        usage_by_model[name] = add_usage(usage_by_model.get(name, _zero_usage(name)), reconciliation.usage, -1)
+    return usage_by_model
+
+
+def _take_shown(shown: dict[str, Usage], total: Usage) -> Usage:
+    """Return the known usage of the model, or of all remaining models if none is named. `shown` keeps what this total
+    leaves, so that nothing is subtracted twice."""
+    names = (plain_model_name(total.model),) if total.model else tuple(shown)
+    usage = _zero_usage(total.model)
+    for name in names:
+        usage = add_usage(usage, shown.pop(name, _zero_usage(name)))
+    remaining = {field: max(getattr(usage, field) - getattr(total, field), 0) for field in TOKEN_FIELDS}
+    shown[names[0] if names else ""] = replace(usage, **remaining)
+    return usage
+
+
+def plain_model_name(model: str) -> str:
+    """Return the model name without the mark of its context window, which totals have and lines have not."""
+    return model.partition("[")[0]
+
+
+def _difference(total: Usage, shown: Usage) -> Usage:
+    """Return what `total` exceeds `shown` by. Totals have no lifetimes of cache writes: those of the shown requests
+    apply."""
+    written = max(total.cache_write_5m + total.cache_write_1h - shown.cache_write_5m - shown.cache_write_1h, 0)
+    has_long_lifetime = total.cache_write_1h > 0 or shown.cache_write_1h > shown.cache_write_5m
+    read = max(total.cache_read - shown.cache_read, 0)
+    return Usage(
+        model=total.model,
+        input=max(total.input - shown.input, read + written),
+        output=max(total.output - shown.output, 0),
+        cache_read=read,
+        cache_write_5m=0 if has_long_lifetime else written,
+        cache_write_1h=written if has_long_lifetime else 0,
+        reasoning=max(total.reasoning - shown.reasoning, 0),
+    )

@@ -1,0 +1,214 @@
+"""Results of a past-run replay: where the current code diverges from the recorded events, in which fields, and how much
+was compared.
+
+Intended changes of decisions. A past-run replay lists the divergences that they explain separately, and passes.
+
+Add an entry for each change of what the code decides, produces or parses; without it, all earlier runs diverge.
+
+Findings of a past-run replay, in the form that all replays share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+from mz_events.names import StreamId
+
+from mz_recordings.findings.model import Finding, FindingKind
+
+DivergenceKind = Literal[
+    "order", "missing", "extra", "decision", "arguments", "result", "verdict", "nondeterminism", "failure"
+]
+
+DIVERGENCE_DESCRIPTIONS: Mapping[DivergenceKind, str] = {
+    "order": "the same events are in another order",
+    "missing": "the current code does not produce a recorded event",
+    "extra": "the current code produces an event that was not recorded",
+    "decision": "the current code decides on another action",
+    "arguments": "the same request or decision has other arguments",
+    "result": "the same bytes are parsed differently",
+    "verdict": "a rule, a gate or a permission decides differently",
+    "nondeterminism": "a clock or randomness is involved: the same input gives different results",
+    "failure": "the current code fails with an error",
+}
+"""Descriptions, each a clause."""
+
+
+class EventFieldDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """One field that differs from the recorded one."""
+
+    field: str
+    """Path within the event, such as `ref.attempt` or `violations.0.rule`."""
+    recorded: str | None
+    """As JSON; None: the field was missing."""
+    produced: str | None
+    lines: tuple[str, ...] = ()
+    """Differing lines of a text that the field refers to: `-` recorded, `+` current; bounded."""
+
+
+class Divergence(msgspec.Struct, frozen=True, kw_only=True):
+    """One event where the current code diverges from the recorded stream."""
+
+    event_ref: str
+    """`stream@version` of the recorded event, or of the one before which another event was produced."""
+    kind: DivergenceKind
+    finding: FindingKind
+    recorded: str | None
+    """Type of the recorded event; None: there is none."""
+    produced: str | None
+    """Type of the event that the current code produces; None: none."""
+    differences: tuple[EventFieldDifference, ...] = ()
+    note: str = ""
+    """Further explanation, in a sentence."""
+    intended_change: str = ""
+    """Id of the intended change of `mz` that explains it."""
+
+    @property
+    def cause(self) -> tuple[str, ...]:
+        """Return what divergences of one cause share: kind, event types, and the fields that differ."""
+        fields = sorted({field_name(difference.field) for difference in self.differences})
+        return (self.kind, self.recorded or "", self.produced or "", *fields)
+
+
+def field_name(path: str) -> str:
+    """Return `violations.rule` for `violations.0.rule`: the same field of any entry."""
+    return ".".join(part for part in path.split(".") if not part.isdigit())
+
+
+class StreamReplay(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of replaying one stream."""
+
+    stream: StreamId
+    events: int
+    compared: int
+    """Number of intents and derived events that were compared."""
+    divergences: tuple[Divergence, ...] = ()
+    """In the order of the stream; the first one may cause others."""
+    not_compared: int = 0
+    """Number of events after a divergence that could not be compared."""
+    not_recomputed: Mapping[str, int] = {}
+    """Recorded results that were not computed again, and how often."""
+
+
+class RunReplay(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of replaying one run."""
+
+    run: str
+    mz_version: str
+    """Version of `mz` that started the run."""
+    streams: tuple[StreamReplay, ...]
+
+    @property
+    def divergences(self) -> tuple[Divergence, ...]:
+        """Return the divergences that no intended change explains."""
+        return tuple(
+            divergence for stream in self.streams for divergence in stream.divergences if not divergence.intended_change
+        )
+
+    @property
+    def explained(self) -> tuple[Divergence, ...]:
+        return tuple(
+            divergence for stream in self.streams for divergence in stream.divergences if divergence.intended_change
+        )
+
+
+class DivergenceCause(msgspec.Struct, frozen=True, kw_only=True):
+    """Divergences with one cause: the same kind, event types and fields."""
+
+    first: Divergence
+    event_refs: tuple[str, ...]
+
+
+def group_by_cause(divergences: tuple[Divergence, ...]) -> tuple[DivergenceCause, ...]:
+    """Group divergences by cause, in order of first occurrence."""
+    by_cause: dict[tuple[str, ...], list[Divergence]] = {}
+    for divergence in divergences:
+        by_cause.setdefault(divergence.cause, []).append(divergence)
+    return tuple(
+        DivergenceCause(first=group[0], event_refs=tuple(divergence.event_ref for divergence in group))
+        for group in by_cause.values()
+    )
+
+
+Fields = Mapping[str, tuple[str | None, str | None]]
+"""By path within the event: recorded and produced value, as JSON; empty if the events as a whole differ."""
+
+
+class IntendedChange(NamedTuple):
+    id: str
+    """Such as `wait-for-overload`; never reused."""
+    since: str
+    """The first version of `mz` with the change."""
+    reason: str
+    """Reason, in one sentence."""
+    explains: Callable[[str, Fields], bool]
+    """Returns True if a divergence in these fields of an event of this type follows from the change."""
+
+
+INTENDED_CHANGES: tuple[IntendedChange, ...] = ()
+"""Empty: no version of `mz` that decides differently has been released."""
+
+
+def explanation(changes: Iterable[IntendedChange], event_type: str, fields: Fields) -> IntendedChange | None:
+    """Return the first change that explains the divergence."""
+    return next((change for change in changes if change.explains(event_type, fields)), None)
+
+
+FIX = "revert the change of mz, or add it to mz_recordings/past_runs/model.py"
+FIELDS_MAX = 20
+
+
+def findings_of(history: RunReplay) -> tuple[Finding, ...]:
+    """Return one finding per cause, in order of first occurrence."""
+    return tuple(_finding(cause) for cause in group_by_cause(history.divergences))
+
+
+def _finding(cause: DivergenceCause) -> Finding:
+    first, more = cause.first, len(cause.event_refs) - 1
+    location = f"{first.event_ref}{f' and {more} more events' if more > 1 else ' and 1 more event' if more else ''}"
+    return Finding(
+        kind=first.finding,
+        message=f"at {location}: {DIVERGENCE_DESCRIPTIONS[first.kind]}",
+        feature=_feature(first.event_ref),
+        cause=first.produced or first.recorded or "",
+        detail=tuple(divergence_lines(first)),
+        fix=FIX,
+    )
+
+
+def _feature(event_ref: str) -> str:
+    """Return the feature of an event reference; empty for the run's stream."""
+    _, _, feature = event_ref.partition("@")[0].removeprefix("run/").partition("/")
+    return feature
+
+
+def divergence_lines(divergence: Divergence) -> Iterator[str]:
+    """Yield the differences, one line per field: `-` recorded, `+` current; then the lines of a text that differ."""
+    if divergence.recorded == divergence.produced and divergence.differences:
+        yield f"  {divergence.recorded}"
+    else:
+        yield (
+            f"- {divergence.recorded or 'nothing'}"
+            if divergence.kind != "extra"
+            else f"- nothing; next is {divergence.recorded}"
+        )
+        yield f"+ {divergence.produced or 'nothing'}"
+    for difference in divergence.differences[:FIELDS_MAX]:
+        yield from _difference_lines(difference)
+    if len(divergence.differences) > FIELDS_MAX:
+        yield f"  ... and {len(divergence.differences) - FIELDS_MAX} more fields"
+    if divergence.note:
+        yield f"  {divergence.note}"
+
+
+def _difference_lines(difference: EventFieldDifference) -> Iterator[str]:
+    if difference.lines:
+        yield f"  {difference.field}:"
+        yield from difference.lines
+        return
+    if difference.recorded is not None:
+        yield f"-   {difference.field}: {difference.recorded}"
+    if difference.produced is not None:
+        yield f"+   {difference.field}: {difference.produced}"

@@ -1,0 +1,361 @@
+"""The engine's ports, which return recorded results: of the repository, commands, agents and the forge. Nothing is
+started or written; blobs that an effect stores stay in memory.
+
+The forge port, which returns recorded results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+from mz_engine.agents.contract import Capabilities
+from mz_engine.effects.call import REPLY_TOKENS, WORKTREE_LOST
+from mz_engine.ports import (
+    CallResult,
+    CallSpec,
+    CiCheck,
+    CommandResult,
+    FeatureWorktree,
+    Interrupted,
+    ParsedReply,
+    Price,
+    Prices,
+    PullRequest,
+    RemoteError,
+)
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallOverBudget,
+    CallPriced,
+    CallReserved,
+    ReplyParsed,
+    SessionDropped,
+    SessionDropReason,
+    Usage,
+)
+from mz_events.catalog.delivery import (
+    ChecksPolled,
+    ChecksRerun,
+    DeliveryFailed,
+    PullRequestOpened,
+    PullRequestRequested,
+)
+from mz_events.catalog.validation import Change, CommandRan
+from mz_events.names import Commit, Digest, Path
+from mz_events.redaction.redactor import Secrets
+from mz_events.store import BlobMissing, Blobs
+
+from mz_recordings.past_runs.recorded_stream import NotInRecord, RecordedDataMissing, RecordedStream
+from mz_recordings.past_runs.workspace import RecordedWorkspace
+
+SOME_COMMIT = Commit("0" * 40)
+
+
+class BlobReader(Protocol):
+    """Blob store."""
+
+    def get(self, digest: Digest) -> bytes: ...
+
+
+class RecordedForge:
+    """Implements `mz_engine.ports.Forge`. `base` is the run's base branch."""
+
+    def __init__(self, stream: RecordedStream, blobs: BlobReader, base: str) -> None:
+        self.stream, self.blobs, self.base = stream, blobs, base
+
+    def find(self, branch: str, key: str) -> PullRequest | None:
+        """`open` returns the recorded pull request."""
+        return None
+
+    def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
+        outcome = self.stream.outcome(PullRequestOpened, DeliveryFailed)
+        if isinstance(outcome, DeliveryFailed):
+            raise RemoteError(self.blobs.get(outcome.detail).decode("utf-8", "replace"))
+        return PullRequest(url=outcome.url, number=outcome.number)
+
+    def update(self, number: int, target: str, title: str, body: str) -> None:
+        pass
+
+    def checks(self, number: int, head: Commit) -> tuple[CiCheck, ...] | None:
+        outcome = self.stream.outcome(ChecksPolled, ChecksRerun)
+        if isinstance(outcome, ChecksRerun) or not outcome.commit_known:
+            return () if isinstance(outcome, ChecksRerun) else None
+        return (
+            *(CiCheck(name="", state="green") for _ in range(outcome.passed)),
+            *(CiCheck(name="", state="red") for _ in range(outcome.failed)),
+            *(CiCheck(name="", state="pending") for _ in range(outcome.pending)),
+        )
+
+    def failed_log(self, check: CiCheck) -> str:
+        return ""
+
+    def rerun(self, run: str) -> None:
+        pass
+
+    def merged(self, branch: str) -> Commit | None:
+        """Derive from the recorded target whether the dependency was merged."""
+        event = self.stream.next_event()
+        if isinstance(event, DeliveryFailed):
+            raise RemoteError(self.blobs.get(event.detail).decode("utf-8", "replace"))
+        return SOME_COMMIT if isinstance(event, PullRequestRequested) and event.target == self.base else None
+
+    def write_description(self, worktree: FeatureWorktree, target: str, title: str, body: str) -> str:
+        self.stream.outcome(PullRequestOpened)
+        return ""
+
+
+SETUP_KEY = "/setup/"
+"""Part of the keys of set-up commands, before their names."""
+CACHED_TEXTS_MAX, CACHED_TEXT_BYTES_MAX = 64, 1 << 18
+"""Limits of the number of cached texts of one feature, and of their sizes."""
+Hints = Callable[[str, int], str | None]
+"""Returns the known hint about a failure's signature before a position of the log."""
+
+
+class CapturedTrees(Protocol):
+    """Captured trees, if they still exist. Each method raises RecordedDataMissing."""
+
+    def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
+
+    def read(self, tree: Commit, path: Path) -> bytes | None: ...
+
+    def paths(self, tree: Commit) -> tuple[Path, ...]: ...
+
+
+class OutputParser(Protocol):
+    """The part of an agent's adapter that starts nothing."""
+
+    def capabilities(self) -> Capabilities: ...
+
+    def estimate_tokens(self, prompt: str) -> int: ...
+
+    def format_prompt(self, prompt: str) -> str: ...
+
+    def parse_output(self, result: CallResult) -> ParsedReply: ...
+
+
+class ReplayInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs of the current code's computations."""
+
+    blobs: Blobs
+    trees: CapturedTrees | None = None
+    """None: there are none."""
+    adapters: Mapping[str, OutputParser] = {}
+    """By name; their parsers read the recorded bytes again."""
+    prices: Prices | None = None
+    """The current price table; calls that another table priced keep their price."""
+    hints: Hints = lambda signature, position: None
+
+
+class CachedBlobs:
+    """The Blobs port with a small cache of texts that several steps of a feature need."""
+
+    def __init__(self, recorded: Blobs) -> None:
+        self._recorded, self._cache = recorded, dict[Digest, bytes]()
+
+    def put(self, data: bytes) -> Digest:
+        return self._recorded.put(data)
+
+    def get(self, digest: Digest) -> bytes:
+        """Return a blob. Raises what the blobs raise."""
+        data = self._cache.get(digest)
+        if data is None:
+            data = self._recorded.get(digest)
+            if len(data) <= CACHED_TEXT_BYTES_MAX:
+                while len(self._cache) >= CACHED_TEXTS_MAX:
+                    del self._cache[next(iter(self._cache))]
+                self._cache[digest] = data
+        return data
+
+
+class MemoryBlobs:
+    """The Blobs port: reads recorded blobs, and keeps new ones in memory."""
+
+    def __init__(self, recorded: Blobs) -> None:
+        self._recorded, self._written = recorded, dict[Digest, bytes]()
+
+    def put(self, data: bytes) -> Digest:
+        digest = Digest(hashlib.sha256(data).hexdigest())
+        self._written[digest] = data
+        return digest
+
+    def get(self, digest: Digest) -> bytes:
+        """Return a blob. Raises RecordedDataMissing."""
+        data = self._written.get(digest)
+        if data is not None:
+            return data
+        try:
+            return self._recorded.get(digest)
+        except BlobMissing:
+            raise RecordedDataMissing("texts that were erased or lost") from None
+
+    def text(self, digest: str) -> str | None:
+        """Return the text of a digest; None if there is none."""
+        if len(digest) != 64:
+            return None
+        try:
+            return self.get(Digest(digest)).decode("utf-8", "replace")
+        except RecordedDataMissing:
+            return None
+
+
+class RecordedPorts:
+    """Implements `mz_engine.ports.Ports` with a recorded stream. `base` is the run's base branch."""
+
+    def __init__(self, stream: RecordedStream, inputs: ReplayInputs, base: str) -> None:
+        self.stream, self.inputs = stream, inputs
+        self.blobs = MemoryBlobs(inputs.blobs)
+        self.workspace = RecordedWorkspace(stream, inputs.trees, self.blobs)
+        self.forge = RecordedForge(stream, self.blobs, base)
+        self.not_recomputed: dict[str, int] = {}
+        self._key_patterns = Secrets({})
+
+    @property
+    def executor(self) -> RecordedPorts:
+        return self
+
+    agents = prices = secrets = learnings = clock = executor
+
+    def count_not_recomputed(self, description: str) -> None:
+        """Count a recorded result that is used without being computed again."""
+        self.not_recomputed[description] = self.not_recomputed.get(description, 0) + 1
+
+    # commands ---------------------------------------------------------------------------------------------------------
+    def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
+        command_ran = self.stream.outcome(CommandRan)
+        if SETUP_KEY in key and not key.endswith(f"{SETUP_KEY}{command_ran.name}"):
+            raise NotInRecord  # The process died in between, and the set-up started again.
+        return CommandResult(
+            exit=command_ran.exit, output=self.blobs.get(command_ran.output), duration_ms=command_ran.duration_ms
+        )
+
+    # agents -----------------------------------------------------------------------------------------------------------
+    def call(self, spec: CallSpec) -> CallResult:
+        """Return an empty result: `read` parses the recorded bytes."""
+        outcome = self.stream.outcome(AgentReplied, AgentFailed, AgentLost)
+        if isinstance(outcome, AgentLost) or outcome.ref.key != spec.key or getattr(outcome, "salvaged", False):
+            raise Interrupted
+        problem = outcome.problem if isinstance(outcome, AgentFailed) and outcome.problem != WORKTREE_LOST else None
+        return CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=outcome.duration_ms, problem=problem)
+
+    def salvage(self, key: str) -> CallResult | None:
+        outcome = self.stream.outcome(AgentReplied, AgentLost)
+        if isinstance(outcome, AgentLost):
+            return None
+        stdout, stderr = self.blobs.get(outcome.stdout), self.blobs.get(outcome.stderr)
+        return CallResult(
+            stdout=stdout, stderr=stderr, exit=None, duration_ms=outcome.duration_ms, version=outcome.version
+        )
+
+    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
+        """Parse the result with the current parser."""
+        adapter = self.inputs.adapters.get(agent)
+        if adapter is not None:
+            return adapter.parse_output(result)
+        recorded_reply = self.stream.find_near(ReplyParsed)
+        if recorded_reply is None:
+            return ParsedReply(parser="", ending="success", text="")
+        self.count_not_recomputed(f"replies of {agent}, for which this mz has no parser")
+        return ParsedReply(
+            parser=recorded_reply.parser,
+            ending=recorded_reply.ending,
+            text=self.blobs.get(recorded_reply.text).decode("utf-8", "replace"),
+            session=recorded_reply.session,
+            usage=recorded_reply.usage,
+            reported_nanousd=recorded_reply.reported_nanousd,
+            problem=recorded_reply.problem,
+            undecodable_lines=recorded_reply.bad_lines,
+        )
+
+    def estimate_tokens(self, agent: str, prompt: str) -> int:
+        adapter, request = self.inputs.adapters.get(agent), self.stream.find_near(AgentRequested)
+        if adapter is not None:
+            return adapter.estimate_tokens(prompt)
+        return 0 if request is None else _recorded_tokens(request, prompt)
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        """Return the recorded count."""
+        request = self.stream.find_near(AgentRequested)
+        return request.counted_tokens if request is not None else None
+
+    def format_prompt(self, agent: str, prompt: str) -> str:
+        adapter = self.inputs.adapters.get(agent)
+        return prompt if adapter is None else adapter.format_prompt(prompt)
+
+    def model(self, agent: str, tier: str) -> str:
+        adapter, request = self.inputs.adapters.get(agent), self.stream.find_near(AgentRequested)
+        if adapter is not None:
+            return adapter.capabilities().models[tier]
+        return request.model if request is not None else ""
+
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        """Return the recorded decision: whether an agent has a session does not follow from the stream."""
+        request, ending = self.stream.find_near(AgentRequested), self.stream.next_event()
+        if session is not None and isinstance(ending, SessionDropped) and ending.reason is SessionDropReason.RECORDED:
+            return False
+        adapter = self.inputs.adapters.get(agent)
+        return adapter.capabilities().sessions if adapter is not None else request is not None and request.keeps_session
+
+    # money ------------------------------------------------------------------------------------------------------------
+    def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
+        recorded = self.stream.find_near(CallPriced)
+        if recorded is None:
+            raise NotInRecord
+        if self.inputs.prices is not None and usage:
+            current_price = self.inputs.prices.price(usage, at_us)
+            if current_price.prices == recorded.prices:
+                return current_price
+        if usage:
+            self.count_not_recomputed("prices of another table")
+        return Price(nanousd=recorded.computed_nanousd, unpriced=recorded.unpriced, prices=recorded.prices)
+
+    def estimate(
+        self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
+    ) -> int | None:
+        request, granted = self.stream.find_near(AgentRequested), self.stream.next_event()
+        if request is None and isinstance(granted, CallOverBudget | CallReserved):
+            return granted.nanousd
+        return request.estimated_nanousd if request is not None else None
+
+    # others ----------------------------------------------------------------------------------------------------------
+    def redact(self, text: str) -> str:
+        """Redact by key patterns; secret values of that time are not in recorded texts."""
+        return self._key_patterns.redact(text)
+
+    def names_in(self, data: bytes) -> tuple[str, ...]:
+        """Scan by key patterns; a recorded secret remains one."""
+        checked, path = self.stream.changes_checked(), self.workspace.read_last
+        if checked is not None and any(
+            change.kind == "secret" and change.path == path for change in checked.forbidden_changes
+        ):
+            return ("recorded",)
+        return self._key_patterns.names_in(data)
+
+    def hint(self, signature: str) -> str | None:
+        request = next(
+            (
+                recorded
+                for recorded in self.stream.events[self.stream.position :]
+                if isinstance(recorded.event, AgentRequested | CallOverBudget)
+            ),
+            None,
+        )
+        return self.inputs.hints(signature, request.position) if request is not None else None
+
+    def now_us(self) -> int:
+        return self.stream.now_us()
+
+
+def _recorded_tokens(request: AgentRequested, text: str) -> int:
+    """Return the recorded estimate for the prompt, or for the full prompt without its session."""
+    if request.prompt_tokens is None:
+        return request.estimated_tokens - REPLY_TOKENS
+    if request.full_prompt_tokens is None or hashlib.sha256(text.encode()).hexdigest() == request.prompt:
+        return request.prompt_tokens
+    return request.full_prompt_tokens

@@ -1,0 +1,464 @@
+"""Creation of a cassette from a past run: from the log, the blobs and the captured trees alone.
+
+Ports are only read. The invocation of a call is not stored anywhere; the adapter builds it again from the same request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Literal, NamedTuple
+
+import msgspec
+from mz_engine.agents.contract import Adapter, Invocation
+from mz_engine.agents.reading.json_lines import decode_object
+from mz_engine.model.agent_description import AgentDescription
+from mz_engine.model.pins import Pins, decode_pins
+from mz_engine.model.pipeline import Phase
+from mz_engine.ports import CallResult, CallSpec, FeatureWorktree, Workspace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, ReplyParsed, Usage
+from mz_events.catalog.feature import FeatureStarted
+from mz_events.catalog.run import ItemAdded, ItemSkipped, RunStarted
+from mz_events.envelope import Recorded
+from mz_events.names import Commit, Digest, Path, feature_stream, run_stream
+from mz_events.redaction.redactor import Secrets
+from mz_events.store import Blobs, Store
+from mz_projections.run.fold import fold_run
+
+from mz_recordings.cassette.model import (
+    BUILDER,
+    FIXTURE_KEYS,
+    FORMAT,
+    Cassette,
+    DeliveredDependency,
+    Failure,
+    Fixture,
+    Identity,
+    Item,
+    Kind,
+    Manifest,
+    Provenance,
+    RecordedCall,
+    Recording,
+    StoredFile,
+    identity_of,
+)
+from mz_recordings.cassette.placeholders import MachineValues, redact_base64, scrub
+from mz_recordings.record.fixture import (
+    UnrecordableFeature,
+    delivered_dependencies,
+    hints,
+    human_decisions,
+    unrecordable_features,
+)
+from mz_recordings.record.trace import encode_trace, feature_trace, with_run
+
+STREAM_JSON = "stream-json"
+"""Argument by which some agents write JSON lines."""
+
+Outcome = AgentReplied | AgentFailed | AgentLost
+
+
+class UnknownRun(Exception):
+    """The log has no such run."""
+
+
+class NothingToRecord(Exception):
+    """No feature of the run can be replayed; gives the reason for each."""
+
+    def __init__(self, run: str, unrecordable: tuple[UnrecordableFeature, ...]) -> None:
+        reasons = "; ".join(f"{entry.feature}: {entry.reason}" for entry in unrecordable) or "it has no features"
+        super().__init__(f"no feature of run {run} can be recorded ({reasons})")
+        self.unrecordable = unrecordable
+
+
+class SecretInRecording(Exception):
+    """A prompt, a patch or an artifact contains a secret. These are never rewritten, so the run cannot be recorded."""
+
+    def __init__(self, location: str, names: tuple[str, ...]) -> None:
+        super().__init__(f"{location} contains a secret ({', '.join(names)}); it cannot be recorded")
+        self.location, self.names = location, names
+
+
+class RecordSources(NamedTuple):
+    """Data sources of a recording."""
+
+    log: Store
+    blobs: Blobs
+    workspace: Workspace
+    tree_id: Callable[[Commit], str]
+    """Return git's tree id of a commit."""
+    bundle: Callable[[Commit, Mapping[str, Commit]], bytes]
+    """Return a git bundle with the content of a commit and of further ones by feature, without history."""
+    adapters: Callable[[Mapping[str, AgentDescription]], Mapping[str, Adapter]]
+    """Return mz's own adapters and those of the agents that a run's settings describe."""
+    secrets: Secrets
+    root: str
+    """Absolute path of the repository, spelled as agents see it."""
+    home: str
+    user: str
+    resolved_home: str = ""
+    """Resolved path of the home directory."""
+
+
+class LoggedCall(NamedTuple):
+    """One call, as the log has it."""
+
+    feature: str
+    branch: str
+    request: AgentRequested
+    requested_at_us: int
+    """Time of the request by the raw clock."""
+    outcome: Outcome
+    reply: ReplyParsed | None
+    session_usage_before: tuple[Usage, ...] = ()
+    """For a continued session: usage of its earlier calls."""
+
+
+class RecordedRun(NamedTuple):
+    """A run as a cassette, and the features that are not in it."""
+
+    cassette: Cassette
+    unrecordable: tuple[UnrecordableFeature, ...]
+
+
+def record_run(
+    sources: RecordSources,
+    run: str,
+    *,
+    name: str,
+    provenance: Provenance,
+    template: str = "",
+    max_age_days: int | None = None,
+) -> RecordedRun:
+    """Record every call of every stopped feature of a run. Raises UnknownRun, NothingToRecord, SecretInRecording,
+    BlobMissing and RepositoryUnusable (a captured tree is missing)."""
+    state = fold_run(sources.log.read(run_stream(run)))
+    started = state.started
+    if started is None:
+        raise UnknownRun(f"there is no run {run!r}")
+    unrecordable = unrecordable_features(sources.log, run, state)
+    unrecordable_names = {entry.feature for entry in unrecordable}
+    items = tuple(track.item for feature, track in state.tracks.items() if feature not in unrecordable_names)
+    if not items:
+        raise NothingToRecord(run, unrecordable)
+    pins = decode_pins(sources.blobs.get(started.pins))
+    traces = {str(item.feature): encode_trace(feature_trace(_events(sources.log, run, item.feature))) for item in items}
+    delivered = delivered_dependencies(items, state.skipped)
+    bundle = b"" if template else sources.bundle(started.base_commit, _heads(delivered))
+    manifest = Manifest(
+        format=FORMAT,
+        name=name,
+        pipeline=pins.pipeline.pipeline,
+        agent=pins.config.agent,
+        provenance=provenance,
+        mz=started.mz_version,
+        max_age_days=max_age_days,
+        traces={feature: hashlib.sha256(content).hexdigest() for feature, content in traces.items()},
+        fixture=_fixture(sources, started, pins, items, delivered, template, bundle),
+        evidence=_to_json_values(pins),
+    )
+    _reject_secrets(sources, "the run's input (settings, pipeline, backlog)", msgspec.json.encode(manifest))
+    calls = [(item, call) for item in items for call in feature_calls(sources.log, run, item.feature)]
+    recorded_calls = tuple(record_call(sources, run, pins, call) for _, call in calls)
+    return RecordedRun(Cassette(manifest, recorded_calls, traces, bundle), unrecordable)
+
+
+def _fixture(
+    sources: RecordSources,
+    started: RunStarted,
+    pins: Pins,
+    items: tuple[ItemAdded, ...],
+    delivered: tuple[ItemSkipped, ...],
+    template: str,
+    bundle: bytes,
+) -> Fixture:
+    run, features = started.run, [item.feature for item in items]
+    decisions = tuple(human_decisions(sources.log, sources.blobs, run, features))
+    for decision in decisions:
+        _reject_secrets(sources, f"a person's note on {decision.feature}", (decision.note or "").encode())
+    return Fixture(
+        run=run,
+        template=template,
+        bundle_sha256=hashlib.sha256(bundle).hexdigest() if bundle else "",
+        base=started.base,
+        base_commit=started.base_commit,
+        base_tree=sources.tree_id(started.base_commit),
+        clock_start=_format_time(next(iter(sources.log.read(run_stream(run)))).observed_at_us),
+        items=tuple(_item(sources, item) for item in items),
+        config={key: value for key, value in _to_json_values(pins.config).items() if key in FIXTURE_KEYS},
+        decisions=decisions,
+        hints=tuple(hints(sources.log, run, features)),
+        delivered=tuple(
+            DeliveredDependency(feature=feature, tree=sources.tree_id(head))
+            for feature, head in _heads(delivered).items()
+        ),
+    )
+
+
+def _heads(delivered: tuple[ItemSkipped, ...]) -> dict[str, Commit]:
+    return {item.feature: item.head for item in delivered if item.head is not None}
+
+
+def _events(log: Store, run: str, feature: str) -> Iterator[Event]:
+    stream = log.read(feature_stream(run, feature))
+    return (with_run(recorded.event, run) if recorded.is_forked_copy else recorded.event for recorded in stream)
+
+
+def feature_calls(log: Store, run: str, feature: str) -> Iterator[LoggedCall]:
+    """Yield the feature's calls that have an outcome, in order."""
+    events: list[Recorded[Event]] = list(log.read(feature_stream(run, feature)))
+    branch = next((recorded.event.branch for recorded in events if isinstance(recorded.event, FeatureStarted)), "")
+    outcomes = {recorded.event.ref.key: recorded.event for recorded in events if isinstance(recorded.event, Outcome)}
+    replies = {recorded.event.ref.key: recorded.event for recorded in events if isinstance(recorded.event, ReplyParsed)}
+    for recorded in events:
+        request = recorded.event
+        if isinstance(request, AgentRequested) and (outcome := outcomes.get(request.ref.key)):
+            yield LoggedCall(
+                feature, branch, request, recorded.observed_at_us, outcome, replies.get(request.ref.key),
+                _session_usage_before(recorded, events),
+            )  # fmt: skip
+
+
+def _session_usage_before(call: Recorded[Event], events: list[Recorded[Event]]) -> tuple[Usage, ...]:
+    request = call.event
+    if not isinstance(request, AgentRequested) or not request.resumes:
+        return ()
+    before = (recorded.event for recorded in events if recorded.version < call.version)
+    replies = {reply.ref.key: reply for reply in before if isinstance(reply, ReplyParsed)}
+    return tuple(usage for reply in replies.values() if reply.session == request.session for usage in reply.usage)
+
+
+def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) -> RecordedCall:
+    """Record one call. Raises SecretInRecording, BlobMissing, RepositoryUnusable (a captured tree is missing)."""
+    request, outcome = call.request, call.outcome
+    identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
+    adapter = sources.adapters(pins.config.agents)[request.agent]
+    phase = pins.pipeline.find_phase(request.ref.phase)
+    invocation = invocation_of(adapter, _spec(sources, run, phase, call))
+    stdout = sources.blobs.get(outcome.stdout)
+    stderr = b"" if isinstance(outcome, AgentLost) else sources.blobs.get(outcome.stderr)
+    tree_after = request.tree if isinstance(outcome, AgentLost) else outcome.tree
+    files = [
+        *_streams(sources, run, call, identity, invocation.argv, stdout, stderr),
+        *_artifacts(sources, phase, call, identity, tree_after),
+        *_patch(sources, identity, request.tree, tree_after),
+    ]
+    contents = {file.name: data for file, data in files}
+    recording = Recording(
+        format=FORMAT,
+        identity=identity,
+        agent=request.agent,
+        version=_version(adapter, outcome, stdout),
+        model=request.model,
+        argv=tuple("<SESSION>" if word == request.session else word for word in invocation.argv),
+        environment=tuple(sorted({*invocation.env, *pins.config.pass_environment})),
+        tree_before=sources.tree_id(request.tree),
+        tree_after=sources.tree_id(tree_after),
+        outcome=_outcome(outcome),
+        exit=outcome.exit if isinstance(outcome, AgentReplied) else None,
+        failure=_failure(outcome),
+        recorded_at=_format_time(call.requested_at_us),
+        duration_ms=0 if isinstance(outcome, AgentLost) else outcome.duration_ms,
+        files=tuple(file for file, _ in files),
+        forbidden_changes=outcome.forbidden_changes if isinstance(outcome, AgentReplied) else (),
+        earlier=call.session_usage_before,
+    )
+    return RecordedCall(recording, contents)
+
+
+# inputs ---------------------------------------------------------------------------------------------------------------
+def _spec(sources: RecordSources, run: str, phase: Phase, call: LoggedCall) -> CallSpec:
+    request = call.request
+    use = phase.agent if request.ref.role == BUILDER else phase.review
+    return CallSpec(
+        key=request.ref.key,
+        worktree=FeatureWorktree(run=run, feature=call.feature, branch=call.branch),
+        agent=request.agent,
+        model=request.model,
+        prompt=_text(sources, request.prompt),
+        session=request.session,
+        resumes=request.resumes,
+        tools=use.tools if use is not None else (),
+        total_seconds=phase.timeout.total_seconds,
+        idle_seconds=phase.timeout.idle_seconds,
+    )
+
+
+def invocation_of(adapter: Adapter, spec: CallSpec) -> Invocation:
+    """Return what the adapter would start, with every variable that it would pass on."""
+    invocations: list[Invocation] = []
+
+    def capture(_: CallSpec, invocation: Invocation) -> CallResult:
+        invocations.append(invocation)
+        return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=0)
+
+    adapter.run_phase(spec, AnyEnvironment(), capture)
+    return invocations[0]
+
+
+class AnyEnvironment(Mapping[str, str]):
+    """An environment that has every name, each with an empty value."""
+
+    def __getitem__(self, name: str) -> str:
+        return ""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+# outputs --------------------------------------------------------------------------------------------------------------
+def _streams(
+    sources: RecordSources,
+    run: str,
+    call: LoggedCall,
+    identity: Identity,
+    argv: tuple[str, ...],
+    stdout: bytes,
+    stderr: bytes,
+) -> Iterator[tuple[StoredFile, bytes]]:
+    prompt = sources.blobs.get(call.request.prompt)
+    _reject_secrets(sources, f"the prompt of {identity.path}", prompt)
+    machine_values = _machine_values(sources, run, call, stdout)
+    yield _file("prompt", f"{identity.name}.prompt.md", scrub(prompt, machine_values))
+    yield _file("stdout", f"{identity.name}.{_stream_suffix(argv, stdout)}", _sanitise(sources, stdout, machine_values))
+    if stderr:
+        yield _file("stderr", f"{identity.name}.stderr", _sanitise(sources, stderr, machine_values))
+
+
+def _stream_suffix(argv: tuple[str, ...], stdout: bytes) -> str:
+    """Return the file name suffix of a stream: from the arguments, else from the content."""
+    if STREAM_JSON in argv:
+        return STREAM_JSON
+    first = stdout.lstrip().partition(b"\n")[0]
+    if first and decode_object(first) is not None:
+        return "jsonl" if b"\n" in stdout.strip() else "json"
+    return "json" if decode_object(stdout) is not None else "txt"
+
+
+def _sanitise(sources: RecordSources, output: bytes, machine_values: tuple[MachineValues, ...]) -> bytes:
+    """Return the output without secrets and machine-specific paths."""
+    return redact_base64(scrub(sources.secrets.clean(output), machine_values), machine_values)
+
+
+def _machine_values(sources: RecordSources, run: str, call: LoggedCall, stdout: bytes) -> tuple[MachineValues, ...]:
+    """Return the paths of this repository and of other locations that the output names: it may have been moved."""
+    call_run = call.request.ref.key.partition("/")[0]  # Of a fork, another run.
+    worktree_suffix = f"/.mz/worktrees/{call_run}/{call.feature}"
+    named_roots = re.findall(rb'"(/[^"\n]*)' + re.escape(worktree_suffix.encode()) + rb'"', stdout)
+    roots = dict.fromkeys((sources.root, *(_parse_json_string(root) for root in named_roots)))
+    session = call.request.session or ""
+    machine_values = tuple(
+        MachineValues(root + worktree_suffix, root, sources.home, sources.user, session) for root in roots if root
+    )
+    return (*machine_values, MachineValues(home=sources.resolved_home))
+
+
+def _parse_json_string(text: bytes) -> str:
+    """Return the content of a JSON string; empty if it is invalid."""
+    try:
+        return str(json.loads(b'"%s"' % text))
+    except ValueError:
+        return ""
+
+
+def _artifacts(
+    sources: RecordSources, phase: Phase, call: LoggedCall, identity: Identity, tree_after: Commit
+) -> Iterator[tuple[StoredFile, bytes]]:
+    """Yield the artifacts of the phase: files of the tree, or the reply, as for a review."""
+    used_names: set[str] = set()
+    for artifact, path in _outputs(phase, call, identity):
+        if path:
+            data = sources.workspace.read(tree_after, Path(path))
+        else:
+            data = sources.blobs.get(call.reply.text) if call.reply is not None else None
+        if data is None:
+            continue
+        suffix = PurePosixPath(path or "reply.md").suffix or ".txt"
+        name = f"{identity.name}{suffix if suffix == '.md' else f'.out{suffix}'}"
+        if name in used_names:
+            name = f"{identity.name}.{artifact}.out{suffix}"
+        used_names.add(name)
+        _reject_secrets(sources, f"the artifact {artifact} of {identity.path}", data)
+        yield _file("artifact", name, data, artifact, path)
+
+
+def _outputs(phase: Phase, call: LoggedCall, identity: Identity) -> Iterator[tuple[str, str]]:
+    if identity.role != BUILDER:
+        yield (phase.review.output if phase.review is not None else identity.role), ""
+        return
+    for output in phase.outputs:
+        path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", identity.unit)
+        yield output.artifact, path
+
+
+def _patch(
+    sources: RecordSources, identity: Identity, before: Commit, after: Commit
+) -> Iterator[tuple[StoredFile, bytes]]:
+    if patch := sources.workspace.patch(before, after):
+        _reject_secrets(sources, f"the patch of {identity.path}", patch)
+        yield _file("patch", f"{identity.name}.patch", patch)
+
+
+def _file(kind: Kind, name: str, data: bytes, artifact: str = "", path: str = "") -> tuple[StoredFile, bytes]:
+    sha256 = hashlib.sha256(data).hexdigest()
+    return StoredFile(kind=kind, name=name, sha256=sha256, artifact=artifact, path=path), data
+
+
+def _version(adapter: Adapter, outcome: Outcome, stdout: bytes) -> str:
+    if isinstance(outcome, AgentReplied) and outcome.version:
+        return outcome.version
+    return adapter.parse_output(CallResult(stdout=stdout, stderr=b"", exit=None, duration_ms=0)).version
+
+
+def _outcome(outcome: Outcome) -> Literal["replied", "failed", "lost"]:
+    match outcome:
+        case AgentReplied():
+            return "replied"
+        case AgentFailed():
+            return "failed"
+        case AgentLost():
+            return "lost"
+
+
+def _failure(outcome: Outcome) -> Failure | None:
+    if not isinstance(outcome, AgentFailed):
+        return None
+    return Failure(kind=outcome.problem.kind.value, code=outcome.problem.code)
+
+
+# helpers --------------------------------------------------------------------------------------------------------------
+def _item(sources: RecordSources, item: ItemAdded) -> Item:
+    return Item(
+        feature=item.feature,
+        title=_text(sources, item.title),
+        body=_text(sources, item.body),
+        priority=item.priority,
+        depends_on=item.depends_on,
+    )
+
+
+def _to_json_values(struct: msgspec.Struct) -> dict[str, object]:
+    """Return the struct as plain JSON values."""
+    return msgspec.json.decode(msgspec.json.encode(struct), type=dict[str, object])
+
+
+def _reject_secrets(sources: RecordSources, location: str, data: bytes) -> None:
+    if names := sources.secrets.names_in(data):
+        raise SecretInRecording(location, names)
+
+
+def _text(sources: RecordSources, digest: Digest) -> str:
+    return sources.blobs.get(digest).decode("utf-8", "replace")
+
+
+def _format_time(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,176 @@
+"""Updates of a cassette: new inputs accepted with the replies kept, or unused recordings removed.
+
+Detection of secrets that an update would add to a cassette: in current texts and settings, in prompts made from
+them, and in given reasons.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+
+import msgspec
+from msgspec.structs import replace
+from mz_engine.model.pins import encode_pins
+from mz_events.redaction.redactor import Secrets
+
+from mz_recordings.cassette.model import EVENTS, MANIFEST, Accepted, Cassette, RecordedCall, Recording, StoredFile
+from mz_recordings.cassette.placeholders import MachineValues, scrub
+from mz_recordings.findings.model import CallMismatch, Finding
+from mz_recordings.record.trace import with_produced_requests
+from mz_recordings.replay.compare import ReplayOutcome, incomplete_features, trace_divergences
+
+INPUT_KINDS = ("PROMPT", "CONFIG")
+"""Kinds whose acceptance is noted in the recordings; the others change the trace only."""
+
+
+def accept_differences(
+    cassette: Cassette, outcome: ReplayOutcome, kinds: Collection[str], reason: str, at: str
+) -> tuple[Cassette, tuple[str, ...]]:
+    """Accept differences of these kinds (`findings.ACCEPTABLE`); return the cassette and descriptions of the changes.
+
+    A trace is replaced if all kinds of its differences are accepted, and never if the replay ended early. `at`: UTC,
+    `2026-11-21T10:28:00Z`.
+    """
+    descriptions: list[str] = []
+    calls = tuple(
+        _accept_call(call, outcome, kinds, Accepted(classes=_sorted_input_kinds(kinds), reason=reason, at=at))
+        for call in cassette.calls
+    )
+    changed = [new.recording.identity.path for old, new in zip(cassette.calls, calls, strict=True) if old is not new]
+    if changed:
+        descriptions.append(f"accepted new inputs, kept the replies: {', '.join(changed)}")
+    traces, incomplete = dict(cassette.traces), incomplete_features(cassette, outcome)
+    for feature, produced in outcome.traces.items():
+        recorded = cassette.traces.get(feature)
+        if feature not in incomplete and _replaces_trace(recorded, produced, kinds):
+            traces[feature] = produced
+            descriptions.append(f"updated the trace of {feature}")
+        elif changed and recorded is not None:
+            traces[feature] = with_produced_requests(recorded, produced)
+    if not descriptions:
+        return cassette, ()
+    evidence = msgspec.json.decode(encode_pins(outcome.pins), type=dict[str, object])
+    manifest = replace(cassette.manifest, traces=_digests(traces), evidence=evidence)
+    return cassette._replace(manifest=manifest, calls=calls, traces=traces), tuple(descriptions)
+
+
+def _replaces_trace(recorded: bytes | None, produced: bytes, kinds: Collection[str]) -> bool:
+    if recorded is None:
+        return "TRACE" in kinds
+    if recorded == produced:
+        return False
+    return (
+        "TRACE" in kinds
+        if not (differing_kinds := _differing_kinds(recorded, produced))
+        else differing_kinds <= set(kinds)
+    )
+
+
+def _differing_kinds(recorded: bytes, produced: bytes) -> set[str]:
+    return {divergence.kind for divergence in trace_divergences(with_produced_requests(recorded, produced), produced)}
+
+
+def _sorted_input_kinds(kinds: Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted(kind for kind in kinds if kind in INPUT_KINDS))
+
+
+def _accept_call(
+    call: RecordedCall, outcome: ReplayOutcome, kinds: Collection[str], accepted: Accepted
+) -> RecordedCall:
+    identity = call.recording.identity
+    mismatch, request = outcome.mismatches.get(identity), outcome.requests.get(identity)
+    if mismatch is None or request is None or mismatch.tree is not None or mismatch.rejection is not None:
+        return call
+    updated = call
+    if "PROMPT" in kinds and mismatch.prompt is not None:
+        updated = _with_prompt(updated, mismatch.prompt)
+    if "CONFIG" in kinds and (mismatch.argv is not None or mismatch.environment is not None):
+        updated = updated._replace(recording=_with_settings(updated, mismatch, request.model))
+    return call if updated is call else updated._replace(recording=replace(updated.recording, accepted=accepted))
+
+
+def _with_prompt(call: RecordedCall, prompt: str) -> RecordedCall:
+    data = scrub(prompt.encode(), (MachineValues(),))
+    old = call.recording.find("prompt")
+    assert old is not None
+    new = StoredFile(kind="prompt", name=old.name, sha256=hashlib.sha256(data).hexdigest())
+    files = tuple(new if file is old else file for file in call.recording.files)
+    return RecordedCall(replace(call.recording, files=files), {**call.contents, old.name: data})
+
+
+def _with_settings(call: RecordedCall, mismatch: CallMismatch, model: str) -> Recording:
+    recording = call.recording
+    environment = tuple(sorted({*recording.environment, *(mismatch.environment or ())}))
+    return replace(recording, argv=mismatch.argv or recording.argv, environment=environment, model=model)
+
+
+def prune(
+    cassette: Cassette, outcome: ReplayOutcome, findings: tuple[Finding, ...]
+) -> tuple[Cassette, tuple[str, ...]]:
+    """Return the cassette without recordings that the findings report as unused, and descriptions of the changes."""
+    features = {finding.feature for finding in findings if finding.kind == "UNUSED"}
+    unused = {
+        call.recording.identity
+        for call in cassette.calls
+        if call.recording.identity.feature in features and call.recording.identity not in outcome.mismatches
+    }
+    if not unused:
+        return cassette, ()
+    calls = tuple(call for call in cassette.calls if call.recording.identity not in unused)
+    names = ", ".join(sorted(identity.path for identity in unused))
+    return cassette._replace(calls=calls), (f"removed {len(unused)} unused recordings: {names}",)
+
+
+def _digests(traces: dict[str, bytes]) -> dict[str, str]:
+    return {feature: hashlib.sha256(content).hexdigest() for feature, content in traces.items()}
+
+
+FIX = "take it out of the project, then: mz replay {cassette}"
+
+
+def new_secrets(old: Cassette, new: Cassette, secrets: Secrets) -> tuple[Finding, ...]:
+    """Return a finding for each file that must not be written; empty: `new` may replace `old`."""
+    return tuple(
+        Finding(
+            kind="SECRET",
+            message=f"{' and '.join(names)} would be written to {file}{location}; nothing was changed",
+            feature=feature,
+            call=call,
+            fix=FIX,
+        )
+        for feature, call, file, location, data in _new_content(old, new)
+        if (names := secrets.names_in(data))
+    )
+
+
+def _new_content(old: Cassette, new: Cassette) -> Iterator[tuple[str, str, str, str, bytes]]:
+    """Yield feature, call, file, location in it and bytes of everything that is new."""
+    if new.manifest != old.manifest:
+        for location, text in _texts(msgspec.to_builtins(new.manifest)):
+            yield "", "", MANIFEST, f" ({location})" if location else "", text.encode("utf-8", "surrogateescape")
+    before = {call.recording.identity: call for call in old.calls}
+    for call in new.calls:
+        identity, old_call = call.recording.identity, before.get(call.recording.identity)
+        if old_call is None or old_call.recording != call.recording:
+            for _, text in _texts(msgspec.to_builtins(call.recording)):
+                yield identity.feature, identity.name, f"{identity.path}.json", "", text.encode()
+        for name, data in call.contents.items():
+            if old_call is None or old_call.contents.get(name) != data:
+                yield identity.feature, identity.name, f"{identity.feature}/{name}", "", data
+    for feature, trace in new.traces.items():
+        if old.traces.get(feature) != trace:
+            yield feature, "", f"{feature}/{EVENTS}", "", trace
+
+
+def _texts(value: object, key_path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every string in the value, unescaped, with its key path."""
+    if isinstance(value, str):
+        yield key_path, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield key_path, str(name)
+            yield from _texts(item, f"{key_path}.{name}" if key_path else str(name))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item, key_path)

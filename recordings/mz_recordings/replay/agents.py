@@ -1,0 +1,222 @@
+"""Agents of a replay: stand-in processes for calls that replied, and the recorded end, without a process, for calls
+that failed or were lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from mz_engine.agents.contract import Adapter
+from mz_engine.agents.registry import AgentRegistry
+from mz_engine.ports import CallResult, CallSpec, Interrupted, ParsedReply
+from mz_engine.processes.environment import worktree_path
+from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, SessionDropReason
+
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
+from mz_recordings.cassette.placeholders import MachineValues, expand
+from mz_recordings.cassette.trace_format import counted_tokens
+from mz_recordings.findings.model import CallMismatch
+from mz_recordings.record.recorder import invocation_of
+from mz_recordings.replay.stand_in import DRIFT, KEY, MISSING, SESSION
+
+STAND_IN_PREFIX = b"stand-in: "
+HANG_SECONDS = 2
+"""Duration of a replayed call that hung until its limit."""
+
+
+_MISMATCH_DECODER = msgspec.json.Decoder(CallMismatch)
+
+
+class ReplayAgents:
+    """Implements `mz_engine.ports.Agents` for one replay, and records which calls were made. Thread-safe."""
+
+    def __init__(
+        self,
+        cassette: Cassette,
+        root: Path,
+        registry: AgentRegistry,
+        journal: Path,
+        home: str,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._cassette, self._root, self._registry, self._journal = cassette, root, registry, journal
+        self._home, self._environment = home, environment
+        self._recorded_calls = {call.recording.identity: call for call in cassette.calls}
+        self._lock = threading.Lock()
+        self._dropped_sessions, self._token_counts = calls_with_dropped_session(cassette), token_counts(cassette)
+        self.mismatches: dict[Identity, CallMismatch] = {}
+        """Every recording that was used, with its differences."""
+        self.missing_calls: list[Identity] = []
+        self.forbidden_changes: dict[str, tuple[ForbiddenChange, ...]] = {}
+        """By feature: changes to add to the next capture of its tree."""
+
+    # the port -----------------------------------------------------------------------------------------------------
+    def call(self, spec: CallSpec) -> CallResult:
+        identity = self._identity(spec.key)
+        recorded_call = self._recorded_calls.get(identity)
+        if recorded_call is None:
+            with self._lock:
+                self.missing_calls.append(identity)
+            return rejected_result("recording-missing")
+        if recorded_call.recording.outcome == "replied":
+            return self._spawn(spec, recorded_call)
+        machine_values = self._machine_values(spec)
+        mismatch = self._compare(recorded_call, spec, machine_values)
+        self._note(identity, mismatch)
+        if recorded_call.recording.outcome == "lost":
+            raise Interrupted(spec.key)
+        if error_text := self._apply(recorded_call, worktree_path(self._root, spec.worktree)):
+            self._note(identity, msgspec.structs.replace(mismatch, rejection=error_text))
+            return rejected_result("drift")
+        result = _recorded_result(recorded_call, machine_values)
+        return msgspec.structs.replace(result, version=recorded_call.recording.version)
+
+    def salvage(self, key: str) -> CallResult | None:
+        """Return the output that the spool of a lost call held."""
+        recorded_call = self._recorded_calls.get(self._identity(key))
+        return None if recorded_call is None else _recorded_result(recorded_call, MachineValues())
+
+    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
+        return self._registry.parse_reply(agent, result)
+
+    def estimate_tokens(self, agent: str, prompt: str) -> int:
+        return self._registry.estimate_tokens(agent, prompt)
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        """Return the recorded count, if any; no agent is asked."""
+        return self._token_counts.get(spec.key.partition("/")[2])
+
+    def format_prompt(self, agent: str, prompt: str) -> str:
+        return self._registry.format_prompt(agent, prompt)
+
+    def model(self, agent: str, tier: str) -> str:
+        return self._registry.model(agent, tier)
+
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        """Return True if the recorded call continued the session: the agent may not have had it."""
+        had_session = session is None or key.partition("/")[2] not in self._dropped_sessions
+        return had_session and self._registry.continues(agent, session, key)
+
+    # replies ------------------------------------------------------------------------------------------------------
+    def _spawn(self, spec: CallSpec, recorded_call: RecordedCall) -> CallResult:
+        identity = recorded_call.recording.identity
+        result = self._registry.call(_shorten_limit(spec, recorded_call))
+        journal_file = self._journal / f"{identity.path}.json"
+        mismatch = _MISMATCH_DECODER.decode(journal_file.read_bytes()) if journal_file.is_file() else CallMismatch()
+        if result.exit in (DRIFT, MISSING) and result.stderr.startswith(STAND_IN_PREFIX):
+            error_text = result.stderr.removeprefix(STAND_IN_PREFIX).decode("utf-8", "replace").strip()
+            self._note(identity, mismatch if mismatch.tree else msgspec.structs.replace(mismatch, rejection=error_text))
+            return rejected_result("drift")
+        self._note(identity, mismatch)
+        with self._lock:
+            self.forbidden_changes[spec.worktree.feature] = recorded_call.recording.forbidden_changes
+        return result
+
+    def _note(self, identity: Identity, mismatch: CallMismatch) -> None:
+        with self._lock:
+            self.mismatches[identity] = mismatch
+
+    def _identity(self, key: str) -> Identity:
+        parts = KEY.fullmatch(key)
+        assert parts is not None, key
+        _, feature, phase, unit, iteration, attempt, role = parts.groups()
+        return Identity(
+            pipeline=self._cassette.manifest.pipeline,
+            feature=feature,
+            phase=phase,
+            unit="" if unit == "-" else unit,
+            iteration=int(iteration),
+            attempt=int(attempt),
+            role=role,
+        )
+
+    def _machine_values(self, spec: CallSpec) -> MachineValues:
+        user = self._environment.get("USER") or Path(self._home).name
+        return MachineValues(
+            str(worktree_path(self._root, spec.worktree)), str(self._root), self._home, user, spec.session or ""
+        )
+
+    def _compare(self, recorded_call: RecordedCall, spec: CallSpec, machine_values: MachineValues) -> CallMismatch:
+        """Compare a call that no stand-in compares. Without a process there are no variables to compare."""
+        argv = recorded_argv(spec, self._registry.adapter(spec.agent))
+        differing_argv = argv if argv != recorded_call.recording.argv else None
+        return CallMismatch(prompt=self._differing_prompt(recorded_call, spec, machine_values), argv=differing_argv)
+
+    def _differing_prompt(
+        self, recorded_call: RecordedCall, spec: CallSpec, machine_values: MachineValues
+    ) -> str | None:
+        recorded = expand(_content(recorded_call, "prompt"), machine_values)
+        return None if recorded == spec.prompt.encode() else spec.prompt
+
+    def _apply(self, recorded_call: RecordedCall, folder: Path) -> str:
+        """Apply the recorded changes to the worktree; return git's message if that fails."""
+        patch = _content(recorded_call, "patch")
+        if not patch:
+            return ""
+        done = subprocess.run(
+            ["git", "-c", "core.autocrlf=false", "apply", "--binary", "--whitespace=nowarn", "-"],
+            cwd=folder,
+            env={**self._environment, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"},
+            input=patch,
+            capture_output=True,
+            check=False,
+        )
+        return done.stderr.decode("utf-8", "replace").strip() or "git apply failed" if done.returncode else ""
+
+
+def calls_with_dropped_session(cassette: Cassette) -> frozenset[str]:
+    """Return the keys, without the run, of calls whose agent did not have the session to continue."""
+    lines = (line for trace in cassette.traces.values() for line in trace.splitlines() if b'"session.dropped"' in line)
+    drops = (json.loads(line) for line in lines)
+    keys = (drop.get("key") for drop in drops if drop.get("reason") == SessionDropReason.RECORDED.value)
+    return frozenset(key.partition("/")[2] for key in keys if isinstance(key, str))
+
+
+def token_counts(cassette: Cassette) -> Mapping[str, int]:
+    """Return the agents' token counts of calls, by key without the run."""
+    return counted_tokens(cassette.traces.values())
+
+
+def recorded_argv(spec: CallSpec, adapter: Adapter) -> tuple[str, ...]:
+    """Return the arguments of a call, in the form of recordings."""
+    argv = invocation_of(adapter, spec).argv
+    return tuple(SESSION if word == spec.session else word for word in argv)
+
+
+def _shorten_limit(spec: CallSpec, recorded_call: RecordedCall) -> CallSpec:
+    """Return the call with a short limit if the recorded call was ended by a limit."""
+    failure = recorded_call.recording.failure
+    code = failure.code if failure else ""
+    if code == "timeout":
+        return msgspec.structs.replace(spec, total_seconds=min(spec.total_seconds, HANG_SECONDS))
+    if code == "idle":
+        return msgspec.structs.replace(spec, idle_seconds=min(spec.idle_seconds, HANG_SECONDS))
+    return spec
+
+
+def rejected_result(code: str) -> CallResult:
+    """Return a result that no retry can fix: the feature stops, the others continue."""
+    problem = Problem(kind=ProblemClass.NEEDS_PERSON, code=code)
+    return CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0, problem=problem)
+
+
+def _recorded_result(recorded_call: RecordedCall, machine_values: MachineValues) -> CallResult:
+    """Return the recorded result of a failed or lost call."""
+    recording = recorded_call.recording
+    failure = recording.failure
+    return CallResult(
+        stdout=expand(_content(recorded_call, "stdout"), machine_values, in_json=True),
+        stderr=expand(_content(recorded_call, "stderr"), machine_values),
+        exit=recording.exit,
+        duration_ms=recording.duration_ms,
+        problem=Problem(kind=ProblemClass(failure.kind), code=failure.code) if failure else None,
+    )
+
+
+def _content(recorded_call: RecordedCall, kind: str) -> bytes:
+    file = next((file for file in recorded_call.recording.files if file.kind == kind), None)
+    return b"" if file is None else recorded_call.contents[file.name]

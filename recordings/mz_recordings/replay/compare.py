@@ -1,0 +1,433 @@
+"""Findings of a replay: drift, missing recordings and unused ones.
+
+Classification of differences between two traces.
+
+Events at the same position are compared as long as they have the same subject, so one difference does not hide
+another. After an event with another subject, the remaining events are not compared.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+from mz_engine.model.pins import Pins
+from mz_events.catalog.call import AgentRequested, CallRef, Usage
+
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, Recording, identity_of, parse_time
+from mz_recordings.findings.model import (
+    ACCEPT,
+    PRUNE,
+    RECORD_NEW,
+    RERECORD_ALL,
+    RERECORD_EXPIRED,
+    CallMismatch,
+    Finding,
+    FindingKind,
+    rerecord_call,
+)
+from mz_recordings.record.trace import EventDifference, event_differences, with_produced_requests
+
+EventJson = dict[str, Any]
+DECIDING_EVENTS = ("artifact.validated", "gate.checked", "human.requested")
+"""Events in which a rule, a gate or a permission decides."""
+COST_FIELDS = frozenset({"usage", "reported_nanousd"})
+NO_USAGE: EventJson = msgspec.to_builtins(Usage(model="", input=0, output=0))
+SUBJECT_FIELDS = ("type", "ref", "phase", "unit", "iteration", "artifact", "stage", "name", "gate")
+"""Fields that name the subject of an event."""
+DESCRIPTIONS = {
+    "PROMPT": "has another prompt",
+    "CONFIG": "has other settings",
+    "STREAM": "parses a reply differently",
+    "TRACE": "has another event",
+    "ARTIFACT": "reads something else from an artifact",
+    "FILES": "changes other files",
+    "COST": "has other token counts",
+    "DECISION": "decides differently",
+}
+
+
+class TraceDivergence(msgspec.Struct, frozen=True):
+    """First difference of a kind between two traces."""
+
+    kind: FindingKind
+    difference: EventDifference
+
+    @property
+    def description(self) -> str:
+        return DESCRIPTIONS[self.kind]
+
+    @property
+    def call(self) -> str:
+        """Return the name of the recording, such as `code.a2`, that the event concerns; empty: none."""
+        return next(
+            (name for line in (self.difference.recorded, self.difference.produced) if (name := call_name(line))), ""
+        )
+
+
+def call_name(line: EventJson | None) -> str:
+    """Return the name of the recording of the event's call; empty: none."""
+    ref = (line or {}).get("ref")
+    if not isinstance(ref, dict):
+        return ""
+    return identity_of("", "", msgspec.convert(ref | {"key": ""}, CallRef)).name
+
+
+def trace_divergences(recorded: bytes, produced: bytes) -> tuple[TraceDivergence, ...]:
+    """Return the differences of two traces in order, the first one of each kind."""
+    first_by_kind: dict[FindingKind, TraceDivergence] = {}
+    for difference in event_differences(
+        with_all_usage_fields(with_produced_parser(recorded, produced)), with_all_usage_fields(produced)
+    ):
+        kind = drift_kind(difference)
+        first_by_kind.setdefault(kind, TraceDivergence(kind, difference))
+        old, new = difference.recorded or {}, difference.produced or {}
+        if any(old.get(name) != new.get(name) for name in SUBJECT_FIELDS):
+            break
+    return tuple(first_by_kind.values())
+
+
+def with_produced_parser(recorded: bytes, produced: bytes) -> bytes:
+    """Return the recorded trace with the parser name of the produced one: a new parser that reads the same is no
+    drift."""
+    names = {line.get("parser") for _, line in _reply_lines(produced)}
+    if len(names) != 1 or None in names:
+        return recorded
+    return _replace_lines(
+        recorded, {raw: {**line, "parser": next(iter(names))} for raw, line in _reply_lines(recorded)}
+    )
+
+
+def with_all_usage_fields(trace: bytes) -> bytes:
+    """Return the trace with all usage fields; fields that are newer than the trace get their default."""
+    lines = {
+        raw: line
+        for raw, line in _reply_lines(trace)
+        if any(NO_USAGE.keys() - usage for usage in line.get("usage", ()))
+    }
+    return _replace_lines(
+        trace,
+        {raw: {**line, "usage": [{**NO_USAGE, **usage} for usage in line["usage"]]} for raw, line in lines.items()},
+    )
+
+
+def _reply_lines(trace: bytes) -> Iterator[tuple[bytes, EventJson]]:
+    for raw in trace.splitlines():
+        if b'"reply.parsed"' in raw and (line := json.loads(raw))["type"] == "reply.parsed":
+            yield raw, line
+
+
+def _replace_lines(trace: bytes, lines: dict[bytes, EventJson]) -> bytes:
+    encoded = {raw: msgspec.json.encode(line, order="deterministic") for raw, line in lines.items()}
+    return b"".join(encoded.get(raw, raw) + b"\n" for raw in trace.splitlines())
+
+
+def drift_kind(difference: EventDifference) -> FindingKind:
+    """Return the kind of drift of a differing event."""
+    old, new = difference.recorded or {}, difference.produced or {}
+    if old.get("type") != new.get("type"):
+        return "DECISION" if _is_decision(old) or _is_decision(new) else "TRACE"
+    differing = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+    if "ref" in differing:
+        return "TRACE"
+    match new["type"]:
+        case "reply.parsed":
+            return "COST" if differing <= COST_FIELDS else "STREAM"
+        case "artifact.parsed":
+            return "ARTIFACT"
+        case "changes.checked":
+            return "DECISION" if "offences" in differing else "FILES"
+        case "command.ran":
+            return "DECISION" if new.get("stage") == "gate" and "exit" in differing else "TRACE"
+    return "DECISION" if new["type"] in DECIDING_EVENTS else "TRACE"
+
+
+def _is_decision(line: EventJson) -> bool:
+    return line.get("type") in DECIDING_EVENTS or (line.get("type") == "command.ran" and line.get("stage") == "gate")
+
+
+ACCEPTED_DAYS = 90
+"""Validity of a reply after its inputs were updated, in a cassette without `max_age_days`."""
+DIFF_LINES_MAX = 40
+EFFECT_KEY = re.compile(r"[^/]+/([^/]+)/([^/]+)/([^/]+)/\d+/\d+/((?:agent|gate|prepare)\..+)", re.DOTALL)
+"""Key of an effect within a phase: feature, phase, unit, effect."""
+
+
+class ReplayOutcome(NamedTuple):
+    """Outcome of one replay."""
+
+    mismatches: Mapping[Identity, CallMismatch]
+    missing_calls: tuple[Identity, ...]
+    requests: Mapping[Identity, AgentRequested]
+    """Request of each call."""
+    traces: Mapping[str, bytes]
+    """Trace by feature."""
+    network_attempts: Mapping[str, int]
+    """Attempts to reach the network, by MZ_KEY."""
+    pins: Pins
+    """Pins of the current project."""
+
+
+def compare_replay(cassette: Cassette, outcome: ReplayOutcome, today: datetime) -> tuple[Finding, ...]:
+    """Return all findings of a replay."""
+    stopped = _dependents(cassette, _stopped_features(outcome))
+    return (
+        *static_findings(cassette, today),
+        *_network_findings(outcome),
+        *_input_drift(cassette, outcome),
+        *_missing_calls(cassette, outcome),
+        *_trace_findings(cassette, outcome, incomplete_features(cassette, outcome)),
+        *_unused_recordings(cassette, outcome, stopped),
+    )
+
+
+def incomplete_features(cassette: Cassette, outcome: ReplayOutcome) -> frozenset[str]:
+    """Return features whose trace ends early, because a call had no reply or fewer calls were made, and their
+    dependents. These traces are not compared."""
+    stopped = _dependents(cassette, _stopped_features(outcome))
+    unused = (call.recording.identity for call in cassette.calls if call.recording.identity not in outcome.mismatches)
+    return frozenset(_dependents(cassette, stopped | {identity.feature for identity in unused}))
+
+
+def _stopped_features(outcome: ReplayOutcome) -> set[str]:
+    """Return features with a call that got no reply."""
+    rejected_features = {
+        call.feature for call, mismatch in outcome.mismatches.items() if mismatch.tree or mismatch.rejection is not None
+    }
+    return rejected_features | {identity.feature for identity in outcome.missing_calls}
+
+
+def static_findings(cassette: Cassette, today: datetime) -> tuple[Finding, ...]:
+    """Return the findings that need no replay: about provenance, missing traces and age."""
+    return (*_provenance_findings(cassette), *_missing_traces(cassette), *_expired(cassette, today))
+
+
+def count_accepted(cassette: Cassette) -> int:
+    """Return the number of replies that were kept when their inputs were updated."""
+    return sum(call.recording.accepted is not None for call in cassette.calls)
+
+
+# findings without a replay --------------------------------------------------------------------------------------------
+# what the cassette says by itself -------------------------------------------------------------------------------------
+def _provenance_findings(cassette: Cassette) -> Iterator[Finding]:
+    if not cassette.calls:
+        yield Finding(kind="MISSING", message="the cassette has no recordings", fix=RECORD_NEW)
+    if cassette.manifest.provenance == "copied":
+        message = f"its replies were copied from another agent; {cassette.manifest.agent} never gave them"
+        yield Finding(kind="COPIED", message=message, fix=RERECORD_ALL)
+
+
+def _missing_traces(cassette: Cassette) -> Iterator[Finding]:
+    """Yield a finding for features without a trace, whose decisions cannot be compared."""
+    items = cassette.manifest.fixture.items
+    untraced = [item.feature for item in items if item.feature not in cassette.traces]
+    if untraced:
+        subject = "recorded" if len(untraced) == len(items) else f"{len(untraced)} of {len(items)} features recorded"
+        message = f"{subject} without a trace: their decisions cannot be compared"
+        detail = tuple(f"  {feature}" for feature in untraced[:DIFF_LINES_MAX])
+        yield Finding(kind="MISSING", message=message, cause="story", detail=detail, fix=ACCEPT % "TRACE")
+
+
+def _expired(cassette: Cassette, today: datetime) -> Iterator[Finding]:
+    limit = cassette.manifest.max_age_days
+    expired = [call.recording for call in cassette.calls if is_expired(call.recording, limit, today)]
+    if expired:
+        oldest = min(expired, key=lambda recording: recording.recorded_at)
+        days = f"{limit} days" if limit is not None else f"{ACCEPTED_DAYS} days after new inputs were accepted"
+        message = f"{len(expired)} of {len(cassette.calls)} recordings are older than allowed ({days})"
+        detail = (f"  oldest: {oldest.identity.path}, recorded {oldest.recorded_at}",)
+        yield Finding(kind="EXPIRED", message=message, detail=detail, fix=RERECORD_EXPIRED)
+
+
+def is_expired(recording: Recording, max_age_days: int | None, today: datetime) -> bool:
+    """Return True if the recording is older than allowed."""
+    if max_age_days is not None:
+        return parse_time(recording.recorded_at) + timedelta(days=max_age_days) < today
+    accepted = recording.accepted
+    return accepted is not None and parse_time(accepted.at) + timedelta(days=ACCEPTED_DAYS) < today
+
+
+# differences in the inputs --------------------------------------------------------------------------------------------
+def _network_findings(outcome: ReplayOutcome) -> Iterator[Finding]:
+    for key, times in sorted(outcome.network_attempts.items()):
+        feature, phase, effect = parse_effect_key(key)
+        process = f"{effect} in {phase}" if phase else f"the setup command `{' '.join(effect.split())}`"
+        message = f"{process} tried to reach the network (at least {times} times) and was blocked"
+        fix = "make the command work offline, then: mz replay {cassette}"
+        yield Finding(
+            kind="NETWORK", message=message, feature=feature, call=phase, cause=effect if phase else "setup", fix=fix
+        )
+
+
+def parse_effect_key(key: str) -> tuple[str, str, str]:
+    """Return feature, phase with unit, and effect of a key. A set-up command has an empty phase and is the effect."""
+    if match := EFFECT_KEY.fullmatch(key):
+        feature, phase, unit, effect = match.groups()
+        return feature, phase if unit == "-" else f"{phase} {unit}", effect
+    _, feature, effect = (*key.split("/", 2), "", "")[:3]
+    return feature, "", effect.removeprefix("setup/")
+
+
+def _input_drift(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
+    for call in cassette.calls:
+        mismatch = outcome.mismatches.get(call.recording.identity)
+        if mismatch is not None:
+            request = outcome.requests.get(call.recording.identity)
+            yield from _mismatch_findings(call, mismatch, request.template if request else "")
+
+
+def _mismatch_findings(call: RecordedCall, mismatch: CallMismatch, template: str) -> Iterator[Finding]:
+    recording = call.recording
+    feature, name = recording.identity.feature, recording.identity.name
+    if mismatch.tree is not None:
+        message = (
+            f"the call started from the tree {recording.tree_before[:12]}, and now starts from {mismatch.tree[:12]}"
+        )
+        yield Finding(kind="FILES", message=message, feature=feature, call=name, fix=rerecord_call(recording.identity))
+    if mismatch.rejection is not None:
+        lines = tuple(f"  {line}" for line in mismatch.rejection.splitlines()[:DIFF_LINES_MAX])
+        message = "the agent's changes do not apply to the tree"
+        fix = rerecord_call(recording.identity)
+        yield Finding(kind="FILES", message=message, feature=feature, call=name, detail=lines, fix=fix)
+    if mismatch.argv is not None:
+        detail = diff_lines(recording.argv, mismatch.argv)
+        message = "the agent is called with other arguments"
+        yield Finding(
+            kind="CONFIG",
+            message=message,
+            feature=feature,
+            call=name,
+            cause="arguments",
+            detail=detail,
+            fix=ACCEPT % "CONFIG",
+        )
+    if mismatch.environment is not None:
+        detail = tuple(f"+ {variable}" for variable in mismatch.environment)
+        message = "the agent sees other variables"
+        yield Finding(
+            kind="CONFIG", message=message, feature=feature, call=name, cause="environment", detail=detail,
+            fix=ACCEPT % "CONFIG",
+        )  # fmt: skip
+    if mismatch.prompt is not None:
+        file = recording.find("prompt")
+        before = call.contents[file.name].decode("utf-8", "replace") if file else ""
+        detail = diff_lines(before.splitlines(), mismatch.prompt.splitlines())
+        message = "the prompt differs from the recording"
+        yield Finding(
+            kind="PROMPT",
+            message=message,
+            feature=feature,
+            call=name,
+            cause=template,
+            detail=detail,
+            fix=ACCEPT % "PROMPT",
+        )
+
+
+def diff_lines(recorded: Iterable[str], current: Iterable[str]) -> tuple[str, ...]:
+    """Return the differing lines without headers, at most DIFF_LINES_MAX."""
+    lines = list(difflib.unified_diff(list(recorded), list(current), lineterm="", n=1))[2:]
+    omitted = len(lines) - DIFF_LINES_MAX
+    return (*lines[:DIFF_LINES_MAX], *((f"... and {omitted} more lines",) if omitted > 0 else ()))
+
+
+# missing and unused recordings ----------------------------------------------------------------------------------------
+WEIGHTS = {"feature": 8, "phase": 8, "unit": 4, "role": 4, "iteration": 2, "attempt": 1}
+
+
+def _missing_calls(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding]:
+    for identity in outcome.missing_calls:
+        nearest_recording = nearest(cassette, identity)
+        detail = () if nearest_recording is None else (_describe_nearest(nearest_recording, identity),)
+        detail = (*_rejections(outcome.traces.get(identity.feature, b""), identity), *detail)
+        yield Finding(
+            kind="MISSING",
+            message="the current pipeline makes a call that was not recorded",
+            feature=identity.feature,
+            call=identity.name,
+            detail=detail,
+            fix=RECORD_NEW,
+        )
+
+
+def _rejections(trace: bytes, identity: Identity) -> Iterator[str]:
+    """Yield the rules or the gate whose rejection caused the call."""
+    rejections: tuple[str, ...] = ()
+    for line in map(json.loads, trace.splitlines()):
+        ref = line.get("ref") or {}
+        if line["type"] == "agent.requested" and (ref["phase"], ref["attempt"]) == (identity.phase, identity.attempt):
+            break
+        if line["type"] in ("artifact.validated", "gate.checked"):
+            rules = (
+                f"{violation['rule']} {violation.get('path', '')}".rstrip() for violation in line.get("violations", ())
+            )
+            rejections = tuple(dict.fromkeys(rules)) or (() if line.get("passed", True) else (line["gate"],))
+    yield from (f"  caused by: {reason}" for reason in rejections[:DIFF_LINES_MAX])
+
+
+def nearest(cassette: Cassette, wanted: Identity) -> Identity | None:
+    """Return the recording whose identity shares most with the wanted one."""
+    identities = [call.recording.identity for call in cassette.calls]
+    score = {
+        identity: sum(weight for field, weight in WEIGHTS.items() if getattr(identity, field) == getattr(wanted, field))
+        for identity in identities
+    }
+    return max(identities, key=lambda identity: score[identity]) if identities else None
+
+
+def _describe_nearest(nearest_recording: Identity, wanted: Identity) -> str:
+    differing = [
+        f"{field} {getattr(nearest_recording, field) or '-'}"
+        for field in WEIGHTS
+        if getattr(nearest_recording, field) != getattr(wanted, field)
+    ]
+    return f"  nearest: {nearest_recording.path} ({', '.join(differing)})"
+
+
+def _unused_recordings(cassette: Cassette, outcome: ReplayOutcome, stopped: Collection[str]) -> Iterator[Finding]:
+    """Yield unused recordings, except of features that stopped early."""
+    by_feature: dict[str, list[Identity]] = {}
+    for call in cassette.calls:
+        by_feature.setdefault(call.recording.identity.feature, []).append(call.recording.identity)
+    for feature, identities in by_feature.items():
+        unused = [identity for identity in identities if identity not in outcome.mismatches]
+        if not unused or feature in stopped:
+            continue
+        suffix = (
+            "" if len(unused) == len(identities) else f"; its first {len(identities) - len(unused)} calls were replayed"
+        )
+        message = f"{len(unused)} of {len(identities)} recordings of {feature} are unused{suffix}"
+        detail = tuple(f"  {identity.name}" for identity in unused[:DIFF_LINES_MAX])
+        yield Finding(kind="UNUSED", message=message, feature=feature, detail=detail, fix=PRUNE)
+
+
+def _dependents(cassette: Cassette, stopped: set[str]) -> set[str]:
+    """Return the features and everything that depends on them."""
+    features = set(stopped)
+    for _ in cassette.manifest.fixture.items:
+        features |= {item.feature for item in cassette.manifest.fixture.items if features & set(item.depends_on)}
+    return features
+
+
+def _trace_findings(cassette: Cassette, outcome: ReplayOutcome, incomplete: Collection[str]) -> Iterator[Finding]:
+    """Yield differences of traces that no changed request explains."""
+    for feature, recorded in cassette.traces.items():
+        produced = outcome.traces.get(feature, b"")
+        for divergence in (
+            () if feature in incomplete else trace_divergences(with_produced_requests(recorded, produced), produced)
+        ):
+            position, detail = divergence.difference.position, divergence.difference.lines()
+            yield Finding(
+                kind=divergence.kind,
+                message=f"the trace of {feature} {divergence.description} at event {position}",
+                feature=feature,
+                call=divergence.call,
+                detail=detail,
+                fix=ACCEPT % divergence.kind,
+                line=position,
+            )

@@ -1,0 +1,202 @@
+"""Driver of one replay: the current engine with a skipping clock and the recorded decisions of people.
+
+Only time, people and crashes are replaced; coordinator, scheduler and threads are the engine's own.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from mz_engine.decide.run import AwaitEvents, FinishRun, IdleRun
+from mz_engine.model.pins import Pins, encode_pins
+from mz_engine.ports import Clock
+from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
+from mz_engine.run.scheduler import Scheduler
+from mz_engine.version import VERSION
+from mz_events.catalog.base import Event
+from mz_events.catalog.run import (
+    AnswerAccepted,
+    CancelAccepted,
+    FeatureOutcome,
+    ItemAdded,
+    ItemSkipped,
+    RetryAccepted,
+    RunStarted,
+    Verdict,
+)
+from mz_events.envelope import Recorded
+from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
+from mz_events.store import Append, Blobs, Store
+
+from mz_recordings.cassette.model import Cassette, Item, RecordedDecision
+from mz_recordings.record.trace import is_in_trace
+from mz_recordings.replay.ports import ReplayEnvironment
+
+ANONYMOUS = b"somebody"
+"""Author of all decisions; names of people are not recorded."""
+JOIN_SECONDS = 3.0
+VERDICTS = {"approve": Verdict.APPROVE, "retry": Verdict.RETRY, "reject": Verdict.REJECT}
+
+
+class StartPorts(Protocol):
+    """Ports that the start of a run needs."""
+
+    @property
+    def blobs(self) -> Blobs: ...
+    @property
+    def clock(self) -> Clock: ...
+
+
+def start_run(cassette: Cassette, order: tuple[Item, ...], pins: Pins, store: Store, ports: StartPorts, base: Commit,
+          heads: dict[str, Commit]) -> None:  # fmt: skip
+    """Append the start of the run, with its items in this order."""
+    fixture, put = cassette.manifest.fixture, ports.blobs.put
+    started = RunStarted(
+        run=RunId(fixture.run),
+        pipeline=pins.pipeline.pipeline,
+        base=fixture.base,
+        base_commit=base,
+        pins=put(encode_pins(pins)),
+        mz_version=VERSION,
+    )
+    skipped = [
+        ItemSkipped(feature=FeatureId(feature), delivered_by="", changed=False, head=head)
+        for feature, head in heads.items()
+    ]
+    added = [
+        ItemAdded(
+            feature=FeatureId(item.feature),
+            source=f"cassette#{item.feature}",
+            priority=item.priority,
+            order=position,
+            depends_on=tuple(FeatureId(dependency) for dependency in item.depends_on),
+            title=put(item.title.encode()),
+            body=put(item.body.encode()),
+        )
+        for position, item in enumerate(order)
+    ]
+    store.append([Append(run_stream(fixture.run), 0, (started, *skipped, *added))], ports.clock.now_us())
+
+
+def drive(cassette: Cassette, pins: Pins, store: Store, environment: ReplayEnvironment) -> None:
+    """Run until nothing can continue. Resume after a fatal problem if the recorded run was resumed."""
+    fixture = cassette.manifest.fixture
+    coordinator = ReplayCoordinator(fixture.run, pins, store, environment, fixture.decisions)
+    hints = {
+        item.feature: tuple(hint for hint in fixture.hints if hint.feature == item.feature) for item in fixture.items
+    }
+
+    def start(feature: FeatureId, door: RunSide) -> FeatureLoop:
+        ports = environment.for_feature(hints[feature])
+        run = ReplayFeature(fixture.run, feature, pins, store, ports, door, ignore_event)
+        run.killed = environment.stop
+        return run
+
+    calls_before = -1
+    while True:
+        _run(Scheduler(coordinator, start, lambda watch: None), environment)
+        if coordinator.state.halt is None or len(environment.agents.mismatches) in (calls_before, len(cassette.calls)):
+            return
+        calls_before = len(environment.agents.mismatches)
+        coordinator.resume()
+
+
+def _run(scheduler: Scheduler, environment: ReplayEnvironment) -> None:
+    """Run the scheduler. On an exception, end all processes and let the threads leave the scratch directory."""
+    try:
+        scheduler.run()
+    except BaseException:
+        environment.stop.set()
+        for thread in tuple(scheduler.threads.values()):
+            thread.join(JOIN_SECONDS)
+        raise
+
+
+def ignore_event(recorded: Recorded[Event]) -> None:
+    """Observe nothing."""
+    del recorded
+
+
+class ReplayFeature(FeatureLoop):
+    """Continues after a call that must be found lost, as the next process did after the crash."""
+
+    killed: threading.Event
+
+    def step(self) -> bool:
+        was_running = self._steps is not None
+        return super().step() or (was_running and not self.killed.is_set())
+
+
+class ScriptedPeople(Coordinator):
+    """Coordinator with recorded decisions, taken at the same point of the trace."""
+
+    def __init__(
+        self,
+        run: str,
+        pins: Pins,
+        store: Store,
+        clock: Clock,
+        blobs: Blobs,
+        decisions: tuple[RecordedDecision, ...],
+        observe: Observer,
+    ) -> None:
+        super().__init__(run, pins, store, clock, observe)
+        self._blobs = blobs
+        self._decisions: dict[str, list[RecordedDecision]] = {}
+        for decision in decisions:
+            self._decisions.setdefault(decision.feature, []).append(decision)
+
+    def worker_stopped(self, feature_run: FeatureLoop) -> None:
+        super().worker_stopped(feature_run)
+        track, pending = self.state.tracks[feature_run.feature], self._decisions.get(feature_run.feature)
+        if track.active or track.last_stop is None or not pending:
+            return
+        is_waiting = track.last_stop.status is FeatureOutcome.WAITING
+        if self._trace_length(feature_run.feature) == pending[0].after or (is_waiting and pending[0].what in VERDICTS):
+            self._append((self._decision_event(pending.pop(0)),))
+
+    def _trace_length(self, feature: str) -> int:
+        return sum(is_in_trace(recorded.event) for recorded in self.store.read(feature_stream(self.run, feature)))
+
+    def _decision_event(self, decision: RecordedDecision) -> Event:
+        feature, actor = FeatureId(decision.feature), self._blobs.put(ANONYMOUS)
+        note = self._blobs.put(decision.note.encode()) if decision.note is not None else None
+        if decision.what == "retry-phase":
+            return RetryAccepted(feature=feature, phase=decision.phase or None, note=note, actor=actor)
+        if decision.what == "cancel":
+            return CancelAccepted(feature=feature, note=note, actor=actor)
+        return AnswerAccepted(feature=feature, verdict=VERDICTS[decision.what], note=note, actor=actor)
+
+
+class SkippingClock(Clock, Protocol):
+    """A clock that can skip waiting times."""
+
+    def skip_to(self, until_us: int) -> None: ...
+
+
+class SkippingPorts(Protocol):
+    """A replay environment with a skipping clock."""
+
+    @property
+    def blobs(self) -> Blobs: ...
+    @property
+    def clock(self) -> SkippingClock: ...
+
+
+class ReplayCoordinator(ScriptedPeople):
+    """Skips to the next timer."""
+
+    def __init__(
+        self, run: str, pins: Pins, store: Store, ports: SkippingPorts, decisions: tuple[RecordedDecision, ...]
+    ) -> None:
+        super().__init__(run, pins, store, ports.clock, ports.blobs, decisions, ignore_event)
+        self._clock = ports.clock
+
+    def decide(self) -> AwaitEvents | IdleRun | FinishRun:
+        action = super().decide()
+        while isinstance(action, AwaitEvents) and action.until_us is not None:
+            self._clock.skip_to(action.until_us)
+            action = super().decide()
+        return action

@@ -1,0 +1,169 @@
+"""Replay of one cassette through the current pipeline, in a scratch repository with the network blocked."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from mz_engine.errors.diagnostics import MzError, SourceLocation, format_error
+from mz_engine.git.repository import branch_commit
+from mz_engine.model.pins import Pins
+from mz_engine.processes.supervise import can_run_offline
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.catalog.call import AgentRequested
+from mz_events.names import feature_stream
+from mz_events.store import Store
+
+from mz_recordings.cassette.files import CassetteChanged, CassetteUnreadable, NewerFormat, digest, load, write_copy
+from mz_recordings.cassette.model import Cassette, Identity, Item, identity_of
+from mz_recordings.cassette.repository import FixtureUnavailable, unpack
+from mz_recordings.findings.location import add_locations
+from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
+from mz_recordings.record.trace import encode_trace, feature_trace
+from mz_recordings.replay.compare import ReplayOutcome, compare_replay, count_accepted
+from mz_recordings.replay.driver import drive, start_run
+from mz_recordings.replay.ports import ReplayEnvironment, ReplayFolders
+from mz_recordings.replay.project import overridden_settings, project_texts, replay_pins
+
+
+class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One cassette to replay."""
+
+    path: str
+    project: str
+    """Path of the project with the current pipelines and settings."""
+    environment: dict[str, str]
+    features_parallel: int = 1
+    """Number of features that run at the same time."""
+    seed: int | None = None
+    """Shuffles the features; None: order of the backlog."""
+    today: datetime
+    """Current time with its zone, for the age of recordings."""
+    accept: tuple[str, ...] = ()
+    """Finding kinds whose new inputs are accepted while the replies are kept."""
+    reason: str = ""
+    prune: bool = False
+    """Remove unused recordings."""
+
+
+def replay_cassette(job: ReplayJob) -> tuple[ReplayResult, ReplayOutcome | None]:
+    """Replay a cassette; return the result, and the outcome if a replay was possible. Never raises for the content of a
+    cassette, a pipeline or a fixture."""
+    started, path = time.monotonic(), Path(job.path)
+    result = ReplayResult(path=job.path, name=path.name, offline=can_run_offline())
+    outcome = None
+    try:
+        cassette = load(path)
+        result = msgspec.structs.replace(
+            result,
+            name=cassette.manifest.name,
+            provenance=cassette.manifest.provenance,
+            recordings=len(cassette.calls),
+            accepted_replies=count_accepted(cassette),
+        )
+        outcome = run_replay(cassette, job)
+        overridden = overridden_settings(Path(job.project), job.environment, cassette.manifest)
+        result = msgspec.structs.replace(result, overridden_settings=overridden)
+        result = _with_findings(result, cassette, outcome, job.today)
+    except (CassetteUnreadable, FixtureUnavailable, MzError) as error:
+        result = msgspec.structs.replace(result, findings=(replay_error_finding(error),))
+    duration_ms = int((time.monotonic() - started) * 1000)
+    result = with_locations(result, Path(job.project))
+    return msgspec.structs.replace(result, duration_ms=duration_ms), outcome
+
+
+def _with_findings(result: ReplayResult, cassette: Cassette, outcome: ReplayOutcome, today: datetime) -> ReplayResult:
+    return msgspec.structs.replace(
+        result,
+        calls_replayed=len(outcome.mismatches),
+        calls=tuple(call.recording.identity.path for call in cassette.calls),
+        trace_digests={feature: digest(trace) for feature, trace in outcome.traces.items()},
+        traces_compared=len(cassette.traces),
+        findings=compare_replay(cassette, outcome, today),
+    )
+
+
+def with_locations(result: ReplayResult, project: Path) -> ReplayResult:
+    """Return the result with the project file of each finding."""
+    if all(finding.file for finding in result.findings):
+        return result
+    project_root, cassette_path = project.resolve(), Path(os.path.realpath(result.path))
+    relative = cassette_path.relative_to(project_root).as_posix() if cassette_path.is_relative_to(project_root) else ""
+    findings = add_locations(result.findings, project_texts(project_root, cassette_path), relative)
+    return msgspec.structs.replace(result, findings=findings)
+
+
+def replay_error_finding(error: CassetteUnreadable | FixtureUnavailable | MzError) -> Finding:
+    """Return the finding that no replay was possible."""
+    if isinstance(error, MzError):
+        location = error.location or SourceLocation("")
+        message = f"the current pipeline or settings are invalid: {error.diagnostics[0].message}"
+        detail = tuple(f"  {line}" for line in format_error(error).splitlines())
+        fix = "fix them, then: mz replay {cassette}"
+        return Finding(
+            kind="PIPELINE", message=message, detail=detail, fix=fix, file=location.file, line=location.line or None
+        )
+    fix = RERECORD_ALL
+    if isinstance(error, NewerFormat):
+        fix = "use the mz that wrote it, or a newer mz"
+    elif isinstance(error, CassetteChanged):
+        fix = "mz replay {cassette}"
+    elif isinstance(error, CassetteUnreadable):
+        fix = "git restore {cassette}"
+    return Finding(kind="UNREADABLE", message=str(error), fix=fix)
+
+
+def run_replay(cassette: Cassette, job: ReplayJob) -> ReplayOutcome:
+    """Perform the replay. Raises FixtureUnavailable, and MzError for the current pipeline."""
+    pins = replay_pins(Path(job.project), job.environment, cassette.manifest, job.features_parallel)
+    with tempfile.TemporaryDirectory(prefix="mz-replay-", ignore_cleanup_errors=True) as name:
+        folder = Path(name).resolve()
+        scratch = ReplayFolders(folder, job.environment, can_run_offline(), Path(job.project))
+        heads = unpack(cassette, scratch.root, scratch.command_environment)
+        # Use a copy of what was verified: the cassette may change or disappear during the replay.
+        write_copy(cassette, folder / "cassette")
+        scratch.install_stand_ins(cassette, folder / "cassette", pins.config)
+        base = branch_commit(scratch.root, cassette.manifest.fixture.base, scratch.command_environment)
+        with SqliteStore(folder / "log" / "mz.db") as store:
+            environment = ReplayEnvironment(scratch, cassette, pins.config, FileBlobs(folder / "log" / "blobs"))
+            try:
+                start_run(cassette, _order(cassette, job.seed), pins, store, environment, base, heads)
+                drive(cassette, pins, store, environment)
+            finally:
+                environment.stop.set()
+            return _outcome(cassette, pins, store, environment)
+
+
+def _order(cassette: Cassette, seed: int | None) -> tuple[Item, ...]:
+    items = list(cassette.manifest.fixture.items)
+    if seed is not None:
+        random.Random(seed).shuffle(items)
+        items = [msgspec.structs.replace(item, priority=0) for item in items]
+    return tuple(items)
+
+
+def _outcome(cassette: Cassette, pins: Pins, store: Store, environment: ReplayEnvironment) -> ReplayOutcome:
+    fixture = cassette.manifest.fixture
+    requests: dict[Identity, AgentRequested] = {}
+    traces: dict[str, bytes] = {}
+    for item in fixture.items:
+        events = [recorded.event for recorded in store.read(feature_stream(fixture.run, item.feature))]
+        traces[item.feature] = encode_trace(feature_trace(events))
+        for event in events:
+            if isinstance(event, AgentRequested):
+                requests[identity_of(cassette.manifest.pipeline, item.feature, event.ref)] = event
+    agents = environment.agents
+    return ReplayOutcome(
+        dict(agents.mismatches),
+        tuple(agents.missing_calls),
+        requests,
+        traces,
+        dict(environment.network_attempts.counts_by_key),
+        pins,
+    )

@@ -1,0 +1,143 @@
+"""Adapter: what a history replay costs: a past run through today's core, in agent calls a second, against Temporal's
+replayer over a workflow of as many activities. The run is a real one, of the features of `overhead`: its log and texts
+are on the disk, its captured trees in git."""
+
+from __future__ import annotations
+
+import gc
+import resource
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+from mz_engine.agents.registry import built_in_adapters
+from mz_engine.paths import BLOBS_FOLDER, LOG_FILE, MZ_FOLDER
+from mz_engine.pricing.table import GenaiPrices
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.names import run_stream
+from mz_recordings.past_runs.ports import ReplayInputs
+from mz_recordings.past_runs.replay import hint_lookup, replay_run
+from mz_recordings.past_runs.workspace import GitTrees
+
+from tools.bench.answers import PHASES
+from tools.bench.clock import alternate
+from tools.bench.figure import Figure, compare, number
+from tools.bench.noop import find_compiler
+from tools.bench.overhead import Bench
+
+FEATURES = 20
+ROUNDS = 5
+ANSWERED_MIN, RECOMPUTED_MIN = 100.0, 10.0
+TIMES = {"answered": 10}
+"""How often a round does what takes only some hundredths of a second."""
+TEMPORAL = "temporalio"
+
+
+class ReferenceMissing(Exception):
+    """Temporal's library is not installed."""
+
+
+class Replays:
+    """A finished run, and the history of a workflow with as many steps."""
+
+    def __init__(self, place: Path, mz: Path, features: int, compiler: str | None) -> None:
+        self._temporal = temporal()
+        self._bench = Bench(place, mz, features, compiler or find_compiler())
+        self._bench.run((mz, "run"))
+        self.calls = features * len(PHASES)
+        self._history = self._temporal.recorded(self.calls)
+        self._home = self._bench.root / MZ_FOLDER
+        self._store = SqliteStore(self._home / LOG_FILE, read_only=True)
+        (self._run,) = (name for name, _ in self._store.streams(run_stream("")) if name.count("/") == 1)
+        self._adapters, self._prices = built_in_adapters(), GenaiPrices()
+
+    def __enter__(self) -> Replays:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+    def past(self, *, answered: bool) -> int:
+        """Replays the run: every stream read, decoded, decided on and compared; returns how many events were compared.
+        Raises RuntimeError unless all is as recorded, and nothing was left out."""
+        if answered:
+            return self._replayed(None, answered=True)
+        with GitTrees(self._bench.root, self._bench.environment()) as trees:
+            return self._replayed(trees, answered=False)
+
+    def _replayed(self, trees: GitTrees | None, *, answered: bool) -> int:
+        means = ReplayInputs(
+            blobs=FileBlobs(self._home / BLOBS_FOLDER), trees=trees, adapters=self._adapters, prices=self._prices,
+            hints=hint_lookup(self._store),
+        )  # fmt: skip
+        found = replay_run(self._store, self._run.removeprefix(run_stream("")), means, answered)
+        left = {what: number for stream in found.streams for what, number in stream.not_recomputed.items()}
+        if found.divergences or left:
+            raise RuntimeError(f"the run is not as recorded: {found.divergences[:3]} {left}")
+        return sum(stream.compared for stream in found.streams)
+
+    def reference(self, *, sandboxed: bool = True) -> None:
+        self._temporal.replay(self._history, sandboxed=sandboxed)
+
+    @property
+    def name(self) -> str:
+        return str(self._temporal.NAME)
+
+
+def temporal() -> ModuleType:
+    """The module that replays by Temporal. Raises ReferenceMissing."""
+    try:
+        from tools.bench import activities
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in (TEMPORAL, "google"):
+            raise
+        message = f"`history` is measured against Temporal's replayer, and there is no module {error.name}"
+        raise ReferenceMissing(message) from error
+    return activities
+
+
+def history(
+    place: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
+) -> tuple[Figure, ...]:
+    """Agent calls a second of CPU, against activities; `place` is an empty directory, `mz` the program. Raises
+    ReferenceMissing before anything is done."""
+    with Replays(place, mz, features, compiler) as replays:
+        works: dict[str, Callable[[], object]] = {
+            "answered": partial(replays.past, answered=True),
+            "recomputed": partial(replays.past, answered=False),
+            "sandboxed": replays.reference,
+            "unsandboxed": partial(replays.reference, sandboxed=False),
+        }
+        for work in works.values():
+            work()
+        found = alternate(
+            rounds, {name: partial(cpu_rate, replays.calls, work, TIMES.get(name, 1)) for name, work in works.items()}
+        )
+        return figures(found, replays.name)
+
+
+def figures(rates: dict[str, float], reference: str) -> tuple[Figure, ...]:
+    """From steps a second of CPU: of both modes, and of the reference with its sandbox, which is its default, and
+    without."""
+    unit, against = "calls/CPU s", f"{reference} (without its sandbox: {number(rates['unsandboxed'])})"
+    return tuple(
+        compare(f"history.{mode}", rates[mode], unit, against, rates["sandboxed"], at_least=least)
+        for mode, least in (("answered", ANSWERED_MIN), ("recomputed", RECOMPUTED_MIN))
+    )
+
+
+def cpu_rate(count: int, work: Callable[[], object], times: int = 1) -> float:
+    """How many things a second the work gets through, which does `count` of them and is done so many times. Seconds of
+    CPU: of all threads of this process, and of the processes that it starts and ends."""
+    gc.collect()
+    begun = _cpu_seconds()
+    for _ in range(times):
+        work()
+    return count * times / (_cpu_seconds() - begun)
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)

@@ -1,0 +1,138 @@
+"""Adapter: what an import of agents' sessions costs: `mz import` of generated session files against nothing but msgspec
+decoding of the same lines; its memory; a second one; and sums by day over a year of sessions.
+
+All are processes of their own, measured by what the kernel says they used: CPU seconds, and memory at its highest.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from tools.bench.figure import Figure, compare
+from tools.bench.sessions import session
+
+MEGABYTES = 1000
+ROUNDS = 3
+YEAR = 2000
+"""Sessions of a year, eight a working day."""
+YEAR_TURNS = 20
+RATIO_MIN, MEMORY_MB, AGAIN_SECONDS, DAYS_SECONDS = 0.3, 200.0, 2.0, 2.0
+MB = 1_000_000
+BARE = """
+import sys
+from pathlib import Path
+import msgspec
+decode = msgspec.json.Decoder().decode
+for path in Path(sys.argv[1]).rglob("*.jsonl"):
+    with open(path, "rb", buffering=1 << 18) as file:
+        for line in file:
+            decode(line)
+"""
+
+
+class Used(NamedTuple):
+    """By a process."""
+
+    seconds: float
+    """User and system."""
+    memory_mb: float
+    """At its highest."""
+
+
+def generate(place: Path, megabytes: float) -> float:
+    """Session files of at least so many megabytes, below a directory for each project; how many they are."""
+    size = number = 0
+    while size < megabytes * MB:
+        size += write(place, number)
+        number += 1
+    return size / MB
+
+
+def write(place: Path, number: int, turns: int | None = None) -> int:
+    """One session's file; its bytes."""
+    path = place / f"project-{number % 12}" / f"{number:08x}-0000-4000-8000-{number:012x}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = session(number) if turns is None else session(number, turns)
+    return path.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def used(argv: Sequence[str | Path], environment: Mapping[str, str], log: Path) -> Used:
+    """Raises RuntimeError unless the process ends with 0."""
+    with open(log, "wb") as said:
+        process = subprocess.Popen(
+            argv, env=dict(environment), stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{argv[0]} ended with {process.returncode}: {log.read_text('utf-8', 'replace')[-2000:]}")
+    return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+class Bench:
+    """A place for one measurement."""
+
+    def __init__(self, place: Path, mz: Path) -> None:
+        self._place, self._mz = place, mz
+        self._logs = 0
+
+    def take(self, sessions: Path, data: Path) -> Used:
+        """`mz import` into the log in `data`."""
+        return self._mz_in(data, "import", str(sessions))
+
+    def days(self, data: Path) -> Used:
+        return self._mz_in(data, "cost", "--imported", "--by", "day")
+
+    def bare(self, sessions: Path) -> Used:
+        return used((sys.executable, "-c", BARE, sessions), os.environ, self._place / "bare.log")
+
+    def fresh(self) -> Path:
+        """A directory for a log that is not there yet."""
+        self._logs += 1
+        return self._place / f"data-{self._logs}"
+
+    def _mz_in(self, data: Path, *words: str) -> Used:
+        return used((self._mz, *words), {**os.environ, "MZ_DATA": str(data)}, self._place / "mz.log")
+
+
+def importing(
+    place: Path, mz: Path, megabytes: float = MEGABYTES, rounds: int = ROUNDS, year: int = YEAR
+) -> tuple[Figure, ...]:
+    """Raises RuntimeError where a command fails."""
+    bench = Bench(place, mz)
+    size = generate(place / "sessions", megabytes)
+    taken, bare, again = list[Used](), list[Used](), list[Used]()
+    for _ in range(rounds):
+        data = bench.fresh()
+        taken.append(bench.take(place / "sessions", data))
+        bare.append(bench.bare(place / "sessions"))
+        again.append(bench.take(place / "sessions", data))
+    for number in range(year):
+        write(place / "year", number, YEAR_TURNS)
+    data = bench.fresh()
+    bench.take(place / "year", data)
+    days = [bench.days(data) for _ in range(rounds)]
+    return figures(size, taken, bare, again, days, year)
+
+
+def figures(
+    size: float, taken: Sequence[Used], bare: Sequence[Used], again: Sequence[Used], days: Sequence[Used], year: int
+) -> tuple[Figure, ...]:
+    """Of `size` megabytes; medians of the rounds, but of memory the most."""
+
+    def seconds(rounds: Sequence[Used]) -> float:
+        return median(each.seconds for each in rounds)
+
+    return (
+        compare("import.rate", size / seconds(taken), "MB/CPU s", "msgspec decoding the lines", size / seconds(bare),
+                at_least=RATIO_MIN),
+        compare("import.memory", max(each.memory_mb for each in taken), "MB", "limit", MEMORY_MB, at_most=1.0),
+        compare("import.again", seconds(again), "CPU s", "limit", AGAIN_SECONDS, at_most=1.0),
+        compare("import.days", seconds(days), "CPU s", f"limit, over {year} sessions", DAYS_SECONDS, at_most=1.0),
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Adapter: what `mz` costs by itself: features taken through all phases by an agent that does no work, in CPU seconds,
+against a bare loop that makes the very same git, agent and command calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.names import run_stream
+from mz_projections.views.run import run_view
+
+from tools.bench import loop, shim
+from tools.bench.answers import PHASES, feature_names, repository
+from tools.bench.clock import alternate, cpu_seconds
+from tools.bench.figure import Figure, compare
+from tools.bench.noop import find_compiler, install
+
+FEATURES = 20
+ROUNDS = 3
+RATIO_MAX = 3.0
+SECONDS_MAX = 0.6
+"""CPU seconds per feature that were aimed at, whatever the loop takes."""
+RECORDED = ("git", "claude", "sh")
+"""Everything that `mz` starts in such a run, but for its own guard and the linker of processes."""
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """What the bare loop reported."""
+
+    calls: dict[str, int]
+    seconds: dict[str, float]
+    """CPU, by kind of call."""
+    different: tuple[str, ...]
+    """Calls that ended otherwise than under `mz`."""
+
+
+class Bench:
+    """A place for one measurement: the repository, the agent, the tape."""
+
+    def __init__(self, place: Path, mz: Path, features: int, compiler: str | None) -> None:
+        self.place, self.mz = place, mz
+        self.features = feature_names(features)
+        self.root, self.template = place / "project", place / "template"
+        self.home = place / "home"
+        self.home.mkdir(parents=True)
+        self.agent = install(place / "agent", self.features, compiler)
+        for path, text in repository(self.features).items():
+            (self.template / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.template / path).write_text(text)
+
+    def environment(self, *first: Path) -> dict[str, str]:
+        """Nothing of the caller's but where programs are; `first` goes before them on PATH."""
+        path = (*map(str, first), str(self.place / "agent"), str(self.mz.parent), os.environ.get("PATH", os.defpath))
+        return {
+            "PATH": os.pathsep.join(path),
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "NO_COLOR": "1",
+            "ANTHROPIC_API_KEY": "nobody-is-called",
+        }
+
+    def renew(self) -> None:
+        """The repository as it was before any run."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.copytree(self.template, self.root)
+        who = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
+        dates = {"GIT_AUTHOR_DATE": shim.DATE, "GIT_COMMITTER_DATE": shim.DATE}
+        for words in (("init", "--quiet", "--initial-branch=main"), ("add", "--all"), ("commit", "--quiet", "-mBegin")):
+            subprocess.run(["git", *who, *words], cwd=self.root, env=self.environment() | dates, check=True)
+
+    def run(self, argv: tuple[str | Path, ...], *first: Path) -> float:
+        """CPU seconds of a run of `mz` in a new repository. Raises RuntimeError unless everything is delivered."""
+        self.renew()
+        seconds = cpu_seconds(argv, self.root, self.environment(*first), self.place / "mz.log")
+        self.check_delivered()
+        return seconds
+
+    def check_delivered(self) -> None:
+        with SqliteStore(self.root / MZ_FOLDER / LOG_FILE, read_only=True) as store:
+            (run,) = (name.removeprefix("run/") for name, _ in store.streams("run/") if name.count("/") == 1)
+            view = run_view(run, store.read_all())
+        calls = [len(feature.calls) for feature in view.features if feature.status == "delivered"]
+        if calls != [len(PHASES)] * len(self.features) or view.find_feature(run_stream(run)):
+            log = (self.place / "mz.log").read_text("utf-8", "replace")
+            raise RuntimeError(f"the agent was called {calls} times for features that were delivered: {log[-2000:]}")
+
+    def record(self) -> None:
+        """Runs once under the shim, and keeps what was called as the tape."""
+        shims, entries = self.place / "shims", self.place / "entries"
+        shim.install(shims, entries, RECORDED)
+        self.run((self.mz, "run"), shims)
+        calls = [json.loads(file.read_bytes()) for file in sorted(entries.iterdir())]
+        (self.place / "tape.json").write_text(json.dumps(calls))
+
+    def loop(self) -> float:
+        """CPU seconds of the bare loop in a new repository."""
+        self.renew()
+        argv = (sys.executable, "-I", "-S", loop.__file__, self.place / "tape.json", self.template, self.report)
+        return cpu_seconds(argv, self.root, self.environment(), self.place / "loop.log")
+
+    @property
+    def report(self) -> Path:
+        return self.place / "loop.json"
+
+    def replayed(self) -> Replayed:
+        """Of the last loop. Raises RuntimeError where it did not do what `mz` did: it would be no reference."""
+        found = msgspec.json.decode(self.report.read_bytes(), type=Replayed)
+        if found.different:
+            raise RuntimeError(f"{len(found.different)} calls of the bare loop ended otherwise: {found.different[:3]}")
+        return found
+
+
+def overhead(
+    place: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
+) -> tuple[Figure, ...]:
+    """CPU seconds per feature, own and of all children; `place` is an empty directory, `mz` the program."""
+    bench = Bench(place, mz, features, compiler or find_compiler())
+    bench.record()
+    found = alternate(rounds, {"mz": lambda: bench.run((mz, "run")), "loop": bench.loop})
+    bench.replayed()
+    return figures(found, features, bench.agent)
+
+
+def figures(seconds: Mapping[str, float], features: int, agent: str) -> tuple[Figure, ...]:
+    """From the CPU seconds of `mz` and of the `loop` over so many features."""
+    value, reference = seconds["mz"] / features, seconds["loop"] / features
+    unit = "CPU s/feature"
+    return (
+        compare("overhead.run", value, unit, f"bare loop, agent in {agent}", reference, at_most=RATIO_MAX),
+        compare("overhead.limit", value, unit, "what was aimed at", SECONDS_MAX, at_most=1.0),
+    )

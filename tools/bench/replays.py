@@ -1,0 +1,195 @@
+"""Adapter: what a replay costs: the calls of recorded features through today's whole pipeline, against bare spawns of
+the same stand-in with the same inputs. What is recorded are the features of `overhead`, whose agent does no work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+from mz_engine.processes.environment import INHERITED_VARIABLES
+from mz_recordings.cassette.files import load, save
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
+from mz_recordings.cassette.placeholders import MachineValues, expand
+from mz_recordings.cassette.repository import unpack
+from mz_recordings.replay.stand_in import install
+
+from tools.bench.clock import alternate, cpu_seconds
+from tools.bench.figure import Figure, compare
+from tools.bench.noop import find_compiler
+from tools.bench.overhead import Bench
+
+FEATURES = 5
+ROUNDS = 3
+RECORDINGS = 500
+WORKERS = 2
+RATIO_MAX = 2.0
+SESSION = "00000000-0000-4000-8000-000000000000"
+
+
+class Spawn(NamedTuple):
+    """One call of the stand-in, ready to be made."""
+
+    argv: tuple[str, ...]
+    directory: Path
+    stdin: Path
+    environment: dict[str, str]
+
+
+class Replays:
+    """A place for one measurement: a project with a recorded run, and stand-ins outside of any pipeline."""
+
+    def __init__(self, place: Path, mz: Path, features: int, compiler: str | None) -> None:
+        self._place, self._mz = place, mz
+        self._bench = Bench(place / "recorded", mz, features, compiler or find_compiler())
+        self._bench.run((mz, "run"))
+        self.path = place / "cassette"
+        self._call("record", "--to", str(self.path), "--provenance", "documented")
+        self.cassette = load(self.path)
+        install(place / "bin", self.path, ("claude",), INHERITED_VARIABLES.pattern)
+
+    def library(self, recordings: int) -> Path:
+        """A folder of cassettes with so many recordings, or a few more; each is the recorded one by another name."""
+        library = self._place / "library"
+        for number in range(-(-recordings // len(self.cassette.calls))):
+            name = f"copy-{number:03}"
+            manifest = replace(self.cassette.manifest, name=name)
+            library.mkdir(exist_ok=True)
+            save(self.cassette._replace(manifest=manifest), library / name, replace=True)
+        return library
+
+    def replay(self, path: Path, workers: int) -> float:
+        """CPU seconds of `mz replay`. Raises RuntimeError unless everything is as recorded."""
+        return self._call("replay", str(path), "-n", str(workers))
+
+    def _call(self, *words: str) -> float:
+        environment, log = self._bench.environment(), self._place / "mz.log"
+        return cpu_seconds((self._mz, *words), self._bench.root, environment, log)
+
+    # without mz -------------------------------------------------------------------------------------------------------
+    def prepare(self) -> tuple[Spawn, ...]:
+        """Every call of the cassette: in a directory that holds what the call began with."""
+        bare = self._place / "bare"
+        shutil.rmtree(bare, ignore_errors=True)
+        bare.mkdir()
+        unpack(self.cassette, bare / "base", self._bench.environment())
+        spawns = tuple(self._spawns(bare))
+        if len(spawns) != len(self.cassette.calls):
+            raise RuntimeError(f"only {len(spawns)} of {len(self.cassette.calls)} calls follow each other")
+        return spawns
+
+    def _spawns(self, bare: Path) -> Iterator[Spawn]:
+        """Each feature begins at the base; every call begins with what the one before it left."""
+        for feature in self.cassette.traces:
+            before, patch = bare / "base", b""
+            for taken in self._in_order(feature):
+                root = bare / f"{feature}-{taken.recording.identity.phase}"
+                directory = root / ".mz" / "worktrees" / self.cassette.manifest.fixture.run / feature
+                shutil.copytree(before, directory, symlinks=True)
+                if patch:
+                    self._git(directory, patch)
+                yield self._spawn(taken, root, directory)
+                before, patch = directory, _content(taken, "patch")
+
+    def _in_order(self, feature: str) -> Iterator[RecordedCall]:
+        """The calls of a feature by their trees: several may have begun in one second."""
+        own = [one for one in self.cassette.calls if one.recording.identity.feature == feature]
+        by_tree = {one.recording.tree_before: one for one in own}
+        tree = self.cassette.manifest.fixture.base_tree
+        while taken := by_tree.get(tree):
+            yield taken
+            tree = taken.recording.tree_after
+
+    def _spawn(self, taken: RecordedCall, root: Path, directory: Path) -> Spawn:
+        seen = {name: value for name, value in self._bench.environment().items() if INHERITED_VARIABLES.fullmatch(name)}
+        environment = {**seen, "MZ_KEY": key_of(self.cassette, taken.recording.identity)}
+        environment["PATH"] = os.pathsep.join((str(self._place / "bin"), environment["PATH"]))
+        home = environment["HOME"]
+        places = MachineValues(str(directory), str(root), home, Path(home).name, SESSION)
+        stdin = root / "prompt"
+        stdin.write_bytes(expand(_content(taken, "prompt"), places))
+        argv = tuple(word.replace("<SESSION>", SESSION) for word in taken.recording.argv)
+        return Spawn((str(self._place / "bin" / argv[0]), *argv[1:]), directory, stdin, environment)
+
+    def _git(self, directory: Path, patch: bytes) -> None:
+        command = ["git", "apply", "--binary", "--whitespace=nowarn", "-"]
+        subprocess.run(command, cwd=directory, env=self._bench.environment(), input=patch, check=True)
+
+    def bare(self) -> float:
+        """CPU seconds of all calls, one after the other."""
+        return sum(served(spawn) for spawn in self.prepare())
+
+    def bare_rate(self, workers: int) -> float:
+        """Calls a second, so many at a time."""
+        spawns = self.prepare()
+        with ThreadPoolExecutor(workers) as pool:
+            begun = time.perf_counter()
+            list(pool.map(served, spawns))
+            return len(spawns) / (time.perf_counter() - begun)
+
+    def library_rate(self, library: Path, recordings: int, workers: int) -> float:
+        """Recordings a second, through the whole pipeline."""
+        begun = time.perf_counter()
+        self.replay(library, workers)
+        return recordings / (time.perf_counter() - begun)
+
+
+def served(spawn: Spawn) -> float:
+    """CPU seconds of one call, its children included. Raises RuntimeError where it was not served: it would be no
+    reference."""
+    with open(spawn.stdin, "rb") as prompt, open(spawn.stdin.with_name("out"), "w+b") as out:
+        process = subprocess.Popen(
+            spawn.argv, cwd=spawn.directory, env=spawn.environment, stdin=prompt, stdout=out, stderr=subprocess.STDOUT
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            out.seek(0)
+            words = out.read().decode("utf-8", "replace")[-2000:]
+            raise RuntimeError(f"the stand-in ended with {process.returncode}: {words}")
+    return usage.ru_utime + usage.ru_stime
+
+
+def key_of(cassette: Cassette, identity: Identity) -> str:
+    """What the engine calls this call."""
+    unit, run = identity.unit or "-", cassette.manifest.fixture.run
+    place = f"{identity.feature}/{identity.phase}/{unit}/{identity.iteration}/{identity.attempt}"
+    return f"{run}/{place}/agent.{identity.role}"
+
+
+def _content(taken: RecordedCall, kind: str) -> bytes:
+    return next((taken.contents[file.name] for file in taken.recording.files if file.kind == kind), b"")
+
+
+def transport(
+    place: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
+) -> tuple[Figure, ...]:
+    """CPU seconds per call of one cassette; `place` is an empty directory, `mz` the program."""
+    replays = Replays(place, mz, features, compiler)
+    calls = len(replays.cassette.calls)
+    found = alternate(rounds, {"mz": lambda: replays.replay(replays.path, 1), "bare": replays.bare})
+    value, reference = found["mz"] / calls, found["bare"] / calls
+    what = "the bare stand-in"
+    return (compare("transport.call", value, "CPU s/call", what, reference, at_most=RATIO_MAX),)
+
+
+def library(
+    place: Path, mz: Path, *, recordings: int = RECORDINGS, rounds: int = 1, compiler: str | None = None
+) -> tuple[Figure, ...]:
+    """Recordings a second of a library, several at a time; `place` is an empty directory, `mz` the program."""
+    replays = Replays(place, mz, 1, compiler)
+    folder = replays.library(recordings)
+    number = len(replays.cassette.calls) * len(list(folder.iterdir()))
+    candidates = {
+        "mz": lambda: replays.library_rate(folder, number, WORKERS),
+        "bare": lambda: replays.bare_rate(WORKERS),
+    }
+    found = alternate(rounds, candidates)
+    what = f"the bare stand-in, {WORKERS} at a time"
+    return (compare("library.recordings", found["mz"], "recordings/s", what, found["bare"], at_least=1 / RATIO_MAX),)

@@ -1,0 +1,118 @@
+"""Adapter: what the cheapest commands cost to start, in CPU seconds of whole processes: the version against importing
+`click`, the status of a run in a log of 100,000 events against the same answer by one SQL query."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_events.adapters.blobs import FileBlobs
+from mz_events.adapters.sqlite_log import SqliteStore
+
+from tools.bench.clock import alternate, cpu_seconds
+from tools.bench.figure import Figure, compare
+from tools.bench.history import fill, simulate
+
+EVENTS = 100_000
+ROUNDS = 15
+VERSION_MAX = 2.0
+STATUS_MAX = 4.0
+"""Of the query's time. The query starts Python with the standard library alone; the status also loads the vocabulary,
+checks each event against it and folds it. Four times are about a quarter of a second: nobody waits for that."""
+UNIT = "CPU s"
+
+QUERY = """
+WITH newest AS (
+    SELECT name FROM stream WHERE name LIKE 'run/%' AND name NOT LIKE 'run/%/%' ORDER BY id DESC LIMIT 1
+),
+mine AS MATERIALIZED (
+    SELECT substr(stream.name, length(newest.name) + 2) AS feature, event.position, event.type,
+           CAST(event.payload AS TEXT) AS payload
+    FROM newest JOIN stream ON stream.name = newest.name OR stream.name LIKE newest.name || '/%'
+        JOIN event ON event.stream_id = stream.id
+),
+said AS (
+    SELECT payload ->> 'feature' AS feature,
+        min(payload ->> 'order') FILTER (WHERE type = 'item.added') AS number,
+        max(printf('%012d', position) || (payload ->> 'status')) FILTER (WHERE type = 'feature.stopped') AS status
+    FROM mine WHERE feature = '' GROUP BY 1
+),
+told AS (
+    SELECT feature,
+        max(printf('%012d', position) || (payload ->> 'phase')) FILTER (WHERE type = 'phase.started') AS phase,
+        count(*) FILTER (WHERE type = 'agent.requested') AS attempts,
+        max(payload ->> 'branch') FILTER (WHERE type = 'feature.started') AS branch,
+        sum((SELECT sum(value ->> 'input') FROM json_each(payload, '$.usage')))
+            FILTER (WHERE type = 'reply.parsed') AS input,
+        sum((SELECT sum(value ->> 'output') FROM json_each(payload, '$.usage')))
+            FILTER (WHERE type = 'reply.parsed') AS output,
+        sum(payload ->> 'estimated_nanousd') FILTER (WHERE type = 'agent.requested') AS estimated,
+        sum(payload ->> 'reported_nanousd') FILTER (WHERE type = 'reply.parsed') AS reported,
+        sum(payload ->> 'computed_nanousd') FILTER (WHERE type = 'call.priced') AS computed
+    FROM mine WHERE feature <> '' GROUP BY feature
+)
+SELECT said.feature, substr(status, 13), substr(phase, 13), attempts, branch, input, output,
+    estimated, reported, computed
+FROM said LEFT JOIN told ON told.feature = said.feature WHERE number IS NOT NULL ORDER BY number
+"""
+"""What `mz status` says of each feature: status, phase, attempts, branch, tokens, money."""
+
+PROGRAM = f"import sqlite3, sys\nfor row in sqlite3.connect(sys.argv[1]).execute({QUERY!r}): print(*row, sep='\\t')"
+
+
+class Bench:
+    """A repository with a log in it."""
+
+    def __init__(self, place: Path, mz: Path, events: int) -> None:
+        self.place, self.mz, self.root = place, mz, place / "project"
+        self.root.mkdir()
+        subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=self.root, check=True)
+        home = self.root / MZ_FOLDER
+        home.mkdir()
+        with SqliteStore(home / LOG_FILE) as log:
+            self.count = fill(log, FileBlobs(home / "blobs"), simulate(), events)
+        self.log = home / LOG_FILE
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.place), "LANG": "C.UTF-8", "NO_COLOR": "1"}
+
+    def seconds(self, *argv: str | Path) -> float:
+        return cpu_seconds(argv, self.root, self.environment, self.said)
+
+    @property
+    def said(self) -> Path:
+        """What the last process said."""
+        return self.place / "said.txt"
+
+    def version(self) -> float:
+        return self.seconds(self.mz, "--version")
+
+    def click(self) -> float:
+        return self.seconds(sys.executable, "-c", "import click")
+
+    def status(self) -> float:
+        return self.seconds(self.mz, "status")
+
+    def query(self) -> float:
+        return self.seconds(sys.executable, "-c", PROGRAM, self.log)
+
+
+def startup(place: Path, mz: Path, *, events: int = EVENTS, rounds: int = ROUNDS) -> tuple[Figure, ...]:
+    """`place` is an empty directory, `mz` the program."""
+    bench = Bench(place, mz, events)
+    found = alternate(
+        rounds, {"version": bench.version, "click": bench.click, "status": bench.status, "query": bench.query}
+    )
+    return (
+        compare(
+            "startup.version", found["version"], UNIT, 'python -c "import click"', found["click"], at_most=VERSION_MAX
+        ),
+        compare(
+            "startup.status", found["status"], UNIT, "one SQL query by sqlite3", found["query"], at_most=STATUS_MAX
+        ),
+    )
