@@ -69,7 +69,8 @@ def test_a_misspelt_variable_is_told_of(
     monkeypatch.setenv("MZ_AUTONMY", "full_auto")
     warned = run(capsys, "config", "show").err
     assert warned == (
-        "warning[MZ2012] the variable MZ_AUTONMY is not a setting and has no effect\nhint: did you mean `MZ_AUTONOMY`?\n"
+        "warning[MZ2012] the variable MZ_AUTONMY is not a setting and has no effect\nhint: did "
+        "you mean `MZ_AUTONOMY`?\n"
     )
     monkeypatch.setenv("MZ_PARALLEL_MAX", "many")
     refused = run(capsys, "config", "show")

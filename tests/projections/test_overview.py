@@ -113,13 +113,13 @@ def read(call: CallRef, *usage: Usage, reported: int | None = None) -> ReplyPars
 
 def ran(name: str, passed: int | None, failed: int | None, stage: str = "gate") -> CommandRan:
     return CommandRan(
-        stage=stage,
+        stage=stage,  # type: ignore[arg-type]
         phase="code",
         unit="",
         name=name,
         exit=0,
         passed=passed,
-        failed=failed,  # type: ignore[arg-type]
+        failed=failed,
         output=DIGEST,
         excerpt=DIGEST,
         duration_ms=1,

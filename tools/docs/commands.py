@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from mz_cli.app.help import HELP_WIDTH, CommandFamily
 from mz_cli.app.command_table import COMMANDS
+from mz_cli.app.help import HELP_WIDTH, CommandFamily
 from mz_cli.main import mz
 
 HEAD = """# Commands

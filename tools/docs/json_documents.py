@@ -1,4 +1,5 @@
-"""Documentation page of all JSON documents, from their Structs. `python -m tools.docs.json_documents FILE` writes it."""
+"""Documentation page of all JSON documents, from their Structs. `python -m "
+"tools.docs.json_documents FILE` writes it."""
 
 from __future__ import annotations
 

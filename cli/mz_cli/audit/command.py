@@ -39,7 +39,8 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
         ("mz audit --imported 3f2a", "the evidence for an imported session; without an id, for all"),
         ("mz audit --json | jq '.gaps[] | select(.fault)'", "why the verdict is no"),
     ),
-    next_command="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz verify` checks the complete log.",
+    next_command="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz verify` checks the "
+    "complete log.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", metavar="ID", help="Only this feature.")

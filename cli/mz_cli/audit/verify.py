@@ -95,7 +95,10 @@ def print_result(verification: Verification) -> None:
 
 def summary_line(verification: Verification) -> str:
     """Return a one-line summary."""
-    checked = f"{count_noun(verification.events, 'event')} in {count_noun(verification.streams, 'stream')}, {count_noun(verification.blobs, 'blob')}"
+    checked = (
+        f"{count_noun(verification.events, 'event')} in "
+        f"{count_noun(verification.streams, 'stream')}, {count_noun(verification.blobs, 'blob')}"
+    )
     if verification.is_intact:
         return f"log intact: {checked} verified"
     return f"log damaged: {count_noun(len(verification.findings), 'finding')} in {checked}"

@@ -149,6 +149,7 @@ def _print_baselines(baselines: tuple[BaselineShape, ...], fail_on: Risk, as_jso
         return
     for baseline in baselines:
         print_line(
-            f"{baseline.path}: of {baseline.agent} {baseline.version} {baseline.read} fields are read, {baseline.kept} kept, "
+            f"{baseline.path}: of {baseline.agent} {baseline.version} {baseline.read} fields are "
+            f"read, {baseline.kept} kept, "
             f"{baseline.ignored} ignored, {baseline.absent} read but never seen"
         )

@@ -161,7 +161,10 @@ def summary(drift: LibraryDrift, fail_on: Risk, static: bool, against: str) -> s
     ]
     hidden = f", {drift.hidden_count} hidden as noise" if drift.hidden_count else ""
     verdict = "no drift" if not findings else f"{count_noun(len(findings), 'finding')}, {len(failing)} of them fail"
-    return f"{count_noun(len(real_cassettes), 'cassette')}, {count_noun(recordings, 'recording')}, {mode}: {verdict}{hidden}"
+    return (
+        f"{count_noun(len(real_cassettes), 'cassette')}, {count_noun(recordings, 'recording')}, "
+        f"{mode}: {verdict}{hidden}"
+    )
 
 
 def drift_result(

@@ -138,7 +138,8 @@ def _print_result(result: CalibrateResult, write: bool) -> None:
         print_wrapped(LEGEND)
     for phase_group in result.too_few:
         print_wrapped(
-            f"{phase_group.agent} {phase_group.model} {phase_group.phase}: {count_noun(phase_group.calls, 'call')}, too few for its own figures"
+            f"{phase_group.agent} {phase_group.model} {phase_group.phase}: "
+            f"{count_noun(phase_group.calls, 'call')}, too few for its own figures"
         )
     if result.written:
         print_wrapped(f"wrote {result.written}; commit it to use it in the next run")

@@ -109,7 +109,8 @@ class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
         ("mz cost r4f1 --gate +15% --baseline r1a2", "fail if features cost over 15 % more"),
         ("mz cost --day --since 7d", "imported sessions, day by day"),
     ),
-    next_command="`mz show FEATURE` shows why an attempt was rejected; `mz audit` what the money bought; `mz calibrate` "
+    next_command="`mz show FEATURE` shows why an attempt was rejected; `mz audit` what the money bought; `mz "
+    "calibrate` "
     "improves estimates.",
 )
 @click.argument("run", required=False)

@@ -129,7 +129,8 @@ def price_step_warning(cost_data: CostData, prices: GenaiPrices) -> str | None:
     if not affected_calls:
         return None
     return (
-        f"{count_noun(affected_calls, 'call')} reported only sums of requests, and prices may depend on the length of a request: "
+        f"{count_noun(affected_calls, 'call')} reported only sums of requests, and prices may "
+        "depend on the length of a request: "
         "a sum is priced as its average request, or as short requests if their number is unknown"
     )
 

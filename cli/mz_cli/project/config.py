@@ -79,7 +79,8 @@ def show(origin: bool, as_json: bool) -> None:
         name_width = max(display_width(setting.name) for setting in shapes)
         for setting in shapes:
             print_line(
-                f"{setting.name:<{name_width}}  {single_line(setting_text(setting.value))}{f'  ({setting.origin})' if origin else ''}"
+                f"{setting.name:<{name_width}}  "
+                f"{single_line(setting_text(setting.value))}{f'  ({setting.origin})' if origin else ''}"
             )
         print_warnings(loaded.warnings)
     else:

@@ -209,7 +209,8 @@ def recheck_findings(rechecked: Recheck) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             kind="DECISION",
-            message=f"{change.path or change.artifact} at {change.event_ref} {'now fails' if change.now_fails else 'now passes'}",
+            message=f"{change.path or change.artifact} at {change.event_ref} "
+            f"{'now fails' if change.now_fails else 'now passes'}",
             feature=change.feature,
             cause=change.rule_set,
             detail=tuple(f"{violation.path}: {violation.message or violation.rule}" for violation in change.violations),

@@ -149,7 +149,10 @@ def _kinds(groups: tuple[FindingGroup, ...]) -> Iterator[str]:
 def _group(group: FindingGroup) -> Iterator[str]:
     fails_note = "" if group.fails else ", does not fail"
     yield "<details>"
-    yield f"<summary><b>{group.kind}</b> {escape_markdown(single_line(group.message))} ({group.risk} risk{fails_note})</summary>"
+    yield (
+        f"<summary><b>{group.kind}</b> {escape_markdown(single_line(group.message))} ({group.risk} "
+        f"risk{fails_note})</summary>"
+    )
     yield ""
     finding = group.occurrences[0][1]
     if finding.file:

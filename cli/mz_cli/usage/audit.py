@@ -144,11 +144,15 @@ def audit_lines(report: ImportedAudit) -> Iterator[str]:
             most_used = sorted(session.tools, key=lambda tool: -tool.calls)[:TOOLS_SHOWN]
             yield f"  tools        {', '.join(f'{tool.tool} {tool.calls}' for tool in most_used)}"
         yield (
-            f"  tokens       {compact_number(session.uncached_input_tokens)} uncached, {compact_number(session.cache_write_5m_tokens)} "
+            f"  tokens       {compact_number(session.uncached_input_tokens)} uncached, "
+            f"{compact_number(session.cache_write_5m_tokens)} "
             f"written for 5 minutes, {compact_number(session.cache_write_1h_tokens)} for an hour, "
             f"{compact_number(session.cache_read_tokens)} read, {compact_number(session.output_tokens)} out"
         )
-        yield f"  cost         {_money_or_nothing(session.computed_usd)} computed, {_money_or_nothing(session.reported_usd)} reported"
+        yield (
+            f"  cost         {_money_or_nothing(session.computed_usd)} computed, "
+            f"{_money_or_nothing(session.reported_usd)} reported"
+        )
         for gap_text in gap_texts(session):
             yield f"  missing      {gap_text}"
         for file in session.files:

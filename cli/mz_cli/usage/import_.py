@@ -191,7 +191,8 @@ def sentences(result: ImportResult) -> tuple[str, ...]:
     return (
         f"{read}: {count_noun(result.sessions, 'session')}, {format_size(result.bytes_read)}, "
         f"{count_noun(result.lines, 'line')}{undecodable}",
-        f"{new_requests}, {result.requests_already_counted:,} already counted, {result.requests_corrected:,} corrected{settled}: "
+        f"{new_requests}, {result.requests_already_counted:,} already counted, "
+        f"{result.requests_corrected:,} corrected{settled}: "
         f"{signed(result.computed_usd)} at the prices of their days",
     )
 

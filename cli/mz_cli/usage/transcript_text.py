@@ -61,7 +61,10 @@ def note_texts(transcript: TranscriptSummary) -> Iterator[str]:
         if code == "error" and transcript.detail:
             text = f"{text}: {shorten(single_line(transcript.detail), DETAIL_MAX)}"
         if code == "unknown-lines":
-            text = f"{text} ({', '.join(f'{single_line(kind)} {number}' for kind, number in transcript.unknown_lines.items())})"
+            text = (
+                f"{text} "
+                f"({', '.join(f'{single_line(kind)} {number}' for kind, number in transcript.unknown_lines.items())})"
+            )
         yield f"{code}: {text}" if text else code
 
 

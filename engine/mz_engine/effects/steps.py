@@ -111,7 +111,8 @@ class StepContext(msgspec.Struct, frozen=True):
     def key(self, effect: str, attempt: int = 0) -> str:
         """Return `run/feature/phase/unit/iteration/attempt/effect`, by which outside results are found again."""
         unit_run = self.unit_run
-        return f"{self.run}/{self.feature}/{self.phase_state.phase}/{unit_run.unit or '-'}/{unit_run.iteration}/{attempt}/{effect}"
+        unit = unit_run.unit or "-"
+        return f"{self.run}/{self.feature}/{self.phase_state.phase}/{unit}/{unit_run.iteration}/{attempt}/{effect}"
 
 
 def call_port(name: str, call: Callable[[Ports], T]) -> Steps[T]:

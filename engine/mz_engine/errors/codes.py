@@ -74,7 +74,8 @@ RECORDINGS = (
         Exit.RECORDING,
         "noise.yaml hides too much",
         "An entry of noise.yaml is rejected because it would hide more than noise, or the file cannot be read. An "
-        "entry has `class` (ARTIFACT, COST or STREAM), `path` (such as `prd.text`, `usage.output`, or a pattern of lines "
+        "entry has `class` (ARTIFACT, COST or STREAM), `path` (such as `prd.text`, "
+        "`usage.output`, or a pattern of lines "
         "from `^` to `$`) and `reason`; of COST also `within`, in per cent, up to 50. `cassette` and `until` limit it.",
     ),
     ErrorCode(

@@ -1,6 +1,6 @@
 """Types of rule sets. Rules are data: validators enforce them, prompts state them, runs pin them.
 
-A number in a rule is a literal or the name of a field of `mz_engine.model.config.Limits`. The texts of a rule may contain
+A number in a rule is a literal or the name of a field of `mz_engine.model.config.Limits`. A rule's texts may contain
 `{min}`, `{max}`, `{aliases}`, `{values}` and, in messages only, `{item}` and `{found}`."""
 
 from __future__ import annotations

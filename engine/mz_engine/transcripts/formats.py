@@ -111,7 +111,8 @@ def undetected_error(inspected: InspectedInput, formats: Iterable[Format]) -> Un
         return Undetected(f"is a JSON array without an object of a known format; known formats: {names}")
     if not inspected.objects:
         return Undetected(
-            f"is neither JSON nor text of a known format; it begins with {inspected.beginning!r}; known formats: {names}"
+            "is neither JSON nor text of a known format; it begins with "
+            f"{inspected.beginning!r}; known formats: {names}"
         )
     return Undetected(
         f"is JSON of an unknown format; its first object has {inspected.beginning}; known formats: {names}"

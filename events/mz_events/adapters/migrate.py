@@ -52,7 +52,8 @@ def format_of(connection: sqlite3.Connection, path: Path, newest_supported: int)
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > newest_supported:
         raise StoreUnusable(
-            f"{path} has format {version}, written by a newer mz; this one reads formats up to {newest_supported}: update mz"
+            f"{path} has format {version}, written by a newer mz; this one reads formats up to "
+            f"{newest_supported}: update mz"
         )
     return version
 

@@ -84,7 +84,8 @@ SUM_COLUMNS = ("session", "start_s", "model", "subagent", "requests", *TOKEN_FIE
 REQUEST_COLUMNS = ("at_us", "dated", "reported_nanousd", "model", "subagent", "tier", "requests", *TOKEN_FIELDS)
 # Keys are hashes, so each insert touches another page: short rows with name ids keep the pages few.
 UPSERT_REQUEST = (
-    f"INSERT INTO request (key, session, {', '.join(REQUEST_COLUMNS)}) VALUES ({', '.join('?' * (len(REQUEST_COLUMNS) + 2))}) "
+    f"INSERT INTO request (key, session, {', '.join(REQUEST_COLUMNS)}) VALUES "
+    f"({', '.join('?' * (len(REQUEST_COLUMNS) + 2))}) "
     f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in REQUEST_COLUMNS)}"
 )
 NAME_BY_ID = "(SELECT text FROM name WHERE id = {0})"
@@ -96,7 +97,9 @@ ADDITIVE_COLUMNS = ("requests", *TOKEN_FIELDS, "computed_nanousd", "unpriced")
 # An integer overflow becomes a REAL in SQLite; the cast turns it into the largest INTEGER.
 UPSERT_SUM = (
     f"INSERT INTO sum ({', '.join(SUM_COLUMNS)}) VALUES ({', '.join('?' * len(SUM_COLUMNS))}) "
-    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = CAST({name} + excluded.{name} AS INTEGER)' for name in ADDITIVE_COLUMNS)}, "
+    ""
+    "ON CONFLICT DO UPDATE SET "
+    f"{', '.join(f'{name} = CAST({name} + excluded.{name} AS INTEGER)' for name in ADDITIVE_COLUMNS)}, "
     "reported_nanousd = CASE WHEN excluded.reported_nanousd IS NULL THEN reported_nanousd "
     "ELSE CAST(coalesce(reported_nanousd, 0) + excluded.reported_nanousd AS INTEGER) END"
 )

@@ -109,7 +109,8 @@ def check_rules(rules: RuleSet, limits: Limits, file: str) -> Iterator[LayerOutp
                         file=file,
                         detail=(f"  {problem}",),
                         fix=fix_for(file),
-                        message=f"the rule set {rules.name}: an artifact {mutation.description} is not rejected by {rule.id}",
+                        message=f"the rule set {rules.name}: an artifact {mutation.description} is not "
+                        f"rejected by {rule.id}",
                     )
     untested = [rule.id for rule in rules.rules if rule.id not in tested]
     if untested:

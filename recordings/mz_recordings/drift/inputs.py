@@ -40,7 +40,10 @@ def fixture_differences(old: Cassette, new: Cassette) -> Iterator[Difference]:
                 f"recorded with different {name}", f"evidence.{name}", diff_lines(_flatten(before), _flatten(after))
             )
     if old_manifest.fixture.base_tree != new_manifest.fixture.base_tree:
-        message = f"the repository had the tree {old_manifest.fixture.base_tree[:12]}, now {new_manifest.fixture.base_tree[:12]}"
+        message = (
+            f"the repository had the tree {old_manifest.fixture.base_tree[:12]}, now "
+            f"{new_manifest.fixture.base_tree[:12]}"
+        )
         yield Difference(Finding(kind="FILES", message=message, cause="world.base_tree", fix=f"{RERECORD} --all"))
 
 

@@ -42,7 +42,10 @@ def propose_noise(
     entries: dict[tuple[FindingKind, str], NoiseEntry] = {}
     rejections = list[NoiseRejection]()
     for difference in differences:
-        subject = f"{difference.finding.kind} {difference.finding.feature} {difference.finding.call}: {difference.finding.message}"
+        subject = (
+            f"{difference.finding.kind} {difference.finding.feature} {difference.finding.call}: "
+            f"{difference.finding.message}"
+        )
         if not difference.leaves or rejection_of_kind(difference.finding.kind):
             rejections.append(
                 NoiseRejection(

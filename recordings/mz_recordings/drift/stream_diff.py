@@ -129,7 +129,10 @@ def shape_findings(
         risk_changes = [change for change in changes if change.risk == risk]
         if risk_changes:
             lines = [_change_line(change, observed) for change in risk_changes]
-            message = f"{MESSAGES[risk]}: {len(risk_changes)} {'differences' if len(risk_changes) > 1 else 'difference'} from {baseline_label}"
+            message = (
+                f"{MESSAGES[risk]}: {len(risk_changes)} "
+                f"{'differences' if len(risk_changes) > 1 else 'difference'} from {baseline_label}"
+            )
             cause = f"{observed.shape.agent} {observed.shape.version}".strip()
             result.append(
                 Finding(kind="STREAM", message=message, cause=cause, detail=limit_lines(lines), fix=fix, risk=risk)

@@ -33,7 +33,8 @@ def _markdown_parts(text: str) -> Iterator[str]:
     parts = [
         (
             heading.line,
-            f"{'#' * heading.level} {'' if heading.level == TITLE_LEVEL else comparable_heading(heading.text)}".rstrip(),
+            f"{'#' * heading.level} "
+            f"{'' if heading.level == TITLE_LEVEL else comparable_heading(heading.text)}".rstrip(),
         )
         for heading in document.headings
         if heading.level <= LEVEL_MAX
