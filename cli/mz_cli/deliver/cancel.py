@@ -18,7 +18,7 @@ from mz_cli.people.questions import unfinished_runs
 from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import print_document
 
-ENDED_STATUSES = frozenset({"skipped", *(rest.value for rest in ENDED_OUTCOMES)})
+ENDED_STATUSES = frozenset({"skipped", *(outcome.value for outcome in ENDED_OUTCOMES)})
 """Statuses of ended features; skipped ones were never part of the run."""
 
 

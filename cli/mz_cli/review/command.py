@@ -132,9 +132,9 @@ def open_question_shape(log: ProjectLog, queue: ReviewQueue, question: Question)
 )
 @click.argument("feature")
 @click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
-@click.option("--whole", is_flag=True, help="Do not cut texts; a pipe always gets them complete.")
+@click.option("--whole", "full_text", is_flag=True, help="Do not cut texts; a pipe always gets them complete.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-show/1.")
-def show(feature: str, run: str | None, whole: bool, as_json: bool) -> None:
+def show(feature: str, run: str | None, full_text: bool, as_json: bool) -> None:
     """Show everything needed to answer a question.
 
     Prints the question; the artifact, patch, violations or output concerned; the effect of each answer; and earlier
@@ -146,7 +146,7 @@ def show(feature: str, run: str | None, whole: bool, as_json: bool) -> None:
     if as_json:
         print_document("review-show", detail)
     else:
-        lines_max = LINES_MAX if is_terminal(sys.stdout) and not whole else None
+        lines_max = LINES_MAX if is_terminal(sys.stdout) and not full_text else None
         write_lines(sys.stdout, render_text(detail, lines_max))
 
 

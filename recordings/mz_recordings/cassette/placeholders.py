@@ -96,13 +96,13 @@ def expand(data: bytes, machine_values: MachineValues, *, in_json: bool = False)
     values_by_token |= {name + URL: url_quote(path) for name, path in machine_values.paths().items()}
     values_by_token["USER" + SLUG] = slug(machine_values.user)
 
-    def value(found: re.Match[bytes]) -> bytes:
-        if found[1]:
-            return b"<%s%s>" % (found[1][1:], found[2])
-        words = values_by_token.get(found[2].decode(), "")
-        if not words:
-            return found[0]
-        return _json_escape(words) if in_json else words.encode()
+    def value(match: re.Match[bytes]) -> bytes:
+        if match[1]:
+            return b"<%s%s>" % (match[1][1:], match[2])
+        text = values_by_token.get(match[2].decode(), "")
+        if not text:
+            return match[0]
+        return _json_escape(text) if in_json else text.encode()
 
     return _TOKEN.sub(value, data)
 
