@@ -34,7 +34,7 @@ WRONG_TERMS = {
 GENERATED = {"commands.md", "json.md", "what-agents-tell.md", "figures.md", "errors.md"}
 """Pages, or most of them, that a program writes from the code."""
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+    [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
     + [path for path in (ROOT / "docs").glob("*.md") if path.name not in GENERATED]
     + [path for path in ROOT.glob("*/README.md") if path.parent.name != "docs"]
 )
