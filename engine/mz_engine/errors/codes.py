@@ -1,11 +1,7 @@
-"""The Struct of an error code.
-
-The table of all error codes. A retired code is never reused.
+"""All error codes, with the explanations that `mz explain` and docs/errors.md show.
 
 The first digit is the area: 1 the command and the machine, 2 files and settings, 3 pipelines, 4 the backlog, 5 runs,
-6 recordings.
-
-The error codes of recordings, MZ6nnn. A code is never reused.
+6 recordings. A retired code is never reused.
 """
 
 from __future__ import annotations
@@ -74,9 +70,9 @@ RECORDINGS = (
         Exit.RECORDING,
         "noise.yaml hides too much",
         "An entry of noise.yaml is rejected because it would hide more than noise, or the file cannot be read. An "
-        "entry has `class` (ARTIFACT, COST or STREAM), `path` (such as `prd.text`, "
-        "`usage.output`, or a pattern of lines "
-        "from `^` to `$`) and `reason`; of COST also `within`, in per cent, up to 50. `cassette` and `until` limit it.",
+        "entry has `class` (ARTIFACT, COST or STREAM), `path` (such as `prd.text`, `usage.output`, or a pattern of "
+        "lines from `^` to `$`) and `reason`; of COST also `within`, in per cent, up to 50. `cassette` and `until` "
+        "limit it.",
     ),
     ErrorCode(
         "MZ6021",
