@@ -48,6 +48,39 @@ def add_suggestions(target: click.Command) -> None:
             parameter.type = SuggestedText(SUGGESTION_KINDS[parameter.name or ""])
 
 
+class RenamedOption(click.Option):
+    """An option that also accepts its former names, which help does not show."""
+
+    def __init__(self, declarations: Sequence[str], former: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__((*declarations, *former), **attributes)
+        self._former = former
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        names = self.opts
+        self.opts = [name for name in names if name not in self._former]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = names
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def message_option(name: str, help: str, former: str, **attributes: Any) -> Decorator:  # noqa: A002
+    """Return the option `-m/--message`, the reason or note of an action, as the parameter `name`."""
+    return click.option(
+        "-m", "--message", name, metavar="TEXT", help=help, cls=RenamedOption, former=(former,), **attributes
+    )
+
+
+def jobs_option(help: str, former: str) -> Decorator:  # noqa: A002
+    """Return the option `-j/--jobs`, as the parameter `jobs`; None if absent."""
+    return click.option(
+        "-j", "--jobs", metavar="N", type=click.IntRange(min=1), help=help, cls=RenamedOption, former=(former,)
+    )
+
+
 class CommandPage(click.Command):
     """A command whose help shows examples before options and ends with the next command."""
 

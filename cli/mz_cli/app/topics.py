@@ -26,7 +26,7 @@ VARIABLES = {
 
 ENVIRONMENT = (
     "Variables that mz reads. A flag overrides a variable, a variable overrides mz.yaml, and that the default; "
-    "`mz config show --origin` shows the origin of each value. An empty variable counts as unset."
+    "`mz config show --show-origin` shows the origin of each value. An empty variable counts as unset."
 )
 
 VISIBLE_VARIABLES = "Agents and commands see only these variables, and those listed in `pass_environment` in mz.yaml:"
