@@ -9,6 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from mz_cli.app.command_table import COMMANDS, SECTIONS
+
 HELP_WIDTH = 96
 """Help is wrapped at the terminal's width, and never wider than this."""
 
@@ -143,6 +145,16 @@ def reject_unknown_command(ctx: click.Context, args: Sequence[str], commands: It
     """Raise UsageError if the first argument is not a command."""
     if args and args[0] not in commands and not args[0].startswith("-"):
         raise click.UsageError(f"there is no command {args[0][:80]!r}{did_you_mean(args[0], commands)}", ctx)
+
+
+def write_commands(formatter: click.HelpFormatter, names: Iterable[str] = COMMANDS) -> None:
+    """Write the named commands with their summaries, group by group."""
+    width = max(map(len, COMMANDS))
+    for title, group in SECTIONS.items():
+        rows = [(f"{name:<{width}}", COMMANDS[name]) for name in group if name in names]
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str, str]]) -> None:
