@@ -93,7 +93,7 @@ def test_who_writes_says_why(capsys: pytest.CaptureFixture[str], words: tuple[st
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize(
-    "words", [("--static",), ("-n", "2"), ("--fail-on", "medium"), ("--junit", "x"), ("--sarif", "x"),
+    "words", [("--static",), ("-j", "2"), ("--fail-on", "medium"), ("--junit", "x"), ("--sarif", "x"),
               ("--html", "x"), ("--github",)],
 )  # fmt: skip
 def test_what_means_nothing_to_who_writes_baselines_is_refused(

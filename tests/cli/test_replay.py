@@ -96,7 +96,7 @@ def test_nothing_to_replay_is_no_success(empty: Path, capsys: pytest.CaptureFixt
 def test_who_accepts_says_why(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     found = run(capsys, "replay", *words)
     assert found.exit == 2
-    assert "--accept and --reason go together" in found.err
+    assert "--accept and -m go together" in found.err
 
 
 @pytest.mark.usefixtures("empty")
