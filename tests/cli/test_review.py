@@ -211,7 +211,7 @@ def test_long_texts_are_cut_on_a_terminal_only(mz: Mz, home: Path) -> None:
     shown = on_terminal(home, "review", "show", "b", env={"NO_COLOR": "1"})
     assert "line 39" in shown
     assert "line 40" not in shown
-    assert "... 59 more lines: mz review show b --whole" in shown
+    assert "... 59 more lines: mz review show b --full" in shown
 
 
 def test_what_agents_and_people_wrote_does_not_act_on_a_terminal(mz: Mz, home: Path) -> None:
