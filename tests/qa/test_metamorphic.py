@@ -148,7 +148,7 @@ def test_a_user_asks_what_would_have_been(
         (("--inject", "write"), "there is no fault ''"),
         (("--inject", "note/code=idle"), "the cassette has no call 'note/code'; it has: note/write, note/write.a2"),
         (("--inject", "note/write=idle", "--variants"), "exclude each other"),
-        (("--variants", "--update-unused"), "leave out the other options"),
+        (("--variants", "--prune"), "leave out the other options"),
         (("--variants", "--junit", "x.xml"), "leave out the other options"),
         (("--bundled",), "it accepts no PATH"),
     ],

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.files import digest, load, save
-from mz_recordings.cassette.model import Cassette, RecordedCall
+from mz_recordings.cassette.model import FORMAT, Cassette, RecordedCall
 from mz_recordings.cassette.repository import create_bundle
 from mz_recordings.findings.lint import Leak, Linter, LintResult, find_leaks, lint_all
 
@@ -116,7 +116,7 @@ def test_places_count_characters() -> None:
 # in cassettes ---------------------------------------------------------------------------------------------------------
 def test_a_clean_one(place: Path) -> None:
     found = linted(place)
-    assert (found.findings, found.format, found.recordings, found.files) == ((), 2, 1, 6)
+    assert (found.findings, found.format, found.recordings, found.files) == ((), FORMAT, 1, 6)
     assert [notice.message for notice in found.notices] == [
         "f has recordings but no trace: a replay cannot compare its events"
     ]

@@ -28,7 +28,7 @@ from mz_cli.usage.transcript_text import computed_price, table, transcript_repor
 STDIN = "-"
 PIPE_SECONDS = 5.0
 """Time limit for a named pipe to be opened for writing."""
-AGENTS = tuple(sorted({each.agent for each in FORMATS}))
+AGENTS = tuple(sorted({format_.agent for format_ in FORMATS}))
 
 
 @command(

@@ -210,7 +210,7 @@ STATUSES = {
 """Any other word in the brackets means backlog, unless it is similar to one of these."""
 CLOSING_MARKS = {"code fence": "a line of the same marks", "comment": "`-->`"}
 
-PRIORITY_NAMES = {each.name.lower(): each for each in Priority}
+PRIORITY_NAMES = {priority.name.lower(): priority for priority in Priority}
 
 _META_LINE = re.compile(
     r" {0,3}(?:[-*+][ \t]+)?(labels|priority|depends?[ _-]on)[ \t]*:(.*)\Z", re.IGNORECASE | re.DOTALL

@@ -175,16 +175,20 @@ def _describe_pair(first: CountingRule, second: CountingRule, base: CostBreakdow
 
 # the kinds ------------------------------------------------------------------------------------------------------------
 def _lifetime_rules(usage: UsageEntries) -> Iterator[CountingRule]:
-    def short(one: UsageEntries) -> str:
-        return f"it priced {sum(entry.cache_write_1h for entry in one):,} one-hour cache writes as five-minute ones"
+    def priced_as_5m(entries: UsageEntries) -> str:
+        return f"it priced {sum(entry.cache_write_1h for entry in entries):,} one-hour cache writes as five-minute ones"
 
-    def hour(one: UsageEntries) -> str:
-        return f"it priced {sum(entry.cache_write_5m for entry in one):,} five-minute cache writes as one-hour ones"
+    def priced_as_1h(entries: UsageEntries) -> str:
+        return f"it priced {sum(entry.cache_write_5m for entry in entries):,} five-minute cache writes as one-hour ones"
 
     if any(entry.cache_write_1h for entry in usage):
-        yield CountingRule(cause="cache-lifetime", kind="lifetime", describe=short, apply=_map_entries(writes_as_5m))
+        yield CountingRule(
+            cause="cache-lifetime", kind="lifetime", describe=priced_as_5m, apply=_map_entries(writes_as_5m)
+        )
     if any(entry.cache_write_5m for entry in usage):
-        yield CountingRule(cause="cache-lifetime", kind="lifetime", describe=hour, apply=_map_entries(writes_as_1h))
+        yield CountingRule(
+            cause="cache-lifetime", kind="lifetime", describe=priced_as_1h, apply=_map_entries(writes_as_1h)
+        )
 
 
 def _service_tier_rules(tiers: Iterable[str], usage: UsageEntries) -> Iterator[CountingRule]:
@@ -261,13 +265,13 @@ def _with_card(model: str, card: RateCard) -> Callable[[CostBreakdown], CostBrea
 
 
 def _exclusion_rules(usage: UsageEntries, model: str) -> Iterator[CountingRule]:
-    def without(words: str, left_out: Callable[[str, str], bool]) -> CountingRule:
+    def without(description: str, left_out: Callable[[str, str], bool]) -> CountingRule:
         def change(account: CostBreakdown) -> CostBreakdown:
-            kept = tuple(each for each in account.usage if not left_out(each.subagent, each.model))
+            kept = tuple(entry for entry in account.usage if not left_out(entry.subagent, entry.model))
             return replace(account, usage=kept)
 
         return CountingRule(
-            cause="sub-agent", kind="part", describe=_constant_description(words), apply=change, excludes=left_out
+            cause="sub-agent", kind="part", describe=_constant_description(description), apply=change, excludes=left_out
         )
 
     def of_part(named: str) -> Callable[[str, str], bool]:

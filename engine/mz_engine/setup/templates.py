@@ -52,7 +52,7 @@ _CONFIG = """\
 # yaml-language-server: $schema={schema}
 # $schema: {schema}
 #
-# Settings of mz for this repository; `mz config show --origin` prints all of them.
+# Settings of mz for this repository; `mz config show --show-origin` prints all of them.
 # A flag wins over a variable (MZ_AGENT=...), which wins over this file.
 
 agent: {agent}

@@ -32,7 +32,7 @@ VARIABLE_PATTERNS = (
     (r"\d+(?:[.,]\d+)*", r"\d[\d.,]*"),
 )
 """Values that vary by themselves, and a pattern for each: ids, times, digests, numbers."""
-_ANY_VARIABLE = re.compile("|".join(f"({found})" for found, _ in VARIABLE_PATTERNS))
+_ANY_VARIABLE = re.compile("|".join(f"({pattern})" for pattern, _ in VARIABLE_PATTERNS))
 
 
 def propose_noise(

@@ -71,8 +71,8 @@ def hint_lookup(log: Store) -> Callable[[str, int], str | None]:
     """Return a function for the hint about a failure that was known when the event at a position was appended."""
 
     def hint(signature: str, position: int) -> str | None:
-        known = failure_histories(_before(log, position))
-        return prompt_hint(known.get(signature))
+        histories = failure_histories(_before(log, position))
+        return prompt_hint(histories.get(signature))
 
     return hint
 

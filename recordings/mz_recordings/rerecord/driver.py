@@ -97,7 +97,7 @@ def drive_run(
     coordinator.set_budget(Budget(run_nanousd=budget_nanousd))
 
     def start(feature: FeatureId, door: RunSide) -> FeatureLoop:
-        hints = tuple(one for one in fixture.hints if one.feature == feature)
+        hints = tuple(hint for hint in fixture.hints if hint.feature == feature)
         run = ReplayFeature(fixture.run, feature, pins, store, live.for_feature(hints), door, reporter.see)
         run.killed = live.kill
         return run

@@ -45,7 +45,7 @@ def stop_of_trace(trace: bytes) -> tuple[str, str]:
         if line["type"] in CONTINUING_EVENTS:
             break
         if line["type"] in STOP_DESCRIPTIONS:
-            details = (line.get(name) for name in ("ask", "hold", "code"))
+            details = (line.get(name) for name in ("question_kind", "hold", "code"))
             return STOP_DESCRIPTIONS[line["type"]], " ".join(str(detail) for detail in details if detail)
     return "", ""
 
@@ -114,9 +114,9 @@ def merge_recordings(
     recorded decisions. The provenance is never better than that of each reply."""
     old_calls = {call.recording.identity: call for call in old.calls}
 
-    def origin(one: RecordedCall) -> RecordedCall:
-        identity = one.recording.identity
-        return old_calls[identity] if identity in origins.recorded else origins.paid.get(identity, one)
+    def origin(call: RecordedCall) -> RecordedCall:
+        identity = call.recording.identity
+        return old_calls[identity] if identity in origins.recorded else origins.paid.get(identity, call)
 
     new_calls = tuple(origin(call) for call in new.calls if call.recording.identity.feature in kept)
     unchanged_calls = tuple(call for call in old.calls if call.recording.identity.feature not in kept)
