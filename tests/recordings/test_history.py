@@ -209,7 +209,9 @@ def another_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def another_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     read = SimulatedAgents.parse_reply
     monkeypatch.setattr(
-        SimulatedAgents, "parse_reply", lambda self, agent, result: replace(read(self, agent, result), reported_nanousd=1)
+        SimulatedAgents,
+        "parse_reply",
+        lambda self, agent, result: replace(read(self, agent, result), reported_nanousd=1),
     )
 
 

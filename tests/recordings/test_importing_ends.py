@@ -279,7 +279,7 @@ def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
             super().refresh(appended)
 
     with monkeypatch.context() as patch:
-        patch.setattr(importer, "ImportedViews", Killed)
+        patch.setattr(importer, "ImportedStore", Killed)
         with pytest.raises(KeyboardInterrupt):
             take(home, path)
     assert 1000 <= totals(home)[0] < 2500

@@ -155,7 +155,7 @@ def test_a_secret_in_the_packed_repository(place: Path, tmp_path: Path) -> None:
     manifest = msgspec.structs.replace(made.manifest, fixture=world)
     save(made._replace(manifest=manifest, bundle=bundle), place, replace=True)
     found = linted(place)
-    assert [(one.file, one.line) for one in found.findings] == [("lib/small/world.bundle:src/settings.py", 2)]
+    assert [(one.file, one.line) for one in found.findings] == [("lib/small/repository.bundle:src/settings.py", 2)]
     assert found.findings[0].fix.startswith("take it out of the project and commit, then: mz run && mz record")
     assert not [notice for notice in found.notices if "bundle" in notice.file], "names in one's own files are one's own"
 

@@ -1,4 +1,4 @@
-"""Facts: reports for tests: one that passed, one with findings of many kinds, and names that mean harm."""
+"""Reports for tests: one that passed, one with findings of many kinds, and names that mean harm."""
 
 from __future__ import annotations
 

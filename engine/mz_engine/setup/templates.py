@@ -190,7 +190,7 @@ jobs:
     - name: Replay
       run: |
         mkdir -p {reports}
-        mz replay -n 2 --github --junit {reports}/junit.xml --sarif {reports}/mz.sarif --html {reports}/mz.html
+        mz replay -j 2 --github --junit {reports}/junit.xml --sarif {reports}/mz.sarif --html {reports}/mz.html
 
     - name: Keep the reports
       if: ${{{{ !cancelled() && hashFiles('{reports}/*') != '' }}}}
