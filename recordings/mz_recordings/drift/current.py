@@ -32,7 +32,7 @@ PRICE_TOLERANCE = 0.01
 """Relative difference that rounding of agents and price tables explains."""
 TREE_RULES = "tree."
 """Prefix of rules about contents that no tree can hold; they do not concern an artifact."""
-PARSED_FIELDS = ("terminal", "bad_lines", "problem", "usage", "reported_nanousd")
+PARSED_FIELDS = ("ending", "bad_lines", "problem", "usage", "reported_nanousd")
 
 
 def check_cassette(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime) -> Iterator[Difference]:

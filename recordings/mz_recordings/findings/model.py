@@ -48,7 +48,7 @@ KIND_PROPERTIES: dict[FindingKind, KindProperties] = {
     "NETWORK": KindProperties(Exit.NETWORK, "high", "a process tried to reach the network"),
     "SECRET": KindProperties(Exit.SECRET, "high", "the recording contains a secret"),
     "PIPELINE": KindProperties(Exit.INVALID, "high", "the current pipeline or settings are invalid"),
-    "UNREADABLE": KindProperties(Exit.NOT_COMPARABLE, "high", "the cassette or its fixture cannot be read"),
+    "UNREADABLE": KindProperties(Exit.NOT_COMPARABLE, "high", "a cassette, fixture or past run cannot be read"),
     "ADAPTER": KindProperties(Exit.VERDICT, "high", "an agent's adapter breaks its contract"),
     "RULE": KindProperties(Exit.VERDICT, "high", "a rule judges an artifact wrongly"),
     "FORMAT": KindProperties(Exit.VERDICT, "high", "an older file is not read as it was meant"),

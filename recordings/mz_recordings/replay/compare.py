@@ -141,7 +141,7 @@ def drift_kind(difference: EventDifference) -> FindingKind:
         case "artifact.parsed":
             return "ARTIFACT"
         case "changes.checked":
-            return "DECISION" if "offences" in differing else "FILES"
+            return "DECISION" if "forbidden_changes" in differing else "FILES"
         case "command.ran":
             return "DECISION" if new.get("stage") == "gate" and "exit" in differing else "TRACE"
     return "DECISION" if new["type"] in DECIDING_EVENTS else "TRACE"
