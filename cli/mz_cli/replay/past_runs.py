@@ -17,10 +17,10 @@ from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.table import price_table
 from mz_engine.run.settings import load_config
 from mz_recordings.past_runs.model import RunReplay, findings_of
-from mz_recordings.past_runs.ports import CapturedTrees, ReplayInputs
+from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.rejudge import Recheck, RecheckRules, recheck_run
 from mz_recordings.past_runs.replay import PinsUnreadable, hint_lookup, load_pins, replay_run, run_started
-from mz_recordings.past_runs.workspace import GitTrees
+from mz_recordings.past_runs.workspace import CapturedTrees, GitTrees
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.replay.bisect import clamp_exit

@@ -35,7 +35,7 @@ def compare_cassettes(old: Cassette, new: Cassette, described: AgentDescriptions
 def differences(old: Cassette, new: Cassette, described: AgentDescriptions) -> tuple[Difference, ...]:
     """Return the differences as `compare_cassettes`, with the parts that noise can hide."""
     agents = all_adapters(described)
-    old_calls, new_calls = _by_identity(old), _by_identity(new)
+    old_calls, new_calls = old.by_identity(), new.by_identity()
     pairs = [RecordingPair(old_calls[call], new_calls[call], old, new) for call in old_calls if call in new_calls]
     unpaired = [call for call in (*old_calls, *new_calls) if (call in old_calls) != (call in new_calls)]
     templates = {**templates_of(old), **templates_of(new)}
@@ -53,10 +53,6 @@ def differences(old: Cassette, new: Cassette, described: AgentDescriptions) -> t
         *_unpaired_differences(old_calls, new_calls),
     ]
     return tuple(sorted(result, key=lambda difference: ORDER.index(difference.finding.kind)))
-
-
-def _by_identity(cassette: Cassette) -> dict[Identity, RecordedCall]:
-    return {call.recording.identity: call for call in cassette.calls}
 
 
 def _pair_differences(
@@ -92,7 +88,7 @@ def _tree_differences(pairs: list[RecordingPair], old: Cassette, new: Cassette) 
     or of a dependency."""
     if old.manifest.fixture.base_tree != new.manifest.fixture.base_tree:
         return
-    changed = {pair.identity.feature for pair in pairs if _patch(pair.old) != _patch(pair.new)}
+    changed = {pair.identity.feature for pair in pairs if pair.old.content("patch") != pair.new.content("patch")}
     dependencies = {item.feature: {*item.depends_on} for item in old.manifest.fixture.items}
     features_with_other_tree: set[str] = set()
     for pair in pairs:
@@ -118,8 +114,3 @@ def _tree_differences(pairs: list[RecordingPair], old: Cassette, new: Cassette) 
                 fix=rerecord_call(pair.identity),
             )  # fmt: skip
             yield Difference(finding)
-
-
-def _patch(call: RecordedCall) -> bytes:
-    file = call.recording.find("patch")
-    return b"" if file is None else call.contents[file.name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from fractions import Fraction
@@ -16,10 +15,10 @@ from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase
 from mz_engine.model.rules import RuleSet
 from mz_engine.ports import ParsedReply, Prices
-from mz_events.catalog.call import CallRef
 from mz_events.catalog.validation import Violation
 
-from mz_recordings.cassette.model import BUILDER, Cassette, Identity, RecordedCall, StoredFile, identity_of, parse_time
+from mz_recordings.cassette.model import BUILDER, Cassette, Identity, RecordedCall, StoredFile, parse_time
+from mz_recordings.cassette.trace_format import EventJson, call_of_event, trace_events
 from mz_recordings.drift.model import Difference, LeafDifference
 from mz_recordings.drift.noise import WITHIN_PERCENT_MAX
 from mz_recordings.drift.outputs import NANOUSD_PER_USD, parse_recorded, relative_growth
@@ -27,7 +26,6 @@ from mz_recordings.findings.model import ACCEPT, PROPOSE_NOISE, RERECORD_ALL, Fi
 from mz_recordings.record.trace import EventDifference
 from mz_recordings.replay.compare import drift_kind, static_findings
 
-EventJson = dict[str, Any]
 PRICE_TOLERANCE = 0.01
 """Relative difference that rounding of agents and price tables explains."""
 TREE_RULES = "tree."
@@ -38,7 +36,7 @@ PARSED_FIELDS = ("ending", "bad_lines", "problem", "usage", "reported_nanousd")
 def check_cassette(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime) -> Iterator[Difference]:
     """Yield the differences from the current state. Without `pins` (the pipeline is invalid) rules are not checked."""
     yield from (Difference(finding) for finding in static_findings(cassette, today))
-    calls = {recorded_call.recording.identity: recorded_call for recorded_call in cassette.calls}
+    calls = cassette.by_identity()
     agents = all_adapters(pins.config.agents if pins is not None else {})
     readings = {
         call: reading for call, recorded_call in calls.items() if (reading := parse_recorded(recorded_call, agents))
@@ -89,11 +87,9 @@ def _comparable_problem(problem: EventJson | None) -> EventJson | None:
 def _call_events(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, EventJson]]:
     """Yield events of these types that concern a call."""
     for feature, trace in cassette.traces.items():
-        for raw in trace.splitlines():
-            line = json.loads(raw)
-            if line["type"] in types:
-                ref = msgspec.convert(line["ref"], CallRef)
-                yield identity_of(cassette.manifest.pipeline, feature, ref), line
+        for event in trace_events(trace, *types):
+            if call := call_of_event(event, cassette.manifest.pipeline, feature):
+                yield call, event
 
 
 # prices ---------------------------------------------------------------------------------------------------------------
@@ -138,7 +134,11 @@ def count_checked_artifacts(cassette: Cassette, pins: Pins) -> int:
 
 def _rule_differences(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
     """Yield differences in what the current rules decide on the recorded artifacts and parse from them."""
-    parsed = {(call.feature, line.get("digest")): line for call, line in _parsed_artifacts(cassette)}
+    parsed = {
+        (feature, event.get("digest")): event
+        for feature, trace in cassette.traces.items()
+        for event in trace_events(trace, "artifact.parsed")
+    }
     for call, line, artifacts in _produced_artifacts(cassette, pins):
         violations: list[tuple[str, str]] = []
         for artifact in artifacts:
@@ -163,7 +163,7 @@ def _produced_artifacts(
 ) -> Iterator[tuple[Identity, EventJson, tuple[ProducedArtifacts, ...]]]:
     """Yield each call with a recorded verdict and a current phase: the call, the verdict's event, its artifacts."""
     order = [phase.phase for phase in pins.pipeline.phases]
-    recorded_calls = {recorded_call.recording.identity: recorded_call for recorded_call in cassette.calls}
+    recorded_calls = cassette.by_identity()
     texts: dict[str, dict[tuple[int, str], str]] = {}
     for call, line in _call_events(cassette, "artifact.validated"):
         recorded_call, phase = (
@@ -216,14 +216,6 @@ def _recorded_violations(line: EventJson) -> list[tuple[str, str]]:
     except msgspec.ValidationError:
         return []
     return [(violation.rule, violation.path) for violation in violations if not violation.rule.startswith(TREE_RULES)]
-
-
-def _parsed_artifacts(cassette: Cassette) -> Iterator[tuple[Identity, EventJson]]:
-    for feature, trace in cassette.traces.items():
-        for raw in trace.splitlines():
-            line = json.loads(raw)
-            if line["type"] == "artifact.parsed":
-                yield Identity(pipeline="", feature=feature, phase=str(line.get("phase"))), line
 
 
 def _outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:

@@ -6,21 +6,21 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, Recording
+from mz_recordings.cassette.model import Cassette, Identity, Recording
 from mz_recordings.drift.model import Difference, RecordingPair
 from mz_recordings.findings.model import RERECORD, Finding, FindingKind, Risk, rerecord_call
 from mz_recordings.replay.compare import diff_lines
 
 EVIDENCE_KEYS = ("pipeline", "rules")
 """Parts of the evidence that are compared; templates show in the prompts."""
+FIXTURE_FIELDS = ("items", "config", "decisions", "hints")
 
 
 def fixture_differences(old: Cassette, new: Cassette) -> Iterator[Difference]:
     """Yield differences that concern all calls."""
     old_manifest, new_manifest = old.manifest, new.manifest
     values = {
-        name: (getattr(old_manifest.fixture, name), getattr(new_manifest.fixture, name))
-        for name in ("items", "config", "said", "hints")
+        name: (getattr(old_manifest.fixture, name), getattr(new_manifest.fixture, name)) for name in FIXTURE_FIELDS
     }
     values |= {
         name: (getattr(old_manifest, name), getattr(new_manifest, name)) for name in ("pipeline", "agent", "provenance")
@@ -45,9 +45,6 @@ def fixture_differences(old: Cassette, new: Cassette) -> Iterator[Difference]:
             f"{new_manifest.fixture.base_tree[:12]}"
         )
         yield Difference(Finding(kind="FILES", message=message, cause="world.base_tree", fix=f"{RERECORD} --all"))
-
-
-FIXTURE_FIELDS = ("items", "config", "said", "hints")
 
 
 def _config_difference(message: str, cause: str, detail: tuple[str, ...]) -> Difference:
@@ -98,7 +95,7 @@ def _model_line(recording: Recording) -> list[str]:
 
 
 def _prompt_difference(pair: RecordingPair, template: str) -> Iterator[Difference]:
-    before, after = _prompt_lines(pair.old), _prompt_lines(pair.new)
+    before, after = pair.old.lines("prompt"), pair.new.lines("prompt")
     if before == after:
         return
     old_replies, new_replies = (
@@ -111,11 +108,6 @@ def _prompt_difference(pair: RecordingPair, template: str) -> Iterator[Differenc
         yield _call_difference(pair, "PROMPT", message, "earlier replies", before, after, "low")
     else:
         yield _call_difference(pair, "PROMPT", "the prompts differ", template, before, after)
-
-
-def _prompt_lines(call: RecordedCall) -> list[str]:
-    file = call.recording.find("prompt")
-    return call.contents[file.name].decode("utf-8", "replace").splitlines() if file else []
 
 
 def _earlier_artifact_lines(cassette: Cassette, call: Identity) -> set[str]:

@@ -8,10 +8,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from mz_engine.agents.contract import Adapter
-from mz_engine.ports import CallResult, ParsedReply
-from mz_events.catalog.call import Problem, ProblemClass
+from mz_engine.ports import ParsedReply
 
-from mz_recordings.cassette.model import Kind, RecordedCall, Recording
+from mz_recordings.cassette.model import RecordedCall, Recording
 from mz_recordings.drift.model import Difference, LeafDifference, RecordingPair
 from mz_recordings.drift.stream_diff import compare_shapes, limit_lines, shape_findings
 from mz_recordings.drift.stream_shape import CallStream, observe_streams
@@ -103,7 +102,7 @@ def _line_leaves(path: str, before: list[str], after: list[str]) -> Iterator[Lea
 def file_differences(pair: RecordingPair) -> Iterator[Difference]:
     """Yield differences in the set of changed files, else in their content."""
     old_recording, new_recording = pair.old.recording, pair.new.recording
-    before, after = changed_files(content(pair.old, "patch")), changed_files(content(pair.new, "patch"))
+    before, after = changed_files(pair.old.content("patch")), changed_files(pair.new.content("patch"))
     old, new = (
         [f"{change.kind} {change.mode} {path}" for path, change in sorted(changes.items())]
         for changes in (before, after)
@@ -127,22 +126,7 @@ def file_differences(pair: RecordingPair) -> Iterator[Difference]:
 def parse_recorded(call: RecordedCall, adapters: Mapping[str, Adapter]) -> ParsedReply | None:
     """Parse the recorded stream with the current parser; None for an agent unknown to this `mz`."""
     adapter = adapters.get(call.recording.agent)
-    return None if adapter is None else adapter.parse_output(recorded_result(call))
-
-
-def recorded_result(call: RecordedCall) -> CallResult:
-    """Return the result of the call, with tokens in place of paths and sessions."""
-    recording, failure = call.recording, call.recording.failure
-    return CallResult(
-        stdout=content(call, "stdout"),
-        stderr=content(call, "stderr"),
-        exit=recording.exit,
-        duration_ms=recording.duration_ms,
-        problem=Problem(kind=ProblemClass(failure.kind), code=failure.code) if failure else None,
-        version=recording.version,
-        model=recording.model,
-        session_usage_before=recording.earlier,
-    )
+    return None if adapter is None else adapter.parse_output(call.result())
 
 
 def amounts(reading: ParsedReply) -> dict[str, int | str | None]:
@@ -207,7 +191,7 @@ def end_differences(pair: RecordingPair) -> Iterator[Difference]:
     old, new = _describe_end(pair.old.recording), _describe_end(pair.new.recording)
     if old != new:
         yield _call_difference(pair, "TRACE", "the call ends differently", "end", (f"- {old}", f"+ {new}"))
-    before, after = (content(call, "stderr").decode("utf-8", "replace").splitlines() for call in (pair.old, pair.new))
+    before, after = (call.lines("stderr") for call in (pair.old, pair.new))
     if before != after:
         yield _call_difference(pair, "STREAM", "stderr differs", "stderr", diff_lines(before, after), "low")
 
@@ -257,12 +241,7 @@ def _versions(calls: Iterable[RecordedCall]) -> str:
 
 def recorded_streams(calls: Iterable[RecordedCall]) -> Iterator[CallStream]:
     for call in calls:
-        yield CallStream(call.recording.identity.path, recorded_result(call), call.recording.outcome == "replied")
-
-
-def content(call: RecordedCall, kind: Kind) -> bytes:
-    file = call.recording.find(kind)
-    return b"" if file is None else call.contents[file.name]
+        yield CallStream(call.recording.identity.path, call.result(), call.recording.outcome == "replied")
 
 
 def _call_difference(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from mz_recordings.cassette.model import Cassette, Identity
+from mz_recordings.cassette.trace_format import REQUESTED, EventJson, call_of_event, trace_events
 from mz_recordings.drift.model import Difference
 from mz_recordings.findings.model import Finding, FindingKind, rerecord_call, rerecord_feature
 from mz_recordings.replay.compare import trace_divergences
 
-EventJson = dict[str, Any]
 IGNORED_FIELDS = frozenset(
     {
         "prompt", "estimated_tokens", "estimated_nanousd", "model", "agent", "template", "full_prompt",
@@ -41,7 +40,7 @@ def trace_differences(
             calls = [
                 call
                 for line in (divergence.difference.recorded, divergence.difference.produced)
-                if (call := _call_of_event(line))
+                if (call := call_of_event(line))
             ]
             if divergence.kind == "TRACE" and (
                 feature in features_ended_differently or any(_is_among(call, feature, unpaired) for call in calls)
@@ -60,15 +59,14 @@ def _trace_finding(
     feature: str, kind: FindingKind, description: str, detail: tuple[str, ...], calls: list[Identity]
 ) -> Finding:
     name = calls[0].name if calls else ""
-    fix = rerecord_call(calls[0]) if calls else rerecord_feature(feature)
-    fix = fix if not calls else rerecord_call(msgspec.structs.replace(calls[0], feature=feature))
+    fix = rerecord_call(msgspec.structs.replace(calls[0], feature=feature)) if calls else rerecord_feature(feature)
     return Finding(
         kind=kind, message=f"the trace of {feature} {description}", feature=feature, call=name, detail=detail, fix=fix
     )
 
 
 def _comparable_trace(trace: bytes) -> bytes:
-    lines = (_comparable_event(json.loads(raw)) for raw in trace.splitlines())
+    lines = map(_comparable_event, trace_events(trace))
     return b"".join(msgspec.json.encode(line, order="deterministic") + b"\n" for line in lines)
 
 
@@ -90,30 +88,15 @@ def _comparable_value(name: str, value: Any, ignored: frozenset[str]) -> Any:
     return value
 
 
-def _call_of_event(line: EventJson | None) -> Identity | None:
-    """Return the call that an event concerns."""
-    ref = (line or {}).get("ref")
-    if not isinstance(ref, dict):
-        return None
-    return Identity(
-        pipeline="", feature="", phase=ref["phase"], unit=ref["unit"], iteration=ref["iteration"],
-        attempt=ref["attempt"], role=ref["role"],
-    )  # fmt: skip
-
-
 def _is_among(call: Identity, feature: str, calls: Collection[Identity]) -> bool:
     return any((other.feature, other.name) == (feature, call.name) for other in calls)
 
 
 def templates_of(cassette: Cassette) -> Mapping[Identity, str]:
     """Return the template of each call's prompt, as far as the traces name it."""
-    templates = {}
-    for feature, trace in cassette.traces.items():
-        for raw in trace.splitlines():
-            line = json.loads(raw)
-            if line["type"] == "agent.requested" and (call := _call_of_event(line)):
-                pipeline = cassette.manifest.pipeline
-                templates[msgspec.structs.replace(call, pipeline=pipeline, feature=feature)] = str(
-                    line.get("template", "")
-                )
-    return templates
+    return {
+        call: str(event.get("template", ""))
+        for feature, trace in cassette.traces.items()
+        for event in trace_events(trace, REQUESTED)
+        if (call := call_of_event(event, cassette.manifest.pipeline, feature))
+    }

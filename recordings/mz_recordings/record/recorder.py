@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
@@ -46,6 +45,7 @@ from mz_recordings.cassette.model import (
     RecordedCall,
     Recording,
     StoredFile,
+    format_time,
     identity_of,
 )
 from mz_recordings.cassette.placeholders import MachineValues, redact_base64, scrub
@@ -189,7 +189,7 @@ def _fixture(
         base=started.base,
         base_commit=started.base_commit,
         base_tree=sources.tree_id(started.base_commit),
-        clock_start=_format_time(next(iter(sources.log.read(run_stream(run)))).observed_at_us),
+        clock_start=format_time(next(iter(sources.log.read(run_stream(run)))).observed_at_us),
         items=tuple(_item(sources, item) for item in items),
         config={key: value for key, value in _to_json_values(pins.config).items() if key in FIXTURE_KEYS},
         decisions=decisions,
@@ -263,7 +263,7 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
         outcome=_outcome(outcome),
         exit=outcome.exit if isinstance(outcome, AgentReplied) else None,
         failure=_failure(outcome),
-        recorded_at=_format_time(call.requested_at_us),
+        recorded_at=format_time(call.requested_at_us),
         duration_ms=0 if isinstance(outcome, AgentLost) else outcome.duration_ms,
         files=tuple(file for file, _ in files),
         forbidden_changes=outcome.forbidden_changes if isinstance(outcome, AgentReplied) else (),
@@ -458,7 +458,3 @@ def _reject_secrets(sources: RecordSources, location: str, data: bytes) -> None:
 
 def _text(sources: RecordSources, digest: Digest) -> str:
     return sources.blobs.get(digest).decode("utf-8", "replace")
-
-
-def _format_time(at_us: int) -> str:
-    return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

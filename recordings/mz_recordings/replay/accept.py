@@ -149,7 +149,7 @@ def _new_content(old: Cassette, new: Cassette) -> Iterator[tuple[str, str, str, 
     if new.manifest != old.manifest:
         for location, text in _texts(msgspec.to_builtins(new.manifest)):
             yield "", "", MANIFEST, f" ({location})" if location else "", text.encode("utf-8", "surrogateescape")
-    before = {call.recording.identity: call for call in old.calls}
+    before = old.by_identity()
     for call in new.calls:
         identity, old_call = call.recording.identity, before.get(call.recording.identity)
         if old_call is None or old_call.recording != call.recording:

@@ -13,13 +13,14 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from mz_engine.model.pins import Pins
-from mz_events.catalog.call import AgentRequested, CallRef, Usage
+from mz_events.catalog.call import AgentRequested, Usage
 
-from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, Recording, identity_of, parse_time
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, Recording, parse_time
+from mz_recordings.cassette.trace_format import EventJson, call_of_event
 from mz_recordings.findings.model import (
     ACCEPT,
     PRUNE,
@@ -33,7 +34,6 @@ from mz_recordings.findings.model import (
 )
 from mz_recordings.record.trace import EventDifference, event_differences, with_produced_requests
 
-EventJson = dict[str, Any]
 DECIDING_EVENTS = ("artifact.validated", "gate.checked", "human.requested")
 """Events in which a rule, a gate or a permission decides."""
 COST_FIELDS = frozenset({"usage", "reported_nanousd"})
@@ -65,17 +65,8 @@ class TraceDivergence(msgspec.Struct, frozen=True):
     @property
     def call(self) -> str:
         """Return the name of the recording, such as `code.a2`, that the event concerns; empty: none."""
-        return next(
-            (name for line in (self.difference.recorded, self.difference.produced) if (name := call_name(line))), ""
-        )
-
-
-def call_name(line: EventJson | None) -> str:
-    """Return the name of the recording of the event's call; empty: none."""
-    ref = (line or {}).get("ref")
-    if not isinstance(ref, dict):
-        return ""
-    return identity_of("", "", msgspec.convert(ref | {"key": ""}, CallRef)).name
+        events = (self.difference.recorded, self.difference.produced)
+        return next((call.name for event in events if (call := call_of_event(event))), "")
 
 
 def trace_divergences(recorded: bytes, produced: bytes) -> tuple[TraceDivergence, ...]:
@@ -314,9 +305,7 @@ def _mismatch_findings(call: RecordedCall, mismatch: CallMismatch, template: str
             fix=ACCEPT % "CONFIG",
         )  # fmt: skip
     if mismatch.prompt is not None:
-        file = recording.find("prompt")
-        before = call.contents[file.name].decode("utf-8", "replace") if file else ""
-        detail = diff_lines(before.splitlines(), mismatch.prompt.splitlines())
+        detail = diff_lines(call.lines("prompt"), mismatch.prompt.splitlines())
         message = "the prompt differs from the recording"
         yield Finding(
             kind="PROMPT",
