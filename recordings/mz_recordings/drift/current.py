@@ -71,10 +71,11 @@ def _parser_differences(cassette: Cassette, readings: Mapping[Identity, ParsedRe
 
 
 def _parsed_fields(reading: ParsedReply) -> EventJson:
-    values: EventJson = msgspec.json.decode(
-        msgspec.json.encode({name: getattr(reading, name) for name in PARSED_FIELDS})
-    )
-    return values
+    values = {
+        name: reading.undecodable_lines if name == "bad_lines" else getattr(reading, name) for name in PARSED_FIELDS
+    }
+    decoded: EventJson = msgspec.json.decode(msgspec.json.encode(values))
+    return decoded
 
 
 def _comparable_problem(problem: EventJson | None) -> EventJson | None:

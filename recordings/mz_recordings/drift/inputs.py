@@ -30,7 +30,7 @@ def fixture_differences(old: Cassette, new: Cassette) -> Iterator[Difference]:
             detail = diff_lines(_flatten(before), _flatten(after))
             yield _config_difference(
                 f"the {name} of the fixture differ" if name in FIXTURE_FIELDS else f"another {name}",
-                f"world.{name}",
+                f"fixture.{name}",
                 detail,
             )
     for name in EVIDENCE_KEYS:
@@ -44,7 +44,7 @@ def fixture_differences(old: Cassette, new: Cassette) -> Iterator[Difference]:
             f"the repository had the tree {old_manifest.fixture.base_tree[:12]}, now "
             f"{new_manifest.fixture.base_tree[:12]}"
         )
-        yield Difference(Finding(kind="FILES", message=message, cause="world.base_tree", fix=f"{RERECORD} --all"))
+        yield Difference(Finding(kind="FILES", message=message, cause="fixture.base_tree", fix=f"{RERECORD} --all"))
 
 
 def _config_difference(message: str, cause: str, detail: tuple[str, ...]) -> Difference:

@@ -221,7 +221,7 @@ def _missing_traces(cassette: Cassette) -> Iterator[Finding]:
         subject = "recorded" if len(untraced) == len(items) else f"{len(untraced)} of {len(items)} features recorded"
         message = f"{subject} without a trace: their decisions cannot be compared"
         detail = tuple(f"  {feature}" for feature in untraced[:DIFF_LINES_MAX])
-        yield Finding(kind="MISSING", message=message, cause="story", detail=detail, fix=ACCEPT % "TRACE")
+        yield Finding(kind="MISSING", message=message, cause="trace", detail=detail, fix=ACCEPT % "TRACE")
 
 
 def _expired(cassette: Cassette, today: datetime) -> Iterator[Finding]:
