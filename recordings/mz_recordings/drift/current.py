@@ -19,10 +19,10 @@ from mz_events.catalog.validation import Violation
 
 from mz_recordings.cassette.model import BUILDER, Cassette, Identity, RecordedCall, StoredFile, parse_time
 from mz_recordings.cassette.trace_format import EventJson, call_of_event, trace_events
-from mz_recordings.drift.model import Difference, LeafDifference
+from mz_recordings.drift.model import Difference, LeafDifference, call_difference
 from mz_recordings.drift.noise import WITHIN_PERCENT_MAX
 from mz_recordings.drift.outputs import NANOUSD_PER_USD, parse_recorded, relative_growth
-from mz_recordings.findings.model import ACCEPT, PROPOSE_NOISE, RERECORD_ALL, Finding, FindingKind
+from mz_recordings.findings.model import ACCEPT, PROPOSE_NOISE, RERECORD_ALL, Finding
 from mz_recordings.record.trace import EventDifference
 from mz_recordings.replay.compare import drift_kind, static_findings
 
@@ -61,13 +61,8 @@ def _parser_differences(cassette: Cassette, readings: Mapping[Identity, ParsedRe
             difference = EventDifference(0, old, new)
             kind = drift_kind(difference)
             verb = "counts other tokens in" if kind == "COST" else "reads"
-            yield _call_difference(
-                kind,
-                call,
-                f"the current parser {verb} the recorded bytes" + ("" if kind == "COST" else " differently"),
-                "parser",
-                difference.lines(),
-            )
+            message = f"the current parser {verb} the recorded bytes" + ("" if kind == "COST" else " differently")
+            yield call_difference(kind, call, message, "parser", difference.lines(), fix=ACCEPT % kind)
 
 
 def _parsed_fields(reading: ParsedReply) -> EventJson:
@@ -208,7 +203,7 @@ def _verdict_difference(
         "the current rules reject accepted artifacts" if not recorded else "the current rules accept rejected artifacts"
     )
     message = "the current rules report other violations" if recorded and current else verdict
-    yield _call_difference("DECISION", call, message, "rules", (*removed, *added))
+    yield call_difference("DECISION", call, message, "rules", (*removed, *added), fix=ACCEPT % "DECISION")
 
 
 def _recorded_violations(line: EventJson) -> list[tuple[str, str]]:
@@ -240,20 +235,5 @@ def _parse_difference(call: Identity, artifact: str, before: EventJson | None, p
     new = {"type": "artifact.parsed", **current}
     if old != new:
         message = f"the artifact {artifact} is parsed differently now"
-        yield _call_difference("ARTIFACT", call, message, artifact, EventDifference(0, old, new).lines())
-
-
-def _call_difference(
-    kind: FindingKind, call: Identity, message: str, cause: str, detail: tuple[str, ...]
-) -> Difference:
-    return Difference(
-        Finding(
-            kind=kind,
-            message=message,
-            feature=call.feature,
-            call=call.name,
-            cause=cause,
-            detail=detail,
-            fix=ACCEPT % kind,
-        )
-    )
+        detail = EventDifference(0, old, new).lines()
+        yield call_difference("ARTIFACT", call, message, artifact, detail, fix=ACCEPT % "ARTIFACT")

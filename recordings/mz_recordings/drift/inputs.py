@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from mz_recordings.cassette.model import Cassette, Identity, Recording
-from mz_recordings.drift.model import Difference, RecordingPair
-from mz_recordings.findings.model import RERECORD, Finding, FindingKind, Risk, rerecord_call
+from mz_recordings.drift.model import Difference, RecordingPair, call_difference
+from mz_recordings.findings.model import RERECORD, Finding
 from mz_recordings.replay.compare import diff_lines
 
 EVIDENCE_KEYS = ("pipeline", "rules")
@@ -68,24 +68,28 @@ def input_differences(pair: RecordingPair, templates: Mapping[Identity, str]) ->
     yield from _prompt_difference(pair, templates.get(pair.identity, ""))
     old_recording, new_recording = pair.old.recording, pair.new.recording
     if (old_recording.agent, old_recording.model) != (new_recording.agent, new_recording.model):
-        yield _call_difference(
-            pair, "CONFIG", "another model", "model", _model_line(old_recording), _model_line(new_recording)
-        )
+        yield call_difference(
+            "CONFIG", pair.identity, "another model", "model",
+            diff_lines(_model_line(old_recording), _model_line(new_recording)),
+        )  # fmt: skip
     old_argv = tuple("<MODEL>" if argument == old_recording.model else argument for argument in old_recording.argv)
     new_argv = tuple("<MODEL>" if argument == new_recording.model else argument for argument in new_recording.argv)
     if old_argv != new_argv:
-        yield _call_difference(pair, "CONFIG", "other arguments", "arguments", old_recording.argv, new_recording.argv)
+        yield call_difference(
+            "CONFIG", pair.identity, "other arguments", "arguments", diff_lines(old_recording.argv, new_recording.argv)
+        )
     if set(old_recording.environment) != set(new_recording.environment):
         before, after = sorted(old_recording.environment), sorted(new_recording.environment)
-        yield _call_difference(pair, "CONFIG", "the agent sees other variables", "environment", before, after)
+        yield call_difference(
+            "CONFIG", pair.identity, "the agent sees other variables", "environment", diff_lines(before, after)
+        )
     if old_recording.version != new_recording.version:
-        yield _call_difference(
-            pair,
+        yield call_difference(
             "CONFIG",
+            pair.identity,
             "another version of the CLI",
             "version",
-            [old_recording.version],
-            [new_recording.version],
+            diff_lines([old_recording.version], [new_recording.version]),
             "low",
         )
 
@@ -105,9 +109,9 @@ def _prompt_difference(pair: RecordingPair, template: str) -> Iterator[Differenc
     removed, added = old_replies - new_replies, new_replies - old_replies
     if [line for line in before if line not in removed] == [line for line in after if line not in added]:
         message = "the prompt differs only in text from earlier replies"
-        yield _call_difference(pair, "PROMPT", message, "earlier replies", before, after, "low")
+        yield call_difference("PROMPT", pair.identity, message, "earlier replies", diff_lines(before, after), "low")
     else:
-        yield _call_difference(pair, "PROMPT", "the prompts differ", template, before, after)
+        yield call_difference("PROMPT", pair.identity, "the prompts differ", template, diff_lines(before, after))
 
 
 def _earlier_artifact_lines(cassette: Cassette, call: Identity) -> set[str]:
@@ -122,21 +126,3 @@ def _earlier_artifact_lines(cassette: Cassette, call: Identity) -> set[str]:
                 if file.kind == "artifact":
                     lines |= set(recorded_call.contents[file.name].decode("utf-8", "replace").splitlines())
     return lines
-
-
-def _call_difference(
-    pair: RecordingPair, kind: FindingKind, message: str, cause: str, before: list[str] | tuple[str, ...],
-    after: list[str] | tuple[str, ...], risk: Risk | None = None,
-) -> Difference:  # fmt: skip
-    return Difference(
-        Finding(
-            kind=kind,
-            message=message,
-            feature=pair.identity.feature,
-            call=pair.identity.name,
-            cause=cause,
-            detail=diff_lines(before, after),
-            fix=rerecord_call(pair.identity),
-            risk=risk,
-        )
-    )
