@@ -17,12 +17,13 @@ from mz_engine.model.rules import RuleSet
 from mz_engine.ports import ParsedReply, Prices
 from mz_events.catalog.validation import Violation
 
-from mz_recordings.cassette.model import BUILDER, Cassette, Identity, RecordedCall, StoredFile, parse_time
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, StoredFile, parse_time
 from mz_recordings.cassette.trace_format import EventJson, call_of_event, trace_events
 from mz_recordings.drift.model import Difference, LeafDifference, call_difference
 from mz_recordings.drift.noise import WITHIN_PERCENT_MAX
 from mz_recordings.drift.outputs import NANOUSD_PER_USD, parse_recorded, relative_growth
 from mz_recordings.findings.model import ACCEPT, PROPOSE_NOISE, RERECORD_ALL, Finding
+from mz_recordings.record.recorder import phase_outputs
 from mz_recordings.record.trace import EventDifference
 from mz_recordings.replay.compare import drift_kind, static_findings
 
@@ -183,7 +184,7 @@ def _artifacts_of_call(
     call: RecordedCall, phase: Phase, pins: Pins, earlier_artifacts: Mapping[str, str]
 ) -> Iterator[ProducedArtifacts]:
     """Yield the artifacts that a call had to produce and that have rules now."""
-    for artifact, path, rules in _outputs(phase, call.recording.identity):
+    for artifact, path, rules in phase_outputs(phase, call.identity):
         if rules not in pins.rules:
             continue
         stored = next((file for file in call.recording.files if (file.artifact, file.path) == (artifact, path)), None)
@@ -212,17 +213,6 @@ def _recorded_violations(line: EventJson) -> list[tuple[str, str]]:
     except msgspec.ValidationError:
         return []
     return [(violation.rule, violation.path) for violation in violations if not violation.rule.startswith(TREE_RULES)]
-
-
-def _outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:
-    """Yield artifact, path and rules of a role's outputs."""
-    if call.role != BUILDER:
-        if phase.review is not None:
-            yield phase.review.output, "", phase.review.rules
-        return
-    for output in phase.outputs:
-        path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", call.unit)
-        yield output.artifact, path, output.rules
 
 
 def _parse_difference(call: Identity, artifact: str, before: EventJson | None, parsed: Any) -> Iterator[Difference]:

@@ -241,7 +241,8 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
     identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
     adapter = sources.adapters(pins.config.agents)[request.agent]
     phase = pins.pipeline.find_phase(request.ref.phase)
-    invocation = invocation_of(adapter, _spec(sources, run, phase, call))
+    worktree = FeatureWorktree(run=run, feature=call.feature, branch=call.branch)
+    invocation = invocation_of(adapter, requested_spec(request, worktree, phase, sources.blobs))
     stdout = sources.blobs.get(outcome.stdout)
     stderr = b"" if isinstance(outcome, AgentLost) else sources.blobs.get(outcome.stderr)
     tree_after = request.tree if isinstance(outcome, AgentLost) else outcome.tree
@@ -274,15 +275,15 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------
-def _spec(sources: RecordSources, run: str, phase: Phase, call: LoggedCall) -> CallSpec:
-    request = call.request
+def requested_spec(request: AgentRequested, worktree: FeatureWorktree, phase: Phase, blobs: Blobs) -> CallSpec:
+    """Return the call that a request asks for."""
     use = phase.agent if request.ref.role == BUILDER else phase.review
     return CallSpec(
         key=request.ref.key,
-        worktree=FeatureWorktree(run=run, feature=call.feature, branch=call.branch),
+        worktree=worktree,
         agent=request.agent,
         model=request.model,
-        prompt=_text(sources, request.prompt),
+        prompt=blobs.get(request.prompt).decode("utf-8", "replace"),
         session=request.session,
         resumes=request.resumes,
         tools=use.tools if use is not None else (),
@@ -376,7 +377,7 @@ def _artifacts(
 ) -> Iterator[tuple[StoredFile, bytes]]:
     """Yield the artifacts of the phase: files of the tree, or the reply, as for a review."""
     used_names: set[str] = set()
-    for artifact, path in _outputs(phase, call, identity):
+    for artifact, path, _ in phase_outputs(phase, identity):
         if path:
             data = sources.workspace.read(tree_after, Path(path))
         else:
@@ -392,13 +393,15 @@ def _artifacts(
         yield _file("artifact", name, data, artifact, path)
 
 
-def _outputs(phase: Phase, call: LoggedCall, identity: Identity) -> Iterator[tuple[str, str]]:
-    if identity.role != BUILDER:
-        yield (phase.review.output if phase.review is not None else identity.role), ""
+def phase_outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:
+    """Yield artifact, path and rules of what a call must produce; a reviewer's reply has no path."""
+    if call.role != BUILDER:
+        if phase.review is not None:
+            yield phase.review.output, "", phase.review.rules
         return
     for output in phase.outputs:
-        path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", identity.unit)
-        yield output.artifact, path
+        path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", call.unit)
+        yield output.artifact, path, output.rules
 
 
 def _patch(

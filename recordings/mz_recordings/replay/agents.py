@@ -120,18 +120,7 @@ class ReplayAgents:
             self.mismatches[identity] = mismatch
 
     def _identity(self, key: str) -> Identity:
-        parts = KEY.fullmatch(key)
-        assert parts is not None, key
-        _, feature, phase, unit, iteration, attempt, role = parts.groups()
-        return Identity(
-            pipeline=self._cassette.manifest.pipeline,
-            feature=feature,
-            phase=phase,
-            unit="" if unit == "-" else unit,
-            iteration=int(iteration),
-            attempt=int(attempt),
-            role=role,
-        )
+        return identity_of_key(self._cassette.manifest.pipeline, key)
 
     def _machine_values(self, spec: CallSpec) -> MachineValues:
         user = self._environment.get("USER") or Path(self._home).name
@@ -165,6 +154,22 @@ class ReplayAgents:
             check=False,
         )
         return done.stderr.decode("utf-8", "replace").strip() or "git apply failed" if done.returncode else ""
+
+
+def identity_of_key(pipeline: str, key: str) -> Identity:
+    """Return the identity of the call with this key."""
+    parts = KEY.fullmatch(key)
+    assert parts is not None, key
+    _, feature, phase, unit, iteration, attempt, role = parts.groups()
+    return Identity(
+        pipeline=pipeline,
+        feature=feature,
+        phase=phase,
+        unit="" if unit == "-" else unit,
+        iteration=int(iteration),
+        attempt=int(attempt),
+        role=role,
+    )
 
 
 def calls_with_dropped_session(cassette: Cassette) -> frozenset[str]:
