@@ -164,10 +164,7 @@ def test_a_question_that_makes_no_sense_is_refused(
 
 # it finds what it is there to find ------------------------------------------------------------------------------------
 def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def credulous(result: Mapping[str, object] | None) -> str:
-        return "no-terminal" if result is None else "success"
-
-    monkeypatch.setattr(stream, "_terminal", credulous)
+    monkeypatch.setattr(stream, "status_of", lambda result: "success")
     found = broken(variants_of("killed"))
     (words,) = found["note/write.a2: ends-error_max_turns-not-is_error (memory)"]
     assert words == "a failure passed as success: it led to changes.checked"
@@ -177,7 +174,7 @@ def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatc
 def test_what_is_found_is_told_and_is_a_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stream, "_terminal", lambda result: "success" if result else "no-terminal")
+    monkeypatch.setattr(stream, "status_of", lambda result: "success")
     shutil.copytree(bundled_library() / "faults" / "project", tmp_path / "project")
     monkeypatch.chdir(GitRepo(tmp_path / "project").root)
     done = run(capsys, "replay", str(bundled_library() / "faults" / "killed"), "--variants")

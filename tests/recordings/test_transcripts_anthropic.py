@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
-from mz_engine.agents.anthropic_api.stream import ending_of, summarize_stream
-from mz_engine.agents.anthropic_api.transcript import StreamReader
+from mz_engine.agents.anthropic_api.stream import StreamReader
+from mz_engine.agents.reading.call import CallOutput, read_call
 from mz_engine.agents.reading.records import ModelRequest, Note, ReaderState, TranscriptRecord
 
 from tests.recordings.test_transcripts import summarised
@@ -35,20 +35,24 @@ def request(name: str, **usage: object) -> dict[str, object]:
     return {"type": "request", "id": name, "model": "m", "usage": {"input_tokens": 1, "output_tokens": 1, **usage}}
 
 
+def call_output(data: bytes) -> CallOutput:
+    return read_call(StreamReader(ReaderState()), data)
+
+
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_transcript_agrees_with_the_call(path: Path) -> None:
     data = path.read_bytes()
-    told, found = summarize_stream(data), summarised(data)
+    told, found = call_output(data), summarised(data)
     assert found.format == StreamReader.format
     assert [entry.usage for entry in found.usages] == list(told.requests.values())
     assert (found.session, found.version) == (told.session, told.version)
-    assert (found.status, found.bad_lines, found.unknown_lines) == (ending_of(told.end), told.bad_lines, {})
-    assert (found.final_text or "") == ((told.end or {}).get("text") or told.text)
+    assert (found.status, found.bad_lines, found.unknown_lines) == (told.ending, told.bad_lines, {})
+    assert (found.final_text or "") == ((told.end and told.end.text) or told.text)
 
 
 def test_a_library_is_imported_to_the_last_token(tmp_path: Path) -> None:
     """Its streams lie among artifacts and events, of which an import makes nothing."""
-    usages = [usage for path in RECORDED for usage in summarize_stream(path.read_bytes()).requests.values()]
+    usages = [usage for path in RECORDED for usage in call_output(path.read_bytes()).requests.values()]
     take(tmp_path / "data", LIBRARY)
     rows = [row for row in sums(tmp_path / "data") if row.requests]
     assert sum(row.requests for row in rows) == len(usages) > 40

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from mz_engine.agents.aider import logs
-from mz_engine.agents.anthropic_api import transcript as anthropic
-from mz_engine.agents.claude_code import transcript as claude
-from mz_engine.agents.codex import transcript as codex
-from mz_engine.agents.gemini import transcript as gemini
+from mz_engine.agents.anthropic_api import stream as anthropic
+from mz_engine.agents.claude_code import stream as claude
+from mz_engine.agents.codex import stream as codex
+from mz_engine.agents.gemini import stream as gemini
 from mz_engine.agents.opencode import stream as opencode
 from mz_engine.agents.qwen import stream as qwen
 from mz_engine.agents.reading.records import Format

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal, DecimalException, localcontext
 from typing import TypeAlias
 
 import msgspec
-
-from mz_engine.agents.contract import ObjectObserver
 
 Json: TypeAlias = Mapping[str, object]
 
@@ -26,18 +24,6 @@ def decode_lines(stdout: bytes) -> Iterator[dict[str, object] | None]:
     for line in stdout.split(b"\n"):
         if line.strip():
             yield decode_object(line)
-
-
-def scan_objects(stdout: bytes, note: Callable[[Json], None], watch: ObjectObserver | None = None) -> int:
-    """Pass every object of a stream to `note`, in order, through `watch` if given; return the number of lines that are
-    no objects."""
-    bad_lines = 0
-    for event in decode_lines(stdout):
-        if event is None:
-            bad_lines += 1
-        else:
-            note(watch(event) if watch else event)
-    return bad_lines
 
 
 def decode_object(line: bytes) -> dict[str, object] | None:

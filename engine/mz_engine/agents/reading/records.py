@@ -50,6 +50,13 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Set if the file reports money per request."""
 
 
+class RequestStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that the file shows without tokens; a `ModelRequest` of the same id may follow."""
+
+    id: str
+    model: str
+
+
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool call."""
 
@@ -79,7 +86,31 @@ class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Totals that the event reports. They count where the requests before it do not add up to them."""
     has_cache_lifetimes: bool = True
     """True if the totals distinguish cache writes by lifetime; otherwise all are recorded as 5-minute writes."""
+    turn_usage: Usage | None = None
+    """The turn's own tokens, of the main conversation alone; for ends without totals."""
     detail: str = ""
+    """The error message."""
+    stop_reasons: tuple[str, ...] = ()
+    """The agent's names for why it stopped."""
+    http_status: int | None = None
+    retry_after_seconds: int | None = None
+
+
+class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that needs an end of its own: the ends before it do not end the call."""
+
+
+class WorkReported(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent works: errors before it are overcome, and uses tokens that are reported later."""
+
+
+class ErrorReported(msgspec.Struct, frozen=True, kw_only=True):
+    """An error that ends nothing, since the agent may retry. A newer one replaces it; an empty one revokes it."""
+
+    message: str = ""
+    reason: str = ""
+    """The agent's name for the error."""
+    retry_after_seconds: int | None = None
 
 
 class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,9 +147,13 @@ TranscriptRecord: TypeAlias = (
     SessionInfo
     | UserPrompt
     | ModelRequest
+    | RequestStarted
     | ToolUse
     | AssistantText
     | StreamEnd
+    | TurnStarted
+    | WorkReported
+    | ErrorReported
     | UnknownLine
     | UndecodableLine
     | Note
