@@ -102,7 +102,7 @@ def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str
         "mz review reject audit --note WHY",
     ]  # fmt: skip
     assert question["answered"] is False
-    version = int(question["place"].rpartition("@")[2])
+    version = int(question["event_ref"].rpartition("@")[2])
     answer = AnswerPosted(
         feature=FeatureId("audit"), verdict=Verdict.APPROVE, actor=story.blob("Ann"), question=version
     )
@@ -123,7 +123,7 @@ def test_what_goes_on_by_itself_is_told_together() -> None:
     stopped = FeatureView(feature="one", status="interrupted")
     ((_, review), (why, helps)) = told(a_run(held, AUDIT, stopped))
     assert review.startswith("mz review show audit")
-    assert (why, helps) == ("held: held (timer)\none: stopped", GOING)
+    assert (why, helps) == ("held: held (timer)\none: interrupted", GOING)
 
 
 def test_what_builds_on_a_failure_waits_for_that() -> None:

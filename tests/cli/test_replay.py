@@ -86,9 +86,9 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_nothing_to_replay_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(capsys, "replay")
     assert found.exit == 4
-    assert found.err.startswith("error[MZ6001] there is no cassette in recordings\nhint: record a run first")
+    assert found.err.startswith("error[MZ6001] no cassette in recordings\nhint: record a run first")
     (empty / "mz.yaml").write_text("recordings: tapes/of/agents\n")
-    assert "there is no cassette in tapes/of/agents" in run(capsys, "replay").err
+    assert "no cassette in tapes/of/agents" in run(capsys, "replay").err
 
 
 @pytest.mark.usefixtures("empty")
@@ -164,10 +164,10 @@ def test_a_changed_prompt_is_one_finding_until_it_is_accepted(copy: Copy, snapsh
     accepted = spawn(copy.root, "replay", "--accept", "PROMPT", "--reason", "shorter", "--json")
     result = json.loads(accepted.out)
     assert (result["schema"], result["exit"], accepted.exit) == ("mz.replay/1", 0, 0)
-    assert result["cassettes"][0]["predates"] == 5
+    assert result["cassettes"][0]["accepted_replies"] == 5
     after = spawn(copy.root, "replay")
     assert (
-        after.out == "1 cassette, 8 recordings replayed, network cut off, 5 prompts differ from the recording: "
+        after.out == "1 cassette, 8 recordings replayed, network cut off, 5 replies accepted for changed prompts: "
         "matches the recording\n"
     )
 

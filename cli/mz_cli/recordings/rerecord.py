@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 import click
+from mz_engine.decoding.quantity import parse_usd
+from mz_recordings.rerecord.plan import CallSelection
+
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command
 from mz_cli.recordings.json import RerecordedCassette, RerecordResult
@@ -21,8 +24,6 @@ from mz_cli.recordings.rerecord_text import result_lines
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.text import exact_usd
-from mz_engine.decoding.quantity import parse_usd
-from mz_recordings.rerecord.plan import CallSelection
 
 CLASSES = (
     "PROMPT",

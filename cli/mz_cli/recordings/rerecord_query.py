@@ -17,23 +17,6 @@ from typing import NamedTuple
 
 import click
 from msgspec.structs import replace
-from mz_cli.app.input import ask_line, may_ask
-from mz_cli.common.recording import display_path, library_path
-from mz_cli.common.run_text import fatal_exit
-from mz_cli.recordings.json import RerecordedCassette
-from mz_cli.recordings.rerecord_text import (
-    class_lines,
-    differences,
-    nothing_to_do_text,
-    planned_estimate,
-    progress_text,
-    rerecorded_cassette,
-    summary_lines,
-    table,
-)
-from mz_cli.terminal.console import is_terminal, print_note, write_lines
-from mz_cli.terminal.table import print_table
-from mz_cli.terminal.text import single_line
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.pricing.estimate import Estimate
@@ -65,6 +48,24 @@ from mz_recordings.rerecord.workspace import (
     remove_pending,
     write_pending,
 )
+
+from mz_cli.app.input import ask_line, may_ask
+from mz_cli.common.recording import display_path, library_path
+from mz_cli.common.run_text import fatal_exit
+from mz_cli.recordings.json import RerecordedCassette
+from mz_cli.recordings.rerecord_text import (
+    class_lines,
+    differences,
+    nothing_to_do_text,
+    planned_estimate,
+    progress_text,
+    rerecorded_cassette,
+    summary_lines,
+    table,
+)
+from mz_cli.terminal.console import is_terminal, print_note, write_lines
+from mz_cli.terminal.table import print_table
+from mz_cli.terminal.text import single_line
 
 ALL = "ALL"
 CHANGED_MEANWHILE = "cassette changed meanwhile"
