@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.agents.catalog import STDOUT_ENDINGS
+from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.claude_code import stream
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decide import feature
@@ -90,7 +90,7 @@ def test_both_opinions_agree_on_every_other_end(agent: str) -> None:
     adapter, ends = built_in_adapters()[agent], 0
     for stored in stored_endings(agent):
         *head, last = stored.result.stdout.splitlines(keepends=True) or [b"{}"]
-        for name, other, code in STDOUT_ENDINGS[agent](_object(last)):
+        for name, other, code in AGENTS[agent].stdout_endings(_object(last)):
             stdout = b"".join((*head, other))
             reading = adapter.parse_output(replace(stored.result, stdout=stdout, exit=code))
             assert (reading.ending == "success") is succeeds(agent, stdout), (stored.name, name)

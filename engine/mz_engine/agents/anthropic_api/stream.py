@@ -33,7 +33,6 @@ from mz_engine.agents.reading.records import (
 )
 from mz_engine.ports import COUNT_MAX, CallResult, ParsedReply
 
-AGENT = "anthropic"
 IGNORED_TYPES = frozenset({"tool_result", "retry", "progress", "note", "count"})
 """Types of lines that are ignored."""
 ID_CHARACTERS = 16
@@ -59,7 +58,7 @@ class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "anthropic-stream"
-    agent = AGENT
+    agent = "anthropic"
 
     def __init__(self, state: ReaderState) -> None:
         self._session, self._model, self._requests = state.session, state.model, state.requests
@@ -153,9 +152,6 @@ def _matches(event: dict[str, object]) -> bool:
 
 FORMATS: tuple[Format, ...] = (
     Format(
-        name=StreamReader.format,
-        agent=AGENT,
-        unit="line",
         matches=_matches,
         reader=StreamReader,
         unreported_fields=("reasoning",),

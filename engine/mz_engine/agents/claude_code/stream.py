@@ -22,17 +22,17 @@ from mz_engine.agents.claude_code.lines import (
     REPORTS_REASONING,
     assistant_texts,
     request_id,
-    time_us,
     tool_uses,
     usage_notes,
 )
-from mz_engine.agents.claude_code.session_log import AGENT, SESSION, SYNTHETIC_MODEL, UNNAMED_SUBAGENT
+from mz_engine.agents.claude_code.session_log import SESSION, SYNTHETIC_MODEL
 from mz_engine.agents.contract import ObjectObserver
 from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, model_usage, request_usage
 from mz_engine.agents.reading.call import parsed_reply, read_call
-from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, nanousd, string, strings
+from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, nanousd, string, strings, time_us
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
+    UNNAMED_SUBAGENT,
     ErrorReported,
     Format,
     ModelRequest,
@@ -80,7 +80,7 @@ class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "claude-stream"
-    agent = AGENT
+    agent = "claude-code"
 
     def __init__(self, state: ReaderState) -> None:
         self._session, self._version, self._model, self._cwd = state.session, state.version, state.model, state.cwd
@@ -340,9 +340,6 @@ def _matches(event: dict[str, object]) -> bool:
 
 
 STREAM = Format(
-    name=StreamReader.format,
-    agent=AGENT,
-    unit="line",
     matches=_matches,
     reader=StreamReader,
     unreported_fields=("reasoning",),

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.codex.lines import (
-    AGENT,
     UNREPORTED_FIELDS,
     TokenCounts,
     counts_of_usages,
@@ -74,7 +73,7 @@ class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "codex-stream"
-    agent = AGENT
+    agent = "codex"
 
     def __init__(self, state: ReaderState) -> None:
         self._session, self._model, self._cwd = state.session, state.model, state.cwd
@@ -202,9 +201,6 @@ def matches(event: dict[str, object]) -> bool:
 
 
 STREAM = Format(
-    name=StreamReader.format,
-    agent=AGENT,
-    unit="line",
     matches=matches,
     reader=StreamReader,
     unreported_fields=UNREPORTED_FIELDS,

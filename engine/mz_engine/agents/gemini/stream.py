@@ -17,10 +17,8 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.classify import ProblemPatterns
-from mz_engine.agents.claude_code.lines import time_us
 from mz_engine.agents.contract import ObjectObserver
 from mz_engine.agents.gemini.session_log import (
-    AGENT,
     DOCUMENT,
     SESSION,
     SUBAGENT_TOOL,
@@ -28,7 +26,7 @@ from mz_engine.agents.gemini.session_log import (
     request_usage,
 )
 from mz_engine.agents.reading.call import parsed_reply, read_call
-from mz_engine.agents.reading.json_lines import Json, count, mapping, stderr_tail, string
+from mz_engine.agents.reading.json_lines import Json, count, mapping, stderr_tail, string, time_us, token_count
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     AssistantText,
@@ -96,7 +94,7 @@ class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "gemini-stream"
-    agent = AGENT
+    agent = "gemini"
 
     def __init__(self, state: ReaderState) -> None:
         self._session, self._model = state.session, state.model
@@ -162,7 +160,7 @@ class DocumentReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "gemini-json"
-    agent = AGENT
+    agent = "gemini"
 
     def read_object(self, document: Json, /) -> Iterator[TranscriptRecord]:
         yield SessionInfo(session=string(document.get("session_id")))
@@ -258,14 +256,14 @@ def usage_of(stats: Json, model: str) -> tuple[Usage, ...]:
 
 def _model_usage(model: str, numbers: Json) -> Usage:
     """Convert one model's counts: `input_tokens` includes cache reads, `output_tokens` excludes reasoning."""
-    input_tokens = count(numbers.get("input_tokens")) or 0
-    output_tokens = count(numbers.get("output_tokens")) or 0
-    reasoning_tokens = max(0, (count(numbers.get("total_tokens")) or 0) - input_tokens - output_tokens)
+    input_tokens = token_count(numbers, "input_tokens")
+    output_tokens = token_count(numbers, "output_tokens")
+    reasoning_tokens = max(0, (token_count(numbers, "total_tokens")) - input_tokens - output_tokens)
     return Usage(
         model=model,
         input=input_tokens,
         output=output_tokens + reasoning_tokens,
-        cache_read=min(input_tokens, count(numbers.get("cached")) or 0),
+        cache_read=min(input_tokens, token_count(numbers, "cached")),
         reasoning=reasoning_tokens,
     )
 
@@ -300,17 +298,11 @@ def _matches_document(document: dict[str, object]) -> bool:
 
 
 STREAM = Format(
-    name=StreamReader.format,
-    agent=AGENT,
-    unit="line",
     matches=_matches,
     reader=StreamReader,
     unreported_fields=UNREPORTED_FIELDS,
 )
 JSON_DOCUMENT = Format(
-    name=DocumentReader.format,
-    agent=AGENT,
-    unit="line",
     matches=_matches_document,
     reader=DocumentReader,
     unreported_fields=UNREPORTED_FIELDS,

@@ -179,6 +179,10 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True):
     """Names by the id with which later lines refer to them, such as subagents by the call that started them."""
 
 
+UNNAMED_SUBAGENT = "sub-agent"
+"""Name of a subagent whose name is unknown."""
+
+
 class Reader(Protocol):
     """Reader of one format. Total over any bytes: unreadable input becomes `UndecodableLine` or `UnknownLine`, never an
     exception."""
@@ -188,6 +192,8 @@ class Reader(Protocol):
     agent: str
     unit: Literal["line", "file"]
     """Unit that `read` accepts: a line without its line end, or a whole file."""
+
+    def __init__(self, state: ReaderState) -> None: ...
 
     def read(self, data: bytes) -> Iterator[TranscriptRecord]: ...
 
@@ -207,12 +213,9 @@ class BlockReader(Protocol):
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """A format that `detect.py` recognises by content."""
 
-    name: str
-    agent: str
-    unit: Literal["line", "file"]
-    matches: Callable[[dict[str, object]], bool]
+    reader: type[Reader]
+    matches: Callable[[dict[str, object]], bool] = lambda value: False
     """Returns True if a decoded line (or document) can only be of this format."""
-    reader: Callable[[ReaderState], Reader]
     matches_text: Callable[[bytes], bool] | None = None
     """For formats that are not JSON: returns True if the first bytes of a file (up to `detect.HEAD_BYTES`) can only be
     of this format."""
@@ -220,6 +223,18 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of Usage that the format does not contain: unknown, not zero."""
     is_session_log: bool = False
     """True for session logs, which can continue at any time and have no terminal event."""
+
+    @property
+    def name(self) -> str:
+        return self.reader.format
+
+    @property
+    def agent(self) -> str:
+        return self.reader.agent
+
+    @property
+    def unit(self) -> Literal["line", "file"]:
+        return self.reader.unit
 
 
 NOTES: Mapping[str, str] = {
