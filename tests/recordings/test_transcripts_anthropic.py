@@ -19,7 +19,7 @@ from tests.support.tree import ROOT
 
 LIBRARY = ROOT / "recordings/library/monozukuri-anthropic"
 RECORDED = sorted(path for path in LIBRARY.glob("*/*.jsonl") if path.name != "events.jsonl")
-STREAMS = [*RECORDED, *sorted((ROOT / "qa/mz_qa/fixtures/agents/anthropic").glob("*.jsonl"))]
+STREAMS = [*RECORDED, *sorted((ROOT / "engine/mz_engine/agents/anthropic_api/fixtures").glob("*.jsonl"))]
 START = {"type": "start", "version": "2", "model": "m", "session": "s"}
 
 
@@ -62,7 +62,7 @@ def test_a_library_is_imported_to_the_last_token(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_stream_counts_once_and_a_call_that_goes_on_for_itself(tmp_path: Path) -> None:
-    fixtures, files = ROOT / "qa/mz_qa/fixtures/agents/anthropic", tmp_path / "files"
+    fixtures, files = ROOT / "engine/mz_engine/agents/anthropic_api/fixtures", tmp_path / "files"
     files.mkdir()
     for name, source in (("a", "works.exit0"), ("b", "works.exit0"), ("c", "continued.exit0")):
         shutil.copy(fixtures / f"{source}.jsonl", files / f"{name}.jsonl")

@@ -38,7 +38,7 @@ from tests.support.tapes import cassette, recording
 from tests.support.tree import ROOT
 
 CLAUDE = built_in_adapters()["claude-code"]
-CAPTURED = sorted((ROOT / "qa" / "mz_qa" / "fixtures" / "agents" / "claude-code").glob("*.jsonl"))
+CAPTURED = sorted((ROOT / "engine/mz_engine/agents/claude_code/fixtures").glob("*.jsonl"))
 BASELINES = load_baselines((built_in_folder(),))
 KNOWN = BASELINES["claude-code", "2.1.197"]
 INIT: dict[str, object] = {
@@ -228,7 +228,8 @@ def test_the_baseline_of_the_version_else_of_the_last_one_before() -> None:
 
 
 def test_a_baseline_grows_by_what_is_seen() -> None:
-    one, other = seen(lines(INIT, RESULT)).shape, seen(lines(without(INIT, "plugins"), {**RESULT, "is_error": None})).shape
+    one = seen(lines(INIT, RESULT)).shape
+    other = seen(lines(without(INIT, "plugins"), {**RESULT, "is_error": None})).shape
     both = extend_baseline(one, other)
     assert both.events["system/init"]["plugins"].is_always_present is False
     assert both.events["result/success"]["is_error"].types == ("boolean", "null")

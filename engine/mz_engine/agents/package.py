@@ -64,7 +64,7 @@ class AgentPackage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def package(self) -> str:
-        return f"mz_engine.agents.{self.folder or self.name}"
+        return f"mz_engine.agents.{self.folder or self.name}".removesuffix(".")
 
 
 def json_line(fields: Mapping[str, Any]) -> bytes:
