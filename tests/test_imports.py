@@ -1,4 +1,4 @@
-"""Adapter: who may import what, and what the cheapest command costs to start."""
+"""Who may import what, and what the cheapest command costs to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pure: where things are. Each room holds one package and says what it is for; the tests mirror the rooms."""
+"""Where things are. Each room holds one package and says what it is for; the tests mirror the rooms."""
 
 from __future__ import annotations
 

@@ -302,7 +302,11 @@ def test_an_answer_with_the_resume_meets_only_open_questions(mz: Mz, feature: st
 def test_what_is_given_up_is_said_by_whom_it_is_taken(mz: Mz, feature: str) -> None:
     with at_work():
         cancelled = decoded(mz("cancel", "--feature", feature, "--why", "not needed", "--json"))
-    assert (cancelled["schema"], cancelled["process_running"], cancelled["message_read"]) == ("mz.cancel/1", True, True)
+    assert (cancelled["schema"], cancelled["process_running"], cancelled["messages_read"]) == (
+        "mz.cancel/1",
+        True,
+        True,
+    )
 
 
 def test_a_finished_run_with_mail_is_not_over(mz: Mz, story: Story) -> None:

@@ -143,7 +143,9 @@ def test_what_the_budget_holds(mz: Mz, story: Story) -> None:
     story.admit(feature)
     story.to_feature(feature, FeatureHeld(hold=Hold.BUDGET))
     story.to_run(FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.BUDGET))
-    (found,) = (each for each in decoded(mz("review", "list", "--json"))["questions"] if each["question_kind"] == "budget")
+    (found,) = (
+        each for each in decoded(mz("review", "list", "--json"))["questions"] if each["question_kind"] == "budget"
+    )
     assert (found["feature"], found["commands"][0]) == ("later", f"mz resume {story.run}")
     assert f"mz cancel {story.run} --feature later" in found["commands"]
     assert "the budget is used up" in mz("review", "show", "later").out
@@ -209,7 +211,7 @@ def test_long_texts_are_cut_on_a_terminal_only(mz: Mz, home: Path) -> None:
     shown = on_terminal(home, "review", "show", "b", env={"NO_COLOR": "1"})
     assert "line 39" in shown
     assert "line 40" not in shown
-    assert "... 59 more lines: mz review show b --whole" in shown
+    assert "... 59 more lines: mz review show b --full" in shown
 
 
 def test_what_agents_and_people_wrote_does_not_act_on_a_terminal(mz: Mz, home: Path) -> None:
@@ -250,7 +252,8 @@ def test_an_answer_is_left_for_the_run(
     left = decoded(mz("review", *(word.format(feature) for word in command), "--json"))
     assert left == {
         "schema": "mz.review-answer/1", "run": "r1", "feature": feature, "kind": "answer", "verdict": verdict.value,
-        "phase": None, "event_ref": "inbox/r1@1", "process_running": False, "message_read": False, "resume": "mz resume r1",
+        "phase": None, "event_ref": "inbox/r1@1", "process_running": False, "message_read": False,
+        "resume": "mz resume r1",
     }  # fmt: skip
     (answer,) = inbox()
     assert isinstance(answer, AnswerPosted)
@@ -281,7 +284,8 @@ def test_who_answered_what_when_and_why_stays(mz: Mz, kept: Callable[[str], str]
     assert shown["messages"] == []
     (decision,) = shown["decisions"]
     assert {name: decision[name] for name in ("actor", "note", "verdict", "question_kind", "code")} == {
-        "actor": "Ada Lovelace", "note": "a silly idea", "verdict": "reject", "question_kind": "blocker", "code": "agent-blocker"
+        "actor": "Ada Lovelace", "note": "a silly idea", "verdict": "reject", "question_kind": "blocker",
+        "code": "agent-blocker",
     }  # fmt: skip
     assert "Ada Lovelace: reject to blocker (agent-blocker): a silly idea" in mz("review", "show", feature).out
 

@@ -1,4 +1,4 @@
-"""Adapter: the real `claude` CLI under our supervisor; its tool shells leave its session and process group."""
+"""The real `claude` CLI under our supervisor; its tool shells leave its session and process group."""
 
 from __future__ import annotations
 

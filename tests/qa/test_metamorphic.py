@@ -147,7 +147,7 @@ def test_a_user_asks_what_would_have_been(
         (("--inject", "write"), "there is no fault ''"),
         (("--inject", "note/code=idle"), "the cassette has no call 'note/code'; it has: note/write, note/write.a2"),
         (("--inject", "note/write=idle", "--variants"), "exclude each other"),
-        (("--variants", "--update-unused"), "leave out the other options"),
+        (("--variants", "--prune"), "leave out the other options"),
         (("--variants", "--junit", "x.xml"), "leave out the other options"),
         (("--bundled",), "it accepts no PATH"),
     ],
@@ -184,7 +184,7 @@ def test_what_is_found_is_told_and_is_a_verdict(
 
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature, "after_problem", lambda state, cell, *_: next_agent_call(cell))
-    monkeypatch.setattr(play, "derive", lambda taken: [one for one in derive_variants(taken) if one.name == "empty"])
+    monkeypatch.setattr(play, "derive_variants", lambda taken: [one for one in derive_variants(taken) if one.name == "empty"])
     found = broken(variants_of("killed"))
     assert found["note/write.a2: empty (memory)"] == ("it does not stop",)
 

@@ -183,7 +183,7 @@ def test_a_recording_without_a_story_is_a_finding() -> None:
     told = happened(traces={"f": encode_trace([STARTED])})
     (found,) = compare_replay(one, told, TODAY)
     assert (found.kind, found.message) == ("MISSING", "recorded without a trace: their decisions cannot be compared")
-    assert (found.detail, found.fix) == (("  f",), "mz replay {cassette} --accept TRACE --reason TEXT")
+    assert (found.detail, found.fix) == (("  f",), "mz replay {cassette} --accept TRACE -m TEXT")
     assert accept_differences(one, told, ("PROMPT", "DECISION"), "r", "2026-06-02T00:00:00Z") == (one, ())
     renewed, _ = accept_differences(one, told, ("TRACE",), "r", "2026-06-02T00:00:00Z")
     assert renewed.traces == {"f": encode_trace([STARTED])}
@@ -309,7 +309,7 @@ def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
     assert (renewed.traces, said) == ({"f": encode_trace([reads[1]])}, ("updated the trace of f",))
     (found,) = compare_replay(one, told, TODAY)
     assert (found.kind, found.call, found.fix) == (
-        "STREAM", "prd", "mz replay {cassette} --accept STREAM --reason TEXT",
+        "STREAM", "prd", "mz replay {cassette} --accept STREAM -m TEXT",
     )  # fmt: skip
 
 

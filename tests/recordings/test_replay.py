@@ -157,7 +157,7 @@ def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy
     assert kinds(played) == ["PROMPT"] * 5
     assert {finding.cause for finding in played.findings} == {"write.md.j2"}
     assert [line for line in played.findings[0].detail if line[0] in "+-"] == ["-Keep it short.", "+Be brief."]
-    assert played.findings[0].fix == "mz replay {cassette} --accept PROMPT --reason TEXT"
+    assert played.findings[0].fix == "mz replay {cassette} --accept PROMPT -m TEXT"
     assert played.calls_replayed == 8
 
     renewed = copy.settle(accept=["PROMPT"], reason="shorter words")

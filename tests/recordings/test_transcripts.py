@@ -320,7 +320,7 @@ def test_every_note_is_documented() -> None:
 
 
 def test_every_remark_of_a_reader_has_words() -> None:
-    sources = (ROOT / "engine/mz_engine/agents").rglob("*.py")
+    sources = (*(ROOT / "engine/mz_engine/agents").rglob("*.py"), *(ROOT / "engine/mz_engine/transcripts").glob("*.py"))
     told = {code for source in sources for code in re.findall(r'Note\(code="([a-z0-9-]+)"\)', source.read_text())}
     assert len(told) > 5
     assert told <= set(NOTES)

@@ -1,4 +1,4 @@
-"""Adapter: drives the real command line of an agent through the ways in which a call can end.
+"""Drives the real command line of an agent through the ways in which a call can end.
 
 Each agent's ways are a module `<agent>_cases.py`. The `fixtures` of the agent's folder keep what the command line wrote
 for each (and its exit code, last in the name); what its adapter must make of them stands beside, in `fixtures.yaml`.

@@ -1,4 +1,4 @@
-"""Adapter: the table of figures on a page. `python -m tools.bench.page FIGURES PAGE` renews it."""
+"""The table of figures on a page. `python -m tools.bench.page FIGURES PAGE` renews it."""
 
 from __future__ import annotations
 

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mz_engine.agents.process import ProgramAdapter
 
+import click
+
+from mz_cli.app.help import write_commands
+
 WIDTH = 88
 INDENT = 2
 
@@ -32,7 +36,7 @@ VARIABLES = {
 
 ENVIRONMENT = (
     "Variables that mz reads. A flag overrides a variable, a variable overrides mz.yaml, and that the default; "
-    "`mz config show --origin` shows the origin of each value. An empty variable counts as unset."
+    "`mz config show --show-origin` shows the origin of each value. An empty variable counts as unset."
 )
 
 VISIBLE_VARIABLES = "Agents and commands see only these variables, and those listed in `pass_environment` in mz.yaml:"
@@ -100,7 +104,14 @@ def formatting() -> str:
     return table(FORMATTING)
 
 
+def all_commands() -> str:
+    formatter = click.HelpFormatter(width=WIDTH)
+    write_commands(formatter)
+    return formatter.getvalue().strip()
+
+
 TOPICS: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "all": ("All commands.", all_commands),
     "exit-codes": ("Meaning of exit codes.", exit_codes),
     "environment": ("Variables that mz reads, and that agents see.", environment),
     "formatting": ("Output on stdout and stderr, and its formats.", formatting),

@@ -122,7 +122,7 @@ def _prepare_work(
     stack: ExitStack, home: Path, path: Path, environment: dict[str, str], options: RerecordOptions
 ) -> RerecordWork:
     if is_pending(path):
-        hint = f"accept it: mz rerecord {quote(display_path(path))} --take; or delete it: rm -r "
+        hint = f"accept it: mz rerecord {quote(display_path(path))} --accept-pending; or delete it: rm -r "
         message = f"{display_path(pending_path(path))}: a new cassette is waiting for your decision"
         raise MzError("MZ6002", message, hint=hint + quote(display_path(pending_path(path))))
     job = RerecordJob(
@@ -329,7 +329,7 @@ def write_or_hold(
     result = replace(result, differences=differences(findings), refused=rejected)
     if rejected:
         write_pending(new, path)
-        command = f"mz rerecord {quote(display_path(path))} --take"
+        command = f"mz rerecord {quote(display_path(path))} --accept-pending"
         command += "".join(f" --accept {kind}" for kind in finding_kinds(findings))
         return replace(result, waits=display_path(pending_path(path)), helps=command)
     remove_pending(path)

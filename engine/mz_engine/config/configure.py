@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
-import pathspec
 from msgspec import inspect
 from mz_events.names import InvalidName, parse_name, parse_path
 
@@ -18,6 +17,7 @@ from mz_engine.decoding.quantity import parse_duration, parse_usd
 from mz_engine.decoding.structs import DecodeError, KeyPath, format_key_path
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Budget, Command, Config, Limits, Models, PriceRow, PullRequests, WorkspaceSettings
+from mz_engine.path_patterns import is_pattern
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -166,12 +166,8 @@ def _variable_name(text: str) -> str:
 
 
 def _gitignore_pattern(text: str) -> str:
-    try:
-        pathspec.GitIgnoreSpec.from_lines([_non_empty(text)])
-    except InvalidName:
-        raise
-    except ValueError:
-        raise InvalidName(f"{text[:80]!r} is not a pattern as in .gitignore") from None
+    if not is_pattern(_non_empty(text)):
+        raise InvalidName(f"{text[:80]!r} is not a pattern as in .gitignore")
     return text
 
 

@@ -63,7 +63,7 @@ RECORDING_CODES = (
         Exit.NOT_COMPARABLE,
         "a baseline of streams cannot be read",
         "The file describes the shape of an agent's stream; it is damaged or has another format. Restore it from git, "
-        "or remove it and write it again with `mz drift --update-wire --reason TEXT`.",
+        "or remove it and write it again with `mz drift --update-baseline -m TEXT`.",
     ),
     ErrorCode(
         "MZ6030",

@@ -118,7 +118,7 @@ def overwrite(cassette: Cassette, folder: Path, seal: str | None = None) -> Path
     trace.
     """
     if untraced := untraced_features(cassette.manifest):
-        reason = f"has no trace of {', '.join(untraced)}; add it with: mz replay {folder} --accept TRACE --reason TEXT"
+        reason = f"has no trace of {', '.join(untraced)}; add it with: mz replay {folder} --accept TRACE -m TEXT"
         raise CassetteUnreadable(folder, reason)
     backup = back_up(folder) if stored_format(folder) < FORMAT else None
     _save(cassette, folder, True, seal)
