@@ -101,7 +101,7 @@ class CallOutput(msgspec.Struct, kw_only=True):
         turns where the sums agree."""
         sums: dict[str, Usage] = {}
         for end in self._counted_ends():
-            for usage in (usage for usage in end.usage if usage.model):
+            for usage in (usage for usage in end.usage if usage.model and (usage.input or usage.output)):
                 sums[usage.model] = add_usage(sums[usage.model], usage) if usage.model in sums else usage
         turns = [end.turn_usage for end in self.ends if end.turn_usage is not None]
         hour, short = sum(turn.cache_write_1h for turn in turns), sum(turn.cache_write_5m for turn in turns)
