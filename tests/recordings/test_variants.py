@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.catalog import STDOUT_ENDINGS
+from mz_engine.agents.catalog import AGENTS
 from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import OutputTiming, RecordedCall
 from mz_recordings.faults.variants import HUGE_BYTES, Variant, derive_variants, process_variants, with_variant
@@ -71,7 +71,7 @@ def test_ends_are_told_in_the_agents_words() -> None:
 
 
 def test_an_agent_whose_words_are_not_known_has_the_other_variants() -> None:
-    assert "another" not in STDOUT_ENDINGS
+    assert "another" not in AGENTS
     found = variants(agent="another")
     assert "cut-after-line-1" in found
     assert not [name for name in found if name.startswith("ends-")]

@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 import pytest
-from mz_engine.agents.catalog import STDERR_ENDINGS
+from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, ParsedReply
 from mz_qa.conformance.endings import stored_endings
@@ -16,6 +16,8 @@ from mz_recordings.faults.faults import FAULTS, FaultOutput, possible_faults, re
 from mz_recordings.faults.inject import InvalidFaultError, inject
 
 from tests.support.tapes import cassette, recording
+
+STDERR_ENDINGS = {name: agent.stderr_endings for name, agent in AGENTS.items() if agent.stderr_endings}
 
 READ = {
     "rate-limit": "rate-limit", "overloaded": "overloaded", "lost-connection": "connection",

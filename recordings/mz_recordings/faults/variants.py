@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
-from mz_engine.agents.catalog import STDERR_ENDINGS, STDOUT_ENDINGS
+from mz_engine.agents.catalog import agent_package
 from mz_events.catalog.call import Problem, ProblemClass
 
 from mz_recordings.cassette.model import (
@@ -221,7 +221,7 @@ def _process_end_variants(base: Variant) -> Iterator[Variant]:
 
 def _stdout_ending_variants(recording: Recording, stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
     """Yield other last lines in the agent's format, also before and after the recorded one."""
-    ending = STDOUT_ENDINGS.get(recording.agent)
+    ending = agent_package(recording.agent).stdout_endings
     lines = _lines(stdout)
     last = _parse_object(lines[-1]) if lines else None
     if ending is None or last is None:
@@ -236,7 +236,7 @@ def _stdout_ending_variants(recording: Recording, stdout: bytes) -> Iterator[tup
 
 def _stderr_ending_variants(recording: Recording, stdout: bytes, stderr: bytes) -> Iterator[Variant]:
     """Yield other ends of agents whose stderr tells how the call ended."""
-    ending = STDERR_ENDINGS.get(recording.agent)
+    ending = agent_package(recording.agent).stderr_endings
     for name, out, err, code in ending(stdout, stderr) if ending else ():
         yield Variant(recording.identity, name, out, err, code)
 
