@@ -44,7 +44,7 @@ VERDICTS = {
     next_command="`mz init` creates the first files; `mz run --dry-run` shows the plan.",
 )
 @click.option("--online", is_flag=True, help="Use the network: check the remote and the login of gh.")
-@click.option("--self-test", is_flag=True, help="Test mz itself instead; some ten seconds.")
+@click.option("--self-test", is_flag=True, help="Test mz itself instead; takes up to two minutes.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one object with the schema mz.doctor/1, or mz.self-test/1."
 )
