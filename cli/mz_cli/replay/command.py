@@ -28,7 +28,7 @@ from mz_cli.reports.options import check_reports, project_relative, report_optio
 from mz_cli.reports.replay_text import render_text
 from mz_cli.reports.replays import replay_suites
 from mz_cli.terminal.console import print_note, write_lines
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 
 NETWORK_WARNING = (
     "warning: network-not-denied: this system has no network namespaces, so agents and commands only get a proxy "
@@ -95,14 +95,13 @@ def replay(
     check_reports(reports, as_json)
     home = Path.cwd() if bundled else find_home(Path.cwd())
     cassettes = bundled_cassettes() if bundled else require_cassettes(home, paths)
-    jobs = replay_jobs(
-        home, shuffled(cassettes, shuffle), jobs or os.cpu_count() or 1, shuffle, accept, reason or "", prune
-    )
+    workers = jobs or os.cpu_count() or 1
+    replays = replay_jobs(home, shuffled(cassettes, shuffle), workers, shuffle, accept, reason or "", prune)
     if bundled:
-        jobs = tuple(replace(job, project=str(bundled_project(Path(os.path.realpath(job.path))))) for job in jobs)
+        replays = tuple(replace(job, project=str(bundled_project(Path(os.path.realpath(job.path))))) for job in replays)
     position = {display_path(path): at for at, path in enumerate(cassettes)}
     with text_stream(reports, as_json) as stream:
-        results = replay_all(jobs, jobs or os.cpu_count() or 1, lambda result: print_progress(result, len(jobs)))
+        results = replay_all(replays, workers, lambda result: print_progress(result, len(replays)))
         results = tuple(sorted(results, key=lambda result: position[result.path]))
         results = failing_by_commit(results) if bisect else results
         if not all(result.offline for result in results):
@@ -180,17 +179,12 @@ def replay_document(results: Sequence[ReplayResult], exit_code: Exit) -> ReplayR
 
 
 def _cassette_shape(result: ReplayResult) -> ReplayedCassette:
-    return ReplayedCassette(
-        path=result.path,
-        name=result.name,
-        provenance=result.provenance or None,
-        recordings=result.recordings,
+    return shape_of(
+        ReplayedCassette,
+        result,
         played=result.calls_replayed,
-        accepted_replies=result.accepted_replies,
-        offline=result.offline,
         traces=result.trace_digests,
         compared=result.traces_compared,
-        duration_ms=result.duration_ms,
         findings=tuple(finding_shape(finding, result.path) for finding in result.findings),
         held=result.overridden_settings,
         renewed=result.changes,
