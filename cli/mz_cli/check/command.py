@@ -21,7 +21,7 @@ from mz_cli.replay.command import require_cassettes
 from mz_cli.reports.model import ReportOptions, Suite
 from mz_cli.reports.options import check_reports, report_options, text_stream, write_reports
 from mz_cli.terminal.console import print_note, write_lines
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.text import exact_usd, iso_time
 from mz_cli.terminal.width import plain_text
 
@@ -123,18 +123,8 @@ def _timestamp(at: datetime) -> str:
 
 
 def _layer_shape(layer: LayerResult) -> GateLayer:
-    return GateLayer(
-        id=layer.number,
-        name=layer.name,
-        about=layer.about,
-        status=layer.status,
-        reason=layer.reason or None,
-        seconds=layer.duration_ms / 1000,
-        checks=layer.checks,
-        checked=layer.checked,
-        findings=tuple(finding_shape(finding, "") for finding in layer.findings),
-        remarks=layer.remarks,
-    )
+    findings = tuple(finding_shape(finding, "") for finding in layer.findings)
+    return shape_of(GateLayer, layer, id=layer.number, seconds=layer.duration_ms / 1000, findings=findings)
 
 
 def gate_suites(result: GateResult) -> tuple[Suite, ...]:

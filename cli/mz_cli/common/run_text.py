@@ -21,7 +21,7 @@ from mz_cli.common.advice import (
     status_label,
 )
 from mz_cli.common.json import CiChecksShape, FeatureStatus, FeatureSummary, RunStatus, TemplateErrorShape, WaitingShape
-from mz_cli.terminal.json import Tests, Tokens
+from mz_cli.terminal.json import Tests, Tokens, shape_of
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import (
     compact_number,
@@ -57,25 +57,17 @@ def feature_status(
     view: FeatureView, run: str, load_text: TextLoader, context: RunContext = NO_CONTEXT
 ) -> FeatureStatus:
     checks = view.checks
-    return FeatureStatus(
+    return shape_of(
+        FeatureStatus,
+        view,
         **_summary_fields(view),
         title=single_line(load_text(view.title)),
-        source=view.source or None,
-        phase=view.phase or None,
         iteration=view.phases[-1].iteration if view.phases else None,
-        depends_on=view.depends_on,
-        quarantined=view.quarantined,
-        rollbacks=view.rollbacks,
         unpriced_calls=view.unpriced,
-        pull_request=view.pull_request or None,
         checks=CiChecksShape(passed=checks[0], failed=checks[1], pending=checks[2]) if checks else None,
         pull_request_text=context.pull_request_text_path(run, view.feature),
-        target=view.target or None,
         worktree=context.worktree_path(run, view.feature),
-        hold=view.hold.value if view.hold else None,
         until=iso_time(view.until_us),
-        blocked_by=view.blocked_by or None,
-        code=view.code or None,
         template_error=_template_error(view, load_text),
         waiting=_waiting_shape(view, run, load_text, context),
         next=resume_command(run, view, context),
@@ -166,13 +158,10 @@ def _waiting_shape(view: FeatureView, run: str, load_text: TextLoader, context: 
     question = view.question
     if question is None:
         return None
-    return WaitingShape(
-        question_kind=question.question_kind.value,
-        code=question.code or None,
-        phase=question.phase,
-        unit=question.unit or None,
+    return shape_of(
+        WaitingShape,
+        question,
         since=iso_time(question.since_us),
-        event_ref=question.event_ref,
         detail=load_text(question.detail) or None,
         answers=possible_verdicts(view),
         resume=resume_command(run, view, context) or f"mz resume {run}",
