@@ -167,7 +167,7 @@ def test_hostile_texts_on_any_terminal(home: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("words", "exit_code", "message"),
     [
-        (("nope",), 2, "there is no run 'nope'"),
+        (("nope",), 2, "there is no run or feature 'nope'"),
         (("--feature", "lgin"), 10, "did you mean `login`?"),
     ],
 )

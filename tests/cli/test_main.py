@@ -72,7 +72,7 @@ def test_summaries_are_the_commands_own(name: str) -> None:
         (("statsu",), "there is no command 'statsu'; did you mean `status`?"),
         (("zzz",), "there is no command 'zzz'\n"),
         (("status", "--jsn"), "no such option '--jsn'"),
-        (("log", "a", "b"), "unexpected extra argument"),
+        (("status", "a", "b"), "unexpected extra argument"),
         (("--nonsense",), "no such option '--nonsense'"),
     ],
 )

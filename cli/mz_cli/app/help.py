@@ -18,8 +18,11 @@ HELP_WIDTH = 96
 SUGGESTION_KINDS = {
     "run": "runs",
     "runs": "runs",
-    "left": "runs",
-    "right": "runs",
+    "left": "selectors",
+    "right": "selectors",
+    "selector": "selectors",
+    "selectors": "selectors",
+    "source": "selectors",
     "feature": "features",
     "features": "features",
     "phase": "phases",

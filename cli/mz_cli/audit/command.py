@@ -18,6 +18,7 @@ from mz_projections.views.timeline import timeline
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command
+from mz_cli.app.selectors import select_or_newest
 from mz_cli.app.user_log import open_imported_log
 from mz_cli.audit.json import AuditReport
 from mz_cli.audit.query import audit_report
@@ -35,20 +36,22 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
     "audit",
     examples=(
         ("mz audit", "the newest run: verdict, evidence, timeline"),
-        ("mz audit r4f1 --feature login", "one feature of a run"),
+        ("mz audit r4f1/login", "one feature of a run"),
         ("mz audit --imported 3f2a", "the evidence for an imported session; without an id, for all"),
         ("mz audit --json | jq '.gaps[] | select(.fault)'", "why the verdict is no"),
     ),
     next_command="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz verify` checks the "
     "complete log.",
 )
-@click.argument("run", required=False)
-@click.option("--feature", metavar="ID", help="Only this feature.")
+@click.argument("selector", metavar="[RUN | [RUN/]FEATURE]", required=False)
+@click.option("--feature", hidden=True)
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
               help="An imported session, or all of them, in any directory.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one object, mz.audit/1 or mz.audit-imported/1.")
 @click.pass_context
-def audit(context: click.Context, run: str | None, feature: str | None, imported: str | None, as_json: bool) -> int:
+def audit(
+    context: click.Context, selector: str | None, feature: str | None, imported: str | None, as_json: bool
+) -> int:
     """Report what a run did, with evidence.
 
     Prints the verdict, requests, changes, gates, people's decisions, cost and gaps, then the timeline. Everything comes
@@ -57,11 +60,12 @@ def audit(context: click.Context, run: str | None, feature: str | None, imported
     damaged.
     """
     if imported is not None:
-        if run is not None or feature is not None:
-            raise click.UsageError("--imported cannot be combined with RUN or --feature", context)
+        if selector is not None or feature is not None:
+            raise click.UsageError("--imported cannot be combined with RUN or FEATURE", context)
         return print_imported_audit(imported, as_json)
     with open_log() as log:
-        run_id = log.find_run(run)
+        selected = select_or_newest(log, selector)
+        run_id, feature = selected.run, feature or selected.feature
         if feature is not None:
             log.check_feature(run_id, feature)
         events = tuple(log.events(run_id))

@@ -15,9 +15,11 @@ from mz_projections.views.run import RunProjection
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command
-from mz_cli.app.selectors import find_event_ref
+from mz_cli.app.selectors import Selector, find_event_ref, select, select_one_run, select_or_newest
 from mz_cli.app.user_log import open_imported_log
+from mz_cli.common.feature_query import DetailOptions
 from mz_cli.inspect.log_entry import entry_json, entry_line, log_header
+from mz_cli.inspect.show import check_attempt, check_phase
 from mz_cli.inspect.state_at import state_at, state_rows
 from mz_cli.terminal.console import is_terminal, print_line, write_text
 from mz_cli.terminal.json import json_line, print_document
@@ -30,15 +32,16 @@ POLL_SECONDS = 0.1
     "log",
     examples=(
         ("mz log", "the events of the newest run"),
-        ("mz log --feature login --follow", "watch one feature until the run stops"),
+        ("mz log login --follow", "watch one feature until the run stops"),
+        ("mz log r4f1/login/code#2", "one attempt of a phase in another run"),
         ("mz log --at login@12", "the state of a feature after the twelfth event of its stream"),
         ("mz log --imported 3f2a", "the events of an imported session; without an id, of all"),
         ("mz log --json | jq -r 'select(.type == \"gate.checked\") | .event_ref'", "JSON Lines, for programs"),
     ),
     next_command="`mz show FEATURE` shows the same, phase by phase.",
 )
-@click.argument("run", required=False)
-@click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature's events; repeatable.")
+@click.argument("selectors", metavar="[SELECTOR]...", nargs=-1)
+@click.option("--feature", "features", multiple=True, hidden=True)
 @click.option("--follow", "-f", is_flag=True, help="Print new events until the run stops, or until Ctrl-C.")
 @click.option("--at", metavar="STREAM@VERSION", help="Print the state after that event instead of events.")
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
@@ -51,32 +54,47 @@ POLL_SECONDS = 0.1
 )
 @click.pass_context
 def log(
-    context: click.Context, run: str | None, features: tuple[str, ...], follow: bool, at: str | None,
+    context: click.Context, selectors: tuple[str, ...], features: tuple[str, ...], follow: bool, at: str | None,
     imported: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the event log, one line per event.
 
-    Each line begins with the time and the event's address, stream@version. RUN is a run's id or its beginning
-    (default: the newest run). With --at, STREAM is a run's id or its beginning, a feature, or RUN/FEATURE.
+    Each line begins with the time and the event's address, stream@version. SELECTOR is a run's id or its beginning
+    (default: the newest run), a feature, RUN/FEATURE, FEATURE/PHASE, FEATURE/PHASE#ATTEMPT, or one event,
+    STREAM@VERSION, where STREAM is a run, a feature or RUN/FEATURE.
     """
     if at is not None and (features or follow):
         raise click.UsageError("--at cannot be combined with --feature or --follow", context)
     if imported is not None:
-        if run is not None or features or follow or at is not None:
+        if selectors or features or follow or at is not None:
             raise click.UsageError("--imported can be combined only with --json", context)
         print_imported_events(imported, as_json)
         return
     with open_log() as source:
         if at is not None:
-            print_state(source, at, run, as_json)
+            print_state(source, at, selectors[0] if selectors else None, as_json)
             return
-        run_id = source.find_run(run)
-        for feature in features:
-            source.check_feature(run_id, feature)
+        chosen = selected(source, selectors, features)
+        run_id = select_one_run(chosen)
         events = follow_events(source, run_id) if follow else source.events(run_id)
         if as_json:
             write_text(sys.stdout, json_line(log_header()) + "\n")
-        print_events(filter_events(events, run_id, features), as_json, full=not is_terminal(sys.stdout))
+        print_events(filter_events(events, chosen), as_json, full=not is_terminal(sys.stdout))
+
+
+def selected(source: ProjectLog, selectors: tuple[str, ...], features: tuple[str, ...]) -> tuple[Selector, ...]:
+    """Resolve the selectors; by default the newest run. `features`: values of `--feature`, which restrict a run. Raises
+    MzError (MZ1002, MZ4010, MZ5001, MZ5007) and UsageError."""
+    chosen = tuple(select(source, text) for text in selectors) or (select_or_newest(source, None),)
+    if features:
+        run = select_one_run(chosen)
+        chosen = tuple(select(source, f"{run}/{feature}") for feature in features)
+    for selector in chosen:
+        if selector.phase is not None:
+            view = source.find_feature(selector.run, str(selector.feature))[1]
+            check_phase(view, selector.phase)
+            check_attempt(view, DetailOptions(phase=selector.phase, attempt=selector.attempt))
+    return chosen
 
 
 def print_imported_events(session: str, as_json: bool) -> None:
@@ -108,13 +126,24 @@ def print_events(events: Iterable[Recorded[Event]], as_json: bool, full: bool) -
         write_text(sys.stdout, f"{text}\n")
 
 
-def filter_events(events: Iterable[Recorded[Event]], run: str, features: tuple[str, ...]) -> Iterator[Recorded[Event]]:
-    """Yield the features' events, from their own streams and the run's; all events if no feature is named."""
-    streams = {feature_stream(run, feature) for feature in features}
+def filter_events(events: Iterable[Recorded[Event]], selectors: Iterable[Selector]) -> Iterator[Recorded[Event]]:
+    """Yield the events that a selector names; those of a feature are in its own stream and in the run's."""
     for recorded in events:
-        subject = getattr(recorded.event, "feature", None)
-        if not features or recorded.stream in streams or subject in features:
+        if any(is_selected(recorded, selector) for selector in selectors):
             yield recorded
+
+
+def is_selected(recorded: Recorded[Event], selector: Selector) -> bool:
+    if selector.version is not None:
+        return (recorded.stream, recorded.version) == (selector.stream, selector.version)
+    subject = getattr(recorded.event, "feature", None)
+    if selector.feature is not None and recorded.stream != selector.stream and subject != selector.feature:
+        return False
+    call = getattr(recorded.event, "ref", recorded.event)
+    return (
+        selector.phase in (None, getattr(call, "phase", None))
+        and selector.attempt in (None, getattr(call, "attempt", None))
+    )  # fmt: skip
 
 
 def follow_events(source: ProjectLog, run: str) -> Iterator[Recorded[Event]]:
