@@ -35,7 +35,8 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 @command(
     "audit",
     examples=(
-        ("mz audit", "the newest run: verdict, evidence, timeline"),
+        ("mz audit", "the newest run: verdict, remarks, results"),
+        ("mz audit --full", "all evidence, then the timeline"),
         ("mz audit r4f1/login", "one feature of a run"),
         ("mz audit --imported 3f2a", "the evidence for an imported session; without an id, for all"),
         ("mz audit --json | jq '.gaps[] | select(.fault)'", "why the verdict is no"),
@@ -47,17 +48,20 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 @click.option("--feature", hidden=True)
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
               help="An imported session, or all of them, in any directory.")  # fmt: skip
+@click.option(
+    "--full", is_flag=True, help="Also print the evidence for each feature, people's decisions, cost, timeline."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object, mz.audit/1 or mz.audit-imported/1.")
 @click.pass_context
 def audit(
-    context: click.Context, selector: str | None, feature: str | None, imported: str | None, as_json: bool
+    context: click.Context, selector: str | None, feature: str | None, imported: str | None, full: bool, as_json: bool
 ) -> int:
     """Report what a run did, with evidence.
 
-    Prints the verdict, requests, changes, gates, people's decisions, cost and gaps, then the timeline. Everything comes
-    from the log alone, with the address of its event, stream@version. The events and texts used are verified as by
-    `mz verify`. Exits with 1 if the verdict is no: something was not delivered, a check was skipped, or the log is
-    damaged.
+    Prints the verdict, remarks and the result of each feature; with --full also requests, changes, gates, people's
+    decisions and cost, then the timeline. Everything comes from the log alone, with the address of its event,
+    stream@version. The events and texts used are verified as by `mz verify`. Exits with 1 if the verdict is no:
+    something was not delivered, a check was skipped, or the log is damaged.
     """
     if imported is not None:
         if selector is not None or feature is not None:
@@ -78,9 +82,10 @@ def audit(
     if as_json:
         print_document("audit", report)
     elif is_terminal(sys.stdout):
-        print_line("\n".join(render_text(report, tuple(milestones(selected_events)), terminal_width(sys.stdout))))
+        entries = tuple(milestones(selected_events)) if full else None
+        print_line("\n".join(render_text(report, entries, terminal_width(sys.stdout))))
     else:
-        print_table(table(report))
+        print_table(table(report, full))
     return int(audit_exit(report))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 import msgspec
+from msgspec.structs import replace
 
 from mz_cli.audit.json import (
     ArtifactEvidence,
@@ -40,8 +41,9 @@ class Claim(msgspec.Struct, frozen=True):
     event_refs: tuple[str, ...]
 
 
-def claims(report: AuditReport, digits: int | None = None) -> Iterator[Claim]:
-    """Yield all claims, without the timeline. `digits`: length of digests and commits; None: full."""
+def claims(report: AuditReport, digits: int | None = None, full: bool = True) -> Iterator[Claim]:
+    """Yield all claims, without the timeline; without `full`, only verdict, remarks and each feature's result.
+    `digits`: length of digests and commits; None: full."""
     yield from _verdict_claims(report, digits)
     for gap in report.gaps:
         yield _gap_claim(gap)
@@ -50,7 +52,10 @@ def claims(report: AuditReport, digits: int | None = None) -> Iterator[Claim]:
     if not report.gaps and report.record.intact:
         yield Claim("remarks", "-", NOTHING_MISSING, ())
     for feature in report.features:
-        yield from _feature_claims(feature, digits)
+        feature_claims = _feature_claims(feature, digits)
+        yield from (claim for claim in feature_claims if full or claim.subject == "result")
+    if not full:
+        return
     for decision in report.decisions:
         yield Claim("run", "person", _decision_text(decision), (decision.event_ref,))
     money = cost_text(report.cost, report.thrown_away, exact=digits is None)
@@ -184,25 +189,34 @@ def _count_noun(number: int, noun: str) -> str:
 
 
 # drawn ----------------------------------------------------------------------------------------------------------------
-def table(report: AuditReport) -> Table:
-    """Return one row per claim, then the timeline, for a pipe."""
-    rows = [(claim.section, claim.subject, claim.text, " ".join(claim.event_refs)) for claim in claims(report)]
-    rows += [("timeline", entry.type, f"{entry.at} {entry.text}", entry.event_ref) for entry in report.timeline]
+def table(report: AuditReport, full: bool) -> Table:
+    """Return one row per claim, with `full` also the timeline, for a pipe."""
+    rows = [
+        (claim.section, claim.subject, claim.text, " ".join(claim.event_refs)) for claim in claims(report, full=full)
+    ]
+    if full:
+        rows += [("timeline", entry.type, f"{entry.at} {entry.text}", entry.event_ref) for entry in report.timeline]
     return Table(columns=columns("section", "subject", "claim", "events"), rows=tuple(rows), empty="")
 
 
-def render_text(report: AuditReport, timeline: Sequence[tuple[str, str]], width: int) -> tuple[str, ...]:
-    """Return the lines for a terminal of that width. `timeline`: text and event ref of each entry."""
+def render_text(report: AuditReport, timeline: Sequence[tuple[str, str]] | None, width: int) -> tuple[str, ...]:
+    """Return the lines for a terminal of that width. `timeline`: text and event ref of each entry; None: only verdict,
+    remarks and one line per feature."""
     lines: list[str] = []
     section = ""
-    for claim in claims(report, SHORT):
-        if claim.section != section:
+    for claim in claims(report, SHORT, full=timeline is not None):
+        if timeline is None and claim.subject == "result":
+            lines += ["", "features"] if section != "features" else []
+            section = "features"
+            claim = replace(claim, subject=claim.section, section=section)
+        elif claim.section != section:
             section = claim.section
             lines += ["", section] if lines else []
         indent = "  " if lines else ""
         lines += _wrapped_claim(indent, f"{claim.subject}: {claim.text}", claim.event_refs, width)
-    lines += ["", "timeline"]
-    for text, event_ref in timeline:
+    if timeline is not None:
+        lines += ["", "timeline"]
+    for text, event_ref in timeline or ():
         lines += _wrapped_claim("  ", text, (event_ref,), width)
     return tuple(lines)
 
