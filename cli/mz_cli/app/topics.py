@@ -23,7 +23,7 @@ VARIABLES = {
     "MZ_DATA": "Directory of your user log with imported sessions; default: the platform's data directory.",
     "GEMINI_CLI_HOME": "Directory of Gemini CLI's login and sessions; read for import, and passed on.",
     "CODEX_HOME": "Directory of Codex's login and sessions; read for import, and passed on.",
-    "CI": "Set to anything: mz asks no questions.",
+    "CI": "Set to anything: mz asks no questions, and a run prints one line per change.",
     "GIT_SSH, GIT_SSH_COMMAND": "SSH program of git for remotes; mz adds `-o BatchMode=yes` to an OpenSSH command.",
     "CLAUDE_CONFIG_DIR": "Directory of Claude Code's login and sessions; read for import, and passed on.",
     "MZ_KEY": "Set by mz for agents and commands: the key of the call, by which mz finds processes. Do not change it.",
