@@ -62,6 +62,7 @@ def test_verdict_remarks_and_one_line_per_feature(story: Story, capsys: pytest.C
     features = shown[shown.index("features") + 1 :]
     assert [line.split(":")[0].strip() for line in features if line] == ["login", "audit", "export", "later"]
     assert shown[0].startswith("no: run ")
+    assert any("took 43s (prd 17s, code 21s)" in line for line in features)
     assert "remarks" in shown
     assert "timeline" not in shown
     rows = [line.split("\t") for line in run(capsys, "audit").out.splitlines()[1:]]

@@ -14,6 +14,7 @@ from mz_events.names import feature_stream
 from mz_events.store import BlobMissing
 from mz_projections.audit.auditor import audit as audit_of
 from mz_projections.run.pins import PinnedRun, decode_pinned
+from mz_projections.views.run import run_view
 from mz_projections.views.timeline import timeline
 
 from mz_cli.app.context import ProjectLog, open_log
@@ -22,7 +23,7 @@ from mz_cli.app.selectors import select_or_newest
 from mz_cli.app.user_log import open_imported_log
 from mz_cli.audit.json import AuditReport
 from mz_cli.audit.query import audit_report
-from mz_cli.audit.text import render_text, table
+from mz_cli.audit.text import durations_of, render_text, table
 from mz_cli.common.verification import verify_log
 from mz_cli.live.milestones import milestone_text
 from mz_cli.terminal.console import is_terminal, print_line, print_note, terminal_width
@@ -75,6 +76,7 @@ def audit(
         events = tuple(log.events(run_id))
         statements = audit_of(run_id, events, load_pins(log, events), feature)
         verification = verify_log(log, run_id, print_note)
+        durations = durations_of(run_view(run_id, events))
         selected_events = tuple(filter_events(events, run_id, feature))
         report = audit_report(
             statements, verification, timeline(selected_events), str(log.home), feature, log.load_text
@@ -83,9 +85,9 @@ def audit(
         print_document("audit", report)
     elif is_terminal(sys.stdout):
         entries = tuple(milestones(selected_events)) if full else None
-        print_line("\n".join(render_text(report, entries, terminal_width(sys.stdout))))
+        print_line("\n".join(render_text(report, entries, terminal_width(sys.stdout), durations)))
     else:
-        print_table(table(report, full))
+        print_table(table(report, full, durations))
     return int(audit_exit(report))
 
 

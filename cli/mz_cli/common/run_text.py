@@ -120,7 +120,7 @@ def run_duration(view: RunView) -> str:
 
 def duration_cell(view: FeatureView, exact: bool) -> str:
     """Return the time from start to end of an ended feature, `-` for any other; with `exact` in seconds."""
-    if view.started_us is None or view.ended_us is None:
+    if view.status in SUSPENDED_STATUSES or view.started_us is None or view.ended_us is None:
         return "-"
     seconds = (view.ended_us - view.started_us) / SECOND_US
     return f"{seconds:.3f}" if exact else format_elapsed(seconds)
@@ -200,6 +200,8 @@ def _waiting_shape(view: FeatureView, run: str, load_text: TextLoader, context: 
 
 # tables ---------------------------------------------------------------------------------------------------------------
 SECOND_US = 1_000_000
+SUSPENDED_STATUSES = ("waiting", "held", "interrupted", "paused")
+"""Statuses of features that stopped but may continue, so that their duration is unknown."""
 CLOSING_COLUMNS = (">attempts", ">tests", "branch", ">tokens", ">estimated", ">reported", ">computed")
 
 
