@@ -61,8 +61,8 @@ def print_completions(root: click.Command, instruction: str) -> int:
 def suggestions(kind: str, prefix: str, parameters: Parameters) -> list[str]:
     """Return the suggestions of a kind (`SOURCES`) with that prefix; empty on any error."""
     with suppress(Exception):
-        words = SOURCES[kind]({**parameters, PREFIX: prefix})
-        return [word for word in words if word.startswith(prefix)][:SUGGESTED_MAX]
+        names = SOURCES[kind]({**parameters, PREFIX: prefix})
+        return [name for name in names if name.startswith(prefix)][:SUGGESTED_MAX]
     return []
 
 
