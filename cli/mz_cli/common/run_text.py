@@ -27,6 +27,7 @@ from mz_cli.terminal.text import (
     compact_number,
     exact_usd,
     format_count,
+    format_elapsed,
     format_time,
     iso_time,
     parse_usd,
@@ -98,7 +99,23 @@ def run_status(
 def heading(view: RunView, process_running: bool) -> str:
     """Return the run in one line."""
     since = f", since {format_time(view.started_us)}" if view.started_us is not None else ""
-    return f"run {view.run}: {run_status_label(view, process_running)}, {view.pipeline} on {view.base}{since}"
+    took = f", took {elapsed}" if (elapsed := run_duration(view)) else ""
+    return f"run {view.run}: {run_status_label(view, process_running)}, {view.pipeline} on {view.base}{since}{took}"
+
+
+def run_duration(view: RunView) -> str:
+    """Return the time from the start to the last event of a finished run; empty for any other."""
+    if view.status != "finished" or view.started_us is None or view.last_recorded_us is None:
+        return ""
+    return format_elapsed((view.last_recorded_us - view.started_us) / SECOND_US)
+
+
+def duration_cell(view: FeatureView, exact: bool) -> str:
+    """Return the time from start to end of an ended feature, `-` for any other; with `exact` in seconds."""
+    if view.status in SUSPENDED_STATUSES or view.started_us is None or view.ended_us is None:
+        return "-"
+    seconds = (view.ended_us - view.started_us) / SECOND_US
+    return f"{seconds:.3f}" if exact else format_elapsed(seconds)
 
 
 def run_status_label(view: RunView, process_running: bool) -> str:
@@ -171,6 +188,9 @@ def _waiting_shape(view: FeatureView, run: str, load_text: TextLoader, context: 
 
 
 # tables ---------------------------------------------------------------------------------------------------------------
+SECOND_US = 1_000_000
+SUSPENDED_STATUSES = ("waiting", "held", "interrupted", "paused")
+"""Statuses of features that stopped but may continue, so that their duration is unknown."""
 CLOSING_COLUMNS = (">attempts", ">tests", "branch", ">tokens", ">estimated", ">reported", ">computed")
 
 
@@ -181,15 +201,17 @@ def status_table(
     if not exact:
         listed_features = features_to_list(view.features)[0]
         rows = tuple(
-            (feature.feature, status_label(feature), *closing_cells(feature, exact)) for feature in listed_features
+            (feature.feature, status_label(feature), *closing_cells(feature, exact), duration_cell(feature, exact))
+            for feature in listed_features
         )
-        return Table(columns=columns("*feature", "status", *CLOSING_COLUMNS), rows=rows, empty=NO_FEATURES)
+        return Table(columns=columns("*feature", "status", *CLOSING_COLUMNS, ">duration"), rows=rows, empty=NO_FEATURES)
     rows = tuple(
         (
             feature.feature, status_label(feature), feature.phase or "-", *closing_cells(feature, exact),
             load_text(feature.title), resume_command(view.run, feature, context) or "", feature.pull_request,
             context.worktree_path(view.run, feature.feature) or "", view.run, run_status_label(view, process_running),
             stack_branch(view, feature), context.pull_request_text_path(view.run, feature.feature) or "",
+            duration_cell(feature, exact),
         )
         for feature in view.features
     )  # fmt: skip
@@ -206,6 +228,7 @@ def status_table(
         "run_status",
         "builds_on",
         "pull_request_text",
+        "duration_s",
     )
     return Table(columns=columns(*heads), rows=rows, empty=NO_FEATURES)
 
@@ -216,11 +239,15 @@ def closing_table(features: Sequence[FeatureView], exact: bool) -> Table:
     with_status = exact or any(feature.status != "delivered" for feature in listed_features)
     rows = tuple(
         (feature.feature, *([status_label(feature)] if with_status else []), " ".join(feature.completed_phases) or "-",
-         *closing_cells(feature, exact))
+         *closing_cells(feature, exact), duration_cell(feature, exact))
         for feature in listed_features
     )  # fmt: skip
     heads = ("*feature", "status") if with_status else ("*feature",)
-    return Table(columns=columns(*heads, "phases", *CLOSING_COLUMNS), rows=rows, empty=NO_FEATURES)
+    return Table(
+        columns=columns(*heads, "phases", *CLOSING_COLUMNS, "duration_s" if exact else ">duration"),
+        rows=rows,
+        empty=NO_FEATURES,
+    )
 
 
 def closing_cells(view: FeatureView, exact: bool) -> tuple[str, ...]:
