@@ -70,7 +70,7 @@ def environment() -> str:
     from mz_engine.agents.anthropic_api import adapter as anthropic_api
     from mz_engine.agents.claude_code.adapter import PASSED_VARIABLES, SETTINGS
     from mz_engine.agents.codex import adapter as codex
-    from mz_engine.config.configure import list_settings
+    from mz_engine.config.schema import list_settings
 
     names = {setting.variable: f"The setting `{setting.name}`." for setting in list_settings() if setting.scalar}
     return "\n\n".join((

@@ -46,7 +46,7 @@ def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Prob
     if _retries_exhausted(unit_run, phase):
         return act.AskPerson(question_kind=QuestionKind.RETRIES, code=problem.code, text=problem.detail)
     wait_seconds = _wait_seconds(problem)
-    if wait_seconds > config.limits.wait_minutes_max * 60:
+    if wait_seconds > config.limits.wait_max:
         return act.AskPerson(question_kind=QuestionKind.LIMIT, code=problem.code, text=problem.detail)
     if wait_seconds <= 0:
         return next_agent_call(unit_run)
@@ -71,7 +71,7 @@ def _should_switch_agent(unit_run: UnitRun, phase: Phase, problem: Problem, limi
         return True
     if problem.kind is not ProblemClass.TRANSIENT:
         return False
-    return _retries_exhausted(unit_run, phase) or _wait_seconds(problem) > limits.failover_wait_seconds
+    return _retries_exhausted(unit_run, phase) or _wait_seconds(problem) > limits.failover_wait
 
 
 def _retries_exhausted(unit_run: UnitRun, phase: Phase) -> bool:
@@ -114,7 +114,9 @@ def after_block(state: InPhase, unit_run: UnitRun, phase: Phase, block: Blocked,
     if route is None:
         return _ask_about_block(block, QuestionKind.UNROUTED)
     too_often = state.progress.issue_counts.get(issue_of(block), 0) >= SAME_ISSUE_MAX
-    too_often = too_often or (route.times is not None and state.progress.block_counts.get(block.cause, 0) > route.times)
+    too_often = too_often or (
+        route.max_times is not None and state.progress.block_counts.get(block.cause, 0) > route.max_times
+    )
     if (too_often or state.progress.rollback_count >= pipeline.rollbacks_max) and not unit_run.rollback_allowed:
         return _ask_about_block(block, QuestionKind.ROLLBACKS)
     units = _affected_units(state, unit_run, route) if route.scope == "unit" else ()

@@ -182,9 +182,13 @@ def _lifetime_rules(usage: UsageEntries) -> Iterator[CountingRule]:
         return f"it priced {sum(entry.cache_write_5m for entry in entries):,} five-minute cache writes as one-hour ones"
 
     if any(entry.cache_write_1h for entry in usage):
-        yield CountingRule(cause="cache-lifetime", kind="lifetime", describe=priced_as_5m, apply=_map_entries(writes_as_5m))
+        yield CountingRule(
+            cause="cache-lifetime", kind="lifetime", describe=priced_as_5m, apply=_map_entries(writes_as_5m)
+        )
     if any(entry.cache_write_5m for entry in usage):
-        yield CountingRule(cause="cache-lifetime", kind="lifetime", describe=priced_as_1h, apply=_map_entries(writes_as_1h))
+        yield CountingRule(
+            cause="cache-lifetime", kind="lifetime", describe=priced_as_1h, apply=_map_entries(writes_as_1h)
+        )
 
 
 def _service_tier_rules(tiers: Iterable[str], usage: UsageEntries) -> Iterator[CountingRule]:

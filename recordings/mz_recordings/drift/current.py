@@ -229,8 +229,8 @@ def _parsed_artifacts(cassette: Cassette) -> Iterator[tuple[Identity, EventJson]
 def _outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:
     """Yield artifact, path and rules of a role's outputs."""
     if call.role != BUILDER:
-        if phase.review is not None:
-            yield phase.review.output, "", phase.review.rules
+        if phase.agent_review is not None:
+            yield phase.agent_review.output, "", phase.agent_review.rules
         return
     for output in phase.outputs:
         path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", call.unit)

@@ -238,8 +238,8 @@ def _call(expected: ExpectedEvents, action: act.CallAgent) -> None:
         assert phase.agent is not None
         tier, template = phase.agent.tier, phase.prompt or phase.phase
     else:
-        assert phase.review is not None
-        tier, template = phase.review.tier, phase.review.prompt
+        assert phase.agent_review is not None
+        tier, template = phase.agent_review.tier, phase.agent_review.prompt
     model = configured_model(config, agent, tier)
     expected.append_decided(
         AgentRequested,

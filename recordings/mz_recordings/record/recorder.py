@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from mz_engine.agents.contract import Adapter, Invocation
 from mz_engine.agents.reading.json_lines import decode_object
+from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.model.pipeline import Phase
@@ -275,7 +276,7 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
 # inputs ---------------------------------------------------------------------------------------------------------------
 def _spec(sources: RecordSources, run: str, phase: Phase, call: LoggedCall) -> CallSpec:
     request = call.request
-    use = phase.agent if request.ref.role == BUILDER else phase.review
+    use = phase.agent if request.ref.role == BUILDER else phase.agent_review
     return CallSpec(
         key=request.ref.key,
         worktree=FeatureWorktree(run=run, feature=call.feature, branch=call.branch),
@@ -285,8 +286,8 @@ def _spec(sources: RecordSources, run: str, phase: Phase, call: LoggedCall) -> C
         session=request.session,
         resumes=request.resumes,
         tools=use.tools if use is not None else (),
-        total_seconds=phase.timeout.total_seconds,
-        idle_seconds=phase.timeout.idle_seconds,
+        total_seconds=phase.timeout.total,
+        idle_seconds=phase.timeout.idle,
     )
 
 
@@ -393,7 +394,7 @@ def _artifacts(
 
 def _outputs(phase: Phase, call: LoggedCall, identity: Identity) -> Iterator[tuple[str, str]]:
     if identity.role != BUILDER:
-        yield (phase.review.output if phase.review is not None else identity.role), ""
+        yield (phase.agent_review.output if phase.agent_review is not None else identity.role), ""
         return
     for output in phase.outputs:
         path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", identity.unit)
@@ -448,7 +449,7 @@ def _item(sources: RecordSources, item: ItemAdded) -> Item:
 
 def _to_json_values(struct: msgspec.Struct) -> dict[str, object]:
     """Return the struct as plain JSON values."""
-    return msgspec.json.decode(msgspec.json.encode(struct), type=dict[str, object])
+    return msgspec.json.decode(msgspec.json.encode(struct, enc_hook=encode_quantity), type=dict[str, object])
 
 
 def _reject_secrets(sources: RecordSources, location: str, data: bytes) -> None:

@@ -253,7 +253,7 @@ class LiveEnvironment:
     def choose_source(self, feature: str, request: AgentRequested) -> bool:
         """Choose the source of the call that requests its reservation; return True if the call is free."""
         phase = self.pins.pipeline.find_phase(request.ref.phase)
-        agent_use = phase.agent if request.ref.role == BUILDER else phase.review
+        agent_use = phase.agent if request.ref.role == BUILDER else phase.agent_review
         spec = CallSpec(
             key=request.ref.key,
             worktree=FeatureWorktree(run=request.ref.key.partition("/")[0], feature=feature, branch=""),
@@ -263,8 +263,8 @@ class LiveEnvironment:
             session=request.session,
             resumes=request.resumes,
             tools=agent_use.tools if agent_use is not None else (),
-            total_seconds=phase.timeout.total_seconds,
-            idle_seconds=phase.timeout.idle_seconds,
+            total_seconds=phase.timeout.total,
+            idle_seconds=phase.timeout.idle,
         )
         identity = identity_of(self.pins.pipeline.pipeline, feature, request.ref)
         return self.agents.choose_source(identity, spec, request.tree)
