@@ -17,7 +17,7 @@ demo: .venv/installed  ## Build a virtual environment and watch three features b
 test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included, and the gate
 	@echo "Running all tests"
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
-	@$(BIN)/mz gate -n $(WORKERS)
+	@$(BIN)/mz gate -j $(WORKERS)
 
 quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; about two minutes
 	@$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not cli" --hypothesis-profile=quick
@@ -32,23 +32,23 @@ types: .venv/developed  ## Types, strictly, tests included
 	@echo "Checking types"
 	@$(BIN)/mypy $(CODE)
 
-fix: .venv/developed  ## Mend what a machine can mend
+fix: .venv/developed  ## Format, and fix what ruff can fix
 	@$(BIN)/ruff check --fix --quiet
 	@$(BIN)/ruff format --quiet
 
 clis:  ## Install the real agent CLIs, at the versions in scripts/clis.txt, into .clis
 	@scripts/install-clis
 
-replay: .venv/developed  ## Play all recordings of the project through today's pipelines, for nothing
-	@$(BIN)/mz replay -n $(WORKERS) recordings/mz_recordings/bundled recordings/library
+replay: .venv/developed  ## Replay all recordings of the project through the current pipelines
+	@$(BIN)/mz replay -j $(WORKERS) recordings/mz_recordings/bundled recordings/library
 
-gate: .venv/developed  ## What can be proven without an agent: pipelines, adapters, artifacts, old formats, replays and drift
-	@$(BIN)/mz gate -n $(WORKERS)
+gate: .venv/developed  ## Everything that needs no agent: pipelines, adapters, artifacts, old formats, replays and drift
+	@$(BIN)/mz gate -j $(WORKERS)
 
-recordings: .venv/developed clis  ## Make all recordings again, with the real CLI against a scripted model
+recordings: .venv/developed clis  ## Record all cassettes again, with the real CLIs against a scripted model
 	@$(BIN)/python -m tests.support.rerecord
 
-figures: .venv/developed  ## Measure what mz costs, and renew the table in docs/figures.md; wants a machine that does nothing else
+figures: .venv/developed  ## Measure what mz costs, and renew the table in docs/figures.md; needs an idle machine
 	@$(BIN)/python -m tools.bench all --out docs/figures.json
 	@$(BIN)/python -m tools.bench.page docs/figures.json docs/figures.md
 

@@ -1,4 +1,4 @@
-"""Adapter: what holds for every test: how much property tests try (a few examples in `make quick`), signals, that what
+"""What holds for every test: how much property tests try (a few examples in `make quick`), signals, that what
 was compiled is kept, and a small project that was run and recorded once for all."""
 
 from __future__ import annotations

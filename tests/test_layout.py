@@ -1,4 +1,4 @@
-"""Pure: where things are. Each room holds one package and says what it is for; the tests mirror the rooms."""
+"""Where things are. Each room holds one package and says what it is for; the tests mirror the rooms."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ TOP = {
     "action.yml",
     *(".ci", ".gitattributes", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
     *("ARCHITECTURE.md", "README.md", "docs", "pyproject.toml", "scripts", "tests"),
-    *("mz.yaml", "pipelines"),
+    *("mz.yaml", "pipelines", "tools"),
     *ROOMS,
 }
 BESIDE_THE_PACKAGE = {"recordings": {"library"}}
-TESTS_BESIDE_THE_ROOMS = {"cases", "support", "e2e"}
+TESTS_BESIDE_THE_ROOMS = {"cases", "support", "e2e", "tools"}
 FILE_BYTES_MAX = 2_000_000
 
 
@@ -53,7 +53,7 @@ def test_every_folder_of_modules_is_a_package() -> None:
 
 def is_code(path: Path) -> bool:
     """Not data that happens to be Python, such as a sample project or a test case."""
-    return path.parts[0] in (*ROOMS, "tests") and not {"bundled", "cases"} & set(path.parts)
+    return path.parts[0] in (*ROOMS, "tests", "tools") and not {"bundled", "cases"} & set(path.parts)
 
 
 def test_tests_mirror_the_rooms() -> None:

@@ -1,4 +1,4 @@
-"""Adapter: what users install is what stands here."""
+"""What users install is what stands here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pure: the house style, as far as a machine can see it."""
+"""The house style, as far as a machine can see it."""
 
 from __future__ import annotations
 

@@ -9,8 +9,12 @@ from pathlib import Path
 from tests.support.tree import ROOMS, modules, parsed
 
 BANNED = frozenset(
-    ["found", "told", "said", "each", "one", "known", "words", "place", "rest", "news", "owed", "heard", "asked", "given", "taken", "seen", "mend", "story", "wish", "whole", "upto", "carry", "lacks", "around", "alone"]
-)
+    (
+        "found", "told", "said", "each", "one", "known", "words", "place", "rest",
+        "news", "owed", "heard", "asked", "given", "taken", "seen", "mend", "story",
+        "wish", "whole", "upto", "carry", "lacks", "around", "alone",
+    )
+)  # fmt: skip
 ALLOWED = {
     ("engine/mz_engine/agents/classify.py", "words"),  # A key of problems.toml and of agents' descriptions.
     ("engine/mz_engine/model/agent_description.py", "words"),
@@ -30,7 +34,7 @@ def test_no_name_is_a_banned_word() -> None:
 
 
 def banned_names(path: Path) -> Iterator[str]:
-    """Yield each banned name that a module defines: variable, parameter, field, function, class, or the module itself."""
+    """Yield each banned name that a module defines, and its own name."""
     for name in (path.stem, *defined_names(parsed(path))):
         if name.strip("_").lower() in BANNED:
             yield name

@@ -14,8 +14,8 @@ import click
 from click.shell_completion import CompletionItem
 from mz_engine.version import VERSION
 
-from mz_cli.app.command_table import COMMANDS, COMPLETION_VARIABLE, MODULES, SECTIONS
-from mz_cli.app.help import HELP_WIDTH, reject_unknown_command, write_examples, write_next_command
+from mz_cli.app.command_table import COMMANDS, COMPLETION_VARIABLE, FIRST, MODULES
+from mz_cli.app.help import HELP_WIDTH, reject_unknown_command, write_commands, write_examples, write_next_command
 from mz_cli.app.streams import open_closed_streams
 
 EXAMPLES = (
@@ -25,8 +25,8 @@ EXAMPLES = (
 )
 
 NEXT_COMMAND = (
-    "`mz demo` shows a complete run in a minute; `mz COMMAND --help` explains a command, `mz help TOPIC` a topic: "
-    "exit-codes, environment, formatting."
+    "`mz help all` lists all commands; `mz COMMAND --help` explains one, `mz help TOPIC` a topic: exit-codes, "
+    "environment, formatting."
 )
 
 
@@ -59,10 +59,7 @@ class LazyGroup(click.Group):
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         write_examples(formatter, EXAMPLES)
-        width = max(len(name) for name in COMMANDS)
-        for title, names in SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([(f"{name:<{width}}", COMMANDS[name]) for name in names if name in COMMANDS])
+        write_commands(formatter, FIRST)
         click.Command.format_options(self, ctx, formatter)
         write_next_command(formatter, NEXT_COMMAND)
 

@@ -1,4 +1,4 @@
-"""Ports: the interfaces through which effects reach git, processes, agents, prices, the forge and the clock.
+"""The interfaces through which effects reach git, processes, agents, prices, the forge and the clock.
 
 Paths in arguments are relative to the repository; a worktree is identified by its feature.
 """

@@ -1,4 +1,4 @@
-"""Adapter: does to a log what nobody may do to it."""
+"""Does to a log what nobody may do to it."""
 
 from __future__ import annotations
 

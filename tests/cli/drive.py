@@ -1,4 +1,4 @@
-"""Adapter: runs `mz` as people do: in this process, as a process with pipes, or on a real terminal."""
+"""Runs `mz` as people do: in this process, as a process with pipes, or on a real terminal."""
 
 from __future__ import annotations
 

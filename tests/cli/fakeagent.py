@@ -1,4 +1,4 @@
-"""Adapter: a real executable in the place of the agent's CLI, which does what a file beside it says."""
+"""A real executable in the place of the agent's CLI, which does what a file beside it says."""
 
 from __future__ import annotations
 

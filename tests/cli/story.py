@@ -1,4 +1,4 @@
-"""Facts: a run as the log keeps it, appended to a real store: one feature delivered after a rework, one that waits for
+"""A run as the log keeps it, appended to a real store: one feature delivered after a rework, one that waits for
 a person, one that waits for another, one that nobody has started."""
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def test_a_question_is_looked_at_and_answered_with_review() -> None:
     assert why == "audit: waiting (blocker) in prd: Which one?"
     assert helps.splitlines() == [
         "mz review show audit",
-        "  mz review answer audit TEXT   (or mz review approve audit, or mz review reject audit --note WHY)",
+        "  mz review answer audit TEXT   (or mz review approve audit, or mz review reject audit -m WHY)",
     ]
 
 
@@ -99,10 +99,10 @@ def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str
     (question,) = (each["waiting"] for each in asked(capsys)["features"] if each["waiting"])
     assert question["commands"] == [
         "mz review show audit", "mz review answer audit TEXT", "mz review approve audit",
-        "mz review reject audit --note WHY",
+        "mz review reject audit -m WHY",
     ]  # fmt: skip
     assert question["answered"] is False
-    version = int(question["place"].rpartition("@")[2])
+    version = int(question["event_ref"].rpartition("@")[2])
     answer = AnswerPosted(
         feature=FeatureId("audit"), verdict=Verdict.APPROVE, actor=story.blob("Ann"), question=version
     )
@@ -123,7 +123,7 @@ def test_what_goes_on_by_itself_is_told_together() -> None:
     stopped = FeatureView(feature="one", status="interrupted")
     ((_, review), (why, helps)) = told(a_run(held, AUDIT, stopped))
     assert review.startswith("mz review show audit")
-    assert (why, helps) == ("held: held (timer)\none: stopped", GOING)
+    assert (why, helps) == ("held: held (timer)\none: interrupted", GOING)
 
 
 def test_what_builds_on_a_failure_waits_for_that() -> None:

@@ -67,14 +67,14 @@ def test_a_clean_run(clean: Story, capsys: pytest.CaptureFixture[str]) -> None:
     found = report(capsys)
     assert (found["verdict"], found["gaps"]) == ("yes", [])
     assert found["record"] == {
-        "whole": True, "events": len(clean.recorded), "streams": 2, "blobs": found["record"]["blobs"], "findings": []
+        "intact": True, "events": len(clean.recorded), "streams": 2, "blobs": found["record"]["blobs"], "findings": []
     }  # fmt: skip
     (feature,) = found["features"]
     (refused, passed) = feature["gates"]
     assert (refused["passed"], passed["passed"]) == (False, True)
     assert passed["command"]["passed"] == 7
     assert len(passed["command"]["output_digest"]) == 64
-    assert [entry["place"] for entry in found["timeline"]] == [each.event_ref for each in clean.recorded]
+    assert [entry["event_ref"] for entry in found["timeline"]] == [each.event_ref for each in clean.recorded]
 
 
 def test_every_claim_names_a_place_that_is_there(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +115,7 @@ def test_a_damaged_record_is_no(clean: Story, capsys: pytest.CaptureFixture[str]
     blob_path(clean.home, digest).unlink()
     found = report(capsys)
     assert found["verdict"] == "no"
-    assert found["record"]["findings"][0]["place"] == f"run/{RUN}/login@8"
+    assert found["record"]["findings"][0]["event_ref"] == f"run/{RUN}/login@8"
     assert "remarks\tlog\tblob" in run(capsys, "audit").out
     tamper(clean.home, "UPDATE event SET recorded_at_us = recorded_at_us + 1 WHERE position = 8")
     assert {finding["kind"] for finding in report(capsys)["record"]["findings"]} == {"chain", "blob"}
@@ -137,9 +137,9 @@ def test_who_decided_what_and_why(home: Path, capsys: pytest.CaptureFixture[str]
     story.close()
     found = report(capsys)
     (decision,) = found["features"][0]["decisions"]
-    assert (decision["who"], decision["verdict"], decision["why"]) == ("mina", "approve", "that was \x1b[31mme")
-    assert (decision["ask"], decision["code"], decision["phase"]) == ("repository", "ref-moved", "prd")
-    assert (decision["place"], decision["question"]) == (f"run/{RUN}@4", f"run/{RUN}/login@5")
+    assert (decision["actor"], decision["verdict"], decision["why"]) == ("mina", "approve", "that was \x1b[31mme")
+    assert (decision["question_kind"], decision["code"], decision["phase"]) == ("repository", "ref-moved", "prd")
+    assert (decision["event_ref"], decision["question"]) == (f"run/{RUN}@4", f"run/{RUN}/login@5")
     (moved,) = [gap for gap in found["gaps"] if gap["kind"] == "ref-moved"]
     assert (moved["fault"], moved["allowed"]) == (False, f"run/{RUN}/login@6")
     page = run(capsys, "audit").out

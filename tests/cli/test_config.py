@@ -27,7 +27,7 @@ def test_every_setting_is_shown_with_its_origin(
 ) -> None:
     (root / "mz.yaml").write_text("agent: claude-code\nbudget:\n  run: '20.00'\ncommands:\n  test: {run: make test}\n")
     monkeypatch.setenv("MZ_AUTONOMY", "full_auto")
-    answer = run(capsys, "config", "show", "--origin")
+    answer = run(capsys, "config", "show", "--show-origin")
     rows = {line.split("\t")[0]: line.split("\t")[1:] for line in answer.out.splitlines()}
     assert answer.exit == 0
     assert rows.pop("setting") == ["value", "origin"]
@@ -165,6 +165,6 @@ def test_a_gate_without_its_command_has_a_place(root: Path, capsys: pytest.Captu
 
 @pytest.mark.slow
 def test_a_terminal_gets_whole_names(root: Path) -> None:
-    shown = on_terminal(root, "config", "show", "--origin", columns=60).splitlines()
+    shown = on_terminal(root, "config", "show", "--show-origin", columns=60).splitlines()
     assert "pull_requests.strategy       none  (default)" in shown
     assert "limits.techspec_files_max    8  (default)" in shown

@@ -29,7 +29,7 @@ from tools.docs.json_documents import markdown_page as json_page
 
 PAGES = dict(command_pages())
 COMMAND_PAGES = {title: page for title, page in PAGES.items() if not isinstance(page, click.Group)}
-PLAIN = {"mz completion", "mz help", "mz schema", "mz bench"}
+PLAIN = {"mz completion", "mz help", "mz schema"}
 """They print a text or a file for a program of its own, so there is no `--json`."""
 LINES = {"mz log"}
 """Their JSON is lines."""
@@ -96,7 +96,7 @@ def test_wrong_words_are_refused_with_a_hint(title: str, capsys: pytest.CaptureF
     answer = run(capsys, *words, "--no-such-option")
     assert (answer.exit, answer.out) == (2, "")
     assert answer.err.startswith("error[MZ1002] no such option '--no-such-option'")
-    assert f"hint: `{title} --help`" in answer.err
+    assert f"hint: see `{title} --help`" in answer.err
 
 
 @pytest.mark.parametrize("title", COMMAND_PAGES)

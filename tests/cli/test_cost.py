@@ -120,7 +120,7 @@ def test_calls_that_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     total = asked(capsys, "cost")["total"]
     assert (total["open_calls"], total["unpriced_calls"], total["computed_usd"]) == (1, 0, None)
     assert (total["estimated_usd"], total["difference_usd"], total["missed_usd"]) == ("0.025", None, None)
-    assert asked(capsys, "cost", "--by", "attempt")["groups"][0]["call"]["fate"] == "open"
+    assert asked(capsys, "cost", "--by", "attempt")["groups"][0]["call"]["outcome"] == "open"
 
 
 def test_nothing_was_called(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -367,7 +367,7 @@ def test_columns_of_a_spreadsheet_have_names_of_their_own(reported: Story, capsy
     head, *rows = csv.reader(io.StringIO(answer.out))
     assert len(set(head)) == len(head)
     found = [dict(zip(head, row, strict=True)) for row in rows]
-    assert [(row["why"], row["reasons"], row["what_if_usd"], row["change_usd"]) for row in found] == [
+    assert [(row["cause"], row["reasons"], row["what_if_usd"], row["change_usd"]) for row in found] == [
         ("match", "match", "0.05", "0.02"), ("cache-lifetime", "cache-lifetime", "0.10", "0.04"),
         ("unknown", "unknown", "0.05", "0.02"),
     ]  # fmt: skip

@@ -30,7 +30,7 @@ COST = Finding(
 )  # fmt: skip
 POLICY = Finding(
     kind="DECISION", message="the story of beta decides otherwise", feature="beta", call="write",
-    detail=("- passed: true", "+ passed: false"), fix="mz replay {cassette} --accept DECISION --reason TEXT",
+    detail=("- passed: true", "+ passed: false"), fix="mz replay {cassette} --accept DECISION -m TEXT",
 )  # fmt: skip
 NOISE = NoiseEntry(kind="COST", path="usage.output", within=20, reason="a live model", cassette="notes")
 DRIFTED = LibraryDrift(
@@ -84,8 +84,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize(
-    "words", [("--learn",), ("--update-wire",), ("--reason", "x"), ("--learn", "--reason", " "),
-              ("--learn", "--update-wire", "--reason", "x"), ("--fail-on", "never")],
+    "words", [("--propose-noise",), ("--update-baseline",), ("-m", "x"), ("--propose-noise", "-m", " "),
+              ("--propose-noise", "--update-baseline", "-m", "x"), ("--fail-on", "never")],
 )  # fmt: skip
 def test_who_writes_says_why(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     assert run(capsys, "drift", *words).exit == 2
@@ -93,15 +93,15 @@ def test_who_writes_says_why(capsys: pytest.CaptureFixture[str], words: tuple[st
 
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize(
-    "words", [("--static",), ("-n", "2"), ("--fail-on", "medium"), ("--junit", "x"), ("--sarif", "x"),
+    "words", [("--static",), ("-j", "2"), ("--fail-on", "medium"), ("--junit", "x"), ("--sarif", "x"),
               ("--html", "x"), ("--github",)],
 )  # fmt: skip
 def test_what_means_nothing_to_who_writes_baselines_is_refused(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
-    found = run(capsys, "drift", "--update-wire", "--reason", "x", *words)
+    found = run(capsys, "drift", "--update-baseline", "-m", "x", *words)
     assert found.exit == 2
-    assert f"{words[0]}: no effect with --update-wire" in found.err
+    assert f"{words[0]}: no effect with --update-baseline" in found.err
 
 
 def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,14 +205,14 @@ def test_two_recordings_and_what_is_learned_of_them(copy: Copy, capsys: pytest.C
     told = [("ARTIFACT", "low", "write.a2"), ("COST", "low", "write.a2")]
     assert found_in(capsys, *pair) == (0, told)
     assert found_in(capsys, *pair, "--fail-on", "low") == (3, told)
-    assert found_in(capsys, *pair, "--learn", "--reason", "a live model") == (0, [])
+    assert found_in(capsys, *pair, "--propose-noise", "-m", "a live model") == (0, [])
     assert "reason: a live model" in (copy.root / "recordings" / "noise.yaml").read_text()
     answer = run(capsys, "drift", *pair)
     assert answer.out.endswith("1 cassette, 8 recordings, against again: no drift, 2 hidden as noise\n")
 
     save(with_fields(answered(copy.cassette()), WRITE, exit=1), again, replace=True)
     assert found_in(capsys, *pair) == (3, [("TRACE", "high", "write.a2")])
-    assert "not noise: STRUCTURAL_CHANGE" in run(capsys, "drift", *pair, "--learn", "--reason", "x").out
+    assert "not noise: STRUCTURAL_CHANGE" in run(capsys, "drift", *pair, "--propose-noise", "-m", "x").out
 
     noise = copy.root / "recordings" / "noise.yaml"
     noise.write_text(noise.read_text().replace("cassette: notes", "cassette: gone\n  until: 2026-01-01", 1))
@@ -238,7 +238,7 @@ def test_a_baseline_of_the_project_is_written_and_used(copy: Copy, capsys: pytes
     other = {"terminal_reason": 3, "mood": "good"}
     change(copy, lambda one: with_line(one, WRITE, "result", lambda line: {**line, **other}))
     assert found_in(capsys, "--static") == (3, [("STREAM", "high", None), ("STREAM", "low", None)])
-    answer = run(capsys, "drift", "--update-wire", "--reason", "a patched command line")
+    answer = run(capsys, "drift", "--update-baseline", "-m", "a patched command line")
     assert answer.out.startswith("recordings/wire/claude-code-2.1.197.yaml: of claude-code 2.1.197 ")
     assert "reason: a patched command line" in (copy.root / "recordings/wire/claude-code-2.1.197.yaml").read_text()
     assert found_in(capsys, "--static")[1] == []
@@ -256,5 +256,5 @@ def test_what_only_a_replay_sees(copy: Copy) -> None:
         ("PROMPT", "medium", 3), ("DECISION", "high", 3), ("COST", "low", 0),
     }  # fmt: skip
     assert (copy.root / "drift.xml").read_text().startswith("<?xml")
-    accepted = spawn(copy.root, "replay", "--accept", "PROMPT", "--accept", "DECISION", "--reason", "better words")
+    accepted = spawn(copy.root, "replay", "--accept", "PROMPT", "--accept", "DECISION", "-m", "better words")
     assert accepted.exit == 0, accepted.out

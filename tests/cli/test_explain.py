@@ -45,7 +45,7 @@ def test_an_exit_code(word: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("word", ["MZ2012", "MZ2016", "MZ3019"])
 def test_a_warning_has_no_exit_code(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "explain", word).out.endswith("goes on.\n\nNo exit code.\n")
+    assert run(capsys, "explain", word).out.endswith("continues.\n\nNo exit code.\n")
     assert json.loads(run(capsys, "explain", word, "--json").out)["exit"] is None
     assert word not in run(capsys, "explain", "10").out
 

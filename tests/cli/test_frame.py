@@ -106,7 +106,7 @@ def test_the_picture_of_a_story(story: Story, snapshot: SnapshotAssertion) -> No
 
 def test_every_state_has_a_mark_of_its_own_shape() -> None:
     """Meaning never lies in a colour alone, in plain encodings neither."""
-    marks = ("done", "current", "open", "failed", "waiting", "held", "stopped", "cancelled")
+    marks = ("done", "current", "pending", "failed", "waiting", "held", "stopped", "cancelled")
     for glyphs in (UNICODE, ASCII):
         assert len({getattr(glyphs, mark) for mark in marks}) == len(marks)
     assert "".join(msgspec.structs.astuple(ASCII)).isascii()

@@ -31,7 +31,7 @@ PROMPTS = tuple(
     Finding(
         kind="PROMPT", message="the prompt differs from the recording", feature="alpha", call=call, cause="write.md.j2",
         detail=("@@ -1 +1 @@", "-Keep it short.", "+Be brief."), file="pipelines/templates/write.md.j2", line=2,
-        fix="mz replay recordings/notes --accept PROMPT --reason TEXT",
+        fix="mz replay recordings/notes --accept PROMPT -m TEXT",
     )
     for call in ("write", "write.a2")
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`mz replay --run`, `--judge` and `--bisect`: what they print, and their exit codes."""
+"""`mz replay --run`, `--recheck-rules` and `--bisect`: what they print, and their exit codes."""
 
 from __future__ import annotations
 
@@ -132,7 +132,14 @@ def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
 
 # words ----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "words", ["--run r recordings", "--judge recordings", "--run r -n 2", "--judge --shuffle 3", "--run r --variants"]
+    "words",
+    [
+        "--run r recordings",
+        "--recheck-rules recordings",
+        "--run r -n 2",
+        "--recheck-rules --shuffle 3",
+        "--run r --variants",
+    ],
 )
 def test_a_past_run_takes_nothing_that_is_for_cassettes(
     story: Story, capsys: pytest.CaptureFixture[str], words: str
@@ -160,7 +167,7 @@ def test_only_verdicts_are_verdicts_for_git(code: int, expected: int) -> None:
     assert command_exit(("replay",), code) == code
 
 
-@pytest.mark.parametrize("words", ["--run nope", "--frob", "--accept PROMPT", "recordings", "--judge x"])
+@pytest.mark.parametrize("words", ["--run nope", "--frob", "--accept PROMPT", "recordings", "--recheck-rules x"])
 def test_whatever_is_no_verdict_is_skipped(story: Story, capsys: pytest.CaptureFixture[str], words: str) -> None:
     found = run(capsys, "replay", "--bisect", *words.split())
     assert found.exit == 125
@@ -193,16 +200,16 @@ def test_a_real_run_in_words_as_json_and_for_reports(recorded: Path, tmp_path: P
 
     rules = root / "pipelines" / "rules" / "note.yaml"
     rules.write_text(rules.read_text().replace("min: 10", "min: 24"))
-    found = spawn(root, "replay", "--judge", "--junit", "judge.xml")
+    found = spawn(root, "replay", "--recheck-rules", "--junit", "judge.xml")
     assert found.exit == 3
     assert "now fails (note)" in found.out
     assert "note.bytes" in (root / "judge.xml").read_text()
-    told = json.loads(spawn(root, "replay", "--judge", "--run", name, "--json").out)
+    told = json.loads(spawn(root, "replay", "--recheck-rules", "--run", name, "--json").out)
     assert (told["schema"], told["exit"]) == ("mz.judge/1", 3)
     assert {(one["was"], one["now"]) for one in told["differing"]} == {("valid", "invalid")}
     assert spawn(root, "replay", "--run", name).exit == 0  # It has its own rules.
     rules.write_text("name: [")
-    assert spawn(root, "replay", "--judge", "--bisect").exit == 125
+    assert spawn(root, "replay", "--recheck-rules", "--bisect").exit == 125
 
 
 @pytest.mark.slow

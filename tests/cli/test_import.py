@@ -49,7 +49,7 @@ def test_what_agents_did_is_taken_in_once(data: Path, sessions: Path, capsys: py
     assert first.exit == 0
     assert told["schema"] == "mz.import/1"
     assert told["log"] == str(data)
-    assert (told["files_read"], told["requests_new"], told["requests_known"]) == (3, 4, 1)
+    assert (told["files_read"], told["requests_new"], told["requests_already_counted"]) == (3, 4, 1)
     assert told["unpriced"] == [{"model": "claude-unheard-of", "requests": 1}]
     again = json.loads(run(capsys, "import", "--json").out)
     assert (again["files_read"], again["files_unchanged"], again["requests_new"]) == (0, 3, 0)
@@ -151,10 +151,10 @@ def test_sessions_that_tell_too_few_tokens_are_counted_wherever_their_money_is(
     audit = run(capsys, "audit", "--imported")
     assert "1 of 2 sessions may report fewer tokens than were used, such as claude-code/" in audit.err
     report = json.loads(run(capsys, "audit", "--imported", "--json").out)
-    assert sorted(each["lacks"] for each in report["sessions"]) == [[], ["output-open"]]
-    (short,) = (each["session"] for each in report["sessions"] if each["lacks"])
+    assert sorted(each["incomplete_reasons"] for each in report["sessions"]) == [[], ["output-open"]]
+    (short,) = (each["session"] for each in report["sessions"] if each["incomplete_reasons"])
     shown = on_terminal(tmp_path, "audit", "--imported", short, env={"MZ_DATA": str(data), "COLUMNS": "200"})
-    assert "missing      tokens: output tokens of some messages are those of their beginning" in shown
+    assert "missing      tokens: output tokens of some messages are those at their start" in shown
 
 
 def test_what_is_passed_over_is_named(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,9 +311,9 @@ def test_the_log_audit_and_check_of_imported_sessions(
     ]  # fmt: skip
     assert json.loads(run(capsys, "log", "--imported", "--json").out.splitlines()[0])["schema"] == "mz.log/1"
     report = json.loads(run(capsys, "audit", "--imported", SESSION, "--json").out)
-    assert report["whole"] is True
+    assert report["intact"] is True
     (session,) = report["sessions"]
-    assert (session["requests"], session["parts"], session["prompts"]) == (3, ["a1"], 1)
+    assert (session["requests"], session["subagents"], session["prompts"]) == (3, ["a1"], 1)
     assert session["project"] == "/home/dev/app"
     assert {file["path"] for file in session["files"]} == {
         str(sessions / f"{SESSION}.jsonl"), str(sessions / f"{SESSION}/subagents/agent-a1.jsonl"),

@@ -60,16 +60,16 @@ CALL = given.ref("build", unit="u1")
 def test_a_feature_at_work() -> None:
     found = state(*UNIT, *given.accepted(CALL), given.gate("test", passed=False))
     assert (found["state"], found["phase"], found["unit"], found["done"]) == ("working", "build", "u1", ["plan"])
-    assert found["tries"] == [{"role": "builder", "attempt": 1, "refused": 1, "failures": 0}]
+    assert found["attempts"] == [{"role": "builder", "attempt": 1, "refused": 1, "failures": 0}]
     assert found["checked"] == {"test": False}
     assert found["units"] == ["u1", "u2"]
     assert [made["artifact"] for made in found["artifacts"]] == ["plan"]
     assert found["cost"]["calls"] == 2
-    assert found["owed"] is None
+    assert found["pending_outcome"] is None
 
 
 def test_what_is_owed() -> None:
-    assert state(*UNIT, given.requested(CALL))["owed"] == "agent.requested"
+    assert state(*UNIT, given.requested(CALL))["pending_outcome"] == "agent.requested"
 
 
 def test_held_waiting_and_ended() -> None:
@@ -77,7 +77,11 @@ def test_held_waiting_and_ended() -> None:
     assert (held["state"], held["within"], held["hold"], held["until"]) == (
         "held", "working", "timer", "1970-01-01T00:00:00.000000Z")  # fmt: skip
     waits = state(*UNIT, HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.BLOCKER, detail=DIGEST))
-    assert (waits["state"], waits["question"]["ask"], waits["question"]["detail"]) == ("waiting", "blocker", "a text")
+    assert (waits["state"], waits["question"]["question_kind"], waits["question"]["detail"]) == (
+        "waiting",
+        "blocker",
+        "a text",
+    )
     failed = state(*BUILD, FeatureFailed(code="no"))
     assert (failed["state"], failed["code"], failed["done"]) == ("failed", "no", ["plan"])
     assert (state(given.STARTED)["state"], state(given.STARTED)["branch"]) == ("opening", "feat/a")
@@ -122,7 +126,7 @@ def test_any_event_may_come_first(stream: str) -> None:
 # through the command --------------------------------------------------------------------------------------------------
 def test_it_is_the_state_of_then(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     early, late = at(capsys, "login@9"), at(capsys, "login@43")
-    assert (early["place"], early["event"], early["newest"]) == (f"run/{RUN}/login@9", "artifact.validated", 43)
+    assert (early["event_ref"], early["event"], early["newest"]) == (f"run/{RUN}/login@9", "artifact.validated", 43)
     assert early["feature"]["cost"]["calls"] == 1
     assert late["feature"]["cost"]["calls"] == 4
     assert (early["run"], late["run"]) == (None, None)
@@ -153,7 +157,7 @@ def test_names_of_places(story: Story, capsys: pytest.CaptureFixture[str]) -> No
         ((f"run/{RUN}/login@1",), f"run/{RUN}/login@1"),
     ):
         *chosen, wanted = words
-        assert at(capsys, wanted, *chosen)["place"] == place
+        assert at(capsys, wanted, *chosen)["event_ref"] == place
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_process_that_works_on_the_run_takes_it_at_once(mz: Mz, feature: str) 
     assert said.out == "answered: b; the process of run r1 has read it\n"
     with at_work():
         left = decoded(mz("pause", "--json"))
-    assert (left["held"], left["taken"]) == (True, True)
+    assert (left["process_running"], left["message_read"]) == (True, True)
 
 
 def test_a_process_that_is_slow_takes_it_later(mz: Mz, feature: str) -> None:
@@ -180,7 +180,7 @@ def test_without_a_name_the_login_counts(home: Path, monkeypatch: pytest.MonkeyP
 # once more ------------------------------------------------------------------------------------------------------------
 def test_a_retry_is_left(mz: Mz, feature: str) -> None:
     left = decoded(mz("retry", feature, "--from", "plan", "--note", "short, please", "--json"))
-    assert (left["schema"], left["kind"], left["phase"], left["taken"]) == ("mz.retry/1", "retry", "plan", False)
+    assert (left["schema"], left["kind"], left["phase"], left["message_read"]) == ("mz.retry/1", "retry", "plan", False)
     (letter,) = inbox()
     assert isinstance(letter, RetryPosted)
     assert letter.note is not None
@@ -266,12 +266,12 @@ def test_a_pause_and_its_end(mz: Mz, feature: str) -> None:
         assert "continue with `mz resume`" in mz("pause").out
         assert paused(coordinator, True)
         assert mz("pause").out == "run r1 is already paused\n"
-        assert decoded(mz("pause", "--json"))["place"] is None
+        assert decoded(mz("pause", "--json"))["event_ref"] is None
         shown = mz("resume")
         assert (shown.exit, shown.out) == (0, "")
         assert shown.err == "run r1 continues; the process of run r1 has read it\n"
         assert paused(coordinator, False)
-    assert [type(event).__name__ for event in inbox()] == [PausePosted.__name__, "ResumeLeft"]
+    assert [type(event).__name__ for event in inbox()] == [PausePosted.__name__, "ResumePosted"]
 
 
 def test_an_answer_to_a_paused_run_lets_it_go_on(mz: Mz, feature: str) -> None:
@@ -279,7 +279,7 @@ def test_an_answer_to_a_paused_run_lets_it_go_on(mz: Mz, feature: str) -> None:
         mz("pause")
         shown = decoded(mz("resume", "--feature", feature, "--answer", "retry", "--ack", "use SQLite", "--json"))
         assert paused(coordinator, False)
-    assert (shown["schema"], shown["run"], shown["held"]) == ("mz.resume/1", "r1", True)
+    assert (shown["schema"], shown["run"], shown["process_running"]) == ("mz.resume/1", "r1", True)
 
 
 def test_a_run_at_work_is_not_resumed_twice(mz: Mz, feature: str) -> None:
@@ -302,7 +302,11 @@ def test_an_answer_with_the_resume_meets_only_open_questions(mz: Mz, feature: st
 def test_what_is_given_up_is_said_by_whom_it_is_taken(mz: Mz, feature: str) -> None:
     with at_work():
         cancelled = decoded(mz("cancel", "--feature", feature, "--why", "not needed", "--json"))
-    assert (cancelled["schema"], cancelled["held"], cancelled["taken"]) == ("mz.cancel/1", True, True)
+    assert (cancelled["schema"], cancelled["process_running"], cancelled["messages_read"]) == (
+        "mz.cancel/1",
+        True,
+        True,
+    )
 
 
 def test_a_finished_run_with_mail_is_not_over(mz: Mz, story: Story) -> None:

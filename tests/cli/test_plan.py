@@ -69,10 +69,10 @@ def test_order_and_reasons(repository: GitRepo, capsys: pytest.CaptureFixture[st
     shown = plan(capsys)
     assert [(each["id"], each["holds"]) for each in shown["features"]] == [
         ("login", []),
-        ("audit", [{"why": "dependency", "because": "login"}]),
-        ("export", [{"why": "dependency", "because": "audit"}, {"why": "dependency", "because": "login"}]),
+        ("audit", [{"why": "dependency", "blocked_by": "login"}]),
+        ("export", [{"why": "dependency", "blocked_by": "audit"}, {"why": "dependency", "blocked_by": "login"}]),
     ]
-    assert [(each["id"], each["why"], each["because"]) for each in shown["left_out"]] == [
+    assert [(each["id"], each["why"], each["blocked_by"]) for each in shown["left_out"]] == [
         ("past", "done", None), ("stuck", "dependency", "theirs"), ("theirs", "in-progress", None),
     ]  # fmt: skip
 
@@ -179,7 +179,7 @@ def test_an_unfinished_run_goes_on(repository: GitRepo, home: Path, capsys: pyte
     story.begin("login", "audit", "export")
     story.close()
     shown = plan(capsys)
-    assert shown["goes_on"] == story.run
+    assert shown["continued_run"] == story.run
     assert shown["features"] == []
     assert run(capsys, "run", "--dry-run", "--exit-code").exit == 1
 

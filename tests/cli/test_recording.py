@@ -52,7 +52,7 @@ def test_it_is_told_beside_the_answer() -> None:
     (told,) = aside
     assert "\x1b" not in told
     assert told.endswith(
-        ".py:2: what looks like a secret (github-token) is committed, and world.bundle contains it; remove it and "
+        ".py:2: what looks like a secret (github-token) is committed, and repository.bundle contains it; remove it and "
         "record another run: `mz recordings lint` rejects this one"
     )
 

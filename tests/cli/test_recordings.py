@@ -79,7 +79,7 @@ def test_a_library_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(run(capsys, "recordings", "list", "tapes/small", "--json").out)
     assert (document["schema"], document["exit"], document["library"]) == ("mz.recordings-list/1", 0, ["tapes/small"])
     (one,) = document["cassettes"]
-    assert (one["name"], one["recorded"], one["format"], one["problem"]) == ("small", "2026-06-01T10:00:00Z", 2, None)
+    assert (one["name"], one["recorded"], one["format"], one["problem"]) == ("small", "2026-06-01T10:00:00Z", 3, None)
 
 
 def test_a_damaged_one_is_listed_too(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from tests.support.workshop import Copy, Workshop, clone
 
 PROMPT = Finding(
     kind="PROMPT", message="the prompt differs from the recording", feature="alpha", call="write", cause="write.md.j2",
-    detail=("@@ -1 +1 @@", "-Keep it short.", "+Be brief."), fix="mz replay {cassette} --accept PROMPT --reason TEXT",
+    detail=("@@ -1 +1 @@", "-Keep it short.", "+Be brief."), fix="mz replay {cassette} --accept PROMPT -m TEXT",
 )  # fmt: skip
 MISSING = Finding(
     kind="MISSING", message="the current pipeline makes a call that was not recorded", feature="beta", call="sign.a2",
@@ -58,7 +58,7 @@ def test_the_sum_of_what_is_as_recorded() -> None:
 
 
 def test_a_command_that_mends_can_be_copied() -> None:
-    assert fix_command(PROMPT.fix, ("recordings/a b",)) == "mz replay 'recordings/a b' --accept PROMPT --reason TEXT"
+    assert fix_command(PROMPT.fix, ("recordings/a b",)) == "mz replay 'recordings/a b' --accept PROMPT -m TEXT"
 
 
 def test_every_kind_has_the_exit_code_of_its_meaning() -> None:
@@ -86,17 +86,17 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_nothing_to_replay_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(capsys, "replay")
     assert found.exit == 4
-    assert found.err.startswith("error[MZ6001] there is no cassette in recordings\nhint: record a run first")
+    assert found.err.startswith("error[MZ6001] no cassette in recordings\nhint: record a run first")
     (empty / "mz.yaml").write_text("recordings: tapes/of/agents\n")
-    assert "there is no cassette in tapes/of/agents" in run(capsys, "replay").err
+    assert "no cassette in tapes/of/agents" in run(capsys, "replay").err
 
 
 @pytest.mark.usefixtures("empty")
-@pytest.mark.parametrize("words", [("--accept", "PROMPT"), ("--reason", "x"), ("--accept", "PROMPT", "--reason", " ")])
+@pytest.mark.parametrize("words", [("--accept", "PROMPT"), ("-m", "x"), ("--accept", "PROMPT", "-m", " ")])
 def test_who_accepts_says_why(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     found = run(capsys, "replay", *words)
     assert found.exit == 2
-    assert "--accept and --reason go together" in found.err
+    assert "--accept and -m go together" in found.err
 
 
 @pytest.mark.usefixtures("empty")
@@ -161,13 +161,13 @@ def test_a_changed_prompt_is_one_finding_until_it_is_accepted(copy: Copy, snapsh
     drifted = spawn(copy.root, "replay", "-n", "2")
     assert drifted.exit == 3
     assert drifted.out == snapshot
-    accepted = spawn(copy.root, "replay", "--accept", "PROMPT", "--reason", "shorter", "--json")
+    accepted = spawn(copy.root, "replay", "--accept", "PROMPT", "-m", "shorter", "--json")
     result = json.loads(accepted.out)
     assert (result["schema"], result["exit"], accepted.exit) == ("mz.replay/1", 0, 0)
-    assert result["cassettes"][0]["predates"] == 5
+    assert result["cassettes"][0]["accepted_replies"] == 5
     after = spawn(copy.root, "replay")
     assert (
-        after.out == "1 cassette, 8 recordings replayed, network cut off, 5 prompts differ from the recording: "
+        after.out == "1 cassette, 8 recordings replayed, network cut off, 5 replies accepted for changed prompts: "
         "matches the recording\n"
     )
 

@@ -41,7 +41,7 @@ def unescaped(text: str, more: dict[str, str]) -> str:
 
 def many(number: int, kind: str = "TRACE") -> Report:
     findings = tuple(
-        msgspec.convert({"kind": kind, "what": f"number {at}", "feature": f"f{at}", "detail": ["-x" * 300]}, Finding)
+        msgspec.convert({"kind": kind, "message": f"number {at}", "feature": f"f{at}", "detail": ["-x" * 300]}, Finding)
         for at in range(number)
     )
     return msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=findings),))

@@ -208,7 +208,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("words", "code", "said"),
     [
         ((), 4, "no cassette in recordings"),
-        (("--take", "--prune"), 2, "--take can be combined only with"),
+        (("--accept-pending", "--prune"), 2, "--accept-pending can be combined only with"),
         (("--budget", "much"), 2, "'much' is not an amount of dollars"),
         (("--accept", "EVERYTHING"), 2, "'EVERYTHING' is not one of"),
     ],
@@ -374,16 +374,16 @@ def test_a_new_cassette_waits_until_every_class_is_accepted(again: Again) -> Non
     assert "a new cassette is waiting for your decision" in refused.err
 
     as_format_1(place)
-    wrong = spawn(root, "rerecord", "--take", "--accept", "COST")
+    wrong = spawn(root, "rerecord", "--accept-pending", "--accept", "COST")
     assert wrong.exit == 3
-    assert "mz rerecord recordings/notes --take --accept" in wrong.err
-    taken = spawn(root, "rerecord", "--take", "--accept", "ALL", "--json")
+    assert "mz rerecord recordings/notes --accept-pending --accept" in wrong.err
+    taken = spawn(root, "rerecord", "--accept-pending", "--accept", "ALL", "--json")
     assert taken.exit == 0, taken.err
     (shown,) = json.loads(taken.out)["cassettes"]
     assert (shown["written"], shown["backup"]) == (True, "recordings/.backup/notes.format-1")
     assert not pending_path(place).parent.exists()
     assert load(place).calls[-1].contents == text
-    nothing_waits = spawn(root, "rerecord", "--take")
+    nothing_waits = spawn(root, "rerecord", "--accept-pending")
     assert nothing_waits.exit == 4
 
 

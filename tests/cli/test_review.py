@@ -131,7 +131,7 @@ def test_an_item_whose_dependency_came_to_nothing(mz: Mz, home: Path) -> None:
     drive_run(world, trial.RUN, asking.pins, 1)
     keep(world, home)
     questions = decoded(mz("review", "list", "--json"))["questions"]
-    assert [(each["feature"], each["ask"], each["code"]) for each in questions] == [
+    assert [(each["feature"], each["question_kind"], each["code"]) for each in questions] == [
         ("c", "dependency", "b"), ("d", "dependency", "c")
     ]  # fmt: skip
     assert questions[0]["commands"] == ["mz retry b", "mz cancel r1 --feature c"]
@@ -143,7 +143,9 @@ def test_what_the_budget_holds(mz: Mz, story: Story) -> None:
     story.admit(feature)
     story.to_feature(feature, FeatureHeld(hold=Hold.BUDGET))
     story.to_run(FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.BUDGET))
-    (found,) = (each for each in decoded(mz("review", "list", "--json"))["questions"] if each["ask"] == "budget")
+    (found,) = (
+        each for each in decoded(mz("review", "list", "--json"))["questions"] if each["question_kind"] == "budget"
+    )
     assert (found["feature"], found["commands"][0]) == ("later", f"mz resume {story.run}")
     assert f"mz cancel {story.run} --feature later" in found["commands"]
     assert "the budget is used up" in mz("review", "show", "later").out
@@ -209,7 +211,7 @@ def test_long_texts_are_cut_on_a_terminal_only(mz: Mz, home: Path) -> None:
     shown = on_terminal(home, "review", "show", "b", env={"NO_COLOR": "1"})
     assert "line 39" in shown
     assert "line 40" not in shown
-    assert "... 59 more lines: mz review show b --whole" in shown
+    assert "... 59 more lines: mz review show b --full" in shown
 
 
 def test_what_agents_and_people_wrote_does_not_act_on_a_terminal(mz: Mz, home: Path) -> None:
@@ -250,7 +252,8 @@ def test_an_answer_is_left_for_the_run(
     left = decoded(mz("review", *(word.format(feature) for word in command), "--json"))
     assert left == {
         "schema": "mz.review-answer/1", "run": "r1", "feature": feature, "kind": "answer", "verdict": verdict.value,
-        "phase": None, "place": "inbox/r1@1", "held": False, "taken": False, "resume": "mz resume r1",
+        "phase": None, "event_ref": "inbox/r1@1", "process_running": False, "message_read": False,
+        "resume": "mz resume r1",
     }  # fmt: skip
     (answer,) = inbox()
     assert isinstance(answer, AnswerPosted)
@@ -278,10 +281,11 @@ def test_who_answered_what_when_and_why_stays(mz: Mz, kept: Callable[[str], str]
     taken_up("blocker")
     shown = decoded(mz("review", "show", feature, "--json"))
     assert shown["question"] is None
-    assert shown["letters"] == []
+    assert shown["messages"] == []
     (decision,) = shown["decisions"]
-    assert {name: decision[name] for name in ("who", "note", "verdict", "ask", "code")} == {
-        "who": "Ada Lovelace", "note": "a silly idea", "verdict": "reject", "ask": "blocker", "code": "agent-blocker"
+    assert {name: decision[name] for name in ("actor", "note", "verdict", "question_kind", "code")} == {
+        "actor": "Ada Lovelace", "note": "a silly idea", "verdict": "reject", "question_kind": "blocker",
+        "code": "agent-blocker",
     }  # fmt: skip
     assert "Ada Lovelace: reject to blocker (agent-blocker): a silly idea" in mz("review", "show", feature).out
 
@@ -297,7 +301,7 @@ def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
     assert len(inbox()) == 2
     taken_up("blocker")
     shown = decoded(mz("review", "show", feature, "--json"))
-    assert [(each["verdict"], each["fate"]) for each in shown["letters"]] == [("reject", "rejected")]
+    assert [(each["verdict"], each["outcome"]) for each in shown["messages"]] == [("reject", "rejected")]
     assert [each["verdict"] for each in shown["decisions"]] == ["approve"]
     assert "Grace: reject, rejected: " in mz("review", "show", feature).out
     assert "is answered already; Grace answered `approve`" in mz("review", "approve", feature).err

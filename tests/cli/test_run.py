@@ -71,7 +71,7 @@ def check(answer: Result, exit_code: int, *said: str) -> None:
 # the plan -------------------------------------------------------------------------------------------------------------
 def test_the_plan_is_printed_and_nothing_written(sample: Path, snapshot: SnapshotAssertion) -> None:
     before = {path: path.stat().st_mtime_ns for path in sample.rglob("*")}
-    answer = spawn(sample, "run", "--dry-run", "--max-parallel", "3", "--autonomy", "full_auto", "--json")
+    answer = spawn(sample, "run", "--dry-run", "-j", "3", "--autonomy", "full_auto", "--json")
     assert answer.exit == 0, answer
     assert answer.out == snapshot
     assert spawn(sample, "run", "--dry-run").out == snapshot
@@ -88,7 +88,7 @@ def test_the_plan_on_a_terminal(sample: Path, agent: FakeAgent, snapshot: Snapsh
     ("words", "exit_code", "said"),
     [
         (("--feature", "month-fitler"), 10, "MZ4010"),
-        (("--max-parallel", "0"), 2, "MZ1002"),
+        (("-j", "0"), 2, "MZ1002"),
         (("--autonomy", "never"), 2, "MZ1002"),
         (("--agent", "nobody"), 11, "MZ1004"),
     ],

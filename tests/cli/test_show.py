@@ -187,9 +187,9 @@ def test_only_what_belongs_to_the_attempt(story: Story, capsys: pytest.CaptureFi
     assert [(c["name"], c["attempt"], c["exit"]) for c in whole["commands"]] == [("test", 1, 1), ("test", 2, 0)]
     assert [(c["name"], c["attempt"]) for c in first["commands"]] == [("test", 1)]
     assert [artifact["artifact"] for artifact in first["artifacts"]] == ["code"]
-    assert first["touched"] == ["src/login.py"]
+    assert first["changed_paths"] == ["src/login.py"]
     prd = msgspec.json.decode(run(capsys, "show", "audit", "--phase", "prd", "--json").out)
-    assert prd["touched"] == []
+    assert prd["changed_paths"] == []
 
 
 def test_violations_say_rule_place_and_message(story: Story, capsys: pytest.CaptureFixture[str]) -> None:

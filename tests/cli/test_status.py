@@ -128,7 +128,7 @@ def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> No
     tree.mkdir(parents=True)
     login, audit = msgspec.json.decode(run(capsys, "status", "--json").out)["features"]
     assert (login["worktree"], audit["worktree"]) == (None, str(tree))
-    assert login["checks"] == {"green": 3, "red": 1, "pending": 0}
+    assert login["checks"] == {"passed": 3, "failed": 1, "pending": 0}
     heads, first, second = [line.split("\t") for line in run(capsys, "status").out.splitlines()]
     assert dict(zip(heads, first, strict=True))["pull_request"] == "https://forge.invalid/pull/7"
     assert dict(zip(heads, second, strict=True))["worktree"] == str(tree)

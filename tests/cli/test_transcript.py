@@ -54,7 +54,7 @@ def test_the_readme_shows_what_a_terminal_gets() -> None:
     for part in sample.removesuffix("\n...").split("\n...\n"):
         before, found, real = real.partition(f"{part}\n")
         assert found, part
-        assert bool(before) == (not part.startswith("what ")), part
+        assert bool(before) == (not part.startswith("property ")), part
 
 
 def test_escape_sequences_of_an_agent_never_reach_a_terminal(tmp_path: Path) -> None:

@@ -28,14 +28,14 @@ def log(story: Story) -> Story:
 def found(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     answer = run(capsys, "verify", *words, "--json")
     report = msgspec.json.decode(answer.out)
-    assert answer.exit == (0 if report["whole"] else 1)
-    assert report["whole"] == (not report["findings"])
+    assert answer.exit == (0 if report["intact"] else 1)
+    assert report["intact"] == (not report["findings"])
     return report
 
 
 def test_a_whole_log(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
     report = found(capsys)
-    assert (report["whole"], report["events"], report["streams"]) == (True, len(log.recorded), 4)
+    assert (report["intact"], report["events"], report["streams"]) == (True, len(log.recorded), 4)
     assert report["blobs"] == sum(path.is_file() for path in log.blobs.root.rglob("*"))
     answer = run(capsys, "verify")
     assert (answer.exit, answer.out) == (0, "event\tkind\tmessage\thint\n")
@@ -64,7 +64,7 @@ def test_a_changed_log(
     tamper(log.home, *statements)
     findings = found(capsys)["findings"]
     assert {finding["kind"] for finding in findings} == {"chain"}
-    assert (findings[0]["place"], what in findings[0]["what"]) == (place, True)
+    assert (findings[0]["event_ref"], what in findings[0]["message"]) == (place, True)
     assert "restore .mz/mz.db" in findings[0]["hint"]
     assert run(capsys, "verify").exit == 1
 
@@ -74,11 +74,11 @@ def test_blobs_that_are_gone_or_changed(log: Story, capsys: pytest.CaptureFixtur
     blob_path(log.home, gone).unlink()
     path = blob_path(log.home, changed)
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    findings = {finding["place"]: finding for finding in found(capsys)["findings"]}
+    findings = {finding["event_ref"]: finding for finding in found(capsys)["findings"]}
     assert set(findings) == {f"{LOGIN}@3", f"{LOGIN}@8"}
-    assert findings[f"{LOGIN}@8"]["what"] == f"blob {gone} is missing; 3 more events cite it"
+    assert findings[f"{LOGIN}@8"]["message"] == f"blob {gone} is missing; 3 more events cite it"
     assert f"restore .mz/blobs/{gone[:2]}/{gone[2:]}" in findings[f"{LOGIN}@8"]["hint"]
-    assert "does not contain the recorded bytes" in findings[f"{LOGIN}@3"]["what"]
+    assert "does not contain the recorded bytes" in findings[f"{LOGIN}@3"]["message"]
     assert {finding["kind"] for finding in findings.values()} == {"blob"}
     shown = on_terminal(log.home, "verify", env={"NO_COLOR": "1"})
     assert f"{LOGIN}@8: blob {gone} is missing" in shown
@@ -94,7 +94,7 @@ def test_a_file_that_is_none(log: Story, capsys: pytest.CaptureFixture[str]) -> 
         data[at] ^= 0x55
     file.write_bytes(bytes(data))
     report = found(capsys)
-    assert (report["findings"][0]["kind"], report["findings"][0]["place"]) == ("file", "log")
+    assert (report["findings"][0]["kind"], report["findings"][0]["event_ref"]) == ("file", "log")
     file.write_bytes(bytes(data[: len(data) // 3]))
     assert run(capsys, "verify").exit == 11
 
@@ -105,9 +105,9 @@ def test_one_run(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
     newer.close()
     tamper(log.home, "UPDATE event SET payload = replace(CAST(payload AS TEXT), 'prd', 'prx') WHERE position = 8")
     report = found(capsys, NEWER)
-    assert (report["run"], report["events"], report["elsewhere"], report["whole"]) == (NEWER, 2, 1, True)
+    assert (report["run"], report["events"], report["elsewhere"], report["intact"]) == (NEWER, 2, 1, True)
     assert "1 more finding in other runs" in run(capsys, "verify", NEWER).err
-    assert found(capsys, RUN)["findings"][0]["place"] == f"{LOGIN}@2"
+    assert found(capsys, RUN)["findings"][0]["event_ref"] == f"{LOGIN}@2"
     assert run(capsys, "verify", "nope").exit == 2
 
 
@@ -123,12 +123,12 @@ def test_a_stream_that_is_gone_concerns_every_run(log: Story, capsys: pytest.Cap
     tamper(log.home, f"DELETE FROM event WHERE position > (SELECT min(position) FROM event WHERE position > 58) "
                      f"AND stream_id = (SELECT id FROM stream WHERE name = 'run/{RUN}')")  # fmt: skip
     for run_id in (RUN, NEWER):
-        assert "are missing" in " ".join(finding["what"] for finding in found(capsys, run_id)["findings"])
+        assert "are missing" in " ".join(finding["message"] for finding in found(capsys, run_id)["findings"])
 
 
 def test_long_checks_say_how_far_they_are(log: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mz_cli.common.verification.TICK", 10)
-    monkeypatch.setattr("mz_cli.common.verification.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("mz_cli.common.verification.PROGRESS_INTERVAL", 10)
+    monkeypatch.setattr("mz_cli.common.verification.PROGRESS_SECONDS", 0.0)
     told: list[str] = []
     with open_log(log.home) as opened:
         verify_log(opened, None, told.append)

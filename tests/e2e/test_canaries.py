@@ -112,7 +112,7 @@ def places_in(scene: Scene) -> dict[str, list[str]]:
         "repository": (str(scene.root).encode(), str(scene.root).replace("/", "%2F").encode()),
         "slug": (str(home / "home").replace("/", "-").encode(),),
     }
-    kept = [(name, data) for name, data in files(scene.root / "recordings") if not name.endswith("world.bundle")]
+    kept = [(name, data) for name, data in files(scene.root / "recordings") if not name.endswith("repository.bundle")]
     return {name: hits for name, data in kept if (hits := survivors(data, wanted))}
 
 

@@ -377,7 +377,7 @@ def test_old_conversations_are_forgotten(desk: Desk) -> None:
 
 # counting, signs of life, arguments -----------------------------------------------------------------------------------
 def test_tokens_are_counted_without_an_answer(desk: Desk) -> None:
-    assert desk.call(works, counts=True).ending == "success"
+    assert desk.call(works, count_only=True).ending == "success"
     (told,) = desk.told("count")
     assert told["input_tokens"] > 100
     assert desk.requests == []

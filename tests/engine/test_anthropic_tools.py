@@ -200,6 +200,8 @@ def test_listing_leaves_out_what_git_ignores(root: Path, toolbox: Toolbox) -> No
     assert use(toolbox, "list_files", pattern="*.py", path="src").split("\n") == ["src/c.py", "src/deep/d.py"]
     assert use(toolbox, "list_files", pattern="*.rs") == "[no such file]"
     assert use(toolbox, "search_files", expression="nee+dle", pattern="src/*.py") == "src/c.py:1: needle"
+    assert use(toolbox, "list_files", pattern="[[:alpha:]].py").split("\n") == ["a.py", "src/c.py", "src/deep/d.py"]
+    assert "no pattern" in refused(toolbox, "list_files", pattern="[")
     assert "no directory" in refused(toolbox, "list_files", path="a.py")
 
 

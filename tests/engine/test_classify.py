@@ -13,7 +13,7 @@ PATTERNS = load_patterns()
 
 
 def failed(words: str = "", **more: object) -> CallEnd:
-    fields: dict[str, object] = {"ours": None, "terminal": "error", "exit": 1, "words": words, **more}
+    fields: dict[str, object] = {"own_problem": None, "ending": "error", "exit": 1, "error_text": words, **more}
     return CallEnd(**fields)  # type: ignore[arg-type]
 
 
@@ -92,7 +92,7 @@ def test_waits(words: str, seconds: int) -> None:
     ],
 )
 def test_without_a_terminal_event(exit_: int | None, expected: str) -> None:
-    assert code(failed(terminal="no-terminal", exit=exit_)) == expected
+    assert code(failed(ending="no-terminal", exit=exit_)) == expected
 
 
 def test_an_unknown_error_names_its_exit() -> None:

@@ -141,7 +141,7 @@ def test_a_claim_is_refused_while_one_of_its_files_is_in_flight() -> None:
 def test_the_held_feature_goes_on_when_the_holder_is_done_and_the_claim_is_compared() -> None:
     story: tuple[Event, ...] = (*BOTH, CLAIMED, CONTENDED, rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM))
     assert then(*story) == act.AwaitEvents(until_us=None)
-    story = (*story, rested(A, FeatureOutcome.DELIVERED, touched=(Path("x"), Path("w"))))
+    story = (*story, rested(A, FeatureOutcome.DELIVERED, changed_paths=(Path("x"), Path("w"))))
     compared = act.CompareClaim(feature=A, confirmed=(Path("x"),), unused=(Path("y"),), missed=(Path("w"),))
     assert then(*story) == compared
     story = (*story, ClaimCompared(feature=A, confirmed=(), unused=(), missed=()))

@@ -144,7 +144,7 @@ def test_waiting_for_checks_takes_one_event_however_often_is_asked() -> None:
     bench = Bench()
     bench.world.checks = lambda head, looks: (PENDING,) if looks < 50 else (GREEN,)
     assert status(bench.run()) is FeatureOutcome.DELIVERED
-    assert bench.kinds()["ChecksSeen"] == 2
+    assert bench.kinds()["ChecksPolled"] == 2
     assert bench.kinds()["FeatureHeld"] == 1
     assert sum(bench.world.poll_counts.values()) > 50
 

@@ -1,4 +1,4 @@
-"""Adapter: the user's own commands: what they see, what comes back, and what is left of them."""
+"""The user's own commands: what they see, what comes back, and what is left of them."""
 
 from __future__ import annotations
 

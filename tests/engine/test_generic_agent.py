@@ -195,7 +195,7 @@ def test_unknown_keys_and_kinds_are_refused(tmp_path: Path) -> None:
     assert "unknown key `pases`" in said
     assert "did you mean `passes`?" in said
     assert "33:32" in said
-    assert "passing is not one of fatal, human, phase, transient" in said.replace("'", "").replace("`", "")
+    assert "passing is not one of fatal, needs-person, phase, transient" in said.replace("'", "").replace("`", "")
 
 
 @pytest.mark.parametrize(("old", "new"), [("form: jsonl", "form: xml"), ("passes: [HOUSE_KEY]", "passes: {}")])

@@ -15,9 +15,9 @@ from tests.support.gitrepo import GitRepo
 
 RACE = """
 import threading
-from mz_engine.run.ports import warm_up
+from mz_engine.run.ports import load_shared_tables
 from mz_engine.artifacts.command_output import count_tests, excerpt
-warm_up()
+load_shared_tables()
 start = threading.Barrier(8)
 def work():
     start.wait()

@@ -46,5 +46,5 @@ def test_what_the_set_up_makes_need_not_be_there(tmp_path: Path) -> None:
 
 
 def test_an_unknown_agent_is_told_with_the_known_ones() -> None:
-    with pytest.raises(MzError, match=r"known: .*claude-code"):
+    with pytest.raises(MzError, match=r"known agents: .*claude-code"):
         find_agent("abacus", {})

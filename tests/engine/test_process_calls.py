@@ -1,4 +1,4 @@
-"""Adapter: agent calls as processes: what crosses the boundary, the spool, and what is found after a crash of ours."""
+"""Agent calls as processes: what crosses the boundary, the spool, and what is found after a crash of ours."""
 
 from __future__ import annotations
 

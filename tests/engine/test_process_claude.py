@@ -1,4 +1,4 @@
-"""Adapter: the real `claude` CLI under our supervisor; its tool shells leave its session and process group."""
+"""The real `claude` CLI under our supervisor; its tool shells leave its session and process group."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_whole_call_gives_a_reading(tmp_path: Path) -> None:
     place = repository(tmp_path)
     with Endpoint(lambda request: script(request) if not request.results() else Reply("Done.")) as endpoint:
         agents = door(tmp_path, endpoint.url)
-        result = agents.call(claude_cli.spec("Write a note.", None, key=fresh_key(), place=PLACE))
+        result = agents.call(claude_cli.spec("Write a note.", None, key=fresh_key(), worktree=PLACE))
     reading = agents.parse_reply("claude-code", result)
     assert (reading.ending, reading.text, result.exit, result.problem) == ("success", "Done.", 0, None)
     assert (place / "note.md").read_text() == "# Hi\n"
@@ -58,7 +58,7 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
     key = fresh_key()
     with Endpoint(script) as endpoint:
         agents = door(tmp_path, endpoint.url)
-        spec = claude_cli.spec("Work.", None, key=key, place=PLACE, total_seconds=60, idle_seconds=6)
+        spec = claude_cli.spec("Work.", None, key=key, worktree=PLACE, total_seconds=60, idle_seconds=6)
         result = agents.call(spec)
     assert not left(key, 0)
     assert result.problem is not None
@@ -73,7 +73,7 @@ HOLDER = """
 import pathlib, sys
 from tests.engine.test_process_claude import PLACE, claude_cli, door
 root, key, url = sys.argv[1:]
-door(pathlib.Path(root), url).call(claude_cli.spec("Work.", None, key=key, place=PLACE, idle_seconds=600))
+door(pathlib.Path(root), url).call(claude_cli.spec("Work.", None, key=key, worktree=PLACE, idle_seconds=600))
 """
 
 

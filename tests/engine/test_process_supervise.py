@@ -1,4 +1,4 @@
-"""Adapter: one command under its guard: what goes in, what comes out, its limits, and its end."""
+"""One command under its guard: what goes in, what comes out, its limits, and its end."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_another_table_is_a_reason() -> None:
             input=st.integers(0, 500_000), output=st.integers(0, 10_000), cache_read=st.integers(0, 100_000),
             cache_write_5m=st.integers(0, 100_000), cache_write_1h=st.integers(0, 100_000),
             requests=st.sampled_from([None, 1, 7]), tier=st.sampled_from(["", "batch", "odd"]),
-            part=st.sampled_from(["", "a", "b"]),
+            subagent=st.sampled_from(["", "a", "b"]),
         ),
         max_size=4,
     ).map(tuple),

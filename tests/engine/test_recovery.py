@@ -83,7 +83,7 @@ def test_the_trial_pipeline_exercises_every_mechanism() -> None:
     world = clean(trial.pins(), seed=1)
     kinds = Counter(type(one.event).__name__ for one in world.store.log)
     for expected in (
-        "GateChecked", "RolledBack", "HumanRequested", "HumanAnswered", "PullRequestOpened", "FilesContended",
+        "GateChecked", "RolledBack", "HumanRequested", "HumanAnswered", "PullRequestOpened", "ClaimRejected",
         "HoldReleased", "ChangesChecked", "CallReserved", "ClaimCompared", "RunFinished", "CommandRan",
     ):  # fmt: skip
         assert kinds[expected], expected

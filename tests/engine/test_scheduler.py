@@ -202,7 +202,7 @@ def test_changes_outside_the_contract_are_reverted_and_recorded() -> None:
         offence.path
         for one in world.store.read(feature_stream(trial.RUN, FeatureId("b")))
         if type(one.event).__name__ == "ChangesChecked"
-        for offence in one.event.offences  # type: ignore[attr-defined]
+        for offence in one.event.forbidden_changes  # type: ignore[attr-defined]
     ]
     assert offences == ["stray.txt"]
     assert "stray.txt" not in world.commits("feat/b")[0].files
@@ -225,8 +225,8 @@ def test_an_answer_to_a_question_that_is_gone_is_refused_and_recorded() -> None:
     world, pins = world_of(items=ONE)
     trial.answer(world, "b")
     run_threads(world, pins)
-    taken = [one.event for one in world.store.read(run_stream(trial.RUN)) if type(one.event).__name__ == "InboxTaken"]
-    assert [(event.accepted, event.why) for event in taken] == [(False, "not-waiting")]  # type: ignore[attr-defined]
+    taken = [one.event for one in world.store.read(run_stream(trial.RUN)) if type(one.event).__name__ == "InboxRead"]
+    assert [(event.accepted, event.rejection_code) for event in taken] == [(False, "not-waiting")]  # type: ignore[attr-defined]
 
 
 def test_a_second_process_is_noticed_and_stops() -> None:
@@ -283,7 +283,7 @@ def test_what_a_thread_dies_of_is_raised_and_the_others_come_to_rest() -> None:
 
 
 def test_an_illegal_event_is_refused_before_it_is_appended() -> None:
-    with pytest.raises(IllegalTransition, match="PhaseCompleted is not allowed in state Unborn"):
+    with pytest.raises(IllegalTransition, match="PhaseCompleted is not allowed in state NotStarted"):
         verify_transition(NotStarted(), (PhaseCompleted(phase="plan"),))
     between = fold(recorded(*planned()))
     assert isinstance(between, BetweenPhases)

@@ -174,6 +174,6 @@ def test_comparable_keeps_everything_but_measurements() -> None:
     event = sample(FeatureDelivered)
     assert comparable_payload(event) == {
         "type": "feature.delivered",
-        "terminal": "terminal",
-        "touched": ("src/app.py",),
+        "ending": "ending",
+        "changed_paths": ("src/app.py",),
     }

@@ -169,6 +169,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut short": (lambda path: os.truncate(path, 4096), "is damaged"),
     "zeroed": (lambda path: overwrite(path, 4096, bytes(path.stat().st_size - 4096)), "is damaged"),
     "another application's": (lambda path: claim(path, "application_id = 42"), "but another SQLite database"),
+    "before the first release": (
+        lambda path: claim(path, f"application_id = {0x6D7A0001}"),
+        "before the first release of mz",
+    ),
     "a newer format": (lambda path: claim(path, "user_version = 99"), "has format 99, written by a newer mz"),
     "a directory": (in_its_place, "mz.db"),
 }

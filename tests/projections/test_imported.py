@@ -36,7 +36,7 @@ Entry = tuple[StreamId, Event]
 
 usages = st.builds(
     Usage, model=st.sampled_from(["m", "n"]), input=st.integers(0, 99), output=st.integers(0, 99),
-    cache_read=st.integers(0, 9), part=st.sampled_from(["", "sub"]),
+    cache_read=st.integers(0, 9), subagent=st.sampled_from(["", "sub"]),
 )  # fmt: skip
 requests = st.builds(
     ImportedRequest, key=st.integers(0, 5).map("{:032x}".format), at_us=st.integers(0, 4000 * US), usage=usages,
@@ -46,7 +46,7 @@ requests = st.builds(
 )  # fmt: skip
 priced = st.builds(
     PricedSum, session=st.sampled_from([StreamId(""), A]), start_s=st.sampled_from([0, 900]), model=st.just("m"),
-    part=st.just(""), nanousd=st.integers(-99, 99), unpriced=st.integers(-1, 1),
+    subagent=st.just(""), nanousd=st.integers(-99, 99), unpriced=st.integers(-1, 1),
 )  # fmt: skip
 events = st.one_of(
     st.lists(requests, max_size=4).map(lambda some: replace(sample(ImportedFileRead), requests=tuple(some))),

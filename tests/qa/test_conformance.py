@@ -42,15 +42,11 @@ FIELDS = [
     "input_tokens", "output_tokens", "stats",
 ]  # fmt: skip
 VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text(max_size=8)
-    | st.sampled_from(FIELDS),
+    st.sampled_from((None, False, True))
+    | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8) | st.sampled_from(FIELDS),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
     max_leaves=8,
-)
+)  # fmt: skip
 lines = st.lists(VALUES, max_size=4).map(lambda values: b"\n".join(json.dumps(value).encode() for value in values))
 """Streams of JSON that no agent wrote, of words that agents use."""
 
@@ -423,10 +419,8 @@ class Misreads(Broken):
 
 
 def failures_problem() -> Any:
-    return next(
-        one.problem
-        for one in map(built_in_adapters()["claude-code"].parse_output, (f.result for f in stored_failures()))
-    )
+    parse = built_in_adapters()["claude-code"].parse_output
+    return next(parse(failure.result).problem for failure in stored_failures())
 
 
 @pytest.mark.parametrize(
@@ -466,11 +460,8 @@ class Stumbles(DescribedAgent):
 
 def test_damage_is_done_where_the_last_word_stands() -> None:
     """aider's stands on standard error."""
-    found = findings(
-        check_parser(
-            Stumbles("aider", bundled_descriptions()["aider"], load_patterns()), stored_endings("aider"), (), (), FEW
-        )
-    )
+    aider = Stumbles("aider", bundled_descriptions()["aider"], load_patterns())
+    found = findings(check_parser(aider, stored_endings("aider"), (), (), FEW))
     assert any("raises on damaged bytes: ValueError: lines" in one.message for one in found)
 
 
@@ -482,16 +473,9 @@ def test_the_ends_that_everybody_meets_must_be_stored() -> None:
 
 def test_what_is_told_depends_on_the_version() -> None:
     said = Broken().capabilities()
-    assert [
-        fields_for_version(said, version).since for version in ("1.0.3", "2.0.14", "2.1.4", "2.1.197", "3.0", "")
-    ] == [
-        "",
-        "2.0.14",
-        "2.0.14",
-        "2.1.197",
-        "2.1.197",
-        "2.1.197",
-    ]
+    versions = ("1.0.3", "2.0.14", "2.1.4", "2.1.197", "3.0", "")
+    since = [fields_for_version(said, version).since for version in versions]
+    assert since == ["", "2.0.14", "2.0.14", "2.1.197", "2.1.197", "2.1.197"]
 
 
 class Careless(Broken):

@@ -52,7 +52,7 @@ def test_a_prompt_and_a_rule_that_have_changed(copy: Copy) -> None:
     assert {one.kind for one in replays.findings} >= {"PROMPT"}
     prompt = next(one for one in replays.findings if one.kind == "PROMPT")
     assert (prompt.file, prompt.line) == ("pipelines/templates/write.md.j2", 2)
-    assert prompt.fix == "mz replay recordings/notes --accept PROMPT --reason TEXT"
+    assert prompt.fix == "mz replay recordings/notes --accept PROMPT -m TEXT"
     assert "variants" not in replays.checked, "what drifted is mended first"
 
 

@@ -148,7 +148,7 @@ def test_a_user_asks_what_would_have_been(
         (("--inject", "write"), "there is no fault ''"),
         (("--inject", "note/code=idle"), "the cassette has no call 'note/code'; it has: note/write, note/write.a2"),
         (("--inject", "note/write=idle", "--variants"), "exclude each other"),
-        (("--variants", "--update-unused"), "leave out the other options"),
+        (("--variants", "--prune"), "leave out the other options"),
         (("--variants", "--junit", "x.xml"), "leave out the other options"),
         (("--bundled",), "it accepts no PATH"),
     ],
@@ -167,7 +167,7 @@ def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatc
     def credulous(result: Mapping[str, object] | None) -> str:
         return "no-terminal" if result is None else "success"
 
-    monkeypatch.setattr(stream, "_terminal", credulous)
+    monkeypatch.setattr(stream, "_ending_of", credulous)
     found = broken(variants_of("killed"))
     (words,) = found["note/write.a2: ends-error_max_turns-not-is_error (memory)"]
     assert words == "a failure passed as success: it led to changes.checked"
@@ -177,7 +177,7 @@ def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatc
 def test_what_is_found_is_told_and_is_a_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stream, "_terminal", lambda result: "success" if result else "no-terminal")
+    monkeypatch.setattr(stream, "_ending_of", lambda result: "success" if result else "no-terminal")
     shutil.copytree(bundled_library() / "faults" / "project", tmp_path / "project")
     monkeypatch.chdir(GitRepo(tmp_path / "project").root)
     done = run(capsys, "replay", str(bundled_library() / "faults" / "killed"), "--variants")
@@ -188,7 +188,7 @@ def test_what_is_found_is_told_and_is_a_verdict(
 
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature, "after_problem", lambda state, cell, *_: next_agent_call(cell))
-    monkeypatch.setattr(play, "derive", lambda taken: [one for one in derive_variants(taken) if one.name == "empty"])
+    monkeypatch.setattr(play, "derive_variants", lambda taken: [one for one in derive_variants(taken) if one.name == "empty"])
     found = broken(variants_of("killed"))
     assert found["note/write.a2: empty (memory)"] == ("it does not stop",)
 

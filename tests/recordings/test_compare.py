@@ -119,7 +119,7 @@ def test_the_first_event_that_differs_names_the_class() -> None:
         return GateChecked(phase="prd", unit="", gate="test", passed=passed, cause=cause)
 
     def read(**more: object) -> ReplyParsed:
-        fields = {"parser": "a/1", "terminal": "success", "session": None, "text": NOTHING, **more}
+        fields = {"parser": "a/1", "ending": "success", "session": None, "text": NOTHING, **more}
         return ReplyParsed(ref=asked("x").ref, **fields)  # type: ignore[arg-type]
 
     parsed = ArtifactParsed(artifact="prd", phase="prd", unit="", path=None, digest=NOTHING)
@@ -132,10 +132,12 @@ def test_the_first_event_that_differs_names_the_class() -> None:
     assert classes([checked(True)], [checked(False)]) == ["DECISION"]
     assert classes([checked(True), DONE], [DONE]) == ["DECISION"]
     assert classes([DONE], [waits]) == ["DECISION"]
-    assert classes([changed], [replace(changed, offences=(ForbiddenChange(kind="denied", path="x"),))]) == ["DECISION"]
+    assert classes([changed], [replace(changed, forbidden_changes=(ForbiddenChange(kind="denied", path="x"),))]) == [
+        "DECISION"
+    ]
     assert classes([changed], [replace(changed, changes=(Change(path=Path("x"), kind="added"),))]) == ["FILES"]
     assert classes([parsed], [replace(parsed, fields={"severity": "LOW"})]) == ["ARTIFACT"]
-    assert classes([read()], [read(terminal="error")]) == ["STREAM"]
+    assert classes([read()], [read(ending="error")]) == ["STREAM"]
     assert classes([read(), DONE], [read(usage=usage), DONE]) == ["COST"]
     assert classes([read(), checked(True)], [read(usage=usage), checked(False)]) == ["COST", "DECISION"]
     assert classes([read()], [read(parser="a/2")]) == [], "another parser that reads the same"
@@ -159,7 +161,7 @@ def test_nothing_to_say_of_what_is_as_it_was() -> None:
 
 def test_a_miss_names_the_nearest_and_hides_what_could_not_be_reached() -> None:
     missed = Identity(pipeline="monozukuri", feature="f", phase="prd", attempt=2)
-    (found,) = compare_replay(tape(), happened(played={}, missed=(missed,)), TODAY)
+    (found,) = compare_replay(tape(), happened(mismatches={}, missing_calls=(missed,)), TODAY)
     assert (found.kind, found.call, found.detail) == ("MISSING", "prd.a2", ("  nearest: f/prd (attempt 1)",))
     assert nearest(cassette(), missed) is None
 
@@ -171,17 +173,17 @@ def test_what_builds_on_a_feature_that_stopped_is_not_blamed() -> None:
     )
     missed = Identity(pipeline="monozukuri", feature="e", phase="prd")
     one = tape(items=items)._replace(traces={"e": b"", "f": b""})
-    found = compare_replay(one, happened(played={}, missed=(missed,)), TODAY)
+    found = compare_replay(one, happened(mismatches={}, missing_calls=(missed,)), TODAY)
     assert [one.kind for one in found] == ["MISSING"]
 
 
 def test_a_recording_without_a_story_is_a_finding() -> None:
     """Nothing that was decided can be compared, so nothing may pass; accepting TRACE writes the story."""
     one = tape(items=(Item(feature="f", title="t", body="b", priority=1, depends_on=()),))
-    told = happened(stories={"f": encode_trace([STARTED])})
+    told = happened(traces={"f": encode_trace([STARTED])})
     (found,) = compare_replay(one, told, TODAY)
     assert (found.kind, found.message) == ("MISSING", "recorded without a trace: their decisions cannot be compared")
-    assert (found.detail, found.fix) == (("  f",), "mz replay {cassette} --accept TRACE --reason TEXT")
+    assert (found.detail, found.fix) == (("  f",), "mz replay {cassette} --accept TRACE -m TEXT")
     assert accept_differences(one, told, ("PROMPT", "DECISION"), "r", "2026-06-02T00:00:00Z") == (one, ())
     renewed, _ = accept_differences(one, told, ("TRACE",), "r", "2026-06-02T00:00:00Z")
     assert renewed.traces == {"f": encode_trace([STARTED])}
@@ -189,12 +191,12 @@ def test_a_recording_without_a_story_is_a_finding() -> None:
 
 
 def test_a_cassette_without_recordings_proves_nothing() -> None:
-    nothing = happened(played={}, requests={})
+    nothing = happened(mismatches={}, requests={})
     assert [one.message for one in compare_replay(cassette(), nothing, TODAY)] == ["the cassette has no recordings"]
 
 
 def test_unused_recordings() -> None:
-    (found,) = compare_replay(tape(), happened(played={}), TODAY)
+    (found,) = compare_replay(tape(), happened(mismatches={}), TODAY)
     assert (found.kind, found.message) == ("UNUSED", "1 of 1 recordings of f are unused")
 
 
@@ -233,7 +235,7 @@ def test_one_edited_line_is_one_finding() -> None:
 def test_renewing_keeps_the_answer_and_nothing_else() -> None:
     one = tape()
     identity = one.calls[0].recording.identity
-    told = happened(played={identity: CallMismatch(prompt="in <HOME>\n")}, stories={"f": encode_trace([STARTED])})
+    told = happened(mismatches={identity: CallMismatch(prompt="in <HOME>\n")}, traces={"f": encode_trace([STARTED])})
     renewed, said = accept_differences(one, told, ("PROMPT",), "why not", "2026-06-02T00:00:00Z")
     (made,) = renewed.calls
     assert made.contents["prd.prompt.md"] == b"in <_HOME>\n"
@@ -250,10 +252,10 @@ def test_renewing_keeps_the_answer_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        {"missed": (Identity(pipeline="monozukuri", feature="f", phase="sign"),)},
-        {"played": {IDENTITY: CallMismatch(tree="2" * 40)}},
-        {"played": {IDENTITY: CallMismatch(rejection="does not apply")}},
-        {"played": {}},
+        {"missing_calls": (Identity(pipeline="monozukuri", feature="f", phase="sign"),)},
+        {"mismatches": {IDENTITY: CallMismatch(tree="2" * 40)}},
+        {"mismatches": {IDENTITY: CallMismatch(rejection="does not apply")}},
+        {"mismatches": {}},
     ],
 )
 def test_a_story_that_was_cut_short_is_never_renewed(more: dict[str, object]) -> None:
@@ -264,7 +266,7 @@ def test_a_story_that_was_cut_short_is_never_renewed(more: dict[str, object]) ->
     )
     recorded = dict.fromkeys(("f", "g", "h"), encode_trace([STARTED, DONE]))
     one = tape(items=items)._replace(traces=recorded)
-    told = happened(stories={"f": encode_trace([STARTED]), "g": b"", "h": encode_trace([STARTED])}, **more)
+    told = happened(traces={"f": encode_trace([STARTED]), "g": b"", "h": encode_trace([STARTED])}, **more)
     assert "TRACE" in {found.kind for found in compare_replay(one, told, TODAY) if found.feature == "h"}
     renewed, said = accept_differences(one, told, ACCEPTABLE, "r", "2026-06-02T00:00:00Z")
     assert renewed.traces == {**recorded, "h": encode_trace([STARTED])}
@@ -273,7 +275,7 @@ def test_a_story_that_was_cut_short_is_never_renewed(more: dict[str, object]) ->
 
 def test_what_is_no_longer_asked_for_is_dropped_and_the_story_accepted_at_once() -> None:
     one = tape()._replace(traces={"f": encode_trace([STARTED, DONE])})
-    told = happened(played={}, stories={"f": encode_trace([STARTED])})
+    told = happened(mismatches={}, traces={"f": encode_trace([STARTED])})
     left, _ = prune(one, told, compare_replay(one, told, TODAY))
     assert accept_differences(left, told, ("TRACE",), "r", "2026-06-02T00:00:00Z")[0].traces == {
         "f": encode_trace([STARTED])
@@ -286,7 +288,7 @@ def test_a_verdict_is_never_accepted_with_something_else() -> None:
     replace = msgspec.structs.replace
     one = tape()._replace(traces={"f": encode_trace([parsed, gate])})
     told = happened(
-        stories={"f": encode_trace([replace(parsed, fields={"severity": "LOW"}), replace(gate, passed=False)])}
+        traces={"f": encode_trace([replace(parsed, fields={"severity": "LOW"}), replace(gate, passed=False)])}
     )
     assert [found.kind for found in compare_replay(one, told, TODAY)] == ["ARTIFACT", "DECISION"]
     assert accept_differences(one, told, ("ARTIFACT",), "r", "2026-06-02T00:00:00Z") == (one, ())
@@ -301,13 +303,13 @@ def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
         for bad in (0, 1)
     ]
     one = tape()._replace(traces={"f": encode_trace([reads[0]])})
-    told = happened(stories={"f": encode_trace([reads[1]])})
+    told = happened(traces={"f": encode_trace([reads[1]])})
     assert accept_differences(one, told, ("TRACE", "DECISION"), "r", "2026-06-02T00:00:00Z") == (one, ())
     renewed, said = accept_differences(one, told, ("STREAM",), "r", "2026-06-02T00:00:00Z")
     assert (renewed.traces, said) == ({"f": encode_trace([reads[1]])}, ("updated the trace of f",))
     (found,) = compare_replay(one, told, TODAY)
     assert (found.kind, found.call, found.fix) == (
-        "STREAM", "prd", "mz replay {cassette} --accept STREAM --reason TEXT",
+        "STREAM", "prd", "mz replay {cassette} --accept STREAM -m TEXT",
     )  # fmt: skip
 
 
@@ -325,7 +327,7 @@ def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
 )
 def test_whoever_wanted_the_network_is_named(key: str, effect: tuple[str, str, str]) -> None:
     assert parse_effect_key(key) == effect
-    found = [one for one in compare_replay(tape(), happened(denied={key: 2}), TODAY) if one.kind == "NETWORK"]
+    found = [one for one in compare_replay(tape(), happened(network_attempts={key: 2}), TODAY) if one.kind == "NETWORK"]
     assert [one.feature for one in found] == [effect[0]]
 
 

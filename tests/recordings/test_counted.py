@@ -121,7 +121,7 @@ def test_what_can_be_no_count_makes_a_cassette_unusable(cassette: Cassette, tmp_
     """Sealed or not: an estimate and a reservation follow from it."""
 
     def changed(story: bytes) -> bytes:
-        return re.sub(rb'"counted": ?\d+', f'"counted":{told}'.encode(), story)
+        return re.sub(rb'"counted_tokens": ?\d+', f'"counted_tokens":{told}'.encode(), story)
 
     stories = {feature: changed(story) for feature, story in cassette.traces.items()}
     assert stories != cassette.traces

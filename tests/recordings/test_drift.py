@@ -165,7 +165,7 @@ SINGLE = changes(
             one,
             "month-filter",
             "changes.checked",
-            lambda line: {**line, "offences": [{"kind": "outside", "path": "x"}]},
+            lambda line: {**line, "forbidden_changes": [{"kind": "outside", "path": "x"}]},
         ),
     ),
     (

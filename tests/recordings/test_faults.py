@@ -34,7 +34,7 @@ BECOMES = {
     "killed": ["parsed: no-terminal (phase)", AGAIN, DONE],
     "turn-limit": ["parsed: turn-limit (phase)", AGAIN, DONE],
     "malformed-artifact": ["rejected: note.bytes", AGAIN, DONE],
-    "human-blocker": ["parsed: agent-blocker (human)", "a person is asked: agent-blocker", "a person answers: approve",
+    "human-blocker": ["parsed: agent-blocker (needs-person)", "a person is asked: agent-blocker", "a person answers: approve",
                       AGAIN, DONE],
     "crash": ["lost: mz was not running when it ended", "parsed: lost (transient)", AGAIN, DONE],
 }  # fmt: skip

@@ -8,25 +8,27 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from mz_recordings.cassette import files
 from mz_recordings.cassette.files import (
     CassetteUnreadable,
     NewerFormat,
     is_cassette,
     list_cassettes,
     load,
-    load_manifest,
     load_without_traces,
     overwrite,
     save,
+    stored_format,
 )
 from mz_recordings.cassette.listing import summarize
-from mz_recordings.cassette.model import Cassette, Item
+from mz_recordings.cassette.model import FORMAT, Cassette, Item
 
 from tests.support.tapes import cassette, recording
 from tests.support.tree import ROOT
 
-OLD = ROOT / "qa/mz_qa/fixtures/recordings/format-1/small"
+OLD = ROOT / "qa/mz_qa/fixtures/recordings/format-3/small"
 TREE = "1" * 40
+NEXT = FORMAT + 1
 
 
 @pytest.fixture
@@ -35,37 +37,51 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "small"
 
 
-def test_format_1_is_read_as_todays() -> None:
-    found = load(OLD)
-    assert found.manifest.format == 2
-    assert found.manifest.traces == {}
-    assert found.manifest.fixture.run == "replayed"
-    assert found.calls == cassette(recording(TREE)).calls
+@pytest.fixture
+def older(small: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cassette of the format before the current one."""
+    monkeypatch.setattr(files, "FORMAT", NEXT)
+    for upgrades in ("MANIFEST_UPGRADES", "RECORDING_UPGRADES"):
+        monkeypatch.setattr(files, upgrades, {FORMAT: dict})
+    return small
 
 
-def test_the_first_change_keeps_a_copy_of_what_it_was(tmp_path: Path) -> None:
-    place = tmp_path / "small"
-    shutil.copytree(OLD, place)
-    kept = overwrite(load(place), place)
-    assert kept == tmp_path / ".backup" / "small.format-1"
-    assert (kept / "cassette.yaml").read_bytes() == (OLD / "cassette.yaml").read_bytes()
-    assert load_manifest(place).format == 2
-    assert overwrite(load(place), place) is None
-    assert list_cassettes(tmp_path) == (place,)
+def test_an_older_format_is_read_as_todays(older: Path) -> None:
+    found = load(older)
+    assert found.manifest.format == NEXT
+    assert found.calls == (recording(TREE, format=NEXT),)
 
 
-def test_an_earlier_copy_is_never_replaced(tmp_path: Path) -> None:
-    for name in ("small.format-1", "small.format-1.2"):
-        place = tmp_path / "small"
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(OLD, place)
-        assert overwrite(load(place), place) == tmp_path / ".backup" / name
+@pytest.mark.parametrize("number", [1, 2])
+def test_formats_that_were_never_released_are_refused(small: Path, number: int) -> None:
+    path = small / "cassette.yaml"
+    path.write_text(path.read_text().replace(f"format: {FORMAT}\n", f"format: {number}\n"))
+    with pytest.raises(CassetteUnreadable, match=f"has format {number}, from before the first release"):
+        load(small)
+
+
+def test_the_first_change_keeps_a_copy_of_what_it_was(older: Path, tmp_path: Path) -> None:
+    before = (older / "cassette.yaml").read_bytes()
+    kept = overwrite(load(older), older)
+    assert kept == tmp_path / ".backup" / f"small.format-{FORMAT}"
+    assert (kept / "cassette.yaml").read_bytes() == before
+    assert stored_format(older) == NEXT
+    assert overwrite(load(older), older) is None
+    assert list_cassettes(tmp_path) == (older,)
+
+
+def test_an_earlier_copy_is_never_replaced(older: Path, tmp_path: Path) -> None:
+    shutil.copytree(older, tmp_path / "first")
+    for name in (f"small.format-{FORMAT}", f"small.format-{FORMAT}.2"):
+        shutil.rmtree(older)
+        shutil.copytree(tmp_path / "first", older)
+        assert overwrite(load(older), older) == tmp_path / ".backup" / name
 
 
 def test_a_recording_of_a_newer_format(small: Path) -> None:
     path = small / "f" / "prd.json"
-    path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
-    with pytest.raises(NewerFormat, match="has format 3; this mz reads up to 2"):
+    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {NEXT}'))
+    with pytest.raises(NewerFormat, match=f"has format {NEXT}; this mz reads up to {FORMAT}"):
         load(small)
 
 
@@ -95,45 +111,26 @@ def test_a_file_that_lies_elsewhere(small: Path) -> None:
 def test_a_world_that_leads_out_of_its_place(small: Path, key: str, value: object) -> None:
     path = small / "cassette.yaml"
     content = yaml.safe_load(path.read_text())
-    content["world"][key] = value
+    content["fixture"][key] = value
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(CassetteUnreadable, match=r"cassette\.yaml"):
         load(small)
 
 
-# an older format by hand ----------------------------------------------------------------------------------------------
-def as_format_1(path: Path) -> None:
-    text = path.read_text()
-    path.write_text(text.replace('"format": 2', '"format": 1').replace("format: 2\n", "format: 1\n"))
-
-
-def test_todays_manifest_that_says_it_is_older(small: Path) -> None:
-    as_format_1(small / "cassette.yaml")
-    with pytest.raises(CassetteUnreadable, match="names traces, which format 1 did not have"):
-        load(small)
-
-
-def test_sums_count_in_every_format(small: Path) -> None:
-    for name in ("cassette.yaml", "f/prd.json"):
-        as_format_1(small / name)
-    path = small / "cassette.yaml"
-    content = yaml.safe_load(path.read_text())
-    del content["stories"]
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
+def test_sums_count_in_every_format(older: Path) -> None:
+    path = older / "cassette.yaml"
+    path.write_text(path.read_text().replace("name: small", "name: large"))
     with pytest.raises(CassetteUnreadable, match="SHA256SUMS has another digest"):
-        load(small)
-    (small / "f" / "prd.patch").unlink()
-    assert summarize(small).problem.endswith("f/prd.patch is missing")
+        load(older)
+    (older / "f" / "prd.patch").unlink()
+    assert summarize(older).problem.endswith("f/prd.patch is missing")
 
 
-def test_a_newer_recording_in_an_older_cassette(small: Path) -> None:
-    path = small / "cassette.yaml"
-    content = yaml.safe_load(path.read_text())
-    del content["stories"]
-    path.write_text(yaml.safe_dump({**content, "format": 1}))
-    (small / "SHA256SUMS").unlink()
-    with pytest.raises(CassetteUnreadable, match=r"prd\.json: has format 2 in a cassette of format 1"):
-        load(small)
+def test_a_newer_recording_in_an_older_cassette(older: Path) -> None:
+    path = older / "f" / "prd.json"
+    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {NEXT}'))
+    with pytest.raises(CassetteUnreadable, match=rf"prd\.json: has format {NEXT} in a cassette of format {FORMAT}"):
+        load(older)
 
 
 # stories --------------------------------------------------------------------------------------------------------------

@@ -209,7 +209,9 @@ def another_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def another_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     read = SimulatedAgents.parse_reply
     monkeypatch.setattr(
-        SimulatedAgents, "read", lambda self, agent, result: replace(read(self, agent, result), reported_nanousd=1)
+        SimulatedAgents,
+        "parse_reply",
+        lambda self, agent, result: replace(read(self, agent, result), reported_nanousd=1),
     )
 
 
@@ -222,7 +224,7 @@ def another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_hidden_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "session_of", lambda key: str(uuid4()))
+    monkeypatch.setattr(call, "session_id", lambda key: str(uuid4()))
 
 
 CHANGED: dict[DivergenceKind, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
@@ -248,8 +250,8 @@ def test_code_that_breaks_off_is_told_with_its_place(past: Past, monkeypatch: py
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError("no")
 
-    monkeypatch.setattr(validation, "check_rule", broken)
-    monkeypatch.setattr(validation, "signature", broken)
+    monkeypatch.setattr(validation, "evaluate_feature_rule", broken)
+    monkeypatch.setattr(validation, "failure_signature", broken)
     found = past.replay(past.stream("b")).divergences
     assert {one.kind for one in found} == {"failure"}
     assert found[0].note == "ZeroDivisionError: no"
@@ -304,7 +306,7 @@ def test_an_explained_divergence_hides_no_later_one(past: Past, monkeypatch: pyt
 
     events, _ = other_arguments(past.stream())
     change = IntendedChange("templates", "9.9", "why not", lambda what, fields: set(fields) == {"template"})
-    monkeypatch.setattr(core, "follow", refuses)
+    monkeypatch.setattr(core, "apply_strict", refuses)
     plain = [one.event_ref for one in past.replay(past.stream()).divergences]
     found = [one.event_ref for one in past.replay(events, changes=(change,)).divergences if not one.intended_change]
     assert plain
@@ -376,7 +378,7 @@ def test_a_fact_that_may_not_come_is_a_divergence(past: Past, answered: bool) ->
 def test_what_the_run_decided_is_compared_where_it_was_decided(past: Past) -> None:
     events = past.run()
     at = index_of(events, FeatureAdmitted, 1)
-    assert kinds(past.replay_run(edited(events, at, onto=FeatureId("c")))) == [(f"run/r1@{at + 1}", "arguments")]
+    assert kinds(past.replay_run(edited(events, at, stacked_on=FeatureId("c")))) == [(f"run/r1@{at + 1}", "arguments")]
     at = index_of(events, CallReserved, 2)
     assert kinds(past.replay_run(edited(events, at, nanousd=1))) == [(f"run/r1@{at + 1}", "arguments")]
     at = index_of(events, FilesClaimed)
@@ -444,5 +446,5 @@ def test_times_and_ids_are_chance(one: str, other: str) -> None:
 
 
 def test_divergences_compare_by_value() -> None:
-    fields = {"place": "run/r@1", "kind": "order", "finding": "TRACE", "recorded": None, "produced": None}
+    fields = {"event_ref": "run/r@1", "kind": "order", "finding": "TRACE", "recorded": None, "produced": None}
     assert Divergence(**fields) == Divergence(**fields)  # type: ignore[arg-type]

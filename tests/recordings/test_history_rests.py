@@ -33,7 +33,9 @@ def test_code_that_does_not_wait_any_more_is_found(
     past: Past, state: type[State], places: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        core, "decide", lambda now, pins: CheckChanges() if isinstance(now, state) else decide_feature(now, pins)
+        core,
+        "decide_feature",
+        lambda now, pins: CheckChanges() if isinstance(now, state) else decide_feature(now, pins),
     )
     history = replay_run(past.world.store, trial.RUN, past.means)
     assert sorted(one.event_ref for one in history.divergences) == sorted(
@@ -47,7 +49,9 @@ def test_code_that_does_not_end_any_more_is_found_where_the_stream_ends(
     past: Past, answered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        core, "decide", lambda now, pins: CheckChanges() if isinstance(now, Ended) else decide_feature(now, pins)
+        core,
+        "decide_feature",
+        lambda now, pins: CheckChanges() if isinstance(now, Ended) else decide_feature(now, pins),
     )
     history = replay_run(past.world.store, trial.RUN, past.means, answered)
     assert [one.event_ref for one in history.divergences] == ["run/r1/a@173", "run/r1/b@122", "run/r1/c@122"]
@@ -57,7 +61,7 @@ def test_code_that_breaks_off_where_it_rested_is_found(past: Past, monkeypatch: 
     def breaking(now: State, pins: Pins) -> Action | None:
         return decide_feature(now, pins) if not isinstance(now, Ended) else 1 // 0  # type: ignore[return-value]
 
-    monkeypatch.setattr(core, "decide", breaking)
+    monkeypatch.setattr(core, "decide_feature", breaking)
     found = replay_run(past.world.store, trial.RUN, past.means).divergences
     assert [one.kind for one in found] == ["failure"] * 3
     assert "ZeroDivisionError" in found[0].note

@@ -73,8 +73,8 @@ def test_what_was_counted_is_the_worlds_to_say_and_the_estimate_follows_from_it(
     """Nobody is asked again: another count in the record makes another estimate."""
     events = past.stream("b")
     at = next(at for at, one in enumerate(events) if isinstance(one.event, AgentRequested) and one.event.counted_tokens)
-    found = past.replay(edited(events, at, counted=77)).divergences
+    found = past.replay(edited(events, at, counted_tokens=77)).divergences
     assert [one.event_ref for one in found][:1] == [f"run/r1/b@{at + 1}"]
     produced = {each.field: each.produced for each in found[0].differences}
     assert produced["estimated_tokens"] == str(77 + REPLY_TOKENS)
-    assert "counted" not in produced
+    assert "counted_tokens" not in produced

@@ -262,7 +262,7 @@ def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
     home: Path, files: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file itself is the same as when its first requests were counted."""
-    monkeypatch.setattr(importer, "REQUESTS_A_BATCH", 1000)
+    monkeypatch.setattr(importer, "REQUESTS_PER_BATCH", 1000)
     path = write(files / f"a.{suffix}", [request(number) for number in range(2500)])
     if suffix == "utf-16":
         path.write_text(path.read_text(), "utf-16")
@@ -279,7 +279,7 @@ def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
             super().refresh(appended)
 
     with monkeypatch.context() as patch:
-        patch.setattr(importer, "ImportedViews", Killed)
+        patch.setattr(importer, "ImportedStore", Killed)
         with pytest.raises(KeyboardInterrupt):
             take(home, path)
     assert 1000 <= totals(home)[0] < 2500

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.files import digest, load, save
-from mz_recordings.cassette.model import Cassette, RecordedCall
+from mz_recordings.cassette.model import FORMAT, Cassette, RecordedCall
 from mz_recordings.cassette.repository import create_bundle
 from mz_recordings.findings.lint import Leak, Linter, LintResult, find_leaks, lint_all
 
@@ -116,7 +116,7 @@ def test_places_count_characters() -> None:
 # in cassettes ---------------------------------------------------------------------------------------------------------
 def test_a_clean_one(place: Path) -> None:
     found = linted(place)
-    assert (found.findings, found.format, found.recordings, found.files) == ((), 2, 1, 6)
+    assert (found.findings, found.format, found.recordings, found.files) == ((), FORMAT, 1, 6)
     assert [notice.message for notice in found.notices] == [
         "f has recordings but no trace: a replay cannot compare its events"
     ]
@@ -155,7 +155,7 @@ def test_a_secret_in_the_packed_repository(place: Path, tmp_path: Path) -> None:
     manifest = msgspec.structs.replace(made.manifest, fixture=world)
     save(made._replace(manifest=manifest, bundle=bundle), place, replace=True)
     found = linted(place)
-    assert [(one.file, one.line) for one in found.findings] == [("lib/small/world.bundle:src/settings.py", 2)]
+    assert [(one.file, one.line) for one in found.findings] == [("lib/small/repository.bundle:src/settings.py", 2)]
     assert found.findings[0].fix.startswith("take it out of the project and commit, then: mz run && mz record")
     assert not [notice for notice in found.notices if "bundle" in notice.file], "names in one's own files are one's own"
 

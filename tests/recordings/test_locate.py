@@ -19,12 +19,12 @@ TEXTS = {
     "pipelines/rules/note.yaml": 'name: note\nrules:\n- requirement: "At least {min} bytes of prose."\n',
     "pipelines/templates/part.md.j2": "{# shared #}\nSign {{ name }}, in full.\n",
     "pipelines/templates/write.md.j2": "Write on {{ title }}.\nThe end of {{ it }}\n{% if a %}Say why.{% endif %}\n",
-    f"{CASSETTE}/cassette.yaml": "format: 2\nprovenance: copied\nmax_age_days: 90\n",
+    f"{CASSETTE}/cassette.yaml": "format: 3\nprovenance: copied\nmax_age_days: 90\n",
 }
 
 
 def place(kind: FindingKind, *detail: str, **more: object) -> tuple[str, int | None]:
-    fields = {"what": "x", "feature": "alpha", "call": "write.a2", "cause": "write.md.j2", **more}
+    fields = {"message": "x", "feature": "alpha", "call": "write.a2", "cause": "write.md.j2", **more}
     (found,) = add_locations([Finding(kind=kind, detail=detail, **fields)], TEXTS, CASSETTE)  # type: ignore[arg-type]
     return found.file, found.line
 

@@ -58,7 +58,7 @@ def text(*lines: tuple[str, str]) -> Difference:
         (entry("PROMPT", "prd.text"), "HIDES_INPUT"),
         (entry("CONFIG", "model"), "HIDES_INPUT"),
         (entry("FILES", "files"), "STRUCTURAL_CHANGE"),
-        (entry("TRACE", "story"), "STRUCTURAL_CHANGE"),
+        (entry("TRACE", "trace"), "STRUCTURAL_CHANGE"),
         (entry("MISSING", "code"), "STRUCTURAL_CHANGE"),
         (entry("ARTIFACT", "prd"), "STRUCTURAL_CHANGE"),
         (entry("COST", "models", within=5), "STRUCTURAL_CHANGE"),

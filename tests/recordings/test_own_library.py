@@ -103,10 +103,14 @@ def test_together_they_cover_what_can_go_wrong() -> None:
         (ProblemClass.FATAL.value, "auth-failure"),
         (ProblemClass.NEEDS_PERSON.value, "agent-blocker"),
     }
-    assert {one["ask"] for one in events if one["type"] == "human.requested"} == {"approval", "blocker", "exhausted"}
+    assert {one["question_kind"] for one in events if one["type"] == "human.requested"} == {
+        "approval",
+        "blocker",
+        "exhausted",
+    }
     assert {one["hold"] for one in events if one["type"] == "feature.held"} == {"timer", "fatal"}
-    offences = {offence["kind"] for one in events for offence in one.get("offences", ())}
-    assert offences == {"outside", "special", "commit"}
+    forbidden = {change["kind"] for one in events for change in one.get("forbidden_changes", ())}
+    assert forbidden == {"outside", "special", "commit"}
 
 
 @pytest.mark.slow

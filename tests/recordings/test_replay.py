@@ -12,11 +12,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 from mz_events.codec import log_digest
 from mz_recordings.cassette.files import digest, save
-from mz_recordings.cassette.manifest import SUMS
-from mz_recordings.cassette.model import EVENTS, MANIFEST, Cassette, Identity, RecordedCall
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
 from mz_recordings.findings.model import ReplayResult
 from mz_recordings.record.trace import feature_trace
 from mz_recordings.replay.parallel import replay_all, shuffled
@@ -159,7 +157,7 @@ def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy
     assert kinds(played) == ["PROMPT"] * 5
     assert {finding.cause for finding in played.findings} == {"write.md.j2"}
     assert [line for line in played.findings[0].detail if line[0] in "+-"] == ["-Keep it short.", "+Be brief."]
-    assert played.findings[0].fix == "mz replay {cassette} --accept PROMPT --reason TEXT"
+    assert played.findings[0].fix == "mz replay {cassette} --accept PROMPT -m TEXT"
     assert played.calls_replayed == 8
 
     renewed = copy.settle(accept=["PROMPT"], reason="shorter words")
@@ -181,29 +179,6 @@ def test_what_is_accepted_may_bring_no_secret(copy: Copy) -> None:
     assert kinds(again)[0] == "SECRET"
     assert again.changes == ()
     assert copy.cassette() == before
-
-
-def test_an_old_recording_without_stories_passes_once_they_are_accepted(copy: Copy) -> None:
-    """A cassette of format 1 plays, and proves nothing of what was decided."""
-    stories = copy.cassette().manifest.traces
-    as_format_1(copy.place)
-    (found,) = copy.settle().findings
-    assert (found.kind, found.message) == ("MISSING", "recorded without a trace: their decisions cannot be compared")
-    accepted = copy.settle(accept=("TRACE",), reason="they are right today")
-    assert accepted.findings == ()
-    assert accepted.traces_compared == len(stories)
-    assert copy.cassette().manifest.traces.keys() == stories.keys()
-
-
-def as_format_1(place: Path) -> None:
-    manifest = yaml.safe_load((place / MANIFEST).read_text())
-    del manifest["stories"], manifest["world"]["run"]
-    (place / MANIFEST).write_text(yaml.safe_dump({**manifest, "format": 1}, sort_keys=False))
-    (place / SUMS).unlink()
-    for path in place.glob(f"*/{EVENTS}"):
-        path.unlink()
-    for path in place.glob("*/*.json"):
-        path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
 
 
 def test_another_model_is_a_drift_of_settings(copy: Copy) -> None:

@@ -246,7 +246,7 @@ def chain(*pairs: tuple[str, tuple[str, ...]]) -> Cassette:
     items = tuple(Item(feature=name, title="", body="", priority=0, depends_on=below) for name, below in pairs)
 
     class Only:
-        world = type("World", (), {"items": items})
+        fixture = type("Fixture", (), {"items": items})
 
     return Cassette(Only, ())  # type: ignore[arg-type]
 

@@ -152,7 +152,7 @@ def test_a_changed_file_is_refused(stage: Stage) -> None:
 
 def test_a_newer_format_is_refused(stage: Stage) -> None:
     path = stage.library / "f" / "prd.json"
-    path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
+    path.write_text(path.read_text().replace('"format": 3', '"format": 99'))
     assert stage.call().exit == MISSING
 
 

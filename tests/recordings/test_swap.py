@@ -24,8 +24,8 @@ FOREVER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from mz_recordings.cassette.replace import beside
-with beside(Path(sys.argv[1])) as partial:
+from mz_recordings.cassette.replace import work_folder
+with work_folder(Path(sys.argv[1])) as partial:
     (partial / "new" / "half").write_text("written")
     print("ready", flush=True)
     time.sleep(600)

@@ -280,10 +280,10 @@ def test_a_very_long_line_takes_no_memory(tmp_path: Path) -> None:
         file.seek(2**28, io.SEEK_CUR)
         file.write(b"\n" + rest)
     script = (
-        "import re, sys; from mz_engine.transcripts.read import find; import mz_engine.pricing.table\n"
+        "import re, sys; from mz_engine.transcripts.read import detect_transcript; import mz_engine.pricing.table\n"
         "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
         "before = peak()\n"
-        "count = sum(1 for _ in find(open(sys.argv[1], 'rb')).sightings())\n"
+        "count = sum(1 for _ in detect_transcript(open(sys.argv[1], 'rb')).records())\n"
         "print(count, peak() - before)"
     )
     out = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True).stdout
@@ -320,8 +320,8 @@ def test_every_note_is_documented() -> None:
 
 
 def test_every_remark_of_a_reader_has_words() -> None:
-    sources = (ROOT / "recordings/mz_recordings/transcripts").glob("*.py")
-    told = {code for source in sources for code in re.findall(r'Remark\(code="([a-z0-9-]+)"\)', source.read_text())}
+    sources = (*(ROOT / "engine/mz_engine/agents").rglob("*.py"), *(ROOT / "engine/mz_engine/transcripts").glob("*.py"))
+    told = {code for source in sources for code in re.findall(r'Note\(code="([a-z0-9-]+)"\)', source.read_text())}
     assert len(told) > 5
     assert told <= set(NOTES)
 

@@ -250,8 +250,8 @@ def test_what_the_real_command_line_was_seen_to_write_breaks_nothing() -> None:
 
 
 def test_the_projects_own_recordings_are_as_their_baseline() -> None:
-    """Otherwise write it anew: mz drift recordings/mz_recordings/bundled recordings/library --update-wire
-    --wire recordings/mz_recordings/baselines --reason TEXT"""
+    """Otherwise write it anew: mz drift recordings/mz_recordings/bundled recordings/library --update-baseline
+    --wire recordings/mz_recordings/baselines -m TEXT"""
     for path in (BUNDLED, *list_cassettes(ROOT / "recordings" / "library")):
         assert list(check_streams(load(path), BASELINES, {})) == [], path
 
@@ -260,7 +260,7 @@ def test_a_cassette_of_a_version_without_a_baseline() -> None:
     tape = cassette(recording("1" * 40, version="9.9.9"))
     found = [each.finding for each in check_streams(tape, BASELINES, {})]
     assert "no baseline of claude-code 9.9.9" in found[0].message
-    assert (found[0].risk, found[0].fix) == ("low", "mz drift {cassette} --update-wire --reason TEXT")
+    assert (found[0].risk, found[0].fix) == ("low", "mz drift {cassette} --update-baseline -m TEXT")
     assert check_streams(tape, {}, {}) is not None
     documented = msgspec.structs.replace(tape.manifest, provenance="documented")
     assert list(check_streams(tape._replace(manifest=documented), {}, {})) == []

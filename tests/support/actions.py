@@ -1,4 +1,4 @@
-"""Adapter: runs the steps of a GitHub workflow or a composite action as the runner does, as far as ours go.
+"""Runs the steps of a GitHub workflow or a composite action as the runner does, as far as ours go.
 
 `run:` with bash, conditions and `${{ }}` by a small evaluator; `uses:` is noted, and not followed. Expressions have
 literals, names with dots, `==`, `!=`, `!`, `&&`, `||`, parentheses, `hashFiles`, and the functions that say how the job

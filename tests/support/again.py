@@ -1,4 +1,4 @@
-"""Adapter: a recorded project with an agent of its own, whose calls are counted, so that it can be recorded again."""
+"""A recorded project with an agent of its own, whose calls are counted, so that it can be recorded again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: drives the real command line of an agent through the ways in which a call can end.
+"""Drives the real command line of an agent through the ways in which a call can end.
 
 Each agent's ways are a module `<agent>_cases.py`. `qa/mz_qa/fixtures/agents/<agent>/` keeps what the command line wrote
 for each (and its exit code, last in the name); what its adapter must make of them stands beside, in `<agent>.yaml`.

@@ -1,4 +1,4 @@
-"""Adapter: the installed `aider`, set up for a scripted model endpoint; and scripts as aider's model plays them.
+"""The installed `aider`, set up for a scripted model endpoint; and scripts as aider's model plays them.
 
 It is too big to be installed for the suite, which plays what it wrote: make it by hand where recordings are made,
 `python -m venv .clis/aider && .clis/aider/bin/pip install aider-chat==0.86.2`.

@@ -1,4 +1,4 @@
-"""Adapter: the program `mz-anthropic`, set up for a scripted model endpoint."""
+"""The program `mz-anthropic`, set up for a scripted model endpoint."""
 
 from __future__ import annotations
 

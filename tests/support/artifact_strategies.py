@@ -1,4 +1,4 @@
-"""Pure: valid artifacts of every kind, drawn from the rule sets themselves, and ways to break each of their rules.
+"""Valid artifacts of every kind, drawn from the rule sets themselves, and ways to break each of their rules.
 
 A mutation says which rule it breaks; a rule without a mutation is noticed by the test that uses these.
 """

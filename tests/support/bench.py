@@ -1,4 +1,4 @@
-"""Adapter: the installed `mz` at the sample project, with an agent of the tests' own on PATH."""
+"""The installed `mz` at the sample project, with an agent of the tests' own on PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: a library of as many cassettes as are wanted: copies of one, each under a name of its own."""
+"""A library of as many cassettes as are wanted: copies of one, each under a name of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: canaries: secrets of many shapes, a program that tells them in every way in which output may hold them, and
+"""Canaries: secrets of many shapes, a program that tells them in every way in which output may hold them, and
 a search for them through every byte that a run leaves."""
 
 from __future__ import annotations

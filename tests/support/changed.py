@@ -1,4 +1,4 @@
-"""Pure: cassettes with one thing changed, for tests of what compares them."""
+"""Cassettes with one thing changed, for tests of what compares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts: ways in which a `claude` call can end (`tests.support.agent_cases`)."""
+"""Ways in which a `claude` call can end (`tests.support.agent_cases`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: the installed `claude` CLI, and how tests call it without the engine's own process handling."""
+"""The installed `claude` CLI, and how tests call it without the engine's own process handling."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def spec(prompt: str, session: str | None, **more: object) -> CallSpec:
     """A call of the adapter with everything filled in."""
     fields: dict[str, object] = {
         "key": "r/f/prd/-/1/1/agent.builder",
-        "place": FeatureWorktree(run="r", feature="f", branch="feat/f"),
+        "worktree": FeatureWorktree(run="r", feature="f", branch="feat/f"),
         "agent": "claude-code",
         "model": "claude-sonnet-4-6",
         "prompt": prompt,

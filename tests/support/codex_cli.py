@@ -1,4 +1,4 @@
-"""Adapter: the installed `codex` CLI, set up for a scripted model endpoint."""
+"""The installed `codex` CLI, set up for a scripted model endpoint."""
 
 from __future__ import annotations
 

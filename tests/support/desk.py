@@ -1,4 +1,4 @@
-"""Adapter: a real repository with a workspace port over it and one feature opened, for tests of the port."""
+"""A real repository with a workspace port over it and one feature opened, for tests of the port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: a model endpoint on loopback, for the real agents: each dialect of a model API is a module of `dialects/`.
+"""A model endpoint on loopback, for the real agents: each dialect of a model API is a module of `dialects/`.
 
 A *script* (any callable from `Request` to `Answer`) plays the model. It sees what the agent really sent and raises
 `Unexpected` for a request that it cannot place: the endpoint then answers 400 and remembers why, so that a test can

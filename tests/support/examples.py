@@ -1,4 +1,4 @@
-"""Pure: how many examples a property is tried with."""
+"""How many examples a property is tried with."""
 
 from __future__ import annotations
 

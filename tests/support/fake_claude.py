@@ -1,4 +1,4 @@
-"""Adapter: a `claude` for end-to-end tests: a real process that does what the demo's script says, and can misbehave.
+"""A `claude` for end-to-end tests: a real process that does what the demo's script says, and can misbehave.
 
 It works from its prompt alone, so that a call that was lost and is made again gets the same answer. Every call is
 written to `calls.log` before anything else is done: what the world saw is counted there. `acts/FEATURE.PHASE.py`, for

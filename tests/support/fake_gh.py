@@ -1,4 +1,4 @@
-"""Adapter: a stand-in for GitHub's `gh`, a program of its own: it refuses what gh's help does not list.
+"""A stand-in for GitHub's `gh`, a program of its own: it refuses what gh's help does not list.
 
 Keeps its state in the file FAKE_GH_STATE: pull requests, the checks of their heads as a test has planned them, reruns,
 logs, and every call. FAKE_GH_FAULT is `FAULT` or `FAULT=COMMAND`, for that command only: `lost-request` and

@@ -1,4 +1,4 @@
-"""Facts: what `gh` takes on its command line, by subcommand: the stand-in refuses everything else.
+"""What `gh` takes on its command line, by subcommand: the stand-in refuses everything else.
 
 From gh's own help (`gh pr create --help` and so on, published as https://cli.github.com/manual): flags with a value,
 flags without one, how many arguments may stand beside them, and the fields of `--json`.

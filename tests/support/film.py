@@ -1,4 +1,4 @@
-"""Pure: what stood on a terminal's screen, frame by frame, as one animated SVG.
+"""What stood on a terminal's screen, frame by frame, as one animated SVG.
 
 Frames lie one below the other, and an animation moves them through a window. Whoever wants no motion, and whatever
 cannot animate, shows one frame. Text is set cell by cell as far as fonts differ: marks stand alone, rules are drawn.

@@ -1,4 +1,4 @@
-"""Adapter: puts the stand-in for `gh` on the PATH of what a test runs, tells it what to say, and looks at what it was
+"""Puts the stand-in for `gh` on the PATH of what a test runs, tells it what to say, and looks at what it was
 asked."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adapter: a run on a disk that fills up in the middle and is freed again: `python -m tests.support.full_disk PLACE`.
+"""A run on a disk that fills up in the middle and is freed again: `python -m tests.support.full_disk PLACE`.
 
 PLACE is the mount point of a small file system. Prints what happened, as JSON.
 """

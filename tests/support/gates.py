@@ -1,4 +1,4 @@
-"""Adapter: projects for a gate to look at, and what its layers say of them."""
+"""Projects for a gate to look at, and what its layers say of them."""
 
 from __future__ import annotations
 

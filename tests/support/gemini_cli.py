@@ -1,4 +1,4 @@
-"""Adapter: the installed `gemini` CLI, and how tests call it without the engine's own process handling."""
+"""The installed `gemini` CLI, and how tests call it without the engine's own process handling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: small real repositories for tests, away from the configuration of whoever runs them."""
+"""Small real repositories for tests, away from the configuration of whoever runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: the corpus of stored payloads, one a type and schema, that every version must be able to read.
+"""The corpus of stored payloads, one a type and schema, that every version must be able to read.
 
 `python -m tests.support.golden` makes the missing ones. `--renew` also rewrites those that no longer fit: right only
 for a schema that was never released; otherwise raise `SCHEMA` and write the upcaster.

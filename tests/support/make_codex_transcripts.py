@@ -1,4 +1,4 @@
-"""Adapter: makes the stored transcripts of Codex anew, by driving the real program against a scripted model.
+"""Makes the stored transcripts of Codex anew, by driving the real program against a scripted model.
 
     python -m tests.support.make_codex_transcripts [NAME...]
 

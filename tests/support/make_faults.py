@@ -1,4 +1,4 @@
-"""Adapter: makes the recorded faults that come with `mz` again: `python -m tests.support.make_faults [NAME...]`.
+"""Makes the recorded faults that come with `mz` again: `python -m tests.support.make_faults [NAME...]`.
 
 Each is a real run of the smallest project, in a fresh repository, whose agent goes wrong in the first call as the
 fault says and does well in the next one. It is recorded with the provenance `documented`: the streams are written

@@ -1,4 +1,4 @@
-"""Adapter: makes the stored transcripts of Claude Code anew, by driving the real program against a scripted model.
+"""Makes the stored transcripts of Claude Code anew, by driving the real program against a scripted model.
 
     python -m tests.support.make_transcripts [NAME...]
 

@@ -1,4 +1,4 @@
-"""Pure: answers of the Messages API made by hand: what no scripted model says, such as other reasons to stop."""
+"""Answers of the Messages API made by hand: what no scripted model says, such as other reasons to stop."""
 
 from __future__ import annotations
 

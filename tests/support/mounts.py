@@ -1,4 +1,4 @@
-"""Adapter: runs a command with a small file system of its own, to meet full and read-only disks for real."""
+"""Runs a command with a small file system of its own, to meet full and read-only disks for real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: whole logs as this version writes them, kept with what they mean, for every later version to read.
+"""Whole logs as this version writes them, kept with what they mean, for every later version to read.
 
 `python -m tests.support.old_log` makes the log of a run of the workshop where there is none of that name. `--renew`
 writes anew what the stored logs mean, and leaves the logs alone: right only where a projection was wrong before.

@@ -1,4 +1,4 @@
-"""Pure: a past run in a simulated world, and what replays it; edits of its streams."""
+"""A past run in a simulated world, and what replays it; edits of its streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: a `claude` on PATH that does at once what the demo's scripts say: it reads no prompt and asks no model.
+"""A `claude` on PATH that does at once what the demo's scripts say: it reads no prompt and asks no model.
 
 A real process for tests of what surrounds an agent: it writes and edits files, and answers in the stream's form.
 """

@@ -1,4 +1,4 @@
-"""Adapter: programs that tests run as if they were agents, and what is left of them afterwards."""
+"""Programs that tests run as if they were agents, and what is left of them afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: a program on PATH that does as a shell script says."""
+"""A program on PATH that does as a shell script says."""
 
 from __future__ import annotations
 

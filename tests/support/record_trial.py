@@ -1,4 +1,4 @@
-"""Adapter: the project of the trial as a repository of its own: `tests/cases/trial/project`, with our own pipelines."""
+"""The project of the trial as a repository of its own: `tests/cases/trial/project`, with our own pipelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: the installed `mz` at the sample project, with a bare repository as remote and a `gh` that keeps state."""
+"""The installed `mz` at the sample project, with a bare repository as remote and a `gh` that keeps state."""
 
 from __future__ import annotations
 

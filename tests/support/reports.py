@@ -1,11 +1,11 @@
-"""Facts: reports for tests: one that passed, one with findings of many kinds, and names that mean harm."""
+"""Reports for tests: one that passed, one with findings of many kinds, and names that mean harm."""
 
 from __future__ import annotations
 
 from mz_cli.reports.model import Report, Suite
 from mz_recordings.findings.model import Finding
 
-ACCEPT = "mz replay {cassette} --accept %s --reason TEXT"
+ACCEPT = "mz replay {cassette} --accept %s -m TEXT"
 HOSTILE = "<script>alert(1)</script>\u202egpj.exe\0"
 FACTS = (("provenance", "live"), ("recordings", "3"), ("network", "cut off"))
 
@@ -28,7 +28,7 @@ FOUND = (
     ),
     Finding(
         kind="UNUSED", message="1 of 2 recordings of beta are unused", feature="beta", detail=("  sign.a2",),
-        file="recordings/notes/cassette.yaml", fix="mz replay {cassette} --update-unused",
+        file="recordings/notes/cassette.yaml", fix="mz replay {cassette} --prune",
     ),
 )  # fmt: skip
 DAMAGED = Finding(

@@ -1,4 +1,4 @@
-"""Adapter: makes the project's recordings again from nothing: `python -m tests.support.rerecord [NAME...]`.
+"""Makes the project's recordings again from nothing: `python -m tests.support.rerecord [NAME...]`.
 
 The real CLI is driven by a run against a scripted model endpoint, in a fresh HOME and a fresh repository, with people
 who answer as the scene says; the run is then recorded. A scene fails, and changes nothing, when its script was

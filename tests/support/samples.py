@@ -1,4 +1,4 @@
-"""Pure: a sample of any event type, every field filled in, always the same one."""
+"""A sample of any event type, every field filled in, always the same one."""
 
 from __future__ import annotations
 

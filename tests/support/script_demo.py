@@ -1,4 +1,4 @@
-"""Adapter: plays the model for the features of the bundled sample project, after `tests/cases/demo/<feature>.yaml`.
+"""Plays the model for the features of the bundled sample project, after `tests/cases/demo/<feature>.yaml`.
 
 The files say, phase by phase and attempt by attempt, what the prompt must hold (`expects`), and then step by step what
 the model says and which tools it uses. It works from the request alone: feature, phase and whether the prompt is a

@@ -1,4 +1,4 @@
-"""Adapter: plays a model that nothing goes smoothly with, on the sample project's feature `month-filter`.
+"""Plays a model that nothing goes smoothly with, on the sample project's feature `month-filter`.
 
 Two scripts: `questions` makes work for people, `troubles` for the engine. What is right at last is taken from the
 demo's script. Both tell from the prompt what was tried before; `Troubles` also remembers which phase it refused.

@@ -1,4 +1,4 @@
-"""Adapter: plays the model for the trial pipeline's project, after `tests/cases/trial/script.yaml`.
+"""Plays the model for the trial pipeline's project, after `tests/cases/trial/script.yaml`.
 
 It works from the request alone: the first line of the prompt says what is to be done, the working directory whose work
 it is. Raises `Unexpected` where a prompt holds a note or a rework that the script does not know of.

@@ -1,4 +1,4 @@
-"""Adapter: small session files of Claude Code, as a test wants them, and imports of them."""
+"""Small session files of Claude Code, as a test wants them, and imports of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: a small cassette in a real repository, for tests of what reads it."""
+"""A small cassette in a real repository, for tests of what reads it."""
 
 from __future__ import annotations
 

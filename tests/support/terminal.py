@@ -1,4 +1,4 @@
-"""Adapter: a terminal that a program writes to, and what stands on its screen at any time."""
+"""A terminal that a program writes to, and what stands on its screen at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: how long something takes against something else in the same process: a slow machine fails nothing."""
+"""How long something takes against something else in the same process: a slow machine fails nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: the project's own files, as tests about the project see them."""
+"""The project's own files, as tests about the project see them."""
 
 from __future__ import annotations
 

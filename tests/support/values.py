@@ -1,4 +1,4 @@
-"""Facts: what may stand in any field of JSON, drawn by hypothesis."""
+"""What may stand in any field of JSON, drawn by hypothesis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: a project with a pipeline of its own, small enough to be run, recorded and played in a second or two.
+"""A project with a pipeline of its own, small enough to be run, recorded and played in a second or two.
 
 Two features, one built on the other; two phases; a rework, a failed call, a rollback by a person, and a commit of the
 agent's own. The agent is a real process that does what `Workshop.script` says.

@@ -1,14 +1,15 @@
-"""Command `mz bench`."""
+"""Command `python -m tools.bench`: benchmarks of `mz`."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 import msgspec
+from mz_cli.app.failures import run_guarded
 from mz_cli.app.help import command
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.table import Table, columns, print_table
@@ -28,9 +29,9 @@ QUICK_MEGABYTES, QUICK_SESSIONS = 10, 40
 @command(
     "bench",
     examples=(
-        ("mz bench startup", "how long the cheapest commands take"),
-        ("mz bench all --out figures.json", "all benchmarks, also as JSON; takes some minutes"),
-        ("mz bench overhead --profile", "the CPU time of a run by process and function"),
+        ("python -m tools.bench startup", "how long the cheapest commands take"),
+        ("python -m tools.bench all --out figures.json", "all benchmarks, also as JSON; takes some minutes"),
+        ("python -m tools.bench overhead --profile", "the CPU time of a run by process and function"),
     ),
     next_command="docs/figures.md explains what is measured, and shows figures.",
 )
@@ -219,3 +220,19 @@ def print_profile(folder: Path, mz: Path, quick: bool) -> None:
     )
     heads = columns("function", ">calls", ">own CPU s", ">total CPU s")
     print_table(Table(columns=heads, rows=functions, empty=NOTHING))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command, and end the process with its exit code."""
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run_guarded(lambda: run_command(command_line), command_line))
+
+
+def run_command(arguments: list[str]) -> object:
+    """Run the command line; return the command's result."""
+    with bench.make_context("python -m tools.bench", arguments) as context:
+        return bench.invoke(context)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Adapter: the reference of a history replay: a workflow of one activity after the other, replayed by Temporal's own
+"""The reference of a history replay: a workflow of one activity after the other, replayed by Temporal's own
 `Replayer` from the events that its server would have kept. No server is needed, and none is asked.
 
 Only this module and what it imports is loaded again for each replay, by the sandbox that workflows run in.

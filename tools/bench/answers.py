@@ -1,4 +1,4 @@
-"""Pure: a backlog, and what an agent that does no work answers in each phase of the built-in pipeline: the smallest
+"""A backlog, and what an agent that does no work answers in each phase of the built-in pipeline: the smallest
 artifacts that its rules accept, and one small file of code and one of tests for each feature."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adapter: where the CPU time of a run goes: to which processes, and within `mz` itself to which functions."""
+"""Where the CPU time of a run goes: to which processes, and within `mz` itself to which functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: measures. Whole processes by what the kernel says they used, loops by the clock.
+"""Measures. Whole processes by what the kernel says they used, loops by the clock.
 
 Candidates take turns, so that a machine that slows down slows all of them; the median of the rounds counts.
 """

@@ -1,4 +1,4 @@
-"""Facts: what a benchmark says: a value beside a reference of the same run, their ratio, and the goal for it."""
+"""What a benchmark says: a value beside a reference of the same run, their ratio, and the goal for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: what a history replay costs: a past run through today's core, in agent calls a second, against Temporal's
+"""What a history replay costs: a past run through today's core, in agent calls a second, against Temporal's
 replayer over a workflow of as many activities. The run is a real one, of the features of `overhead`: its log and texts
 are on the disk, its captured trees in git."""
 

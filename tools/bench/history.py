@@ -1,4 +1,4 @@
-"""Adapter: logs like those of real use, of any size: one run of the real engine over the built-in pipeline, in the
+"""Logs like those of real use, of any size: one run of the real engine over the built-in pipeline, in the
 simulated world, told again and again under other names."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adapter: what an import of agents' sessions costs: `mz import` of generated session files against nothing but msgspec
+"""What an import of agents' sessions costs: `mz import` of generated session files against nothing but msgspec
 decoding of the same lines; its memory; a second one; and sums by day over a year of sessions.
 
 All are processes of their own, measured by what the kernel says they used: CPU seconds, and memory at its highest.

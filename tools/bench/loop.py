@@ -1,4 +1,4 @@
-"""Adapter: the bare loop: makes the calls of a tape again, one after the other, and does nothing else. Run as a script.
+"""The bare loop: makes the calls of a tape again, one after the other, and does nothing else. Run as a script.
 
     loop.py TAPE TEMPLATE REPORT
 

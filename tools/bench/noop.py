@@ -1,4 +1,4 @@
-"""Adapter: puts an agent that does no work on PATH, as `claude`: compiled from C where there is a compiler, since then
+"""Puts an agent that does no work on PATH, as `claude`: compiled from C where there is a compiler, since then
 it costs next to nothing; a shell script otherwise, which costs a little, for the engine and for its reference alike."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adapter: what `mz` costs by itself: features taken through all phases by an agent that does no work, in CPU seconds,
+"""What `mz` costs by itself: features taken through all phases by an agent that does no work, in CPU seconds,
 against a bare loop that makes the very same git, agent and command calls."""
 
 from __future__ import annotations

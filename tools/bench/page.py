@@ -1,4 +1,4 @@
-"""Adapter: the table of figures on a page. `python -m tools.bench.page FIGURES PAGE` renews it."""
+"""The table of figures on a page. `python -m tools.bench.page FIGURES PAGE` renews it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = "| figure | value | unit | against | its value | ratio | goal | |\n|---|-
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What `mz bench --out` writes."""
+    """What `python -m tools.bench --out` writes."""
 
     schema: str
     figures: tuple[Figure, ...]

@@ -1,4 +1,4 @@
-"""Adapter: what a price costs: requests priced a second, against `genai_prices.calc_price` for the same requests. Every
+"""What a price costs: requests priced a second, against `genai_prices.calc_price` for the same requests. Every
 sum is compared on the way: what is fast and wrong is of no use."""
 
 from __future__ import annotations

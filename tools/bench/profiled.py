@@ -1,4 +1,4 @@
-"""Adapter: runs a Python program under a profiler that sees every thread, by CPU time: waiting costs nothing. A script.
+"""Runs a Python program under a profiler that sees every thread, by CPU time: waiting costs nothing. A script.
 
     profiled.py REPORT PROGRAM [ARG ...]
 

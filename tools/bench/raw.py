@@ -1,4 +1,4 @@
-"""Adapter: the least that could do the log's work: `sqlite3` and `msgspec` alone. What the store is compared with.
+"""The least that could do the log's work: `sqlite3` and `msgspec` alone. What the store is compared with.
 
 With the same pragmas, columns and bytes; without a chain, expected versions, a lock between processes, or checks.
 """

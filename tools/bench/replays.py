@@ -1,4 +1,4 @@
-"""Adapter: what a replay costs: the calls of recorded features through today's whole pipeline, against bare spawns of
+"""What a replay costs: the calls of recorded features through today's whole pipeline, against bare spawns of
 the same stand-in with the same inputs. What is recorded are the features of `overhead`, whose agent does no work."""
 
 from __future__ import annotations

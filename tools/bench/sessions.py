@@ -1,4 +1,4 @@
-"""Pure: session files like those of Claude Code, as many as are wanted, the same for the same seed.
+"""Session files like those of Claude Code, as many as are wanted, the same for the same seed.
 
 Sizes are those of real sessions: most of the bytes are what tools answered, an answer is told in two lines, and one
 session in five is a branch that begins with the lines of the one before it.

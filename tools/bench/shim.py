@@ -1,4 +1,4 @@
-"""Adapter: takes a program's place on PATH, writes down how it is called, and calls it. Run as a script of its own.
+"""Takes a program's place on PATH, writes down how it is called, and calls it. Run as a script of its own.
 
 Each call becomes a file TAPE/<start in ns>-<pid>.json: argv, working directory, environment, what came in by stdin
 (base64), exit code. `git commit-tree` gets fixed dates, so that replaying the calls makes the very same objects. It

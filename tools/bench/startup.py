@@ -1,4 +1,4 @@
-"""Adapter: what the cheapest commands cost to start, in CPU seconds of whole processes: the version against importing
+"""What the cheapest commands cost to start, in CPU seconds of whole processes: the version against importing
 `click`, the status of a run in a log of 100,000 events against the same answer by one SQL query."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adapter: what the log costs, against `sqlite3` and `msgspec` alone: appending, reading, rebuilding read models.
+"""What the log costs, against `sqlite3` and `msgspec` alone: appending, reading, rebuilding read models.
 
 With a real chain, lock and blobs, on the disk that the caller names, over events as the engine writes them.
 """

@@ -1,4 +1,4 @@
-"""Adapter: what reading a transcript costs, in lines a second, against bare msgspec decoding of the same lines.
+"""What reading a transcript costs, in lines a second, against bare msgspec decoding of the same lines.
 
 Lines are what the real agents wrote for the conformance suite, and generated session logs, over and over.
 """

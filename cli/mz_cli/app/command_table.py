@@ -1,4 +1,4 @@
-"""Table of the commands: name, summary, section of the first help, module."""
+"""Table of the commands: name, summary, group, module."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ SECTIONS = {
     "Tidy": ("clean", "gc"),
     "Learn": ("help", "explain", "completion"),
 }
-"""Groups of commands in `mz --help`."""
+"""Groups of all commands, as `mz help all` lists them."""
+FIRST = ("demo", "init", "doctor", "run", "status", "review", "resume", "show", "log", "audit", "cost", "replay")
+"""Commands that `mz --help` lists: what a run needs from its beginning to its pull requests."""
 
 MODULES = {
     "demo": "mz_cli.start.demo",

@@ -9,6 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from mz_cli.app.command_table import COMMANDS, SECTIONS
+
 HELP_WIDTH = 96
 """Help is wrapped at the terminal's width, and never wider than this."""
 
@@ -46,6 +48,39 @@ def add_suggestions(target: click.Command) -> None:
     for parameter in target.params:
         if (parameter.name or "") in SUGGESTION_KINDS and parameter.type is click.STRING:
             parameter.type = SuggestedText(SUGGESTION_KINDS[parameter.name or ""])
+
+
+class RenamedOption(click.Option):
+    """An option that also accepts its former names, which help does not show."""
+
+    def __init__(self, declarations: Sequence[str], former: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__((*declarations, *former), **attributes)
+        self._former = former
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        names = self.opts
+        self.opts = [name for name in names if name not in self._former]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = names
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def message_option(name: str, help: str, former: str, **attributes: Any) -> Decorator:  # noqa: A002
+    """Return the option `-m/--message`, the reason or note of an action, as the parameter `name`."""
+    return click.option(
+        "-m", "--message", name, metavar="TEXT", help=help, cls=RenamedOption, former=(former,), **attributes
+    )
+
+
+def jobs_option(help: str, former: str) -> Decorator:  # noqa: A002
+    """Return the option `-j/--jobs`, as the parameter `jobs`; None if absent."""
+    return click.option(
+        "-j", "--jobs", metavar="N", type=click.IntRange(min=1), help=help, cls=RenamedOption, former=(former,)
+    )
 
 
 class CommandPage(click.Command):
@@ -110,6 +145,16 @@ def reject_unknown_command(ctx: click.Context, args: Sequence[str], commands: It
     """Raise UsageError if the first argument is not a command."""
     if args and args[0] not in commands and not args[0].startswith("-"):
         raise click.UsageError(f"there is no command {args[0][:80]!r}{did_you_mean(args[0], commands)}", ctx)
+
+
+def write_commands(formatter: click.HelpFormatter, names: Iterable[str] = COMMANDS) -> None:
+    """Write the named commands with their summaries, group by group."""
+    width = max(map(len, COMMANDS))
+    for title, group in SECTIONS.items():
+        rows = [(f"{name:<{width}}", COMMANDS[name]) for name in group if name in names]
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str, str]]) -> None:

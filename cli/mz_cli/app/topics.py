@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from textwrap import wrap
 
+import click
+
+from mz_cli.app.help import write_commands
+
 WIDTH = 88
 INDENT = 2
 
@@ -20,13 +24,14 @@ VARIABLES = {
     "GEMINI_CLI_HOME": "Directory of Gemini CLI's login and sessions; read for import, and passed on.",
     "CODEX_HOME": "Directory of Codex's login and sessions; read for import, and passed on.",
     "CI": "Set to anything: mz asks no questions.",
+    "GIT_SSH, GIT_SSH_COMMAND": "SSH program of git for remotes; mz adds `-o BatchMode=yes` to an OpenSSH command.",
     "CLAUDE_CONFIG_DIR": "Directory of Claude Code's login and sessions; read for import, and passed on.",
     "MZ_KEY": "Set by mz for agents and commands: the key of the call, by which mz finds processes. Do not change it.",
 }
 
 ENVIRONMENT = (
     "Variables that mz reads. A flag overrides a variable, a variable overrides mz.yaml, and that the default; "
-    "`mz config show --origin` shows the origin of each value. An empty variable counts as unset."
+    "`mz config show --show-origin` shows the origin of each value. An empty variable counts as unset."
 )
 
 VISIBLE_VARIABLES = "Agents and commands see only these variables, and those listed in `pass_environment` in mz.yaml:"
@@ -90,7 +95,14 @@ def formatting() -> str:
     return table(FORMATTING)
 
 
+def all_commands() -> str:
+    formatter = click.HelpFormatter(width=WIDTH)
+    write_commands(formatter)
+    return formatter.getvalue().strip()
+
+
 TOPICS: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "all": ("All commands.", all_commands),
     "exit-codes": ("Meaning of exit codes.", exit_codes),
     "environment": ("Variables that mz reads, and that agents see.", environment),
     "formatting": ("Output on stdout and stderr, and its formats.", formatting),

@@ -12,7 +12,7 @@ from mz_qa.gate.run import NUMBERS, load_project, run_gate
 from mz_qa.results import GateResult, LayerResult
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command
+from mz_cli.app.help import command, jobs_option
 from mz_cli.check.json import GateFailure, GateLayer, GateReport
 from mz_cli.check.text import layer_line, remaining_lines
 from mz_cli.common.json import finding_shape
@@ -43,16 +43,14 @@ LAYER = click.Choice([str(number) for number in NUMBERS])
     "--allow-empty", metavar="N", type=LAYER, multiple=True,
     help="Do not fail if this layer has nothing to check; repeatable.",
 )  # fmt: skip
-@click.option(
-    "-n", "workers", metavar="N", type=click.IntRange(min=1), help="Number of parallel replays. [default: processors]"
-)
+@jobs_option("Number of parallel replays. [default: processors]", "-n")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.gate/1.")
 @report_options
 def gate(
     paths: tuple[Path, ...],
     layers: tuple[str, ...],
     allow_empty: tuple[str, ...],
-    workers: int | None,
+    jobs: int | None,
     as_json: bool,
     reports: ReportOptions,
 ) -> int:
@@ -68,7 +66,7 @@ def gate(
     home = find_home(Path.cwd())
     cassettes = require_cassettes(home, paths) if paths else ()
     project = load_project(
-        home, os.environ, cassettes, workers or os.cpu_count() or 1, datetime.now(UTC), print_note, Path.cwd()
+        home, os.environ, cassettes, jobs or os.cpu_count() or 1, datetime.now(UTC), print_note, Path.cwd()
     )
     layer_numbers, may_be_empty = [int(number) for number in layers] or NUMBERS, [int(number) for number in allow_empty]
     with text_stream(reports, as_json) as stream:

@@ -12,7 +12,7 @@ from mz_recordings.drift.stream_baselines import FOLDER
 from mz_recordings.findings.model import RISKS, Risk
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command
+from mz_cli.app.help import RenamedOption, command, jobs_option, message_option
 from mz_cli.check.drift import check_library, load_drift_library, write_baselines
 from mz_cli.check.drift_text import drift_result, exit_of, render_text, summary, table, with_failures
 from mz_cli.check.json import BaselineShape
@@ -27,7 +27,7 @@ from mz_cli.terminal.table import print_table
 from mz_cli.terminal.width import styled_line
 
 NO_EFFECT_WITH_BASELINES = {
-    "static": "--static", "workers": "-n", "fail_on": "--fail-on", "junit": "--junit", "sarif": "--sarif",
+    "static": "--static", "jobs": "-j", "fail_on": "--fail-on", "junit": "--junit", "sarif": "--sarif",
     "html": "--html", "github": "--github",
 }  # fmt: skip
 """Options that have no effect when baselines are written."""
@@ -40,7 +40,7 @@ NO_EFFECT_WITH_BASELINES = {
         ("mz drift --static", "the same without replaying: milliseconds per cassette"),
         ("mz drift recordings/notes /tmp/notes-again", "two recordings of the same calls"),
         (
-            'mz drift recordings/notes /tmp/notes-again --learn --reason "a live model"',
+            'mz drift recordings/notes /tmp/notes-again --propose-noise -m "a live model"',
             "accept changed amounts and texts as noise",
         ),
     ),
@@ -48,20 +48,24 @@ NO_EFFECT_WITH_BASELINES = {
 )
 @click.argument("paths", metavar="[PATH]... | OLD NEW", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--static", is_flag=True, help="Do not replay; check only parsers, prices, rules, ages and streams.")
-@click.option(
-    "-n", "workers", metavar="N", type=click.IntRange(min=1), help="Number of parallel replays. [default: processors]"
-)
+@jobs_option("Number of parallel replays. [default: processors]", "-n")
 @click.option(
     "--fail-on", metavar="RISK", type=click.Choice(RISKS), default="medium", show_default=True,
     help="Drift of lower risk is reported and does not fail: low, medium or high.",
 )  # fmt: skip
-@click.option("--learn", is_flag=True, help="Add possible noise to the library's noise.yaml, for review.")
-@click.option("--update-wire", is_flag=True, help="Write the current stream shapes as new baselines; check nothing.")
+@click.option(
+    "--propose-noise", "propose_noise", is_flag=True, cls=RenamedOption, former=("--learn",),
+    help="Add possible noise to the library's noise.yaml, for review.",
+)  # fmt: skip
+@click.option(
+    "--update-baseline", is_flag=True, cls=RenamedOption, former=("--update-wire",),
+    help="Write the current stream shapes as new baselines; check nothing.",
+)  # fmt: skip
 @click.option(
     "--wire", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the project's baselines. [default: wire/ of the library]",
 )  # fmt: skip
-@click.option("--reason", metavar="TEXT", help="Reason, with --learn or --update-wire; stored with the entries.")
+@message_option("reason", "Reason, with --propose-noise or --update-baseline; stored with the entries.", "--reason")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.drift/1.")
 @report_options
 @click.pass_context
@@ -69,10 +73,10 @@ def drift(
     context: click.Context,
     paths: tuple[Path, ...],
     static: bool,
-    workers: int | None,
+    jobs: int | None,
     fail_on: Risk,
-    learn: bool,
-    update_wire: bool,
+    propose_noise: bool,
+    update_baseline: bool,
     wire: Path | None,
     reason: str | None,
     as_json: bool,
@@ -86,15 +90,15 @@ def drift(
     class, a risk, and the command that fixes it. Exits with 3 for drift of a failing risk, 4 for missing, unused or
     expired recordings.
     """
-    _check_reason(context, learn, update_wire, reason)
-    _check_baseline_options(context, update_wire)
+    _check_reason(context, propose_noise, update_baseline, reason)
+    _check_baseline_options(context, update_baseline)
     check_reports(reports, as_json)
     home = find_home(Path.cwd())
-    compares_two = len(paths) == 2 and all(is_cassette(path) for path in paths) and not update_wire
-    if compares_two and (static or workers):
-        raise click.UsageError("--static and -n cannot be used when two cassettes are compared", context)
+    compares_two = len(paths) == 2 and all(is_cassette(path) for path in paths) and not update_baseline
+    if compares_two and (static or jobs):
+        raise click.UsageError("--static and -j cannot be used when two cassettes are compared", context)
     drift_library = load_drift_library(home, wire)
-    if update_wire:
+    if update_baseline:
         folder = wire or drift_library.library / FOLDER
         _print_baselines(
             write_baselines(require_cassettes(home, paths), drift_library, folder, reason or ""), fail_on, as_json
@@ -107,10 +111,10 @@ def drift(
                 Path(display_path(paths[0])),
                 Path(display_path(paths[1])),
                 drift_library,
-                (reason or "") if learn else "",
+                (reason or "") if propose_noise else "",
             )
         else:
-            result = check_library(home, paths, drift_library, static, workers, (reason or "") if learn else "")
+            result = check_library(home, paths, drift_library, static, jobs, (reason or "") if propose_noise else "")
         result = with_failures(result, fail_on)
         exit_code = exit_of(
             (finding for cassette_result in result.results for finding in cassette_result.findings), fail_on
@@ -126,21 +130,21 @@ def drift(
     return int(exit_code)
 
 
-def _check_reason(context: click.Context, learn: bool, update_wire: bool, reason: str | None) -> None:
-    if learn and update_wire:
-        raise click.UsageError("--learn and --update-wire cannot be combined", context)
-    if (learn or update_wire) != bool(reason and reason.strip()):
-        raise click.UsageError("--learn and --update-wire require --reason, and --reason requires one of them", context)
+def _check_reason(context: click.Context, propose_noise: bool, update_baseline: bool, reason: str | None) -> None:
+    if propose_noise and update_baseline:
+        raise click.UsageError("--propose-noise and --update-baseline cannot be combined", context)
+    if (propose_noise or update_baseline) != bool(reason and reason.strip()):
+        raise click.UsageError("--propose-noise and --update-baseline require -m, and -m requires one of them", context)
 
 
-def _check_baseline_options(context: click.Context, update_wire: bool) -> None:
+def _check_baseline_options(context: click.Context, update_baseline: bool) -> None:
     """Reject options without effect: writing baselines replays nothing and reports nothing."""
     given_options = [
         name for name in NO_EFFECT_WITH_BASELINES if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-    if update_wire and given_options:
+    if update_baseline and given_options:
         flags = ", ".join(NO_EFFECT_WITH_BASELINES[name] for name in given_options)
-        raise click.UsageError(f"{flags}: no effect with --update-wire, which checks nothing", context)
+        raise click.UsageError(f"{flags}: no effect with --update-baseline, which checks nothing", context)
 
 
 def _print_baselines(baselines: tuple[BaselineShape, ...], fail_on: Risk, as_json: bool) -> None:

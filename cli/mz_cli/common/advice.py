@@ -31,7 +31,7 @@ RESUMABLE_STATUSES = ("held", "interrupted", "paused")
 REVIEW_COMMANDS = {
     "approve": "mz review approve {}",
     "retry": "mz review answer {} TEXT",
-    "reject": "mz review reject {} --note WHY",
+    "reject": "mz review reject {} -m WHY",
 }
 """Verdict -> command."""
 PENDING_MESSAGE_TEXT = {

@@ -151,7 +151,7 @@ def print_result(result: RecordResult, print_text: Callable[[str], None], print_
     for secret in result.committed:
         print_remark(
             single_line(
-                f"{secret.file}:{secret.line}: {secret.what} is committed, and world.bundle contains it; remove it and "
-                "record another run: `mz recordings lint` rejects this one"
+                f"{secret.file}:{secret.line}: {secret.what} is committed, and repository.bundle contains it; remove "
+                "it and record another run: `mz recordings lint` rejects this one"
             )
         )

@@ -165,7 +165,7 @@ def cost_table(spending: Spending, exact: bool, *, compared: bool = False) -> Ta
     )
     heads_shown = (*(["outcome"] if single else []), *TERMINAL_HEADS, "cause", *(WHAT_IF_HEADS if compared else ()))
     first, *others = columns(spending.by, *heads_shown)
-    heads = (replace(first, least=len(WASTED)), *others)
+    heads = (replace(first, least=len(_row_label(WASTED, "superseded"))), *others)
     return Table(columns=heads, rows=terminal_rows if spending.groups else (), empty=NO_CALLS)
 
 

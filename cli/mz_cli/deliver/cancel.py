@@ -10,7 +10,7 @@ from mz_projections.run.fold import ENDED_OUTCOMES
 from mz_projections.views.model import RunView
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.app.help import command
+from mz_cli.app.help import command, message_option
 from mz_cli.app.input import read_text_option
 from mz_cli.common.json import CancelResult
 from mz_cli.people.inbox import PostedMessage, delivery_text, post_message, store_text, store_user_name
@@ -26,13 +26,13 @@ ENDED_STATUSES = frozenset({"skipped", *(outcome.value for outcome in ENDED_OUTC
     "cancel",
     examples=(
         ("mz cancel --feature login", "cancel one feature of the newest run"),
-        ("mz cancel r4f1a2b3c --why 'wrong base'", "cancel the rest of a run"),
+        ("mz cancel r4f1a2b3c -m 'wrong base'", "cancel the rest of a run"),
     ),
     next_command="`mz status` shows whether the run has read the message.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
-@click.option("--why", metavar="TEXT", help="Reason, kept in the log; - reads it from stdin.")
+@message_option("why", "Reason, kept in the log; - reads it from stdin.", "--why")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.cancel/1.")
 @click.pass_context
 def cancel(context: click.Context, run: str | None, features: tuple[str, ...], why: str | None, as_json: bool) -> None:

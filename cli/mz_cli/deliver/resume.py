@@ -15,7 +15,7 @@ from mz_projections.run.fold import fold_run
 from mz_projections.views.model import FeatureView, RunView
 
 from mz_cli.app.context import ProjectLog, find_home, open_log
-from mz_cli.app.help import command, did_you_mean
+from mz_cli.app.help import command, did_you_mean, message_option
 from mz_cli.app.input import read_text_option
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import drive_run
@@ -33,14 +33,14 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
     examples=(
         ("mz resume", "continue the paused run, or the newest unfinished one"),
         ("mz resume --feature login --answer approve", "answer the question of login, and continue"),
-        ("mz resume --feature login --answer retry --ack 'use SQLite'", "try again, with a note for the agent"),
+        ("mz resume --feature login --answer retry -m 'use SQLite'", "try again, with a note for the agent"),
     ),
     next_command="`mz review list` shows open questions.",
 )
 @click.argument("run", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Feature to answer; repeatable.")
 @click.option("--answer", type=click.Choice(ANSWERS), help="Verdict: continue, try again, or reject.")
-@click.option("--ack", metavar="WHY", help="Reason, for the next prompt; approves if alone; - reads it from stdin.")
+@message_option("ack", "Reason, for the next prompt; approves if alone; - reads it from stdin.", "--ack")
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.resume/1.")
 @click.pass_context

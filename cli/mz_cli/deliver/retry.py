@@ -12,7 +12,7 @@ from mz_projections.run.fold import RETRIABLE_OUTCOMES
 from mz_projections.views.model import FeatureView
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.app.help import command, did_you_mean
+from mz_cli.app.help import command, did_you_mean, message_option
 from mz_cli.app.input import read_text_option
 from mz_cli.people.inbox import post_message, print_delivery, store_text, store_user_name
 from mz_cli.people.questions import ReviewQueue, action_text, pipeline_of, review_queue, state_of
@@ -32,13 +32,13 @@ DELIVERED = ("is already {}", "use `mz fork` to try again from an earlier event"
     "retry",
     examples=(
         ("mz retry login", "retry from the current phase"),
-        ("mz retry login --from techspec --note 'use SQLite'", "from an earlier phase, with a note for the agent"),
+        ("mz retry login --from techspec -m 'use SQLite'", "from an earlier phase, with a note for the agent"),
     ),
     next_command="`mz resume` continues the run if no process is running it.",
 )
 @click.argument("feature")
 @click.option("--from", "phase", metavar="PHASE", help="First phase to repeat. [default: the current one]")
-@click.option("--note", metavar="TEXT", help="Note for the next prompt; - reads it from stdin.")
+@message_option("note", "Note for the next prompt; - reads it from stdin.", "--note")
 @click.option("--run", metavar="RUN", help="The run. [default: the newest with the feature]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.retry/1.")
 def retry(feature: str, phase: str | None, note: str | None, run: str | None, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from mz_engine.errors.exits import Exit
 from mz_engine.run.process import RunProcess
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command
+from mz_cli.app.help import command, jobs_option
 from mz_cli.common import recording
 from mz_cli.deliver.plan_query import print_plan
 from mz_cli.live.driver import NothingToDo, drive_run
@@ -33,7 +33,7 @@ SKIPPED_STEP = "MZ3009"
 )
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
 @click.option("--agent", metavar="NAME", help="Agent to use instead of the one in mz.yaml.")
-@click.option("--max-parallel", metavar="N", type=click.IntRange(min=1), help="Number of parallel features.")
+@jobs_option("Number of parallel features.", "--max-parallel")
 @click.option(
     "--autonomy",
     type=click.Choice(["supervised", "checkpoint", "full_auto"]),
@@ -45,7 +45,7 @@ SKIPPED_STEP = "MZ3009"
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object: mz.run/1, or mz.plan/1 in a dry run.")
 def run(
-    features: tuple[str, ...], agent: str | None, max_parallel: int | None, autonomy: str | None, dry_run: bool,
+    features: tuple[str, ...], agent: str | None, jobs: int | None, autonomy: str | None, dry_run: bool,
     exit_code: bool, record: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Deliver the backlog, feature by feature.
@@ -58,7 +58,7 @@ def run(
     if record and dry_run:
         raise click.UsageError("--record cannot be combined with --dry-run", click.get_current_context())
     home = find_home(Path.cwd())
-    flags = {"agent": agent, "parallel_max": max_parallel, "autonomy": autonomy}
+    flags = {"agent": agent, "parallel_max": jobs, "autonomy": autonomy}
     if dry_run:
         has_work = print_plan(home, flags, features, as_json)
         return int(Exit.VERDICT if exit_code and has_work else Exit.OK)

@@ -14,7 +14,7 @@ from mz_cli.terminal.console import print_line
 @command(
     "help",
     examples=(
-        ("mz help", "the commands"),
+        ("mz help all", "all commands"),
         ("mz help exit-codes", "a topic about several commands"),
         ("mz help pipelines new", "the same as `mz pipelines new --help`"),
     ),
@@ -25,7 +25,7 @@ from mz_cli.terminal.console import print_line
 def help_(context: click.Context, topic: tuple[str, ...]) -> None:
     """Explain a topic or a command.
 
-    Topics: exit-codes, environment, formatting.
+    Topics: all (commands), exit-codes, environment, formatting.
     """
     if len(topic) == 1 and topic[0] in TOPICS:
         print_line(TOPICS[topic[0]][1]())

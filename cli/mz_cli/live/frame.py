@@ -94,7 +94,7 @@ STATUS_STYLES = {
     "skipped": ("done", "dim"), "working": ("current", "cyan"), "waiting": ("waiting", "bold yellow"),
     "held": ("held", "yellow"), "failed": ("failed", "red"), "interrupted": ("stopped", "yellow"),
     "paused": ("held", "yellow"),
-    "cancelled": ("cancelled", "dim"), "queued": ("open", "dim"),
+    "cancelled": ("cancelled", "dim"), "queued": ("pending", "dim"),
 }  # fmt: skip
 """Status -> name of the glyph, and its style."""
 

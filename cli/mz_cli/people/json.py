@@ -19,7 +19,7 @@ class MessageShape(Shape, frozen=True, kw_only=True):
     note: str | None
     event_ref: str
     outcome: str
-    """`waits`, `taken` or `refused`."""
+    """`pending`, `accepted` or `rejected`."""
     rejection_code: str | None
     """Code of the reason for rejecting the message."""
 

@@ -23,7 +23,7 @@ from mz_engine.secrets import environment_secrets
 from mz_events.redaction.redactor import Secrets
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command_family
+from mz_cli.app.help import RenamedOption, command_family
 from mz_cli.project.json import ConfigShape, ConfigValidShape, SettingShape
 from mz_cli.terminal.console import is_terminal, print_line, print_note
 from mz_cli.terminal.json import print_document
@@ -38,7 +38,7 @@ NO_FILE = f"no {FILE_NAME}: all settings have their defaults"
 @command_family(
     "config",
     examples=(
-        ("mz config show --origin", "every setting and the origin of its value"),
+        ("mz config show --show-origin", "every setting and the origin of its value"),
         ("mz config validate", "all errors, with their lines"),
     ),
     next_command="`mz schema config` prints the schema for editors; docs/configuration.md explains each setting.",
@@ -62,7 +62,10 @@ def config() -> None:
     ),
     next_command="`mz config validate` checks the pipeline and the backlog too.",
 )
-@click.option("--origin", is_flag=True, help="Show the origin of each value: default, mz.yaml:LINE or a variable.")
+@click.option(
+    "--show-origin", "origin", is_flag=True, cls=RenamedOption, former=("--origin",),
+    help="Show the origin of each value: default, mz.yaml:LINE or a variable.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.config-show/1.")
 def show(origin: bool, as_json: bool) -> None:
     """Print the effective value of every setting.

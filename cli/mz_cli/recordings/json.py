@@ -43,7 +43,7 @@ class NoticeShape(Shape, frozen=True, kw_only=True):
 
     message: str
     file: str
-    """Path within the cassette; files of its repository follow `world.bundle:`."""
+    """Path within the cassette; files of its repository follow `repository.bundle:`."""
     line: int | None
     column: int | None
     """From 1."""

@@ -9,6 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from mz_engine.errors.exits import Exit, most_severe
+from mz_engine.secrets import project_secrets
+from mz_recordings.cassette.listing import CassetteSummary, summarize
+from mz_recordings.findings.lint import LintNotice, LintResult, lint_all
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding
+from mz_recordings.replay.parallel import find_cassettes
+
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family
 from mz_cli.common.recording import display_path, library_path
@@ -21,12 +28,6 @@ from mz_cli.reports.replay_text import fix_command
 from mz_cli.terminal.console import is_terminal, write_lines
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import print_table as show_table
-from mz_engine.errors.exits import Exit, most_severe
-from mz_engine.secrets import project_secrets
-from mz_recordings.cassette.listing import CassetteSummary, summarize
-from mz_recordings.findings.lint import LintNotice, LintResult, lint_all
-from mz_recordings.findings.model import KIND_PROPERTIES, Finding
-from mz_recordings.replay.parallel import find_cassettes
 
 
 @command_family(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from mz_recordings.findings.lint import LintResult
+from mz_recordings.findings.model import KIND_PROPERTIES
+
 from mz_cli.recordings.json import CassetteLine
 from mz_cli.reports.replay_text import fix_command
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import count_noun
 from mz_cli.terminal.width import Line, Span
-from mz_recordings.findings.lint import LintResult
-from mz_recordings.findings.model import KIND_PROPERTIES
 
 UNITS = ((1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB"))
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import get_args
 
 import click
+from mz_recordings.cassette.model import Provenance
+
 from mz_cli.app.context import open_log
 from mz_cli.app.help import command
 from mz_cli.common.recording import newest_run, print_result
 from mz_cli.common.recording import record as make
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
-from mz_recordings.cassette.model import Provenance
 
 
 @command(

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 import click
+from mz_engine.decoding.quantity import parse_usd
+from mz_recordings.rerecord.plan import CallSelection
+
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command
+from mz_cli.app.help import RenamedOption, command
 from mz_cli.recordings.json import RerecordedCassette, RerecordResult
 from mz_cli.recordings.rerecord_query import (
     ALL,
@@ -21,8 +24,6 @@ from mz_cli.recordings.rerecord_text import result_lines
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.text import exact_usd
-from mz_engine.decoding.quantity import parse_usd
-from mz_recordings.rerecord.plan import CallSelection
 
 CLASSES = (
     "PROMPT",
@@ -61,7 +62,7 @@ class Dollars(click.ParamType[int]):
         ("mz rerecord", "changed, expired and missing recordings of the library"),
         ("mz rerecord recordings/rollback --feature login --budget 2.50", "every call of one feature, within a budget"),
         ("mz rerecord --expired --yes --accept ARTIFACT --accept COST", "without questions"),
-        ("mz rerecord recordings/rollback --take --accept ALL", "accept a pending cassette"),
+        ("mz rerecord recordings/rollback --accept-pending --accept ALL", "accept a pending cassette"),
     ),
     next_command="`mz replay` replays the recordings; then commit them.",
 )
@@ -87,7 +88,10 @@ class Dollars(click.ParamType[int]):
     multiple=True,
     help="Accept differences of this class: a class of drift, MISSING, UNUSED or ALL; repeatable.",
 )
-@click.option("--take", is_flag=True, help="Accept pending new cassettes; no agent is called.")
+@click.option(
+    "--accept-pending", "take", is_flag=True, cls=RenamedOption, former=("--take",),
+    help="Accept pending new cassettes; no agent is called.",
+)  # fmt: skip
 @click.option(
     "--provenance",
     type=click.Choice(["live", "scripted-model"]),
@@ -132,7 +136,7 @@ def rerecord(
         features=features, phases=phases, changed=changed, expired=expired, new=new, everything=everything
     )
     if take and (selection != CallSelection() or agent or prune or budget is not None):
-        raise click.UsageError("--take can be combined only with PATH, --accept and --json", context)
+        raise click.UsageError("--accept-pending can be combined only with PATH, --accept and --json", context)
     options = RerecordOptions(selection, agent or "", provenance, prune, budget, frozenset(accept), yes, in_ci)
     home = find_home(Path.cwd())
     cassettes = find_at_paths(home, paths)

@@ -17,23 +17,6 @@ from typing import NamedTuple
 
 import click
 from msgspec.structs import replace
-from mz_cli.app.input import ask_line, may_ask
-from mz_cli.common.recording import display_path, library_path
-from mz_cli.common.run_text import fatal_exit
-from mz_cli.recordings.json import RerecordedCassette
-from mz_cli.recordings.rerecord_text import (
-    class_lines,
-    differences,
-    nothing_to_do_text,
-    planned_estimate,
-    progress_text,
-    rerecorded_cassette,
-    summary_lines,
-    table,
-)
-from mz_cli.terminal.console import is_terminal, print_note, write_lines
-from mz_cli.terminal.table import print_table
-from mz_cli.terminal.text import single_line
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.pricing.estimate import Estimate
@@ -65,6 +48,24 @@ from mz_recordings.rerecord.workspace import (
     remove_pending,
     write_pending,
 )
+
+from mz_cli.app.input import ask_line, may_ask
+from mz_cli.common.recording import display_path, library_path
+from mz_cli.common.run_text import fatal_exit
+from mz_cli.recordings.json import RerecordedCassette
+from mz_cli.recordings.rerecord_text import (
+    class_lines,
+    differences,
+    nothing_to_do_text,
+    planned_estimate,
+    progress_text,
+    rerecorded_cassette,
+    summary_lines,
+    table,
+)
+from mz_cli.terminal.console import is_terminal, print_note, write_lines
+from mz_cli.terminal.table import print_table
+from mz_cli.terminal.text import single_line
 
 ALL = "ALL"
 CHANGED_MEANWHILE = "cassette changed meanwhile"
@@ -121,7 +122,7 @@ def _prepare_work(
     stack: ExitStack, home: Path, path: Path, environment: dict[str, str], options: RerecordOptions
 ) -> RerecordWork:
     if is_pending(path):
-        hint = f"accept it: mz rerecord {quote(display_path(path))} --take; or delete it: rm -r "
+        hint = f"accept it: mz rerecord {quote(display_path(path))} --accept-pending; or delete it: rm -r "
         message = f"{display_path(pending_path(path))}: a new cassette is waiting for your decision"
         raise MzError("MZ6002", message, hint=hint + quote(display_path(pending_path(path))))
     job = RerecordJob(
@@ -328,7 +329,7 @@ def write_or_hold(
     result = replace(result, differences=differences(findings), refused=rejected)
     if rejected:
         write_pending(new, path)
-        command = f"mz rerecord {quote(display_path(path))} --take"
+        command = f"mz rerecord {quote(display_path(path))} --accept-pending"
         command += "".join(f" --accept {kind}" for kind in finding_kinds(findings))
         return replace(result, waits=display_path(pending_path(path)), helps=command)
     remove_pending(path)

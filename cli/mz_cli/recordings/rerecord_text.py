@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from shlex import quote
 
-from mz_cli.common.run_text import UNPRICED
-from mz_cli.recordings.json import DroppedFeature, RecordingDifference, RerecordCall, RerecordedCassette
-from mz_cli.terminal.table import Table, columns
-from mz_cli.terminal.text import compact_number, count_noun, exact_usd, format_count, rounded_usd
-from mz_cli.terminal.width import Line, Span
 from mz_engine.pricing.estimate import Estimate, total_estimate
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, FindingKind, risk_of
 from mz_recordings.rerecord.driver import CallProgress
 from mz_recordings.rerecord.plan import REPEATABLE_KINDS, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
+
+from mz_cli.common.run_text import UNPRICED
+from mz_cli.recordings.json import DroppedFeature, RecordingDifference, RerecordCall, RerecordedCassette
+from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.text import compact_number, count_noun, exact_usd, format_count, rounded_usd
+from mz_cli.terminal.width import Line, Span
 
 DIFF_STYLES = {"-": "red", "+": "green"}
 LINES_MAX = 40

@@ -1,4 +1,4 @@
-"""Options `--run`, `--judge` and `--bisect` of `mz replay`: past runs instead of cassettes, and exit codes for git.
+"""Options `--run`, `--recheck-rules` and `--bisect` of `mz replay`: past runs instead of cassettes, exit codes for git.
 
 `git bisect run` takes 0 for good, 125 for "cannot be tested", other codes up to 127 for bad, and aborts at any above.
 So everything that is no verdict must be 125: invalid settings or pipelines, a crash of mz, a wrong command line.
@@ -13,27 +13,35 @@ from typing import Any
 import click
 from mz_engine.errors.exits import Exit
 
+from mz_cli.app.help import RenamedOption
+
 VERDICT_EXITS = (Exit.OK, Exit.DRIFT, Exit.RECORDING)
 SHARED_OPTIONS = ("as_json", "reports")
 """Options that past runs accept too; all others are for cassettes."""
 
 
 def past_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator, below `@report_options`: add the three options. The function gets `bisect`; with `--run` or `--judge`
-    it is not called."""
+    """Decorator, below `@report_options`: add the three options. The function gets `bisect`; with `--run` or
+    `--recheck-rules` it is not called."""
 
     @functools.wraps(function)
-    def with_past_modes(*args: Any, run: str | None, judge: bool, bisect: bool, **options: Any) -> Any:
+    def with_past_modes(*args: Any, run: str | None, recheck_rules: bool, bisect: bool, **options: Any) -> Any:
         def work() -> int:
-            if run is None and not judge:
+            if run is None and not recheck_rules:
                 return int(function(*args, bisect=bisect, **options))
-            return _run_past_mode(run, judge, bisect, options)
+            return _run_past_mode(run, recheck_rules, bisect, options)
 
         return bisect_exit(work) if bisect else work()
 
     add_options = (
         click.option("--bisect", is_flag=True, help="Use exit codes for git bisect run: 125 for all but verdicts."),
-        click.option("--judge", is_flag=True, help="Recheck artifacts of RUN, or of all runs, with current rules."),
+        click.option(
+            "--recheck-rules",
+            is_flag=True,
+            cls=RenamedOption,
+            former=("--judge",),
+            help="Recheck artifacts of RUN, or of all runs, with current rules.",
+        ),
         click.option("--run", metavar="RUN", help="Replay a past run of the log through the current code."),
     )
     decorated: Callable[..., Any] = with_past_modes
@@ -42,15 +50,15 @@ def past_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-def _run_past_mode(run: str | None, judge: bool, bisect: bool, options: dict[str, Any]) -> int:
+def _run_past_mode(run: str | None, recheck_rules: bool, bisect: bool, options: dict[str, Any]) -> int:
     from mz_cli.replay.past_runs import recheck_past_runs, replay_history
     from mz_cli.reports.options import check_reports
 
-    flag = "--judge" if judge else "--run"
+    flag = "--recheck-rules" if recheck_rules else "--run"
     if any(value for name, value in options.items() if name not in SHARED_OPTIONS):
         raise click.UsageError(f"{flag} replays runs of the log: it accepts no PATH and no option for cassettes")
     check_reports(options["reports"], options["as_json"])
-    if judge:
+    if recheck_rules:
         return recheck_past_runs(run, options["as_json"], options["reports"])
     assert run is not None
     return replay_history(run, bisect, options["as_json"], options["reports"])

@@ -17,7 +17,7 @@ from mz_recordings.replay.parallel import find_cassettes, replay_all, shuffled, 
 from mz_recordings.replay.replay import ReplayJob
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command
+from mz_cli.app.help import RenamedOption, command, jobs_option, message_option
 from mz_cli.common.json import finding_shape
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.replay.bisect import clamp_exit, past_options
@@ -43,9 +43,9 @@ NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
     "replay",
     examples=(
         ("mz replay", "every cassette of the library, through the current pipeline"),
-        ("mz replay recordings/rollback -n 4", "one cassette, four features at a time"),
-        ("mz replay -n 2 --junit junit.xml --html replay.html", "in CI: reports for tools and for people"),
-        ('mz replay --accept PROMPT --reason "clearer wording"', "keep the replies to prompts that you changed"),
+        ("mz replay recordings/rollback -j 4", "one cassette, four features at a time"),
+        ("mz replay -j 2 --junit junit.xml --html replay.html", "in CI: reports for tools and for people"),
+        ('mz replay --accept PROMPT -m "clearer wording"', "keep the replies to prompts that you changed"),
         ("mz replay recordings/whole --variants", "would the pipeline accept any failure as a success?"),
         ("mz replay recordings/whole --inject alpha/code=rate-limit", "how would the pipeline react?"),
         ("mz replay --run r4f1", "a past run through the current code"),
@@ -54,9 +54,7 @@ NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
     next_command="`mz record` records a run again when the old replies are no longer useful.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "-n", "workers", metavar="N", type=click.IntRange(min=1), help="Number of parallel replays. [default: processors]"
-)
+@jobs_option("Number of parallel replays. [default: processors]", "-n")
 @click.option("--shuffle", metavar="SEED", type=int, help="Shuffle cassettes and features with this seed.")
 @click.option(
     "--accept",
@@ -65,8 +63,8 @@ NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
     multiple=True,
     help="Accept differences of this class and keep the replies; repeatable.",
 )
-@click.option("--reason", metavar="TEXT", help="Reason why the old replies are still valid; stored with them.")
-@click.option("--update-unused", is_flag=True, help="Remove unused recordings.")
+@message_option("reason", "Reason why the old replies are still valid; stored with them.", "--reason")
+@click.option("--prune", is_flag=True, cls=RenamedOption, former=("--update-unused",), help="Remove unused recordings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.replay/1.")
 @report_options
 @past_options
@@ -75,11 +73,11 @@ NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
 def replay(
     context: click.Context,
     paths: tuple[Path, ...],
-    workers: int | None,
+    jobs: int | None,
     shuffle: int | None,
     accept: tuple[str, ...],
     reason: str | None,
-    update_unused: bool,
+    prune: bool,
     as_json: bool,
     reports: ReportOptions,
     bisect: bool,
@@ -93,18 +91,18 @@ def replay(
     expired recording, 6 for an attempt to use the network.
     """
     if bool(accept) != bool(reason and reason.strip()):
-        raise click.UsageError("--accept and --reason go together: say why the old replies are still valid", context)
+        raise click.UsageError("--accept and -m go together: say why the old replies are still valid", context)
     check_reports(reports, as_json)
     home = Path.cwd() if bundled else find_home(Path.cwd())
     cassettes = bundled_cassettes() if bundled else require_cassettes(home, paths)
     jobs = replay_jobs(
-        home, shuffled(cassettes, shuffle), workers or os.cpu_count() or 1, shuffle, accept, reason or "", update_unused
+        home, shuffled(cassettes, shuffle), jobs or os.cpu_count() or 1, shuffle, accept, reason or "", prune
     )
     if bundled:
         jobs = tuple(replace(job, project=str(bundled_project(Path(os.path.realpath(job.path))))) for job in jobs)
     position = {display_path(path): at for at, path in enumerate(cassettes)}
     with text_stream(reports, as_json) as stream:
-        results = replay_all(jobs, workers or os.cpu_count() or 1, lambda result: print_progress(result, len(jobs)))
+        results = replay_all(jobs, jobs or os.cpu_count() or 1, lambda result: print_progress(result, len(jobs)))
         results = tuple(sorted(results, key=lambda result: position[result.path]))
         results = failing_by_commit(results) if bisect else results
         if not all(result.offline for result in results):
@@ -129,8 +127,8 @@ def require_cassettes(home: Path, paths: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def replay_jobs(
-    home: Path, cassettes: tuple[Path, ...], workers: int, seed: int | None, accept: tuple[str, ...], reason: str,
-    update_unused: bool,
+    home: Path, cassettes: tuple[Path, ...], jobs: int, seed: int | None, accept: tuple[str, ...], reason: str,
+    prune: bool,
 ) -> tuple[ReplayJob, ...]:  # fmt: skip
     today, environment = datetime.now(UTC), without_git_variables(os.environ)
     return tuple(
@@ -138,12 +136,12 @@ def replay_jobs(
             path=display_path(path),
             project=str(home),
             environment=environment,
-            features_parallel=max(1, workers // len(cassettes)),
+            features_parallel=max(1, jobs // len(cassettes)),
             seed=seed,
             today=today,
             accept=accept,
             reason=reason,
-            prune=update_unused,
+            prune=prune,
         )
         for path in cassettes
     )

@@ -18,7 +18,7 @@ class ExcludedFeature(Shape, frozen=True, kw_only=True):
 
 
 class CommittedSecret(Shape, frozen=True, kw_only=True):
-    """A secret in a file of the project, which is in the cassette's `world.bundle` as it was committed."""
+    """A secret in a file of the project, which is in the cassette's `repository.bundle` as it was committed."""
 
     file: str
     line: int

@@ -1,5 +1,5 @@
-"""`mz replay --run` and `--judge`: replay past runs through the current code, or recheck their artifacts with the
-current rules."""
+"""`mz replay --run` and `--recheck-rules`: replay past runs through the current code, or recheck their artifacts
+with the current rules."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def recheck_past_runs(selector: str | None, as_json: bool, reports: ReportOption
     else:
         with text_stream(reports) as stream:
             write_lines(stream, recheck_text(rechecked))
-    write_reports(reports, "mz replay --judge", _recheck_suites(rechecked), recheck_exit(rechecked), as_json)
+    write_reports(reports, "mz replay --recheck-rules", _recheck_suites(rechecked), recheck_exit(rechecked), as_json)
     return int(recheck_exit(rechecked))
 
 

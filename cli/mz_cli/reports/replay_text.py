@@ -38,13 +38,13 @@ def fix_command(fix: str, cassettes: Sequence[str]) -> str:
 def summary(results: Sequence[ReplayResult]) -> str:
     """Return in one line what was replayed, and the verdict."""
     played, finding_groups = sum(cassette.calls_replayed for cassette in results), len(group_results(results))
-    predates = sum(cassette.accepted_replies for cassette in results)
+    accepted = sum(cassette.accepted_replies for cassette in results)
     offline = "network cut off" if all(cassette.offline for cassette in results) else "network not cut off"
     parts = [count_noun(len(results), "cassette"), f"{count_noun(played, 'recording')} replayed", offline]
-    if predates == 1:
-        parts.append("1 prompt differs from the recording")
-    elif predates:
-        parts.append(f"{predates} prompts differ from the recording")
+    if accepted == 1:
+        parts.append("1 reply accepted for a changed prompt")
+    elif accepted:
+        parts.append(f"{accepted} replies accepted for changed prompts")
     verdict = (
         "matches the recording"
         if not finding_groups

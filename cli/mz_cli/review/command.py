@@ -14,7 +14,7 @@ from mz_projections.views.messages import Question
 from mz_projections.views.model import FeatureView
 
 from mz_cli.app.context import ProjectLog, is_process_running, open_log
-from mz_cli.app.help import command_family
+from mz_cli.app.help import RenamedOption, command_family, message_option
 from mz_cli.app.input import edit_text, read_text_option
 from mz_cli.common.advice import pending_actions, run_context
 from mz_cli.common.worktree_diff import patch
@@ -126,13 +126,16 @@ def open_question_shape(log: ProjectLog, queue: ReviewQueue, question: Question)
     "show",
     examples=(
         ("mz review show login", "the question, the work concerned, the effect of each answer"),
-        ("mz review show login --whole | less", "without cutting texts"),
+        ("mz review show login --full | less", "without cutting texts"),
     ),
     next_command="answer with `mz review approve FEATURE`, `mz review answer FEATURE` or `mz review reject FEATURE`.",
 )
 @click.argument("feature")
 @click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
-@click.option("--whole", "full_text", is_flag=True, help="Do not cut texts; a pipe always gets them complete.")
+@click.option(
+    "--full", "full_text", is_flag=True, cls=RenamedOption, former=("--whole",),
+    help="Do not cut texts; a pipe always gets them complete.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-show/1.")
 def show(feature: str, run: str | None, full_text: bool, as_json: bool) -> None:
     """Show everything needed to answer a question.
@@ -202,7 +205,7 @@ def stop_reason(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> tuple
     next_command="`mz status` shows the feature's progress.",
 )
 @click.argument("feature")
-@click.option("--note", metavar="TEXT", help="Reason, kept in the log; - reads it from stdin.")
+@message_option("note", "Reason, kept in the log; - reads it from stdin.", "--note")
 @click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
 def approve(feature: str, note: str | None, run: str | None, as_json: bool) -> None:
@@ -215,16 +218,11 @@ def approve(feature: str, note: str | None, run: str | None, as_json: bool) -> N
 
 @review.page(
     "reject",
-    examples=(("mz review reject login --note 'we keep the old format'", "reject the work, with a reason"),),
+    examples=(("mz review reject login -m 'we keep the old format'", "reject the work, with a reason"),),
     next_command="`mz review list` shows the next questions.",
 )
 @click.argument("feature")
-@click.option(
-    "--note",
-    metavar="WHY",
-    required=True,
-    help="Reason; goes into the agent's next prompt; - reads it from stdin.",
-)
+@message_option("note", "Reason; goes into the agent's next prompt; - reads it from stdin.", "--note", required=True)
 @click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
 def reject(feature: str, note: str, run: str | None, as_json: bool) -> None:

@@ -29,7 +29,7 @@ PIPE_HEADS = ("run", "feature", "phase", "unit", "asks", "code", "since", "event
 VERDICT_COMMANDS = {
     Verdict.APPROVE: "approve {}",
     Verdict.RETRY: "answer {} TEXT",
-    Verdict.REJECT: "reject {} --note WHY",
+    Verdict.REJECT: "reject {} -m WHY",
 }
 NO_QUESTIONS = "There are no open questions."
 BUDGET_TEXT = "the budget is used up: raise it in mz.yaml, then continue"
@@ -266,7 +266,7 @@ def _evidence_lines(piece: EvidenceShape, lines_max: int | None, feature: str) -
     for text in shown_lines:
         yield (Span("  | "), Span(text, patch_style(text) if piece.kind == "diff" else ""))
     if len(shown_lines) < len(text_lines):
-        yield styled_line(f"  ... {len(text_lines) - len(shown_lines)} more lines: mz review show {feature} --whole")
+        yield styled_line(f"  ... {len(text_lines) - len(shown_lines)} more lines: mz review show {feature} --full")
 
 
 def _section_lines(head: str, lines: Sequence[str]) -> Iterator[Line]:

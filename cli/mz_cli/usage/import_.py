@@ -151,7 +151,7 @@ def print_result(result: ImportResult, *, nothing_to_import: bool) -> None:
             print_line(line)
     else:
         names = ("files", "files_read", "files_unchanged", "files_passed_over", "sessions", "sessions_short",
-                 "bytes_read", "lines", "bad_lines", "requests_new", "requests_known", "requests_corrected",
+                 "bytes_read", "lines", "bad_lines", "requests_new", "requests_already_counted", "requests_corrected",
                  "requests_settled", "computed_usd")  # fmt: skip
         rows = tuple((name, str(getattr(result, name))) for name in names)
         print_table(Table(columns=columns("count", ">number"), rows=rows, empty=""))

@@ -1,99 +1,14 @@
-"""The Struct of an error code.
-
-The table of all error codes. A retired code is never reused.
+"""The table of all error codes. A retired code is never reused.
 
 The first digit is the area: 1 the command and the machine, 2 files and settings, 3 pipelines, 4 the backlog, 5 runs,
 6 recordings.
-
-The error codes of recordings, MZ6nnn. A code is never reused.
 """
 
 from __future__ import annotations
 
-import msgspec
-
+from mz_engine.errors.error_code import ErrorCode
 from mz_engine.errors.exits import Exit
-
-
-class ErrorCode(msgspec.Struct, frozen=True):
-    code: str
-    exit: Exit
-    title: str
-    explanation: str
-    """Why it is an error and how to fix it, for a person who sees it for the first time."""
-    is_warning: bool = False
-    """Always a warning: no command ends with it, so it has no exit code."""
-
-
-RECORDINGS = (
-    ErrorCode(
-        "MZ6001",
-        Exit.RECORDING,
-        "there is nothing to replay",
-        "A replay without recordings proves nothing, so it fails. A cassette is a folder with a cassette.yaml; a "
-        "library is a folder of cassettes, by default `recordings/` (`recordings:` in mz.yaml). `mz record` makes a "
-        "cassette from a run.",
-    ),
-    ErrorCode(
-        "MZ6002",
-        Exit.RECORDING,
-        "the cassette already exists",
-        "Recordings are never replaced silently. Choose another path with --to, or use --replace; committed recordings "
-        "can be restored from git.",
-    ),
-    ErrorCode(
-        "MZ6003",
-        Exit.RECORDING,
-        "the run cannot be recorded",
-        "Only stopped features can be recorded, with the replies of their agents and the decisions of people. The "
-        "message names the reason for each feature.",
-    ),
-    ErrorCode(
-        "MZ6004",
-        Exit.SECRET,
-        "a secret would be recorded",
-        "A prompt, a patch, an artifact or a person's note contains a secret. These are never rewritten, so nothing "
-        "was recorded. Remove the secret from the project and run again; rotate it.",
-    ),
-    ErrorCode(
-        "MZ6005",
-        Exit.NOT_COMPARABLE,
-        "the cassette cannot be used",
-        "The cassette is damaged, was changed by hand, or was written by a newer mz; or the folder is no cassette. The "
-        "message names the file. Restore it from git, or record it again.",
-    ),
-    ErrorCode(
-        "MZ6010",
-        Exit.NOT_COMPARABLE,
-        "the past run cannot be replayed",
-        "A past run is replayed with the pipeline, rules, templates and settings that its log stores. They were "
-        "erased, or another version of mz wrote them in a format that this one cannot read.",
-    ),
-    ErrorCode(
-        "MZ6020",
-        Exit.RECORDING,
-        "noise.yaml hides too much",
-        "An entry of noise.yaml is rejected because it would hide more than noise, or the file cannot be read. An "
-        "entry has `class` (ARTIFACT, COST or STREAM), `path` (such as `prd.text`, "
-        "`usage.output`, or a pattern of lines "
-        "from `^` to `$`) and `reason`; of COST also `within`, in per cent, up to 50. `cassette` and `until` limit it.",
-    ),
-    ErrorCode(
-        "MZ6021",
-        Exit.NOT_COMPARABLE,
-        "a baseline of streams cannot be read",
-        "The file describes the shape of an agent's stream; it is damaged or has another format. Restore it from git, "
-        "or remove it and write it again with `mz drift --update-wire --reason TEXT`.",
-    ),
-    ErrorCode(
-        "MZ6030",
-        Exit.INVALID,
-        "not a transcript",
-        "The file is empty, is not written by an agent, or has a format that mz does not know; docs/transcripts.md "
-        "lists the known ones. With `--agent` only files of that agent are accepted.",
-    ),
-)
-
+from mz_engine.errors.recording_codes import RECORDING_CODES
 
 __all__ = ["CODES", "ErrorCode"]
 
@@ -531,7 +446,7 @@ _TABLE = (
         "Only one process at a time imports into a log, so that each request counts once. Wait for it, or stop it with "
         "Ctrl-C: nothing is lost, and the next import continues where it stopped.",
     ),
-    *RECORDINGS,
+    *RECORDING_CODES,
 )
 
 CODES = {error_code.code: error_code for error_code in _TABLE}

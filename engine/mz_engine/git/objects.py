@@ -13,8 +13,8 @@ from typing import TypeVar
 from mz_events.names import Commit, Path
 
 from mz_engine.git.content import EXECUTABLE, FILE, TreeEntry, TreeListing, display_path
-from mz_engine.git.ignore import IgnoreRules
 from mz_engine.git.process import Git, GitProcess, GitResult, git_error
+from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import RepositoryUnusable
 
 CACHED_LISTINGS_MAX = 8

@@ -29,8 +29,8 @@ from mz_engine.git.content import (
     is_valid_tree_name,
     parent_directories,
 )
-from mz_engine.git.ignore import IgnoreRules
 from mz_engine.git.objects import BlobHasher, RefMovedError
+from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import RepositoryUnusable
 
 FILE_BYTES_MAX = 50_000_000

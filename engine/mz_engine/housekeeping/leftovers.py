@@ -22,7 +22,6 @@ from mz_projections.run.fold import fold_run
 
 from mz_engine.agents.process import spool_directory
 from mz_engine.git.content import TreeListing, display_path
-from mz_engine.git.ignore import ignore_rules
 from mz_engine.git.objects import ObjectStore
 from mz_engine.git.process import Git
 from mz_engine.git.remote import FETCHED_TARGETS
@@ -30,6 +29,7 @@ from mz_engine.git.repository import describe_repository
 from mz_engine.git.scan import WorktreeScanner
 from mz_engine.git.worktree import GitWorktree
 from mz_engine.housekeeping.garbage import total_bytes
+from mz_engine.path_patterns import ignore_rules
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
 from mz_engine.processes.environment import existing_temporaries, remove_temporary

@@ -160,6 +160,6 @@ def initial_appends(
 
 
 def _copied_event(event: Event, branch: str) -> Event:
-    if hasattr(event, "heard"):
-        event = replace(event, heard=RUN_VERSION)
+    if hasattr(event, "run_version"):
+        event = replace(event, run_version=RUN_VERSION)
     return replace(event, branch=branch) if isinstance(event, FeatureStarted) else event

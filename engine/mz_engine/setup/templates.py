@@ -51,7 +51,7 @@ _CONFIG = """\
 # yaml-language-server: $schema={schema}
 # $schema: {schema}
 #
-# Settings of mz for this repository; `mz config show --origin` prints all of them.
+# Settings of mz for this repository; `mz config show --show-origin` prints all of them.
 # A flag wins over a variable (MZ_AGENT=...), which wins over this file.
 
 agent: {agent}
@@ -189,7 +189,7 @@ jobs:
     - name: Replay
       run: |
         mkdir -p {reports}
-        mz replay -n 2 --github --junit {reports}/junit.xml --sarif {reports}/mz.sarif --html {reports}/mz.html
+        mz replay -j 2 --github --junit {reports}/junit.xml --sarif {reports}/mz.sarif --html {reports}/mz.html
 
     - name: Keep the reports
       if: ${{{{ !cancelled() && hashFiles('{reports}/*') != '' }}}}

@@ -16,8 +16,10 @@ Migration = Callable[[sqlite3.Connection], None]
 MIGRATIONS: tuple[Migration, ...] = (m0001_log.up,)
 """In order; the number of applied migrations is the file's format. Never changed once released."""
 
-APPLICATION_ID = 0x6D7A_0001
+APPLICATION_ID = 0x6D7A_0002
 """Distinguishes a log from any other SQLite file; stored in the file's header."""
+UNRELEASED_APPLICATION_ID = 0x6D7A_0001
+"""Of logs from before the first release, whose events had other names."""
 
 
 def connect(target: str, timeout_seconds: float) -> sqlite3.Connection:
@@ -47,7 +49,13 @@ def format_of(connection: sqlite3.Connection, path: Path, newest_supported: int)
 
     Raises: StoreUnusable when it is not a log, or was written by a newer `mz`.
     """
-    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+    application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application_id == UNRELEASED_APPLICATION_ID:
+        raise StoreUnusable(
+            f"{path} was written before the first release of mz, whose events had other names; use that mz to read it, "
+            "or move it away"
+        )
+    if application_id != APPLICATION_ID:
         raise StoreUnusable(f"{path} is not a log of mz but another SQLite database; move it away")
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > newest_supported:

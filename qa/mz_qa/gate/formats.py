@@ -35,7 +35,7 @@ from mz_projections.run.fold import fold_run
 from mz_projections.views.messages import decisions, open_questions
 from mz_projections.views.run import run_view
 from mz_projections.views.timeline import describe
-from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, list_cassettes, load, save
+from mz_recordings.cassette.files import FIRST_FORMAT, CassetteUnreadable, NewerFormat, list_cassettes, load, save
 from mz_recordings.cassette.model import FORMAT
 from mz_recordings.findings.model import Finding
 from mz_recordings.record.trace import encode_trace, feature_trace
@@ -144,7 +144,7 @@ def check(project: Project) -> Iterator[LayerOutput]:
         yield from check_payloads(folder / "events", CODEC.decoders)
         for log_folder in sorted((folder / "logs").iterdir()):
             yield from check_stored_log(log_folder)
-        yield from check_stored_cassettes(folder / "recordings", range(1, FORMAT))
+        yield from check_stored_cassettes(folder / "recordings", range(FIRST_FORMAT, FORMAT + 1))
     yield from check_project_log(project)
     for path in project.cassettes:
         yield CheckedItem("cassettes")
@@ -194,8 +194,7 @@ def check_stored_log(folder: Path) -> Iterator[LayerOutput]:
 
 
 def check_stored_cassettes(folder: Path, formats: Iterable[int]) -> Iterator[LayerOutput]:
-    """Check that every older format has a stored cassette, which is read and survives conversion to the current
-    format."""
+    """Check that every format has a stored cassette, which is read and survives conversion to the current format."""
     for number in formats:
         paths = list_cassettes(folder / f"format-{number}")
         if not paths:

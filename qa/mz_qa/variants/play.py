@@ -144,7 +144,7 @@ def _remaining_decisions(world: CassetteWorld) -> tuple[RecordedDecision, ...]:
     """Return the recorded decisions that are not in the log yet."""
     accepted_counts: dict[str, int] = {}
     for recorded in world.store.log:
-        if type(recorded.event).__name__ in ("AnswerGiven", "RetryGiven", "CancelGiven"):
+        if type(recorded.event).__name__ in ("AnswerAccepted", "RetryAccepted", "CancelAccepted"):
             feature = getattr(recorded.event, "feature", "")
             accepted_counts[feature] = accepted_counts.get(feature, 0) + 1
     remaining: list[RecordedDecision] = []

@@ -42,10 +42,6 @@ from mz_recordings.cassette.trace_format import CallOrderKey, call_positions, fi
 BACKUPS = ".backup"
 """Folder beside the cassettes of a library; ignored by git."""
 CASSETTE_BYTES_MAX = 1_000_000_000
-SUMS_SINCE_FORMAT = 2
-"""First format with SHA256SUMS of all files."""
-TRACES_SINCE_FORMAT = 2
-"""First format with a trace of every feature."""
 YEARS = (2000, 2999)
 DAYS_MAX = 36_500
 PRIORITY_MAX = 2**31
@@ -119,10 +115,10 @@ def overwrite(cassette: Cassette, folder: Path, seal: str | None = None) -> Path
     """Write a changed cassette over its original; return the path of the copy that is kept of an older format.
 
     Raises CassetteChanged if the cassette no longer has the given `seal`, and CassetteUnreadable if a feature has no
-    trace, which older formats lacked.
+    trace.
     """
     if untraced := untraced_features(cassette.manifest):
-        reason = f"has no trace of {', '.join(untraced)}; add it with: mz replay {folder} --accept TRACE --reason TEXT"
+        reason = f"has no trace of {', '.join(untraced)}; add it with: mz replay {folder} --accept TRACE -m TEXT"
         raise CassetteUnreadable(folder, reason)
     backup = back_up(folder) if stored_format(folder) < FORMAT else None
     _save(cassette, folder, True, seal)
@@ -169,7 +165,7 @@ def load(folder: Path) -> Cassette:
 def load_with_format(folder: Path) -> tuple[int, Cassette]:
     """Return the stored format and the cassette, as `load`."""
     format_number, cassette = _load(folder)
-    if format_number >= TRACES_SINCE_FORMAT and (untraced := untraced_features(cassette.manifest)):
+    if untraced := untraced_features(cassette.manifest):
         raise CassetteUnreadable(folder / MANIFEST, f"names no trace of {', '.join(untraced)}")
     return format_number, cassette
 
@@ -214,8 +210,7 @@ class _Reader:
         ordered = sorted((_call_order(call, positions), at) for at, call in enumerate(recorded_calls))
         bundle_sha256 = manifest.fixture.bundle_sha256
         bundle = self._read_verified(BUNDLE, bundle_sha256, f"{MANIFEST} has another digest") if bundle_sha256 else b""
-        if format_number >= SUMS_SINCE_FORMAT or os.path.lexists(self._folder / SUMS):
-            self._compare_sums(read_sums(self._folder))
+        self._compare_sums(read_sums(self._folder))
         return format_number, Cassette(manifest, tuple(recorded_calls[at] for _, at in ordered), traces, bundle)
 
     def _recordings(self) -> Iterator[str]:

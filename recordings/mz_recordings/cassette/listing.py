@@ -6,9 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from mz_recordings.cassette.files import SUMS_SINCE_FORMAT, CassetteUnreadable, is_recording, load_summary, read_sums
-from mz_recordings.cassette.manifest import SUMS
-from mz_recordings.cassette.model import FORMAT, Manifest
+from mz_recordings.cassette.files import CassetteUnreadable, is_recording, load_summary, read_sums
+from mz_recordings.cassette.model import Manifest
 from mz_recordings.cassette.safe_files import UnreadableFileError, walk
 
 
@@ -46,14 +45,12 @@ def summarize(folder: Path) -> CassetteSummary:
         format=format_number,
         recordings=sum(map(is_recording, sizes)),
         size_bytes=sum(sizes.values()),
-        problem=problem or _missing_file(folder, format_number or FORMAT, sizes),
+        problem=problem or _missing_file(folder, sizes),
     )
 
 
-def _missing_file(folder: Path, format_number: int, names: dict[str, int]) -> str:
+def _missing_file(folder: Path, names: dict[str, int]) -> str:
     """Return the reason if files are missing, else an empty string."""
-    if format_number < SUMS_SINCE_FORMAT and SUMS not in names:
-        return ""
     try:
         missing = [name for name in read_sums(folder) if name not in names]
     except CassetteUnreadable as error:

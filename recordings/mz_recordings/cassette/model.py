@@ -16,7 +16,7 @@ from mz_events.catalog.call import CallRef, ForbiddenChange, Usage
 
 FORMAT = 3
 MANIFEST = "cassette.yaml"
-BUNDLE = "world.bundle"
+BUNDLE = "repository.bundle"
 EVENTS = "events.jsonl"
 BUILDER = "builder"
 """Role of the phase's own agent. File names leave it out."""
@@ -194,7 +194,7 @@ class Fixture(CassetteStruct, frozen=True, kw_only=True):
     run: str
     """Id of the run, a part of all call keys."""
     template: str = ""
-    """Name of a project that is part of `mz`; empty: the base commit is in `world.bundle`."""
+    """Name of a project that is part of `mz`; empty: the base commit is in `repository.bundle`."""
     bundle_sha256: str = ""
     base: str
     """Name of the base branch."""

@@ -4,20 +4,14 @@ Tokens such as `<WORKTREE>` and `<HOME>` consist of `[A-Za-z_<>]`, so a line of 
 Paths are replaced at path boundaries only, the longest first; the user's name only inside home paths. A token that was
 in the original bytes gets an underscore and loses it again: scrub and expand on one machine return the same bytes.
 Standard library only: the stand-in starts with it.
-
-Removal of machine-specific paths from base64 data in output. They cannot be replaced: the bytes around them would
-change.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-
-from mz_events.redaction.json_splice import Span, merge_spans, redact_spans
-from mz_events.redaction.redactor import base64_encodings
 
 NAMES = ("WORKTREE", "REPOSITORY", "HOME", "USER", "SESSION")
 SLUG = "_SLUG"
@@ -152,22 +146,3 @@ def _spellings(path: str) -> tuple[bytes, ...]:
 
 def _json_escape(text: str) -> bytes:
     return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape")
-
-
-FORM_BYTES_MIN = 8
-"""Shorter forms occur by chance."""
-
-
-def redact_base64(data: bytes, machine_values: Iterable[MachineValues]) -> bytes:
-    """Return the bytes with tokens in place of base64-encoded paths; lines of JSON keep their structure."""
-    paths = {path for values in machine_values for path in values.paths().values()}
-    forms = {form for path in paths for form in base64_encodings(path.encode("utf-8", "surrogateescape"))}
-    spans = merge_spans(span for form in forms if len(form) >= FORM_BYTES_MIN for span in _spans(data, form))
-    return redact_spans(data, spans) if spans else data
-
-
-def _spans(data: bytes, form: bytes) -> Iterator[Span]:
-    at = data.find(form)
-    while at >= 0:
-        yield at, at + len(form)
-        at = data.find(form, at + len(form))

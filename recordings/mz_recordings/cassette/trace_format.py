@@ -42,7 +42,7 @@ def call_positions(trace: bytes) -> dict[CallOrderKey, int]:
 
 def counted_tokens(traces: Iterable[bytes]) -> Mapping[str, int]:
     """Return the agents' token counts of calls in valid traces, by call key without the run."""
-    lines = (line for trace in traces for line in trace.splitlines() if b'"counted"' in line)
+    lines = (line for trace in traces for line in trace.splitlines() if b'"counted_tokens"' in line)
     requests = (line for line in map(_DECODER.decode, lines) if line.type == REQUESTED)
     return {
         line.ref.key.partition("/")[2]: line.counted_tokens

@@ -32,7 +32,7 @@ PRICE_TOLERANCE = 0.01
 """Relative difference that rounding of agents and price tables explains."""
 TREE_RULES = "tree."
 """Prefix of rules about contents that no tree can hold; they do not concern an artifact."""
-PARSED_FIELDS = ("terminal", "bad_lines", "problem", "usage", "reported_nanousd")
+PARSED_FIELDS = ("ending", "bad_lines", "problem", "usage", "reported_nanousd")
 
 
 def check_cassette(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime) -> Iterator[Difference]:
@@ -73,10 +73,11 @@ def _parser_differences(cassette: Cassette, readings: Mapping[Identity, ParsedRe
 
 
 def _parsed_fields(reading: ParsedReply) -> EventJson:
-    values: EventJson = msgspec.json.decode(
-        msgspec.json.encode({name: getattr(reading, name) for name in PARSED_FIELDS})
-    )
-    return values
+    values = {
+        name: reading.undecodable_lines if name == "bad_lines" else getattr(reading, name) for name in PARSED_FIELDS
+    }
+    decoded: EventJson = msgspec.json.decode(msgspec.json.encode(values))
+    return decoded
 
 
 def _comparable_problem(problem: EventJson | None) -> EventJson | None:

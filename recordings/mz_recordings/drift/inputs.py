@@ -20,7 +20,7 @@ def fixture_differences(old: Cassette, new: Cassette) -> Iterator[Difference]:
     old_manifest, new_manifest = old.manifest, new.manifest
     values = {
         name: (getattr(old_manifest.fixture, name), getattr(new_manifest.fixture, name))
-        for name in ("items", "config", "said", "hints")
+        for name in ("items", "config", "decisions", "hints")
     }
     values |= {
         name: (getattr(old_manifest, name), getattr(new_manifest, name)) for name in ("pipeline", "agent", "provenance")
@@ -30,7 +30,7 @@ def fixture_differences(old: Cassette, new: Cassette) -> Iterator[Difference]:
             detail = diff_lines(_flatten(before), _flatten(after))
             yield _config_difference(
                 f"the {name} of the fixture differ" if name in FIXTURE_FIELDS else f"another {name}",
-                f"world.{name}",
+                f"fixture.{name}",
                 detail,
             )
     for name in EVIDENCE_KEYS:
@@ -44,10 +44,10 @@ def fixture_differences(old: Cassette, new: Cassette) -> Iterator[Difference]:
             f"the repository had the tree {old_manifest.fixture.base_tree[:12]}, now "
             f"{new_manifest.fixture.base_tree[:12]}"
         )
-        yield Difference(Finding(kind="FILES", message=message, cause="world.base_tree", fix=f"{RERECORD} --all"))
+        yield Difference(Finding(kind="FILES", message=message, cause="fixture.base_tree", fix=f"{RERECORD} --all"))
 
 
-FIXTURE_FIELDS = ("items", "config", "said", "hints")
+FIXTURE_FIELDS = ("items", "config", "decisions", "hints")
 
 
 def _config_difference(message: str, cause: str, detail: tuple[str, ...]) -> Difference:

@@ -120,7 +120,9 @@ def file_differences(pair: RecordingPair) -> Iterator[Difference]:
             [f"{change.kind} {change.path}" for change in recording.forbidden_changes]
             for recording in (old_recording, new_recording)
         ]
-        yield _call_difference(pair, "FILES", "other changes that no patch can hold", "offences", diff_lines(*changes))
+        yield _call_difference(
+            pair, "FILES", "other changes that no patch can hold", "forbidden_changes", diff_lines(*changes)
+        )
 
 
 # tokens and cost ------------------------------------------------------------------------------------------------------

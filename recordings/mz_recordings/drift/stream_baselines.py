@@ -21,7 +21,7 @@ USES: tuple[Use, ...] = ("read", "kept", "ignored")
 ABSENT = "absent"
 HEADER = """\
 # What {agent} {version} writes, and what mz does with each field: it is read, kept (handed on as it is) or ignored.
-# absent: asked for and never seen. `type?`: not always there. Made from recordings by `mz drift --update-wire`.
+# absent: asked for and never seen. `type?`: not always there. Made from recordings by `mz drift --update-baseline`.
 """
 
 

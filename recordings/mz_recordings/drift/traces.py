@@ -16,11 +16,11 @@ from mz_recordings.replay.compare import trace_divergences
 EventJson = dict[str, Any]
 IGNORED_FIELDS = frozenset(
     {
-        "prompt", "estimated_tokens", "estimated_nanousd", "model", "agent", "template", "whole",
-        "prompt_tokens", "whole_tokens", "counted",
+        "prompt", "estimated_tokens", "estimated_nanousd", "model", "agent", "template", "full_prompt",
+        "prompt_tokens", "full_prompt_tokens", "counted_tokens",
         "usage", "reported_nanousd", "parser",
         "digest", "report", "note", "title", "body", "detail",
-        "message", "files", "insertions", "deletions", "touched", "changes",
+        "message", "files", "insertions", "deletions", "changed_paths", "changes",
         "passed", "failed", "signature", "line", "retry_after_seconds", "bad_lines",
     }
 )  # fmt: skip

@@ -132,18 +132,18 @@ class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     """Descriptions of changes that were written to the cassette."""
 
 
-ACCEPT = "mz replay {cassette} --accept %s --reason TEXT"
+ACCEPT = "mz replay {cassette} --accept %s -m TEXT"
 """Accept new inputs or events and keep the replies; takes the finding kind."""
 RERECORD = "mz rerecord {cassette}"
 RERECORD_ALL = f"{RERECORD} --all"
 RERECORD_EXPIRED = f"{RERECORD} --expired"
 RECORD_NEW = f"{RERECORD} --new"
-PRUNE = "mz replay {cassette} --update-unused"
-PROPOSE_NOISE = "mz drift {cassette} --learn --reason TEXT"
+PRUNE = "mz replay {cassette} --prune"
+PROPOSE_NOISE = "mz drift {cassette} --propose-noise -m TEXT"
 """Propose entries of `noise.yaml` for the differences."""
 RECORD_AGAIN = "take it out of the project and commit, then: mz run && mz record --replace --to {cassette}"
 """Record from another commit: re-recording replies does not change the content of the project."""
-UPDATE_BASELINE = "mz drift {cassette} --update-wire --reason TEXT"
+UPDATE_BASELINE = "mz drift {cassette} --update-baseline -m TEXT"
 
 
 def rerecord_call(call: Identity) -> str:

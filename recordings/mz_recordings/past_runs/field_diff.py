@@ -21,7 +21,7 @@ Texts = Callable[[str], str | None]
 
 COMPARED_OUTCOME_FIELDS: dict[type[Event], frozenset[str]] = {
     CommandRan: frozenset({"stage", "phase", "unit", "name", "passed", "failed", "signature", "excerpt"}),
-    ChangesChecked: frozenset({"ref", "changes", "offences"}),
+    ChangesChecked: frozenset({"ref", "changes", "forbidden_changes"}),
 }
 """Fields of these outcomes that follow from recorded bytes and trees. Of other outcomes, only `ref` and `key` are
 compared."""
@@ -30,7 +30,7 @@ EXTERNAL_FIELDS = frozenset({"refs"})
 IDENTITY_FIELDS = frozenset({"ref", "key"})
 RESULT_EVENTS = (ReplyParsed, CallPriced, CallSettled, ArtifactParsed, CommandRan)
 VERDICT_EVENTS = (ArtifactValidated, GateChecked, ChangesChecked)
-ESTIMATE_FIELDS = frozenset({"estimated_tokens", "estimated_nanousd", "prompt_tokens", "whole_tokens"})
+ESTIMATE_FIELDS = frozenset({"estimated_tokens", "estimated_nanousd", "prompt_tokens", "full_prompt_tokens"})
 """Fields that follow from the prompt."""
 PROMPT_FIELDS = frozenset({"prompt"}) | ESTIMATE_FIELDS
 VALUE_CHARACTERS_MAX = 300

@@ -1,15 +1,11 @@
 """Expected events of each action, with prompts, verdicts and results taken from the recorded stream. Only the events,
-their order, keys and arguments are computed. No prompt is rendered, nothing is parsed.
-
-Collector for the expected events of one action, derived from the recorded stream.
-"""
+their order, keys and arguments are computed. No prompt is rendered, nothing is parsed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
 from mz_engine.decide.recovery import agent_of
@@ -63,7 +59,7 @@ from mz_events.catalog.feature import (
     WorkspaceConflicted,
     WorkspaceReady,
 )
-from mz_events.catalog.run import ClaimRejected, FilesClaimed, Hold
+from mz_events.catalog.run import ClaimRejected, FilesClaimed
 from mz_events.catalog.validation import (
     ArtifactParsed,
     ArtifactValidated,
@@ -76,82 +72,8 @@ from mz_events.catalog.validation import (
 from mz_events.names import Commit, Digest, FeatureId, Path, parse_path
 from mz_projections.feature.state import AgentSession, BetweenPhases, InPhase, Restoring
 
-from mz_recordings.past_runs.recorded_stream import NEAR, RecordedStream
-
-E = TypeVar("E", bound=Event)
-
-
-class ExpectedEvents:
-    """The expected events of one action; `events` grows as far as the recorded stream matches."""
-
-    __slots__ = ("events", "position", "scene", "stream")
-
-    def __init__(self, scene: StepContext, stream: RecordedStream, position: int) -> None:
-        self.scene, self.stream, self.position = scene, stream, position
-        self.events: list[Event] = []
-
-    def next_event(self) -> Event | None:
-        return self.stream.events[self.position].event if self.position < len(self.stream.events) else None
-
-    def append_outcome(self, *kinds: type[Event]) -> Event | None:
-        """Append and return the recorded outcome if it is of these kinds; None if the recorded stream has none here, so
-        that the action ends."""
-        event = self.next_event()
-        while isinstance(event, RefMoved) and AgentReplied in kinds:
-            self._append_recorded(event)
-            event = self.next_event()
-        if isinstance(event, kinds) or (isinstance(event, FeatureHeld) and event.hold is Hold.FATAL):
-            self._append_recorded(event)
-            return event if isinstance(event, kinds) else None
-        return None
-
-    def append_decided(self, kind: type[E], blank: Mapping[str, Any], **fields: Any) -> E:
-        """Append an event with these fields; the others are those of the recorded event, or of `blank`."""
-        recorded = self.next_event()
-        if type(recorded) is not kind:
-            near = self._find_after_next(kind)
-            event = kind(**{**blank, **fields}) if near is None else msgspec.structs.replace(near, **fields)
-            self.events.append(event)
-            return event
-        for name, value in fields.items():
-            if getattr(recorded, name) != value:
-                recorded = msgspec.structs.replace(recorded, **fields)
-                break
-        self._append_recorded(recorded)
-        return recorded
-
-    def _find_after_next(self, kind: type[E]) -> E | None:
-        """Return a near event of that kind behind one that does not belong here."""
-        near = self.stream.events[self.position + 1 : self.position + NEAR]
-        return next((recorded.event for recorded in near if isinstance(recorded.event, kind)), None)
-
-    def find_near(self, kind: type[E]) -> E | None:
-        """Return a near event of that kind."""
-        near = self.stream.events[self.position : self.position + NEAR]
-        return next((recorded.event for recorded in near if isinstance(recorded.event, kind)), None)
-
-    def first_of(self, usual: type[Event], other: type[Event]) -> type[Event]:
-        """Return which of the two outcomes was recorded here."""
-        return self.stream.first_of(self.position, usual, other)
-
-    def append(self, event: Event) -> None:
-        self.events.append(event)
-        if type(self.next_event()) is type(event):
-            self.position += 1
-
-    def append_setup(self) -> bool:
-        """Append the set-up of a rebuilt worktree. Return False if it failed, and with it the action."""
-        while isinstance(event := self.next_event(), CommandRan) and event.stage == "setup":
-            self._append_recorded(event)
-            if event.exit != 0:
-                self.append_outcome()
-                return False
-        return not (isinstance(event, FeatureHeld) and event.hold is Hold.FATAL and self.append_outcome() is None)
-
-    def _append_recorded(self, event: Event) -> None:
-        self.events.append(event)
-        self.position += 1
-
+from mz_recordings.past_runs.expected_events import ExpectedEvents
+from mz_recordings.past_runs.recorded_stream import RecordedStream
 
 NO_TEXT = Digest("")
 
@@ -245,7 +167,7 @@ def _call(expected: ExpectedEvents, action: act.CallAgent) -> None:
         AgentRequested,
         {
             "model": "", "prompt": NO_TEXT, "refs": NO_TEXT, "estimated_tokens": 0, "estimated_nanousd": None,
-            "whole": True, "session": None, "resumes": False,
+            "full_prompt": True, "session": None, "resumes": False,
         },
         ref=CallRef(
             key=key, phase=scene.phase_state.phase, unit=cell.unit, iteration=cell.iteration, attempt=action.attempt,
@@ -253,7 +175,7 @@ def _call(expected: ExpectedEvents, action: act.CallAgent) -> None:
         ),
         agent=agent, template=template, tree=cell.tree,
         session=session.id if session else session_id(key), resumes=session is not None,
-        **({} if session else {"whole": True}),
+        **({} if session else {"full_prompt": True}),
         **({"model": model} if model else {}),
     )  # fmt: skip
     event = _event_after_moves(expected)
@@ -311,7 +233,7 @@ def _settle(expected: ExpectedEvents, action: act.ReconcileIntent) -> None:
 
 def _read_reply(expected: ExpectedEvents, action: act.ParseReply) -> None:
     ref = action.outcome.ref
-    blank = {"parser": "", "terminal": "", "session": None, "text": NO_TEXT}
+    blank = {"parser": "", "ending": "", "session": None, "text": NO_TEXT}
     expected.append_decided(ReplyParsed, blank, ref=ref)
     expected.append_decided(CallPriced, {"computed_nanousd": None}, key=ref.key)
     expected.append_decided(CallSettled, {"nanousd": 0}, feature=FeatureId(expected.scene.feature), key=ref.key)
@@ -409,7 +331,9 @@ def _ask(expected: ExpectedEvents, action: act.AskPerson) -> None:
     phase, unit = (
         (state.phase, state.unit_run.unit if state.unit_run else "") if isinstance(state, InPhase) else ("", "")
     )
-    expected.append_decided(HumanRequested, {}, phase=phase, unit=unit, ask=action.question_kind, code=action.code)
+    expected.append_decided(
+        HumanRequested, {}, phase=phase, unit=unit, question_kind=action.question_kind, code=action.code
+    )
 
 
 def _block(expected: ExpectedEvents, action: act.BlockPhase) -> None:
@@ -504,7 +428,7 @@ def _finish(expected: ExpectedEvents, action: act.FinishFeature) -> None:
         expected.append_outcome()
         return
     expected.append_decided(
-        FeatureDelivered, {}, terminal=expected.scene.pins.pipeline.terminal, head=state.progress.head
+        FeatureDelivered, {}, ending=expected.scene.pins.pipeline.terminal, head=state.progress.head
     )
 
 

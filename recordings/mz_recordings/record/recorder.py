@@ -31,6 +31,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Blobs, Store
 from mz_projections.run.fold import fold_run
 
+from mz_recordings.cassette.base64_paths import redact_base64
 from mz_recordings.cassette.model import (
     BUILDER,
     FIXTURE_KEYS,
@@ -49,7 +50,7 @@ from mz_recordings.cassette.model import (
     StoredFile,
     identity_of,
 )
-from mz_recordings.cassette.placeholders import MachineValues, redact_base64, scrub
+from mz_recordings.cassette.placeholders import MachineValues, scrub
 from mz_recordings.record.fixture import (
     UnrecordableFeature,
     delivered_dependencies,

@@ -141,7 +141,7 @@ def drift_kind(difference: EventDifference) -> FindingKind:
         case "artifact.parsed":
             return "ARTIFACT"
         case "changes.checked":
-            return "DECISION" if "offences" in differing else "FILES"
+            return "DECISION" if "forbidden_changes" in differing else "FILES"
         case "command.ran":
             return "DECISION" if new.get("stage") == "gate" and "exit" in differing else "TRACE"
     return "DECISION" if new["type"] in DECIDING_EVENTS else "TRACE"
@@ -230,7 +230,7 @@ def _missing_traces(cassette: Cassette) -> Iterator[Finding]:
         subject = "recorded" if len(untraced) == len(items) else f"{len(untraced)} of {len(items)} features recorded"
         message = f"{subject} without a trace: their decisions cannot be compared"
         detail = tuple(f"  {feature}" for feature in untraced[:DIFF_LINES_MAX])
-        yield Finding(kind="MISSING", message=message, cause="story", detail=detail, fix=ACCEPT % "TRACE")
+        yield Finding(kind="MISSING", message=message, cause="trace", detail=detail, fix=ACCEPT % "TRACE")
 
 
 def _expired(cassette: Cassette, today: datetime) -> Iterator[Finding]:

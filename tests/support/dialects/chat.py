@@ -1,4 +1,4 @@
-"""Adapter: the Chat Completions API, as aider speaks it (qwen and opencode too, where they are told to).
+"""The Chat Completions API, as aider speaks it (qwen and opencode too, where they are told to).
 
 aider offers no tools: a model edits files by blocks in its words. So the uses of a reply are written as such blocks,
 and what aider cannot do for a model (running commands) is left out.

@@ -1,4 +1,4 @@
-"""Adapter: the Gemini API (`generateContent`), as Gemini CLI speaks it."""
+"""The Gemini API (`generateContent`), as Gemini CLI speaks it."""
 
 from __future__ import annotations
 

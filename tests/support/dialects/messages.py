@@ -1,4 +1,4 @@
-"""Adapter: the Messages API, as Claude Code and the `anthropic` package speak it."""
+"""The Messages API, as Claude Code and the `anthropic` package speak it."""
 
 from __future__ import annotations
 

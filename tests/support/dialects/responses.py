@@ -1,4 +1,4 @@
-"""Adapter: the Responses API, as Codex speaks it.
+"""The Responses API, as Codex speaks it.
 
 Which tools Codex offers depends on the model: older ones are given a shell and `apply_patch`, newer ones a tool `exec`
 that runs a script, from which those two are called. A model here asks for what it was offered.

@@ -17,19 +17,8 @@ import httpx2
 import msgspec
 from anthropic.types import Message
 
-from mz_engine.agents.anthropic_api.model import OUTPUT_TOKENS_MAX, Block, Failure
+from mz_engine.agents.anthropic_api.model import OUTPUT_TOKENS_MAX, Block, Failure, api_credentials
 from mz_engine.agents.anthropic_api.prompts import replace_surrogates
-
-
-def api_credentials(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the client's keyword argument for the key or token. Raises Failure if there is neither."""
-    key, token = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
-    if key:
-        return {"api_key": key}
-    if token:
-        return {"auth_token": token}
-    raise Failure("authentication_error", "no API key: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN)")
-
 
 CONNECT_SECONDS = 20
 SILENCE_SECONDS = 600

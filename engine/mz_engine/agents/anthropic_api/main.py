@@ -18,8 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, get_args
 
-from mz_engine.agents.anthropic_api.client import api_credentials
-from mz_engine.agents.anthropic_api.model import Failure, Options, Terminated
+from mz_engine.agents.anthropic_api.model import Failure, Options, Terminated, api_credentials
 from mz_engine.agents.anthropic_api.output import TERMINATING_SIGNALS, OutputWriter
 from mz_engine.agents.anthropic_api.sessions import SessionStore, session_directory
 from mz_engine.model.pipeline import Tool

@@ -19,6 +19,7 @@ With `--count` the only lines are `start`, `count` {input_tokens} and `end`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -74,3 +75,13 @@ class Failure(Exception):
 
 class Terminated(BaseException):
     """A signal asked the process to end. A BaseException, so that no library handles it."""
+
+
+def api_credentials(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the client's keyword argument for the key or token. Raises Failure if there is neither."""
+    key, token = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
+    if key:
+        return {"api_key": key}
+    if token:
+        return {"auth_token": token}
+    raise Failure("authentication_error", "no API key: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN)")

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from pathspec import GitIgnoreSpec
+from mz_engine.path_patterns import is_pattern, matches
 
 LIST_SECONDS = 30
 FILES_MAX = 200_000
@@ -59,10 +59,11 @@ class Sandbox:
         top = self.resolve(below)
         if not top.is_dir():
             raise ToolError(f"{below} is no directory")
-        spec = _parse_pattern(pattern)
+        if pattern and not is_pattern(pattern):
+            raise ToolError(f"{pattern[:200]!r} is no pattern as in .gitignore")
         prefix = "" if top == self.root else self.relative_name(top) + "/"
         names = (name for name in self._all_files() if name.startswith(prefix))
-        return sorted(name for name in names if spec is None or spec.match_file(name))
+        return sorted(name for name in names if not pattern or matches((pattern,), name))
 
     def _all_files(self) -> Iterator[str]:
         """Yield the files that git tracks or would add; outside a repository, all files."""
@@ -74,13 +75,6 @@ class Sandbox:
             if count >= FILES_MAX:
                 return
             yield name
-
-
-def _parse_pattern(pattern: str) -> GitIgnoreSpec | None:
-    try:
-        return GitIgnoreSpec.from_lines([pattern]) if pattern else None
-    except ValueError as error:
-        raise ToolError(f"{pattern[:200]!r} is no pattern: {error}") from None
 
 
 def _git_files(root: Path) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""`mz bench`: what it prints and writes, and what it refuses."""
+"""`python -m tools.bench`: what it prints and writes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.drive import run
+from tests.cli.drive import Result
 from tools.bench import __main__, breakdown
 from tools.bench.breakdown import Breakdown, Function, Share
 from tools.bench.figure import Figure, compare
@@ -16,6 +16,22 @@ FIGURES = (
     compare("store.read", 312_000.0, "events/s", "raw", 390_000.0, at_least=0.9),
     compare("startup.version", 0.1, "CPU s", "click", 0.08, at_most=2.0),
 )
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> Result:
+    """In this process and the present directory."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(words)
+    captured = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return Result(ended.value.code, captured.out, captured.err)
 
 
 def test_the_table_says_whether_goals_are_met() -> None:
@@ -38,7 +54,7 @@ def test_figures_go_to_a_file_and_to_the_screen(
     monkeypatch.setitem(__main__.MEASURES, "startup", lambda *_: FIGURES[1:])
     for other in {*__main__.NAMES} - {"store", "startup"}:
         monkeypatch.setitem(__main__.MEASURES, other, lambda *_: ())
-    result = run(capsys, "bench", "all", "--quick", "--out", "figures.json")
+    result = run(capsys, "all", "--quick", "--out", "figures.json")
     assert result.exit == 0, "a goal that is missed is no failure"
     assert [line.split("\t")[0] for line in result.out.splitlines()] == ["figure", "store.read", "startup.version"]
     assert seen == [(True, True)]
@@ -51,14 +67,14 @@ def test_figures_go_to_a_file_and_to_the_screen(
     "words", [("nothing",), ("store", "--profile"), ("overhead", "--profile", "--out", "f"), ("store", "--place", "no")]
 )
 def test_what_makes_no_sense_is_refused(home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    assert run(capsys, "bench", *words).exit == 2
+    assert run(capsys, *words).exit == 2
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__main__.MEASURES, "store", lambda *_: pytest.fail("measured"))
-    result = run(capsys, "bench", "store", "--out", "nowhere/figures.json")
+    result = run(capsys, "store", "--out", "nowhere/figures.json")
     assert result.exit == 11
     assert "error[MZ1006]" in result.err
 
@@ -71,12 +87,12 @@ def test_a_profile_is_two_tables(
         (Function("/x/engine/mz_engine/run/feature_loop.py", 9, "step", 1200, 0.5, 2.0),),
     )
     monkeypatch.setattr(breakdown, "breakdown", lambda *_, **__: found)
-    result = run(capsys, "bench", "overhead", "--profile")
+    result = run(capsys, "overhead", "--profile")
     assert result.exit == 0
     assert [line.split("\t") for line in result.out.splitlines()] == [
         ["process", "calls/feature", "CPU s/feature", "share"],
         ["git log", "4.0", "0.250", "50%"],
         ["mz itself", "-", "0.250", "50%"],
         ["function", "calls", "own CPU s", "total CPU s"],
-        ["engine/runner.step", "1,200", "0.500", "2.000"],
+        ["engine/run/feature_loop.step", "1,200", "0.500", "2.000"],
     ]

@@ -1,4 +1,4 @@
-"""Ignore rules: the same answers as git's own, on patterns and paths that nobody would write."""
+"""Path patterns: the same answers as git's own, on patterns and paths that nobody would write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from mz_engine.git.ignore import IgnoreRules, ignore_rules
+from mz_engine.path_patterns import IgnoreRules, ignore_rules, is_pattern, matches
 
 from tests.support.gitrepo import GitRepo
 
@@ -98,3 +98,26 @@ def test_classes_match_byte_for_byte(repo: GitRepo, pattern: str) -> None:
     for name in ("a", "F", "g", " ", "~", "-", "]", ".x", "0", "\\", "z"):
         texts = {"": pattern}
         assert ignores(IgnoreRules({b"": pattern.encode()}), name, False) == says_git(repo, texts, name, False), name
+
+
+@pytest.mark.parametrize(
+    ("patterns", "selected", "excluded"),
+    [
+        (("src/**",), "src/a/b.py", "other/src/a.py"),
+        (("src/", "!src/secret.py"), "src/a.py", "src/secret.py"),
+        (("*.py", "!test_*.py"), "a/b.py", "a/test_b.py"),
+        (("/docs",), "docs/a.md", "a/docs/b.md"),
+        (("v[[:digit:]].txt",), "a/v1.txt", "va.txt"),
+        (("caf\u00e9/*",), "caf\u00e9/x", "cafe/x"),
+    ],
+)
+def test_the_last_pattern_that_matches_decides(patterns: tuple[str, ...], selected: str, excluded: str) -> None:
+    assert matches(patterns, selected)
+    assert not matches(patterns, excluded)
+
+
+def test_a_pattern_that_can_match_nothing_is_none() -> None:
+    texts = ("a", "[[:alpha:]]", "!a/", "# a", "", "[", "[[:no:]]", "a\\", "a\nb")
+    assert [text for text in texts if is_pattern(text)] == [
+        "a", "[[:alpha:]]", "!a/",
+    ]  # fmt: skip
