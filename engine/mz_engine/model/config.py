@@ -13,11 +13,11 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 from mz_events.names import InvalidName, parse_name, parse_path
-from pathspec import GitIgnoreSpec
 
 from mz_engine.decoding.quantity import Duration, Usd, UsdPerMillion, default_duration
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.pipeline import Autonomy
+from mz_engine.path_patterns import is_pattern
 
 FILE_NAME = "mz.yaml"
 SCHEMA_PATH = ".mz/schema/mz.yaml.json"
@@ -48,11 +48,8 @@ def _parse_variable(text: str) -> str:
 
 
 def _parse_pattern(text: str) -> str:
-    _parse_non_empty(text)
-    try:
-        GitIgnoreSpec.from_lines([text])
-    except ValueError:
-        raise InvalidName(f"{text[:80]!r} is not a pattern as in .gitignore") from None
+    if not is_pattern(_parse_non_empty(text)):
+        raise InvalidName(f"{text[:80]!r} is not a pattern as in .gitignore")
     return text
 
 
