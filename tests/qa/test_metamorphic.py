@@ -188,7 +188,9 @@ def test_what_is_found_is_told_and_is_a_verdict(
 
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature, "after_problem", lambda state, cell, *_: next_agent_call(cell))
-    monkeypatch.setattr(play, "derive_variants", lambda taken: [one for one in derive_variants(taken) if one.name == "empty"])
+    monkeypatch.setattr(
+        play, "derive_variants", lambda taken: [one for one in derive_variants(taken) if one.name == "empty"]
+    )
     found = broken(variants_of("killed"))
     assert found["note/write.a2: empty (memory)"] == ("it does not stop",)
 

@@ -34,8 +34,8 @@ BECOMES = {
     "killed": ["parsed: no-terminal (phase)", AGAIN, DONE],
     "turn-limit": ["parsed: turn-limit (phase)", AGAIN, DONE],
     "malformed-artifact": ["rejected: note.bytes", AGAIN, DONE],
-    "human-blocker": ["parsed: agent-blocker (needs-person)", "a person is asked: agent-blocker", "a person answers: approve",
-                      AGAIN, DONE],
+    "human-blocker": ["parsed: agent-blocker (needs-person)", "a person is asked: agent-blocker",
+                      "a person answers: approve", AGAIN, DONE],
     "crash": ["lost: mz was not running when it ended", "parsed: lost (transient)", AGAIN, DONE],
 }  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""`mz bench history`: both sides replay as many steps, and what parts from the record is no measurement. Nothing is
-timed."""
+"""`python -m tools.bench history`: both sides replay as many steps, and what parts from the record is no
+measurement. Nothing is timed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ MZ = Path(sys.executable).with_name("mz")
 WITHOUT = """
 import sys
 sys.modules["temporalio"] = None
-from mz_cli.main import main
-sys.argv = ["mz", "bench", "history", "--quick"]
-main()
+from tools.bench.__main__ import main
+main(["history", "--quick"])
 """
 
 

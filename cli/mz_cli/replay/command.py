@@ -95,14 +95,13 @@ def replay(
     check_reports(reports, as_json)
     home = Path.cwd() if bundled else find_home(Path.cwd())
     cassettes = bundled_cassettes() if bundled else require_cassettes(home, paths)
-    jobs = replay_jobs(
-        home, shuffled(cassettes, shuffle), jobs or os.cpu_count() or 1, shuffle, accept, reason or "", prune
-    )
+    workers = jobs or os.cpu_count() or 1
+    replays = replay_jobs(home, shuffled(cassettes, shuffle), workers, shuffle, accept, reason or "", prune)
     if bundled:
-        jobs = tuple(replace(job, project=str(bundled_project(Path(os.path.realpath(job.path))))) for job in jobs)
+        replays = tuple(replace(job, project=str(bundled_project(Path(os.path.realpath(job.path))))) for job in replays)
     position = {display_path(path): at for at, path in enumerate(cassettes)}
     with text_stream(reports, as_json) as stream:
-        results = replay_all(jobs, jobs or os.cpu_count() or 1, lambda result: print_progress(result, len(jobs)))
+        results = replay_all(replays, workers, lambda result: print_progress(result, len(replays)))
         results = tuple(sorted(results, key=lambda result: position[result.path]))
         results = failing_by_commit(results) if bisect else results
         if not all(result.offline for result in results):

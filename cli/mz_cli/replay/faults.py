@@ -33,7 +33,7 @@ FOLDER = "faults"
 PROJECT = "project"
 SAMPLE = "sample"
 SHOWN_MAX = 50
-CONFLICTING_OPTIONS = ("shuffle", "accept", "reason", "update_unused")
+CONFLICTING_OPTIONS = ("shuffle", "accept", "reason", "prune")
 """Options of a replay that conflict with these."""
 
 
@@ -43,7 +43,7 @@ def what_if_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def with_what_if(*args: Any, variants: bool, inject: str | None, bundled: bool, **options: Any) -> Any:
-        if bundled and (options["paths"] or options["accept"] or options["update_unused"]):
+        if bundled and (options["paths"] or options["accept"] or options["prune"]):
             raise click.UsageError("--bundled replays the cassettes of mz and changes nothing: it accepts no PATH")
         if not variants and inject is None:
             return function(*args, bundled=bundled, **options)
