@@ -119,7 +119,9 @@ def test_messages_say_where_what_and_how(snapshot: SnapshotAssertion) -> None:
 
 def test_every_message_begins_with_its_place_and_ends_with_its_rule() -> None:
     for kind, case in cases():
-        for finding in validate(load_rules()[kind], case.content, "a/b.md", replace(Limits(), **case.limits), case.others):
+        for finding in validate(
+            load_rules()[kind], case.content, "a/b.md", replace(Limits(), **case.limits), case.others
+        ):
             line = f":{finding.violation.line}" if finding.violation.line else ""
             assert finding.message.startswith(f"a/b.md{line}: ")
             assert finding.message.endswith(f" [{finding.violation.rule}]")
