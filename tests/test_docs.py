@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,14 +15,13 @@ from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules, shared_rules
 from mz_engine.backlog.item import ItemStatus
 from mz_engine.backlog.markdown import PRIORITY_NAMES, STATUSES, parse_backlog
-from mz_engine.config.configure import list_settings
-from mz_engine.config.schema import ConfigForm
+from mz_engine.config.schema import list_settings
 from mz_engine.decoding.yaml import decode_yaml, parse_yaml
 from mz_engine.errors.codes import CODES
 from mz_engine.errors.diagnostics import Exit
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
-from mz_engine.pipelines.decode import parse_pipeline
+from mz_engine.pipelines.load import parse_pipeline
 from mz_engine.pipelines.material import check_template, read_rules
 from mz_engine.prompts.data import PromptData
 from mz_engine.prompts.load import load_templates
@@ -115,7 +115,7 @@ def test_examples_of_pipelines_and_settings_are_of_good_form() -> None:
     assert list(check_template("docs/pipelines.md", "risks.md.j2", template, load_templates())) == []
     assert [name for name in PromptData.__struct_fields__ if f"`{name}`" not in page("pipelines")] == []
     for text in fenced("configuration", "yaml"):
-        decode_yaml(text, "docs/configuration.md", ConfigForm)
+        decode_yaml(text, "docs/configuration.md", Settings)
         assert yaml.safe_load(text)
 
 

@@ -85,8 +85,8 @@ class Workspace(Protocol):
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
         """Set branch, HEAD and index to `head` and the content to `tree`; rebuild a worktree that has vanished.
 
-        Removes ignored files outside `workspace.keep` that the capture's manifest does not list. Returns True if the
-        worktree has not been adopted since it was built, so that the set-up has still to run.
+        Removes ignored files outside `workspace.keep_ignored` that the capture's manifest does not list. Returns True
+        if the worktree has not been adopted since it was built, so that the set-up has still to run.
         """
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mz_engine.config.configure import list_settings
+from mz_engine.config.schema import list_settings
 
 from tests.cli.drive import on_terminal, run
 from tests.support.gitrepo import GitRepo
@@ -37,7 +37,7 @@ def test_every_setting_is_shown_with_its_origin(
     assert rows["budget.run"] == ["20.00", "mz.yaml:3:3"]
     assert rows["autonomy"] == ["full_auto", "MZ_AUTONOMY"]
     assert rows["limits.wait_max"] == ["1h", "default"]
-    assert rows["workspace.keep"] == ["node_modules, .venv", "default"]
+    assert rows["workspace.keep_ignored"] == ["node_modules, .venv", "default"]
     assert {len(line.split("\t")) for line in run(capsys, "config", "show").out.splitlines()} == {2}
 
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from mz_cli.inspect.log_entry import entry_json
 from mz_cli.terminal.json import json_line
-from mz_engine.config.configure import config_schema
 from mz_engine.config.json_schemas import events_schema, pipeline_schema
+from mz_engine.config.schema import config_schema
 from mz_engine.errors.codes import CODES
 from mz_engine.errors.exits import MEANINGS, NEXT_STEPS, Exit
 from mz_events.codec import CODEC

@@ -181,7 +181,7 @@ def test_a_run_with_thousands_of_features_is_drawn_at_once() -> None:
         ("{}", PinnedSettings()),
         ('{"pipeline": 3}', PinnedSettings()),
         ('{"pipeline": {"phases": [{"phase": "prd", "more": 1}]}}', PinnedSettings(phases=("prd",))),
-        ('{"config": {"agent": "a", "autonomy": "full_auto", "budget": {"run_nanousd": 5}, "x": 1}}',
+        ('{"config": {"agent": "a", "autonomy": "full_auto", "budget": {"run": "0.000000005"}, "x": 1}}',
          PinnedSettings(agent="a", autonomy="full_auto", budget_nanousd=5)),
     ],
 )  # fmt: skip

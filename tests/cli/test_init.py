@@ -17,7 +17,7 @@ from mz_cli.app.input import ask_choices
 from mz_cli.start.init import FileAction, default_choices, write_file
 from mz_engine.agents.contract import AuthCheck
 from mz_engine.backlog.markdown import parse_backlog
-from mz_engine.config.configure import config_schema
+from mz_engine.config.schema import config_schema
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.run.settings import load_config
 from mz_engine.setup.templates import DetectedProject, InitChoices, Strategy

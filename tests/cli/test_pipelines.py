@@ -6,8 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.pipelines.decode import parse_pipeline
-from mz_engine.pipelines.load import built_in_pipelines
+from mz_engine.pipelines.load import built_in_pipelines, parse_pipeline
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
@@ -19,11 +18,11 @@ pipeline: broken
 version: 1
 phases:
 - phase: code
-  agent: {role: builder}
+  agent: {}
   prompt: cod.md.j2
   inputs: [{artifact: plan}]
   outputs: [{artifact: code, path: "tasks/{feature}/code.md", rules: cod}]
-  on_block: [{cause: code, to: code, times: 0}]
+  on_block: [{cause: code, to: code, max_times: 0}]
 - phase: pr
   deliver: [await_checks, open_pr, push, push, merge_base]
 """
@@ -72,7 +71,7 @@ def test_a_definition_is_printed_with_its_defaults(home: Path, capsys: pytest.Ca
     told = msgspec.json.decode(run(capsys, "pipelines", "show", "trial", "--json").out)
     plan, build, _ = told["definition"]["phases"]
     assert plan["timeout"] == {"total": 1800, "idle": 300}
-    assert build["human"][0]["in"] == ["CRITICAL", "BLOCKER"]
+    assert build["ask_person"][0]["in"] == ["CRITICAL", "BLOCKER"]
     assert build["retries"] == 3
     assert told["definition"]["dependencies"] == "stacked"
 

@@ -28,11 +28,11 @@ pipeline: notes
 version: 1
 phases:
 - phase: write
-  agent: {role: writer, tier: mid, tools: [read, write]}
+  agent: {tier: mid, tools: [read, write]}
   timeout: {total: 2m}
   prompt: write.md.j2
   outputs: [{artifact: note, path: "notes/{feature}.md", rules: note}]
-  mutations: ["more/**"]
+  writable: ["more/**"]
   deliver: [push, open_pr]
 """
 RULES = """\

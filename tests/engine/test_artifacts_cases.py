@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import validate
@@ -51,7 +52,7 @@ def ids(value: object) -> str | None:
 
 @pytest.mark.parametrize(("kind", "case"), cases(), ids=ids)
 def test_rules_and_lines(kind: str, case: Case) -> None:
-    found = validate(load_rules()[kind], case.content, "where", Limits(**case.limits), case.others)
+    found = validate(load_rules()[kind], case.content, "where", replace(Limits(), **case.limits), case.others)
     wanted = [(name, int(line) if line else None) for name, _, line in (text.partition(":") for text in case.breaks)]
     assert [
         (f.violation.rule, f.violation.line if line else None) for f, (_, line) in zip(found, wanted, strict=True)

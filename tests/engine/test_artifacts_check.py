@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules
@@ -17,7 +18,7 @@ def facts(*changed: str, artifacts: dict[str, ParsedArtifact] | None = None, **l
     return FeatureRuleInput(
         artifacts=artifacts or {},
         changes=tuple(Change(path=Path(path), kind="modified") for path in changed),
-        limits=Limits(**limits),
+        limits=msgspec.structs.replace(Limits(), **limits),
         outputs=("tasks/f/code.md",),
     )
 

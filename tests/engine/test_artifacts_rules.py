@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from mz_engine.artifacts.load import assemble_rules, load_rules
 from mz_engine.artifacts.subject import resolve_limit
 from mz_engine.artifacts.validate import MESSAGE_SLOT, evaluate_feature_rule, requirements, validate
@@ -109,7 +110,7 @@ def test_an_unknown_key_in_a_rule_set_is_refused() -> None:
 
 def test_messages_say_where_what_and_how(snapshot: SnapshotAssertion) -> None:
     def messages(kind: str, case: Case) -> list[str]:
-        limits = Limits(**case.limits)
+        limits = replace(Limits(), **case.limits)
         return [f.message for f in validate(load_rules()[kind], case.content, f"tasks/f/{kind}", limits, case.others)]
 
     said = {f"{kind}: {case.name}": messages(kind, case) for kind, case in cases() if case.breaks}
@@ -118,7 +119,9 @@ def test_messages_say_where_what_and_how(snapshot: SnapshotAssertion) -> None:
 
 def test_every_message_begins_with_its_place_and_ends_with_its_rule() -> None:
     for kind, case in cases():
-        for finding in validate(load_rules()[kind], case.content, "a/b.md", Limits(**case.limits), case.others):
+        for finding in validate(
+            load_rules()[kind], case.content, "a/b.md", replace(Limits(), **case.limits), case.others
+        ):
             line = f":{finding.violation.line}" if finding.violation.line else ""
             assert finding.message.startswith(f"a/b.md{line}: ")
             assert finding.message.endswith(f" [{finding.violation.rule}]")

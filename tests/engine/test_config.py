@@ -5,17 +5,27 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.config.configure import config_schema, list_settings, to_config
-from mz_engine.config.schema import ConfigForm
-from mz_engine.decoding.quantity import NANOUSD_PER_USD, format_duration, parse_duration, parse_usd
+from mz_engine.config.schema import config_schema, list_settings
+from mz_engine.decoding.quantity import (
+    NANOUSD_PER_USD,
+    Duration,
+    Usd,
+    encode_quantity,
+    format_duration,
+    parse_duration,
+    parse_usd,
+)
+from mz_engine.decoding.structs import decode_errors
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.config import Command, Config
+from mz_engine.model.config import Command, Config, Settings
 from mz_engine.run.settings import load_config
 
 from tests.support.gitrepo import POWERLESS
@@ -28,13 +38,13 @@ backlog: ./docs//features.md
 branch_prefix: bot/feat
 autonomy: full_auto
 parallel_max: 4
-sanitize: relaxed
+injection_screen: relaxed
 models: {cheap: small, premium: big}
 commands:
   test: make test
   lint: {run: make lint, timeout: 1h30m}
   build: {run: make, timeout: 90}
-workspace: {setup: [npm ci], copy: [.env.test], keep: [node_modules]}
+workspace: {setup: [npm ci], copy: [.env.test], keep_ignored: [node_modules]}
 pull_requests: {strategy: draft, remote: upstream}
 budget: {run: "20.00", feature: 2.5}
 limits: {task_files_max: 3, wait_max: 90s}
@@ -74,17 +84,17 @@ def test_every_setting_of_the_file_arrives(tmp_path: Path) -> None:
         "docs/features.md",
     )
     assert (config.branch_prefix, config.autonomy, config.parallel_max) == ("bot/feat", "full_auto", 4)
-    assert (config.sanitize, config.models.cheap, config.models.mid) == ("relaxed", "small", None)
+    assert (config.injection_screen, config.models.cheap, config.models.mid) == ("relaxed", "small", None)
     assert config.commands == {
         "test": Command(run="make test"),
-        "lint": Command(run="make lint", timeout_seconds=5400),
-        "build": Command(run="make", timeout_seconds=90),
+        "lint": Command(run="make lint", timeout=Duration(5400)),
+        "build": Command(run="make", timeout=Duration(90)),
     }
     assert (config.workspace.setup, config.workspace.copy) == (("npm ci",), (".env.test",))
-    assert (config.workspace.keep, config.pull_requests.strategy) == (("node_modules",), "draft")
+    assert (config.workspace.keep_ignored, config.pull_requests.strategy) == (("node_modules",), "draft")
     assert (config.pull_requests.remote, config.pass_environment) == ("upstream", ("CI",))
     assert (config.budget.run_nanousd, config.budget.feature_nanousd) == (20 * 10**9, 2_500_000_000)
-    assert (config.limits.task_files_max, config.limits.wait_minutes_max) == (3, 2)
+    assert (config.limits.task_files_max, config.limits.wait_max) == (3, 90)
     assert config.denied_paths == ("*.pem", "!public.pem")
 
 
@@ -120,7 +130,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     told = [line for line in refused(tmp_path, text, MZ_BUDGET_FEATURE="-1").splitlines() if line.startswith("error")]
     name = "is not a name: use at most 64 letters, digits, `_` and `-`, beginning with a letter or digit"
     assert told == [
-        "error[MZ2011] MZ_BUDGET_FEATURE: `budget.feature`: '-1' is not an amount of dollars",
+        "error[MZ2011] MZ_BUDGET_FEATURE: '-1' is not an amount of dollars",
         f"error[MZ2013] mz.yaml:1:8 `agent`: 'my agent' {name}",
         "error[MZ2013] mz.yaml:2:7 `base`: '-x' is not usable as a branch or remote name",
         "error[MZ2013] mz.yaml:3:10 `backlog`: '../f.md' is not a path inside the repository",
@@ -128,8 +138,8 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         f"error[MZ2013] mz.yaml:6:10 `commands.a b`: 'a b' {name}",
         "error[MZ2013] mz.yaml:7:15 `commands.test.run`: it is empty",
         "error[MZ2009] mz.yaml:7:28 `commands.test.timeout`: '5x' is not a duration",
-        "error[MZ2013] mz.yaml:8:42 `workspace.setup[0]`: it is empty",
         "error[MZ2013] mz.yaml:8:20 `workspace.copy[0]`: '/etc/passwd' is not a path inside the repository",
+        "error[MZ2013] mz.yaml:8:42 `workspace.setup[0]`: it is empty",
         "error[MZ2013] mz.yaml:9:25 `pull_requests.remote`: '' is not usable as a branch or remote name",
         "error[MZ2010] mz.yaml:10:15 `budget.run`: 'a lot' is not an amount of dollars",
         "error[MZ2009] mz.yaml:11:20 `limits.wait_max`: '8d' is not between a second and a week",
@@ -145,10 +155,10 @@ def test_what_has_another_form_hides_nothing_else(tmp_path: Path) -> None:
     )
     told = [line for line in refused(tmp_path, text, MZ_BASE="-x").splitlines() if line.startswith("error")]
     assert told == [
-        "error[MZ2011] MZ_BASE: `base`: '-x' is not usable as a branch or remote name",
+        "error[MZ2011] MZ_BASE: '-x' is not usable as a branch or remote name",
         "error[MZ2006] mz.yaml:1:15 `parallel_max`: expected a whole number of at least 1 and at most 64, got 'two'",
-        "error[MZ2005] mz.yaml:2:21 unknown key `fature` in `budget`",
         "error[MZ2010] mz.yaml:2:15 `budget.run`: 'lots' is not an amount of dollars",
+        "error[MZ2005] mz.yaml:2:21 unknown key `fature` in `budget`",
         "error[MZ2009] mz.yaml:3:20 `limits.wait_max`: '3 hours' is not a duration",
         "error[MZ2006] mz.yaml:4:21 `workspace.setup[0]`: expected text, got 1",
         "error[MZ2013] mz.yaml:4:32 `workspace.copy[0]`: '/etc' is not a path inside the repository",
@@ -162,6 +172,18 @@ def test_misspelt_keys_are_told_with_the_nearest(tmp_path: Path) -> None:
     assert (
         refused(tmp_path, "agnet: x\n") == "error[MZ2005] mz.yaml:1:1 unknown key `agnet`\nhint: did you mean `agent`?"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "new_key"),
+    [
+        ("sanitize: off", "injection_screen"),
+        ("workspace: {keep: [a]}", "keep_ignored"),
+        ("pull_requests: {checks_grace: 5}", "checks_settle"),
+    ],
+)
+def test_an_earlier_name_of_a_key_leads_to_the_new_one(tmp_path: Path, text: str, new_key: str) -> None:
+    assert refused(tmp_path, text).endswith(f"\nhint: it is now called `{new_key}`")
 
 
 def test_variables_and_flags_are_checked_like_the_file(tmp_path: Path) -> None:
@@ -186,10 +208,6 @@ def test_a_variable_that_is_nearly_a_setting_is_a_warning(tmp_path: Path) -> Non
     assert [each.hint for each in loaded.warnings] == ["did you mean `MZ_PARALLEL_MAX`?"]
 
 
-def test_the_form_knows_the_same_defaults_as_the_settings() -> None:
-    assert to_config(ConfigForm()) == (Config(), ())
-
-
 @pytest.mark.parametrize("name", ["main", "feature/ü", "release-1.0", "a@b", "v1"])
 def test_any_branch_of_git_can_be_the_base(tmp_path: Path, name: str) -> None:
     subprocess.run(["git", "check-ref-format", "--branch", name], check=True, capture_output=True)
@@ -198,8 +216,7 @@ def test_any_branch_of_git_can_be_the_base(tmp_path: Path, name: str) -> None:
 
 @given(st.text(alphabet="ab/.-@{~^: \\\\[*?\\x7f", max_size=8))
 def test_no_branch_is_accepted_that_git_refuses(name: str) -> None:
-    _, wrong = to_config(ConfigForm(base=name))
-    if not wrong:
+    if not list(decode_errors({"base": name}, msgspec.inspect.type_info(Settings))):
         done = subprocess.run(["git", "check-ref-format", f"refs/heads/{name}"], check=False)
         assert done.returncode == 0, name
 
@@ -246,6 +263,7 @@ def test_what_is_no_money(written: object) -> None:
 
 @given(st.integers(0, 10**6 * NANOUSD_PER_USD))
 def test_money_survives_being_written(nanousd: int) -> None:
+    assert Usd.parse(Usd(nanousd).format()) == nanousd
     assert parse_usd(f"{nanousd // NANOUSD_PER_USD}.{nanousd % NANOUSD_PER_USD:09}") == nanousd
 
 
@@ -276,9 +294,9 @@ def test_durations_are_written_with_their_units() -> None:
 
 
 def loaded_default(name: str) -> object:
-    value: object = ConfigForm()
+    value: Any = msgspec.to_builtins(Settings(), enc_hook=encode_quantity)
     for part in name.split("."):
-        value = getattr(value, part)
+        value = value[part]
     return value
 
 

@@ -255,7 +255,7 @@ def test_an_agent_that_asks_for_a_person_keeps_its_session() -> None:
 def test_a_missing_session_is_no_failure_but_only_where_one_was_continued() -> None:
     def failures(resumes: bool) -> int:
         state = given(*IN_PLAN, asked(FIRST, resumes=resumes), *ended(FIRST, "session-missing"))
-        return state.unit_run.attempts["builder"].failures  # type: ignore[union-attr]
+        return sum(state.unit_run.attempts["builder"].failures.values())  # type: ignore[union-attr]
 
     assert (failures(True), failures(False)) == (0, 1)
 
@@ -469,12 +469,12 @@ def test_a_crash_at_any_step_leaves_every_session_whole() -> None:
 
 
 def test_a_phase_may_say_otherwise_than_the_settings() -> None:
-    agent = AgentUse(role="x", session="continue")
+    agent = AgentUse(session="continue")
     phase, review = Phase(phase="p", agent=agent), AgentReview(role="y", output="v", prompt="v.md.j2")
     fresh, continued = Config(), Config(sessions="continue")
     assert keeps_session(phase, "builder", fresh)
     assert not keeps_session(replace(phase, agent=replace(agent, session="fresh")), "builder", continued)
-    unsaid = replace(phase, agent=replace(agent, session=None), review=review)
+    unsaid = replace(phase, agent=replace(agent, session=None), agent_review=review)
     assert (keeps_session(unsaid, "builder", fresh), keeps_session(unsaid, "builder", continued)) == (False, True)
     assert not keeps_session(unsaid, "y", continued), "a reviewer"
     assert not keeps_session(Phase(phase="p"), "builder", continued), "nobody is called"
@@ -485,7 +485,7 @@ def test_a_pipeline_file_may_ask_for_either(tmp_path: Path) -> None:
     for word, right in (("continue", True), ("fresh", True), ("shared", False)):
         file = tmp_path / "pipelines" / "mine.yaml"
         file.parent.mkdir(exist_ok=True)
-        file.write_text(text.replace("role: planner,", f"role: planner, session: {word},").replace(": trial", ": mine"))
+        file.write_text(text.replace("agent: {tier", f"agent: {{session: {word}, tier", 1).replace(": trial", ": mine"))
         if right:
             agent = read_pipeline("mine", tmp_path).pipeline.find_phase("plan").agent
             assert agent is not None

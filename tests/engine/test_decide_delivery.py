@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 from mz_engine.decide import actions as act
+from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import Config, PullRequests
 from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
@@ -44,7 +45,9 @@ from tests.support.given import (
     when_decided,
 )
 
-PINS = trial.pins(replace(trial.trial_config(), pull_requests=PullRequests(strategy="draft", checks_grace_seconds=0)))
+PINS = trial.pins(
+    replace(trial.trial_config(), pull_requests=PullRequests(strategy="draft", checks_settle=Duration(0)))
+)
 READY = (*shipping(), base_merged(), *opened())
 PUSHED_US = (len(READY) + 1) * SECOND_US
 """When the checks were looked at first: waiting counts from there."""
@@ -160,7 +163,7 @@ def test_pending_checks_give_the_slot_back_until_the_time_is_up() -> None:
 
 
 def test_checks_that_never_end_are_a_question() -> None:
-    pins = trial.pins(Config(pull_requests=PullRequests(strategy="draft", checks_wait_seconds=2)))
+    pins = trial.pins(Config(pull_requests=PullRequests(strategy="draft", checks_wait=Duration(2))))
     waited = (
         *READY, checks_seen(pending=1), FeatureHeld(hold=Hold.CHECKS), HoldReleased(run_version=8, hold=Hold.TIMER),
         checks_seen(pending=1),
@@ -174,7 +177,7 @@ def test_checks_that_never_end_are_a_question() -> None:
 
 def test_a_pull_request_without_checks_waits_a_moment_for_the_first() -> None:
     """Checks appear one by one: a green one that is there first is not all of them."""
-    pins = trial.pins(Config(pull_requests=PullRequests(strategy="draft", checks_grace_seconds=3)))
+    pins = trial.pins(Config(pull_requests=PullRequests(strategy="draft", checks_settle=Duration(3))))
     for seen in (checks_seen(), checks_seen(green=1)):
         assert then(*READY, seen, pins=pins) == replace(hold(3), hold=Hold.TIMER)
         waited = (*READY, seen, FeatureHeld(hold=Hold.TIMER), HoldReleased(run_version=8, hold=Hold.TIMER), seen)

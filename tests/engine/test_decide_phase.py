@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from mz_engine.decide import actions as act
 from mz_engine.decide.feature import decide_feature, dependency_order
+from mz_engine.decide.recovery import POLICIES, RetryPolicy, after_problem
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
@@ -271,6 +274,32 @@ def test_a_fatal_problem_holds_and_a_blocker_asks() -> None:
     assert then(*fatal) == act.HoldFeature(hold=Hold.FATAL, code="auth-failure")
     human = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.NEEDS_PERSON, "agent-blocker")))
     assert then(*human) == act.AskPerson(question_kind=QuestionKind.BLOCKER, code="agent-blocker")
+
+
+class AnotherClass(Enum):
+    QUOTA = "quota"
+
+
+def test_a_class_of_problems_with_its_own_retries_is_one_entry_of_the_table() -> None:
+    """It has its own counter, too: other failures use none of its retries."""
+    own = RetryPolicy(retries=1, counts=frozenset({"quota"}), waits=True, default_waits={"day": 60})
+    policies = {**POLICIES, AnotherClass.QUOTA: own}
+    quota = Problem(kind=AnotherClass.QUOTA, code="day")  # type: ignore[arg-type]
+
+    def after(*problems: Problem) -> act.Action:
+        story = [event for at, one in enumerate(problems, 1) for event in replied(ref("plan", at), one)]
+        state = given(*IN_PLAN, *story)
+        assert isinstance(state, InPhase)
+        assert state.unit_run is not None
+        phase = PINS.pipeline.find_phase("plan")
+        return after_problem(state, state.unit_run, phase, problems[-1], PINS.config, policies)
+
+    unknown = problem(ProblemClass.UNKNOWN)
+    held = after(unknown, unknown, unknown, quota)
+    assert isinstance(held, act.HoldFeature)
+    assert (held.hold, held.code) == (Hold.TIMER, "day")
+    assert after(quota, quota) == act.AskPerson(question_kind=QuestionKind.RETRIES, code="day")
+    assert after(quota, quota, unknown) == act.CallAgent(role="builder", attempt=4)
 
 
 def test_without_money_the_call_waits_and_the_same_role_goes_on() -> None:

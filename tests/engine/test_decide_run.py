@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.decide import run as act
 from mz_engine.decide.run import claim_files, decide_run, due_features, reserve_money, runnable_features
+from mz_engine.decoding.quantity import Usd
 from mz_engine.model.config import Budget, Config
 from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
@@ -166,7 +167,10 @@ def request(nanousd: int | None) -> AgentRequested:
 
 
 def budget(run: int | None = None, feature: int | None = None) -> Pins:
-    return trial.pins(Config(budget=Budget(run_nanousd=run, feature_nanousd=feature)))
+    limits = Budget(
+        run_nanousd=None if run is None else Usd(run), feature_nanousd=None if feature is None else Usd(feature)
+    )
+    return trial.pins(Config(budget=limits))
 
 
 def test_a_call_is_held_when_the_budget_has_no_room() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from msgspec.structs import replace
+from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import PullRequests
 from mz_engine.ports import CallSpec, CiCheck
 from mz_engine.run.coordinator import Coordinator
@@ -194,7 +195,7 @@ def test_flaky_checks_are_started_again_before_an_agent_is_asked() -> None:
 
 
 def test_checks_that_never_end_are_a_question_after_the_time_that_the_settings_give() -> None:
-    bench = Bench(checks_wait_seconds=600)
+    bench = Bench(checks_wait=Duration(600))
     bench.world.checks = lambda head, looks: (PENDING,)
     before = bench.world.now_us
     assert status(bench.run()) is FeatureOutcome.WAITING
@@ -202,7 +203,7 @@ def test_checks_that_never_end_are_a_question_after_the_time_that_the_settings_g
 
 
 def test_a_pull_request_without_any_check_is_delivered_after_the_grace() -> None:
-    bench = Bench(checks_grace_seconds=90)
+    bench = Bench(checks_settle=Duration(90))
     bench.world.checks = lambda head, looks: ()
     before = bench.world.now_us
     assert status(bench.run()) is FeatureOutcome.DELIVERED

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 from mz_engine.backlog.markdown import parse_backlog
-from mz_engine.config.configure import config_schema
+from mz_engine.config.schema import config_schema
 from mz_engine.run.settings import load_config
 from mz_engine.setup.detect import detect, installed_agents
 from mz_engine.setup.templates import DetectedProject, InitChoices, starter_backlog, starter_config

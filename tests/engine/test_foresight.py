@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mz_engine.agents.registry import built_in_adapters
+from mz_engine.decoding.quantity import Usd
 from mz_engine.model.agent_description import AgentDescription, EndConditions, ToolArguments
 from mz_engine.model.config import Budget, Config, Models
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase, Pipeline
@@ -13,17 +14,17 @@ PIPELINE = Pipeline(
     pipeline="p",
     version=1,
     phases=(
-        Phase(phase="plan", agent=AgentUse(role="a", tier="premium", tools=("read",))),
-        Phase(phase="code", agent=AgentUse(role="b", tools=("read", "write", "shell"))),
+        Phase(phase="plan", agent=AgentUse(tier="premium", tools=("read",))),
+        Phase(phase="code", agent=AgentUse(tools=("read", "write", "shell"))),
         Phase(
             phase="test",
-            agent=AgentUse(role="c", tools=("write",)),
-            review=AgentReview(role="d", tier="cheap", tools=("read", "shell"), output="v", prompt="p"),
+            agent=AgentUse(tools=("write",)),
+            agent_review=AgentReview(role="d", tier="cheap", tools=("read", "shell"), output="v", prompt="p"),
         ),
         Phase(phase="deliver"),
     ),
 )
-LIMITED = Budget(run_nanousd=10**9)
+LIMITED = Budget(run_nanousd=Usd(10**9))
 NOW = 1_790_000_000_000_000
 
 
@@ -62,7 +63,7 @@ def test_an_agent_that_nobody_knows_is_told_of_elsewhere() -> None:
 def test_models_without_a_price_are_named_where_money_is_limited() -> None:
     models = Models(cheap="known", mid="new-1", premium="new-2")
     assert unpriced(Config(models=models)) == []
-    for budget in (LIMITED, Budget(feature_nanousd=1)):
+    for budget in (LIMITED, Budget(feature_nanousd=Usd(1))):
         assert unpriced(Config(models=models, budget=budget)) == [
             "a budget is set, but these models have no price: new-2, new-1; no money is reserved for calls"
         ]

@@ -11,7 +11,8 @@ from mz_engine.agents.contract import Invocation
 from mz_engine.agents.described.adapter import DescribedAgent
 from mz_engine.agents.registry import all_adapters, built_in_adapters, bundled_descriptions, load_patterns
 from mz_engine.config.agent_checks import description_errors
-from mz_engine.config.configure import config_schema
+from mz_engine.config.schema import config_schema
+from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.ports import CallResult, CallSpec
@@ -225,7 +226,8 @@ def test_a_description_is_pinned_whole_and_shown_by_the_schema(tmp_path: Path) -
     (tmp_path / "mz.yaml").write_text(HOUSE)
     config = load_config(tmp_path, {}, {}).config
     assert config.agents == {"house": house()}
-    assert msgspec.convert(msgspec.to_builtins(config), type(config)) == config
+    settings = msgspec.to_builtins(config, enc_hook=encode_quantity)
+    assert msgspec.convert(settings, type(config), dec_hook=decode_quantity) == config
     assert "AgentDescription" in config_schema()["definitions"]
 
 

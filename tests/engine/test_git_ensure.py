@@ -305,7 +305,7 @@ def test_ignored_files_are_kept_when_they_were_there_or_are_to_be_kept(desk: Des
 
 
 def test_after_our_notes_are_lost_the_worktree_is_as_a_new_one(tmp_path: pathlib.Path) -> None:
-    desk = Desk(tmp_path, WorkspaceSettings(copy=(".env",), keep=("node_modules",)))
+    desk = Desk(tmp_path, WorkspaceSettings(copy=(".env",), keep_ignored=("node_modules",)))
     desk.repo.write({".env": "1"})
     desk.open()
     desk.write({"build/old": "1", "node_modules/x": "1"})

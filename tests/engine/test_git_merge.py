@@ -391,8 +391,8 @@ def test_a_lock_that_a_killed_git_left_is_removed(desk: Desk, far: GitRepo) -> N
 
 
 def test_a_worktree_may_keep_what_the_merge_brings_over_ignored_files(tmp_path: pathlib.Path) -> None:
-    """What is kept by `workspace.keep` is not in the way of a file of the same name that comes with the merge."""
-    desk = Desk(tmp_path, WorkspaceSettings(keep=("node_modules",)))
+    """What `workspace.keep_ignored` keeps is not in the way of a file of the same name that comes with the merge."""
+    desk = Desk(tmp_path, WorkspaceSettings(keep_ignored=("node_modules",)))
     desk.open()
     desk.write({"node_modules/x": "mine", ".env": "mine"})
     merged = merge(desk, desk.base, moved(desk, {".env": "theirs"}))

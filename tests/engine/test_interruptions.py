@@ -241,7 +241,7 @@ def test_rules_over_the_feature_see_what_all_replies_changed() -> None:
     world, pins = world_of(items=ONE)
     world.script = script
     gates = (Gate(run="check", cause="x"), Gate(rule="files_max", cause="x"))
-    pins = with_ship(pins, mutations=("f*.txt",), gates=gates)
+    pins = with_ship(pins, writable=("f*.txt",), gates=gates)
     pins = replace(pins, config=replace(pins.config, limits=replace(pins.config.limits, feature_files_max=3)))
     drive_run(world, trial.RUN, pins, 1)
     checked = [one.event for one in world.store.log if isinstance(one.event, GateChecked)]

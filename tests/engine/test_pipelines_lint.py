@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.pipelines.decode import parse_pipeline
 from mz_engine.pipelines.lint import KnownNames, lint_pipeline
+from mz_engine.pipelines.load import parse_pipeline
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "pipelines" / "lint").glob("*.yaml"))
 KNOWN = KnownNames(

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules
+from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pipeline import Pipeline
-from mz_engine.pipelines.decode import parse_pipeline
 from mz_engine.pipelines.lint import KnownNames
-from mz_engine.pipelines.load import built_in_pipelines, load_pipeline, read_pipeline
+from mz_engine.pipelines.load import built_in_pipelines, load_pipeline, parse_pipeline, read_pipeline
 from mz_engine.prompts.load import load_templates
 
 SMALL = """\
@@ -54,7 +54,7 @@ def test_durations_become_seconds(tmp_path: Path) -> None:
     write(tmp_path, "pipelines/small.yaml", SMALL)
     pipeline, _ = load_pipeline("small", tmp_path)
     timeout = pipeline.find_phase("only").timeout
-    assert (timeout.total_seconds, timeout.idle_seconds) == (5400, 90)
+    assert (timeout.total, timeout.idle) == (5400, 90)
 
 
 def test_a_pipeline_of_the_project_comes_before_a_built_in_one(tmp_path: Path) -> None:
@@ -85,9 +85,12 @@ def test_an_unknown_name_is_told_with_those_that_are_there(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("idle: 5x", "error[MZ2009] p.yaml:6:11 '5x' is not a duration"),
-        ("total: 0", "error[MZ2009] p.yaml:6:12 0 is not between a second and a week"),
-        ("total: true", "error[MZ2006] p.yaml:6:12 `phases[0].timeout.total`: expected a whole number, got true"),
+        ("idle: 5x", "error[MZ2009] p.yaml:6:11 `phases[0].timeout.idle`: '5x' is not a duration"),
+        ("total: 0", "error[MZ2009] p.yaml:6:12 `phases[0].timeout.total`: 0 is not between a second and a week"),
+        (
+            "total: true",
+            "error[MZ2006] p.yaml:6:12 `phases[0].timeout.total`: expected a whole number or text, got true",
+        ),
         ("totl: 5m", "error[MZ2005] p.yaml:6:5 unknown key `totl` in `phases[0].timeout`"),
     ],
 )
@@ -104,6 +107,23 @@ def test_odd_forms_are_refused_by_form(text: str) -> None:
     assert {each.code for each in caught.value.diagnostics} <= {"MZ2006", "MZ2007"}
 
 
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("mutations: [x]", "it is now called `writable`"),
+        ("review: {}", "it is now called `agent_review`"),
+        ("human: []", "it is now called `ask_person`"),
+        ("agent: {role: x}", "remove it; it has no effect"),
+        ("prepare: [{run: a, result: b, output: b}]", "it is now called `result`"),
+        ("on_block: [{cause: a, to: b, times: 1}]", "it is now called `max_times`"),
+    ],
+)
+def test_an_earlier_key_leads_to_the_new_one(key: str, hint: str) -> None:
+    with pytest.raises(MzError, match="MZ2005") as caught:
+        parse_pipeline(f"pipeline: p\nversion: 1\nphases:\n- phase: a\n  {key}\n", "p.yaml")
+    assert hint in str(caught.value)
+
+
 def test_lint_errors_stop_a_pipeline_that_is_to_be_run(tmp_path: Path) -> None:
     write(tmp_path, "pipelines/small.yaml", SMALL.replace("push, ", ""))
     assert load_pipeline("small", tmp_path)[1] == ()
@@ -113,6 +133,6 @@ def test_lint_errors_stop_a_pipeline_that_is_to_be_run(tmp_path: Path) -> None:
 
 def test_pins_of_a_pipeline_are_a_pipeline_file_again(tmp_path: Path) -> None:
     pipeline = read_pipeline("monozukuri", tmp_path).pipeline
-    pinned = msgspec.json.encode(pipeline)
-    assert msgspec.json.decode(pinned, type=Pipeline) == pipeline
+    pinned = msgspec.json.encode(pipeline, enc_hook=encode_quantity)
+    assert msgspec.json.decode(pinned, type=Pipeline, dec_hook=decode_quantity) == pipeline
     assert parse_pipeline(pinned.decode(), "pins.json")[0] == pipeline

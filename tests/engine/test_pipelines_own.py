@@ -40,7 +40,7 @@ pipeline: careful
 version: 1
 phases:
 - phase: risks
-  agent: {role: pessimist}
+  agent: {}
   prompt: risks.md.j2
   outputs: [{artifact: risks, path: "tasks/{feature}/risks.md", rules: risks}]
   deliver: [push, open_pr]

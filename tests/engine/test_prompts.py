@@ -65,7 +65,7 @@ def data_for(phase: Phase) -> PromptData:
         ),
         prepared=(ready,) if phase.prepare else (),
         gates=tuple(TEST for gate in phase.gates if gate.run == "test"),
-        may_change=(*phase.mutations, *(path for _, path in paths)),
+        may_change=(*phase.writable, *(path for _, path in paths)),
         denied=CONFIG.denied_paths,
         limits=CONFIG.limits,
         interactive=True,

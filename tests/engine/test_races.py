@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 from mz_engine.decide.run import FinishRun
+from mz_engine.decoding.quantity import Duration
 from mz_engine.ports import CallSpec, CiCheck, FeatureWorktree, MergeResult, RemoteError, RepositoryUnusable
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, RunSide
@@ -126,7 +127,7 @@ def test_giving_up_a_paused_run_ends_it() -> None:
 @pytest.mark.slow
 def test_pausing_and_going_on_at_once_strands_no_thread() -> None:
     for seed in range(20):
-        bench = Bench({"b": (), "e": (), "g": ()}, checks_grace_seconds=0)
+        bench = Bench({"b": (), "e": (), "g": ()}, checks_settle=Duration(0))
         trial.begin(bench.world, bench.pins, bench.items)
         coordinator, scheduler = threaded(bench)
         poke = threading.Thread(target=pausing, args=(scheduler, random.Random(seed)))
@@ -276,7 +277,7 @@ def test_a_branch_of_the_same_name_at_the_remote_is_not_overwritten() -> None:
 
 
 def test_a_check_that_is_there_first_is_not_all_of_them() -> None:
-    bench, since = Bench(checks_grace_seconds=90), list[int]()
+    bench, since = Bench(checks_settle=Duration(90)), list[int]()
 
     def checks(head: Commit, looks: int) -> tuple[CiCheck, ...]:
         since.append(bench.world.now_us)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
+from mz_engine.decoding.quantity import Usd
 from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.model.config import Budget, Coefficients, Command, Config
 from mz_engine.model.pins import Pins
@@ -135,7 +136,7 @@ def test_a_rate_limit_is_waited_for() -> None:
 
 
 def test_the_budget_holds_calls_and_says_so() -> None:
-    world, pins = world_of(budget=Budget(run_nanousd=2_200_000), parallel_max=1)
+    world, pins = world_of(budget=Budget(run_nanousd=Usd(2_200_000)), parallel_max=1)
     state = run_threads(world, pins)
     held = [
         track.last_stop.hold
@@ -291,12 +292,12 @@ def test_an_illegal_event_is_refused_before_it_is_appended() -> None:
 
 
 def test_more_money_lets_a_held_feature_go_on() -> None:
-    world, pins = world_of(items=ONE, budget=Budget(run_nanousd=1))
+    world, pins = world_of(items=ONE, budget=Budget(run_nanousd=Usd(1)))
     state = run_threads(world, pins)
     assert state.tracks["b"].last_stop is not None
     assert state.tracks["b"].last_stop.hold is Hold.BUDGET
     coordinator = Coordinator(trial.RUN, pins, world.store, Hasty(world), lambda recorded: None)
-    coordinator.set_budget(Budget(run_nanousd=1))
+    coordinator.set_budget(Budget(run_nanousd=Usd(1)))
     assert coordinator.state.budget is None, "nothing is recorded where nothing changed"
     coordinator.set_budget(Budget())
     assert statuses(run_threads(world, pins)) == {"b": FeatureOutcome.DELIVERED}

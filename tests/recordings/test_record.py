@@ -42,9 +42,9 @@ PIPELINE = Pipeline(
     phases=(
         Phase(
             phase="prd",
-            agent=AgentUse(role="analyst"),
+            agent=AgentUse(),
             outputs=(PhaseOutput(artifact="prd", path="tasks/{feature}/prd.md", rules="prd"),),
-            review=AgentReview(role="reviewer", output="verdict", prompt="review.md.j2"),
+            agent_review=AgentReview(role="reviewer", output="verdict", prompt="review.md.j2"),
         ),
     ),
 )

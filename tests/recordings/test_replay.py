@@ -253,7 +253,7 @@ def test_a_gate_that_wants_the_network_fails_the_replay(copy: Copy) -> None:
     connect = "python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 2)' 2>/dev/null; true"
 
     def reaching(cassette: Cassette) -> Cassette:
-        config = {**cassette.manifest.fixture.config, "commands": {"check": {"run": connect, "timeout_seconds": 60}}}
+        config = {**cassette.manifest.fixture.config, "commands": {"check": {"run": connect, "timeout": 60}}}
         world = msgspec.structs.replace(cassette.manifest.fixture, config=config)
         return cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, fixture=world))
 

@@ -102,7 +102,7 @@ def test_without_the_setting_a_replay_still_plays_the_world_of_the_recording(
     copy = clone(ran.workshop.root, tmp_path / "copy")
     copy.edit("mz.yaml", SESSIONS, "")
     assert copy.settle().findings == ()
-    copy.edit("pipelines/notes.yaml", "role: signer,", "role: signer, session: fresh,")
+    copy.edit("pipelines/notes.yaml", "phase: sign\n  agent: {", "phase: sign\n  agent: {session: fresh, ")
     assert copy.settle().findings, "what a pipeline says is today's"
 
 

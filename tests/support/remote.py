@@ -11,7 +11,7 @@ from tests.support.forge import FakeGh
 URL = "https://github.com/acme/tally.git"
 SETTINGS = """
 commands: {test: python3 -m unittest}
-pull_requests: {strategy: draft, checks_poll: 1s, checks_grace: 1s}
+pull_requests: {strategy: draft, checks_poll: 1s, checks_settle: 1s}
 """
 
 

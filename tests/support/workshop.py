@@ -39,18 +39,18 @@ pipeline: notes
 version: 1
 phases:
 - phase: write
-  agent: {role: writer, tier: mid, tools: [read, write]}
+  agent: {tier: mid, tools: [read, write]}
   timeout: {total: 1m}
   prompt: write.md.j2
   outputs: [{artifact: note, path: "notes/{feature}.md", rules: note}]
   gates: [{run: check, cause: text}]
 - phase: sign
-  agent: {role: signer, tier: mid, tools: [read, write]}
+  agent: {tier: mid, tools: [read, write]}
   prompt: sign.md.j2
   inputs: [{artifact: note}]
   outputs: [{artifact: letter, path: "letters/{feature}.md", rules: note}]
-  human: [{autonomy: [supervised, checkpoint, full_auto]}]
-  on_block: [{cause: person, to: write}, {cause: base, to: write, scope: tree, times: 1}]
+  ask_person: [{autonomy: [supervised, checkpoint, full_auto]}]
+  on_block: [{cause: person, to: write}, {cause: base, to: write, scope: tree, max_times: 1}]
   deliver: [merge_base, push, open_pr]
 """
 RULES = """\

@@ -79,7 +79,7 @@ def exit_codes() -> str:
 def environment() -> str:
     from mz_engine.agents.process import ProgramAdapter
     from mz_engine.agents.registry import built_in_adapters
-    from mz_engine.config.configure import list_settings
+    from mz_engine.config.schema import list_settings
 
     names = {setting.variable: f"The setting `{setting.name}`." for setting in list_settings() if setting.scalar}
     adapters = sorted(built_in_adapters().items())

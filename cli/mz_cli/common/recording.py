@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
+from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config
 from mz_engine.pipelines.load import load_valid_pipeline_files, read_pipeline
@@ -44,7 +45,7 @@ def check_recordable(home: Path, flags: Mapping[str, object]) -> None:
     cassette_path = default_cassette_path(home, config)
     check_cassette_path(cassette_path, False, "move it, or run without --record and then: mz record --replace")
     material = load_valid_pipeline_files(home)
-    made_of = msgspec.json.encode((config, material.templates, material.rules))
+    made_of = msgspec.json.encode((config, material.templates, material.rules), enc_hook=encode_quantity)
     if secrets := Secrets(project_secrets(home, os.environ)).names_in(made_of):
         message = f"settings, rules or templates contain a secret ({', '.join(secrets)}); the run cannot be recorded"
         raise MzError("MZ6004", message, hint="remove it; no agent was called")

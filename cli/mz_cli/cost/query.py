@@ -198,7 +198,7 @@ def _tier_of(pins: Pins | None, call: CallCost) -> str:
     )
     if phase is None:
         return ""
-    use = phase.agent if call.role == "builder" else phase.review
+    use = phase.agent if call.role == "builder" else phase.agent_review
     return use.tier if use is not None else ""
 
 

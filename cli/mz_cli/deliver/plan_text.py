@@ -9,6 +9,7 @@ from mz_engine.model.config import Config
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase
 from mz_engine.pricing.estimate import Estimate, Typical, estimate_phase, no_typical_calls, total_estimate
 from mz_engine.run.plan import BacklogIntake, RunPlan
+from mz_events.catalog.call import BUILDER
 
 from mz_cli.deliver.plan_json import ExcludedItem, HoldShape, PlannedCall, PlannedFeature, PlannedPhase, PlanShape
 from mz_cli.terminal.table import Table, columns
@@ -123,14 +124,14 @@ def _budget_holds(cost: Estimate | None, committed_nanousd: int, config: Config)
 
 
 def _phase_step(phase: Phase, config: Config, costs: Costs, price_context: PriceContext | None) -> PlannedPhase:
-    uses: list[AgentUse | AgentReview] = [use for use in (phase.agent, phase.review) if use is not None]
+    uses: list[AgentUse | AgentReview] = [use for use in (phase.agent, phase.agent_review) if use is not None]
     total = total_estimate(phases[phase.phase] for phases in costs.values()) if price_context else None
     return PlannedPhase(
         phase=phase.phase,
         calls=tuple(_planned_call(use, price_context) for use in uses),
         per_unit=phase.for_each is not None,
         gates=tuple(gate.name for gate in phase.gates if gate.run is None or gate.run in config.commands),
-        asks=tuple(gate.name for gate in phase.human if config.autonomy in gate.autonomy),
+        asks=tuple(gate.name for gate in phase.ask_person if config.autonomy in gate.autonomy),
         delivers=phase.deliver,
         estimated_tokens=total.tokens if total else None,
         estimated_usd=exact_usd(total.nanousd) if total else None,
@@ -139,7 +140,8 @@ def _phase_step(phase: Phase, config: Config, costs: Costs, price_context: Price
 
 def _planned_call(use: AgentUse | AgentReview, price_context: PriceContext | None) -> PlannedCall:
     model = price_context.model_of(use.tier) if price_context else None
-    return PlannedCall(role=use.role, tier=use.tier, model=model, tools=use.tools)
+    role = BUILDER if isinstance(use, AgentUse) else use.role
+    return PlannedCall(role=role, tier=use.tier, model=model, tools=use.tools)
 
 
 # for people -----------------------------------------------------------------------------------------------------------

@@ -111,7 +111,12 @@ def feature_state(state: State, events: Iterable[Recorded[Event]], load_text: Te
 
 def _attempt_shapes(unit_run: UnitRun | None) -> tuple[AttemptCounts, ...]:
     return tuple(
-        AttemptCounts(role=role, attempt=attempts.attempt, refused=attempts.rejected, failures=attempts.failures)
+        AttemptCounts(
+            role=role,
+            attempt=attempts.attempt,
+            refused=attempts.rejected,
+            failures=sum(attempts.failures.values()),
+        )
         for role, attempts in (unit_run.attempts if unit_run else {}).items()
     )
 

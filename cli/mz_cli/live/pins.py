@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from mz_engine.decoding.quantity import Usd, decode_quantity
 
 
 class PinnedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +25,7 @@ class _Pipeline(msgspec.Struct, frozen=True):
 
 
 class _Budget(msgspec.Struct, frozen=True):
-    run_nanousd: int | None = None
+    run: Usd | None = None
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ class _Pins(msgspec.Struct, frozen=True):
     config: _Config = _Config()
 
 
-_PINS = msgspec.json.Decoder(_Pins)
+_PINS = msgspec.json.Decoder(_Pins, dec_hook=decode_quantity)
 
 
 def read_pinned_settings(pins: str) -> PinnedSettings:
@@ -53,5 +54,5 @@ def read_pinned_settings(pins: str) -> PinnedSettings:
         phases=tuple(phase.phase for phase in decoded.pipeline.phases),
         agent=decoded.config.agent,
         autonomy=decoded.config.autonomy,
-        budget_nanousd=decoded.config.budget.run_nanousd,
+        budget_nanousd=decoded.config.budget.run,
     )

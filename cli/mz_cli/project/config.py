@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 from mz_engine.backlog.load import read_backlog
-from mz_engine.config.configure import list_settings
-from mz_engine.config.schema import FILE_NAME
+from mz_engine.config.schema import list_settings
 from mz_engine.errors.diagnostics import Diagnostic, MzError, format_diagnostic
 from mz_engine.git.repository import branch_commit
+from mz_engine.model.config import FILE_NAME
 from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.run.plan import foreseen_warnings, load_configured_pipeline

@@ -12,7 +12,6 @@ from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import Diagnostic, MzError, format_diagnostic
 from mz_engine.errors.exits import Exit
 from mz_engine.model.config import Config
-from mz_engine.pipelines.decode import parse_pipeline
 from mz_engine.pipelines.lint import KnownNames, missing_commands
 from mz_engine.pipelines.load import (
     PIPELINE_SUFFIXES,
@@ -22,6 +21,7 @@ from mz_engine.pipelines.load import (
     check_source,
     find_source,
     load_pipeline_files,
+    parse_pipeline,
     project_pipelines,
 )
 from mz_engine.pipelines.starter import rename_pipeline, starter_pipeline

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-from mz_engine.decoding.quantity import format_duration
+from mz_engine.decoding.quantity import Quantity, format_duration
 from mz_engine.model.pipeline import AgentReview, AgentUse, BlockRoute, Gate, PersonGate, Phase, Pipeline
 
 PropertyRow = tuple[str, str]
@@ -40,7 +40,7 @@ def phase_lines(phase: Phase) -> Iterator[PropertyRow]:
         yield (
             "before",
             _joined(
-                f"{entry.run} as {entry.output}" + (" (must pass)" if entry.must_pass else "") + _per_text(entry.per)
+                f"{entry.run} as {entry.result}" + (" (must pass)" if entry.must_pass else "") + _per_text(entry.per)
                 for entry in phase.prepare
             ),
         )
@@ -48,16 +48,16 @@ def phase_lines(phase: Phase) -> Iterator[PropertyRow]:
         yield "produces", _joined(f"{entry.artifact}: {entry.path or 'the reply'}" for entry in phase.outputs)
         yield "rules", _joined(entry.rules for entry in phase.outputs)
     if phase.agent:
-        yield "may change", " ".join(phase.mutations) or "its artifacts only"
+        yield "may change", " ".join(phase.writable) or "its artifacts only"
     if phase.gates:
         yield "gates", _joined(_gate_text(entry) for entry in phase.gates)
     yield from _closing_lines(phase)
 
 
 def _closing_lines(phase: Phase) -> Iterator[PropertyRow]:
-    if phase.review:
-        yield "agent review", _review_text(phase.review)
-    for human in phase.human:
+    if phase.agent_review:
+        yield "agent review", _review_text(phase.agent_review)
+    for human in phase.ask_person:
         yield "asks", _human_text(human)
     if phase.agent or phase.gates:
         yield "limits", f"{phase.attempts} rejected replies, {phase.retries} failed calls"
@@ -71,11 +71,11 @@ def _closing_lines(phase: Phase) -> Iterator[PropertyRow]:
 
 def _agent_text(agent: AgentUse) -> str:
     session = agent.session or "as in mz.yaml"
-    return f"{agent.role}; tier {agent.tier}; tools {_joined(agent.tools) or 'none'}; session {session}"
+    return f"tier {agent.tier}; tools {_joined(agent.tools) or 'none'}; session {session}"
 
 
 def _timeout_text(phase: Phase) -> str:
-    total, idle = phase.timeout.total_seconds, phase.timeout.idle_seconds
+    total, idle = phase.timeout.total, phase.timeout.idle
     return f"{format_duration(total)} in all, {format_duration(idle)} without output"
 
 
@@ -102,7 +102,7 @@ def _human_text(human: PersonGate) -> str:
 
 def _route_text(route: BlockRoute) -> str:
     what = {"phase": "", "unit": " (that unit)", "tree": " (on the current tree)"}[route.scope]
-    often = {None: "", 1: " once"}.get(route.times, f" at most {route.times} times")
+    often = {None: "", 1: " once"}.get(route.max_times, f" at most {route.max_times} times")
     return f"{route.cause} to {route.to}{what}{often}"
 
 
@@ -121,4 +121,4 @@ def full_definition(value: object) -> Any:
         return {field.encode_name: full_definition(getattr(value, field.name)) for field in fields}
     if isinstance(value, tuple):
         return [full_definition(element) for element in value]
-    return value
+    return int(value) if isinstance(value, Quantity) else value

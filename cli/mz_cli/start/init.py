@@ -12,9 +12,9 @@ from typing import Literal
 import click
 import msgspec
 from mz_engine.agents.contract import AuthCheck
-from mz_engine.config.configure import schema_text
-from mz_engine.config.schema import FILE_NAME, SCHEMA_PATH
+from mz_engine.config.schema import schema_text
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import FILE_NAME, SCHEMA_PATH
 from mz_engine.paths import MZ_FOLDER
 from mz_engine.setup.detect import detect, installed_agents
 from mz_engine.setup.templates import (

@@ -8,8 +8,7 @@ import msgspec
 from mz_events.catalog.base import Event
 from mz_events.codec import ALL_EVENTS, type_of
 
-from mz_engine.config.configure import JSON_SCHEMA_DRAFT, json_schema
-from mz_engine.config.schema import Duration
+from mz_engine.config.schema import JSON_SCHEMA_DRAFT, json_schema
 from mz_engine.model.pipeline import Pipeline
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer", "minimum": 1}
@@ -22,12 +21,8 @@ VERSION_LINE = {
 
 
 def pipeline_schema() -> dict[str, Any]:
-    """Return the schema of `pipelines/NAME.yaml`, with durations as in `mz.yaml`."""
-    schema = json_schema(Pipeline, "a pipeline of mz")
-    times = schema["definitions"]["Timeout"]["properties"]
-    for key in times:
-        times[key] = {**msgspec.json.schema(Duration), "default": times[key]["default"]}
-    return schema
+    """Return the schema of `pipelines/NAME.yaml`."""
+    return json_schema(Pipeline, "a pipeline of mz")
 
 
 def events_schema() -> dict[str, Any]:

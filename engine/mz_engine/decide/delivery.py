@@ -74,11 +74,11 @@ def _merge_base(unit_run: UnitRun, pins: Pins) -> Action | None:
 def _await_checks(unit_run: UnitRun, settings: PullRequests) -> Action | None:
     """Wait until every required CI check passes, or a person accepts the state.
 
-    CI checks appear one by one, so the list counts as complete only after `checks_grace`.
+    CI checks appear one by one, so the list counts as complete only after `checks_settle`.
     """
     if AWAIT_CHECKS in unit_run.approved_questions:
         return None
-    until_us = unit_run.checks_began_at_us + settings.checks_wait_seconds * SECOND_US
+    until_us = unit_run.checks_began_at_us + settings.checks_wait * SECOND_US
     checks = unit_run.last_poll
     if checks is None:
         if isinstance(unit_run.last_event, ChecksRerun):
@@ -91,7 +91,7 @@ def _await_checks(unit_run: UnitRun, settings: PullRequests) -> Action | None:
             cause=CHECKS, check=AWAIT_CHECKS, reports=() if checks.report is None else (checks.report,)
         )
     if checks.commit_known and not checks.pending:
-        settled_us = unit_run.checks_began_at_us + settings.checks_grace_seconds * SECOND_US
+        settled_us = unit_run.checks_began_at_us + settings.checks_settle * SECOND_US
         if unit_run.polled_at_us >= settled_us:
             return None
         return act.HoldFeature(hold=Hold.TIMER, until_us=settled_us)

@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import assert_never
 
 from mz_events.catalog.call import (
+    BUILDER,
     AgentFailed,
     AgentLost,
     AgentReplied,
@@ -236,7 +237,7 @@ def _prepare_or_call(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins
             return act.RunPreparation(command=preparation.run)
     if phase.agent is None:
         return _check_gates(state, unit_run, phase, pins)
-    return act.CallAgent(role="builder", attempt=1)
+    return act.CallAgent(role=BUILDER, attempt=1)
 
 
 def _failed_baseline(unit_run: UnitRun, phase: Phase) -> Action | None:
@@ -255,7 +256,7 @@ def _ask_about_secret(unit_run: UnitRun) -> Action | None:
 
 def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
     """Run gates in order, then the agent review, then ask people, then commit."""
-    if unit_run.role == "builder":
+    if unit_run.role == BUILDER:
         for gate in phase.gates:
             if gate.per == "phase" and not _is_last_unit(state):
                 continue
@@ -268,10 +269,9 @@ def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) ->
                 return after_rejection(
                     unit_run, phase, act.BlockPhase(cause=cause, check=gate.name, reports=unit_run.reports)
                 )
-        if phase.review is not None:
-            return act.CallAgent(
-                role=phase.review.role, attempt=1 + unit_run.attempts.get(phase.review.role, Attempts()).attempt
-            )
+        if phase.agent_review is not None:
+            role = phase.agent_review.role
+            return act.CallAgent(role=role, attempt=1 + unit_run.attempts.get(role, Attempts()).attempt)
     return _block_by_review(unit_run, phase) or _ask_for_approval(state, unit_run, phase, pins) or act.MakeCommit()
 
 
@@ -284,17 +284,17 @@ def _gate_action(gate: Gate, phase: Phase) -> Action:
 
 def _block_by_review(unit_run: UnitRun, phase: Phase) -> Action | None:
     """Block the phase when the reviewer's verdict names a cause."""
-    if phase.review is None:
+    if phase.agent_review is None:
         return None
-    verdict = unit_run.parsed_artifacts.get(phase.review.output)
+    verdict = unit_run.parsed_artifacts.get(phase.agent_review.output)
     cause = verdict.fields.get("cause", "") if verdict else ""
     if verdict is None or cause in ("", NO_CAUSE):
         return None
-    return act.BlockPhase(cause=cause, check=phase.review.role, text=verdict.digest)
+    return act.BlockPhase(cause=cause, check=phase.agent_review.role, text=verdict.digest)
 
 
 def _ask_for_approval(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action | None:
-    for gate in phase.human:
+    for gate in phase.ask_person:
         if pins.config.autonomy not in gate.autonomy or gate.name in unit_run.approved_questions:
             continue
         if gate.rule is not None and gate.rule not in unit_run.check_results:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
+from typing import Literal
+
+import msgspec
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.catalog.feature import Blocked, HumanAnswered, QuestionKind
 from mz_events.catalog.run import Hold, Verdict
@@ -11,13 +16,39 @@ from mz_projections.feature.state import Attempts, FeatureProgress, InPhase, Uni
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action
 from mz_engine.decide.delivery import AWAIT_CHECKS, BASE
-from mz_engine.model.config import Config, Limits
+from mz_engine.model.config import Config
 from mz_engine.model.pipeline import BlockRoute, Phase, Pipeline
 
 SAME_ISSUE_MAX = 3
 """The third block on the same issue goes to a person."""
-DEFAULT_WAIT_SECONDS = {"rate-limit": 600, "overloaded": 30}
-"""Waits for transient problems that name none. Other problems are retried at once."""
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows calls that failed with problems of one class."""
+
+    action: Literal["retry", "ask", "halt"] = "retry"
+    retries: int | None = None
+    """Most retries; None: `retries` of the phase."""
+    counts: frozenset[str] = frozenset(kind.value for kind in ProblemClass)
+    """Classes whose failures count toward `retries`."""
+    waits: bool = False
+    """Retry after the time that the problem names, or else that of `default_waits`."""
+    default_waits: dict[str, int] = {}
+    """Seconds by problem code."""
+    switches_agent: bool = False
+    """Switch to the next agent after the last retry, or instead of a long wait."""
+
+
+POLICIES: Mapping[Enum, RetryPolicy] = {
+    ProblemClass.TRANSIENT: RetryPolicy(
+        waits=True, default_waits={"rate-limit": 600, "overloaded": 30}, switches_agent=True
+    ),
+    ProblemClass.PHASE: RetryPolicy(),
+    ProblemClass.UNKNOWN: RetryPolicy(),
+    ProblemClass.FATAL: RetryPolicy(action="halt"),
+    ProblemClass.NEEDS_PERSON: RetryPolicy(action="ask"),
+}
+"""The retry policy of each problem class."""
 
 AGENT_PROBLEMS = frozenset(
     {"agent-settings", "auth-failure", "tool-missing", "unstartable", "billing", "model-missing"}
@@ -30,23 +61,37 @@ def next_agent_call(unit_run: UnitRun) -> Action:
     return act.CallAgent(role=unit_run.role, attempt=1 + unit_run.attempts.get(unit_run.role, Attempts()).attempt)
 
 
-def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Problem, config: Config) -> Action:
-    """Choose what follows a failed call.
+def after_problem(
+    state: InPhase,
+    unit_run: UnitRun,
+    phase: Phase,
+    problem: Problem,
+    config: Config,
+    policies: Mapping[Enum, RetryPolicy] = POLICIES,
+) -> Action:
+    """Choose what follows a failed call by the policy of the problem's class.
 
     In this order: ask a person if the problem needs one; switch to the next agent if this one cannot continue; halt the
     run if the problem is fatal; otherwise retry, after a wait if the problem asks for one.
     """
-    if problem.kind is ProblemClass.NEEDS_PERSON:
+    policy = policies[problem.kind]
+    if policy.action == "ask":
         return act.AskPerson(question_kind=QuestionKind.BLOCKER, code=problem.code, text=problem.detail)
+    failures = unit_run.attempts.get(unit_run.role, Attempts()).failures
+    retries = phase.retries if policy.retries is None else policy.retries
+    exhausted = sum(failures.get(kind, 0) for kind in policy.counts) > retries
+    wait_seconds = problem.retry_after_seconds if policy.waits else 0
+    if wait_seconds is None:
+        wait_seconds = policy.default_waits.get(problem.code, 0)
+    cannot_continue = policy.switches_agent and (exhausted or wait_seconds > config.limits.failover_wait)
     successor = next_agent(agent_of(state.progress, config), config)
-    if successor is not None and _should_switch_agent(unit_run, phase, problem, config.limits):
+    if successor is not None and (problem.code in AGENT_PROBLEMS or cannot_continue):
         return act.SwitchAgent(to=successor, code=problem.code)
-    if problem.kind is ProblemClass.FATAL:
+    if policy.action == "halt":
         return act.HoldFeature(hold=Hold.FATAL, code=problem.code)
-    if _retries_exhausted(unit_run, phase):
+    if exhausted:
         return act.AskPerson(question_kind=QuestionKind.RETRIES, code=problem.code, text=problem.detail)
-    wait_seconds = _wait_seconds(problem)
-    if wait_seconds > config.limits.wait_minutes_max * 60:
+    if wait_seconds > config.limits.wait_max:
         return act.AskPerson(question_kind=QuestionKind.LIMIT, code=problem.code, text=problem.detail)
     if wait_seconds <= 0:
         return next_agent_call(unit_run)
@@ -63,26 +108,6 @@ def next_agent(agent: str, config: Config) -> str | None:
     order = tuple(dict.fromkeys((config.agent, *config.failover)))
     later = order[order.index(agent) + 1 :] if agent in order else order
     return next(iter(later), None)
-
-
-def _should_switch_agent(unit_run: UnitRun, phase: Phase, problem: Problem, limits: Limits) -> bool:
-    """Return True if switching the agent is better than retrying."""
-    if problem.code in AGENT_PROBLEMS:
-        return True
-    if problem.kind is not ProblemClass.TRANSIENT:
-        return False
-    return _retries_exhausted(unit_run, phase) or _wait_seconds(problem) > limits.failover_wait_seconds
-
-
-def _retries_exhausted(unit_run: UnitRun, phase: Phase) -> bool:
-    return unit_run.attempts.get(unit_run.role, Attempts()).failures > phase.retries
-
-
-def _wait_seconds(problem: Problem) -> int:
-    if problem.kind is not ProblemClass.TRANSIENT:
-        return 0
-    wait = problem.retry_after_seconds
-    return DEFAULT_WAIT_SECONDS.get(problem.code, 0) if wait is None else wait
 
 
 def after_rejection(unit_run: UnitRun, phase: Phase, exhausted: Action) -> Action:
@@ -114,7 +139,9 @@ def after_block(state: InPhase, unit_run: UnitRun, phase: Phase, block: Blocked,
     if route is None:
         return _ask_about_block(block, QuestionKind.UNROUTED)
     too_often = state.progress.issue_counts.get(issue_of(block), 0) >= SAME_ISSUE_MAX
-    too_often = too_often or (route.times is not None and state.progress.block_counts.get(block.cause, 0) > route.times)
+    too_often = too_often or (
+        route.max_times is not None and state.progress.block_counts.get(block.cause, 0) > route.max_times
+    )
     if (too_often or state.progress.rollback_count >= pipeline.rollbacks_max) and not unit_run.rollback_allowed:
         return _ask_about_block(block, QuestionKind.ROLLBACKS)
     units = _affected_units(state, unit_run, route) if route.scope == "unit" else ()

@@ -1,9 +1,17 @@
-"""Parsing of durations and amounts of money as people write them."""
+"""Durations and amounts of money as people write them, and the types of settings that hold them.
+
+The types are integers: seconds and nano-dollars. msgspec decodes and encodes them with the two hooks below; the encoded
+form is what a person would write.
+"""
 
 from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import msgspec
 
 SECONDS_MAX = 7 * 24 * 3600
 NANOUSD_PER_USD = 10**9
@@ -13,6 +21,103 @@ _DURATION = re.compile(
     r"(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s?)?\Z",
 )
 _USD = re.compile(r"[0-9]{1,7}(?:\.[0-9]{1,9})?\Z")
+
+
+class Quantity(int):
+    """Base of integers that people write in another form."""
+
+    CODE: ClassVar[str]
+    """Error code of a value that cannot be parsed."""
+    HINT: ClassVar[str]
+    EXPECTED: ClassVar[str]
+    WRITTEN_TYPES: ClassVar[tuple[type, ...]]
+    JSON_SCHEMA: ClassVar[dict[str, Any]]
+
+    @classmethod
+    def parse(cls, written: Any) -> Self:
+        """Return the quantity. Raises ValueError."""
+        raise NotImplementedError
+
+    def format(self) -> str:
+        """Return the text that `parse` reads."""
+        raise NotImplementedError
+
+
+class Duration(Quantity):
+    """Seconds."""
+
+    CODE = "MZ2009"
+    HINT = "write seconds (600), or a text such as 90s, 30m, 1h30m"
+    EXPECTED = "a whole number or text"
+    WRITTEN_TYPES = (int, str)
+    JSON_SCHEMA: ClassVar = {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "description": "Seconds, or a text such as 90s, 30m, 1h30m.",
+        "examples": ["30m"],
+    }
+
+    @classmethod
+    def parse(cls, written: int | str) -> Self:
+        return cls(parse_duration(written))
+
+    def format(self) -> str:
+        return format_duration(self)
+
+
+class Usd(Quantity):
+    """Nano-dollars."""
+
+    CODE = "MZ2010"
+    HINT = 'write US dollars as a quoted decimal, such as "5.00"'
+    EXPECTED = "a whole number, a number or text"
+    WRITTEN_TYPES = (int, float, str)
+    JSON_SCHEMA: ClassVar = {
+        "anyOf": [{"type": "number"}, {"type": "string"}],
+        "description": "US dollars, best as a quoted decimal.",
+        "examples": ["5.00"],
+    }
+
+    @classmethod
+    def parse(cls, written: float | str) -> Self:
+        return cls(parse_usd(written))
+
+    def format(self) -> str:
+        whole, fraction = divmod(self, NANOUSD_PER_USD)
+        return f"{whole}.{f'{fraction:09}'.rstrip('0').ljust(2, '0')}"
+
+
+class UsdPerMillion(Usd):
+    """Nano-dollars for a million tokens."""
+
+    HINT = 'write US dollars for a million tokens as a quoted decimal, such as "3.00"'
+    JSON_SCHEMA: ClassVar = Usd.JSON_SCHEMA | {
+        "description": "US dollars for a million tokens, best as a quoted decimal.",
+        "examples": ["3.00"],
+    }
+
+
+def default_duration(text: str) -> Any:
+    """Return a Struct field with this duration as its default."""
+    return msgspec.field(default_factory=partial(Duration.parse, text))
+
+
+def decode_quantity(kind: type, written: object) -> object:
+    """Decode a quantity: the `dec_hook` of settings, pipelines and pins. Raises ValueError."""
+    if not issubclass(kind, Quantity) or isinstance(written, bool) or not isinstance(written, kind.WRITTEN_TYPES):
+        raise ValueError(f"expected {getattr(kind, 'EXPECTED', kind.__name__)}")
+    return kind.parse(written)
+
+
+def encode_quantity(value: object) -> str:
+    """Encode a quantity: the `enc_hook` of settings, pipelines and pins."""
+    if isinstance(value, Quantity):
+        return value.format()
+    raise NotImplementedError(type(value))
+
+
+def quantity_schema(kind: type) -> dict[str, Any]:
+    """Return the JSON Schema of a quantity: the `schema_hook` of settings and pipelines."""
+    return dict(kind.JSON_SCHEMA) if issubclass(kind, Quantity) else {}
 
 
 def parse_duration(written: int | str) -> int:

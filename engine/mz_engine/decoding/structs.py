@@ -2,16 +2,22 @@
 
 `msgspec.convert` decides, but it stops at the first error and names neither the key of a mapping nor the valid keys.
 These functions find all errors with their key paths once it has failed.
+
+A Struct class may have `SHORT_FORM`, the key that a text instead of a mapping stands for, and `RENAMED_KEYS`, hints for
+keys of earlier versions. `Meta(extra={"parse": ..., "hint": ...})` names the parser of a text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
+from typing import Any
 
 import msgspec
 from msgspec import inspect
 from msgspec.structs import replace
+
+from mz_engine.decoding.quantity import Quantity
 
 KeyPath = tuple[str | int, ...]
 """Keys and list positions (from 0) from the root of a document to a value."""
@@ -47,39 +53,68 @@ def format_key_path(key_path: KeyPath) -> str:
     return text.removeprefix(".")
 
 
-def without_empty_keys(value: object, kind: inspect.Type) -> object:
-    """Return the value without optional keys that have no value, such as `commands:` with all lines commented out."""
-    while isinstance(kind, inspect.Metadata):
-        kind = kind.type
-    if isinstance(kind, inspect.StructType) and isinstance(value, dict):
-        fields = {field.encode_name: field for field in kind.fields}
-        return {
-            key: without_empty_keys(item, fields[key].type) if key in fields else item
-            for key, item in value.items()
-            if item is not None or key not in fields or fields[key].required
-        }
-    if isinstance(kind, inspect.VarTupleType | inspect.ListType) and isinstance(value, list):
-        return [without_empty_keys(item, kind.item_type) for item in value]
+def normalise(value: object, kind: inspect.Type) -> object:
+    """Return the value as `msgspec.convert` accepts it: without optional keys that have no value (such as `commands:`
+    with all lines commented out), short forms written out, texts parsed. Values with errors stay as they are."""
+    match kind:
+        case inspect.Metadata():
+            value = normalise(value, kind.type)
+            parse = (kind.extra or {}).get("parse")
+            if parse is None or not isinstance(value, str):
+                return value
+            try:
+                return parse(value)
+            except ValueError:
+                return value
+        case inspect.UnionType():
+            members = [member for member in kind.types if _is_same_family(value, member)]
+            return normalise(value, members[0]) if len(members) == 1 else value
+        case inspect.StructType() if isinstance(value, str) and hasattr(kind.cls, "SHORT_FORM"):
+            return {kind.cls.SHORT_FORM: value}
+        case inspect.StructType() if isinstance(value, dict):
+            fields = {field.encode_name: field for field in kind.fields}
+            return {
+                key: normalise(item, fields[key].type) if key in fields else item
+                for key, item in value.items()
+                if item is not None or key not in fields or fields[key].required
+            }
+        case inspect.DictType() if isinstance(value, dict):
+            return {key: normalise(item, kind.value_type) for key, item in value.items()}
+        case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list):
+            return [normalise(item, kind.item_type) for item in value]
     return value
 
 
 def decode_errors(value: object, kind: inspect.Type, key_path: KeyPath = ()) -> Iterator[DecodeError]:
-    """Return all errors of a value (dict, list, str, int, float, bool, None) for a type, in the value's order."""
+    """Return all errors of a value (dict, list, str, int, float, bool, None) for a type, in the value's order. An
+    optional key without a value is no error."""
     match kind:
         case inspect.Metadata():
             description = str((kind.extra_json_schema or {}).get("description", ""))
-            for error in decode_errors(value, kind.type, key_path):
+            errors = list(decode_errors(value, kind.type, key_path))
+            for error in errors:
                 needs_meaning = error.hint == EXPLAIN_HINT and error.key_path == key_path and description
                 meaning = f"its meaning: {description[:1].lower()}{description[1:-1]}"
                 yield replace(error, hint=meaning) if needs_meaning else error
+            extra = kind.extra or {}
+            if "parse" in extra and isinstance(value, str) and not errors:
+                yield from _parse_errors(value, extra["parse"], key_path, "MZ2013", extra["hint"])
+        case inspect.CustomType() if issubclass(kind.cls, Quantity) and _is_valid(value, kind):
+            yield from _parse_errors(value, kind.cls.parse, key_path, kind.cls.CODE, kind.cls.HINT)
+        case inspect.StructType() if isinstance(value, str) and hasattr(kind.cls, "SHORT_FORM"):
+            yield from _struct_errors({kind.cls.SHORT_FORM: value}, kind, key_path)
         case inspect.StructType() if isinstance(value, dict):
             yield from _struct_errors(value, kind, key_path)
         case inspect.DictType() if isinstance(value, dict):
             for key, item in value.items():
+                yield from decode_errors(key, kind.key_type, (*key_path, key))
                 yield from decode_errors(item, kind.value_type, (*key_path, key))
         case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list):
             for position, item in enumerate(value):
                 yield from decode_errors(item, kind.item_type, (*key_path, position))
+        case inspect.TupleType() if isinstance(value, list) and len(value) == len(kind.item_types):
+            for position, (item, item_type) in enumerate(zip(value, kind.item_types, strict=True)):
+                yield from decode_errors(item, item_type, (*key_path, position))
         case inspect.UnionType():
             yield from _union_errors(value, kind, key_path)
         case inspect.LiteralType() if isinstance(value, str):
@@ -92,13 +127,26 @@ def decode_errors(value: object, kind: inspect.Type, key_path: KeyPath = ()) -> 
                 yield _type_error(value, kind, key_path)
 
 
+def _parse_errors(
+    value: object, parse: Callable[[Any], object], key_path: KeyPath, code: str, hint: str
+) -> Iterator[DecodeError]:
+    try:
+        parse(value)
+    except ValueError as error:
+        yield replace(_wrong_value(key_path, str(error), hint), code=code)
+
+
 def _struct_errors(value: dict[str, object], kind: inspect.StructType, key_path: KeyPath) -> Iterator[DecodeError]:
     fields = {field.encode_name: field for field in kind.fields}
     for key, item in value.items():
         if key in fields:
-            yield from decode_errors(item, fields[key].type, (*key_path, key))
+            if item is not None or fields[key].required:
+                yield from decode_errors(item, fields[key].type, (*key_path, key))
         else:
-            hint = did_you_mean(key, (name for name in fields if name not in value))
+            hint = getattr(kind.cls, "REMOVED_KEYS", {}).get(key, "")
+            if new_key := getattr(kind.cls, "RENAMED_KEYS", {}).get(key):
+                hint = f"it is now called `{new_key}`"
+            hint = hint or did_you_mean(key, (name for name in fields if name not in value))
             parent = f" in `{format_key_path(key_path)}`" if key_path else ""
             yield DecodeError(
                 key_path=(*key_path, key), code="MZ2005", message=f"unknown key `{key[:80]}`{parent}", hint=hint
@@ -147,13 +195,17 @@ def _rewrite_hint(value: object, expected: str) -> str:
 
 
 def _is_same_family(value: object, kind: inspect.Type) -> bool:
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
+    if isinstance(kind, inspect.CustomType):
+        return _is_valid(value, kind)
     match value:
         case dict():
             return isinstance(kind, inspect.StructType | inspect.DictType)
         case list():
             return isinstance(kind, inspect.VarTupleType | inspect.ListType)
         case str():
-            return isinstance(kind, inspect.LiteralType)
+            return isinstance(kind, inspect.LiteralType | inspect.StrType)
     return False
 
 
@@ -161,6 +213,8 @@ def _is_valid(value: object, kind: inspect.Type) -> bool:
     match kind:
         case inspect.AnyType():
             return True
+        case inspect.CustomType() if issubclass(kind.cls, Quantity):
+            return isinstance(value, kind.cls.WRITTEN_TYPES) and type(value) is not bool
         case inspect.StrType():
             return isinstance(value, str)
         case inspect.BoolType():
@@ -191,10 +245,14 @@ def _type_name(kind: inspect.Type) -> str:
             return f"{number}{minimum}" + (f" and at most {kind.le}" if kind.le is not None else "")
         case inspect.LiteralType():
             return "one of " + ", ".join(str(choice) for choice in kind.values)
+        case inspect.CustomType() if issubclass(kind.cls, Quantity):
+            return kind.cls.EXPECTED
         case inspect.StructType() | inspect.DictType():
-            return "a mapping"
+            return "text or a mapping" if hasattr(getattr(kind, "cls", None), "SHORT_FORM") else "a mapping"
         case inspect.VarTupleType() | inspect.ListType():
             return "a list"
+        case inspect.TupleType():
+            return f"a list of {len(kind.item_types)}"
     names: dict[type[inspect.Type], str] = {
         inspect.StrType: "text",
         inspect.BoolType: "true or false",

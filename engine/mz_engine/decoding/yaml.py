@@ -7,14 +7,14 @@ are no dates, merge keys or tags. Depth, number of nodes and the expansion of al
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from mz_engine.decoding.structs import EXPLAIN_HINT, KeyPath, decode_errors, without_empty_keys
+from mz_engine.decoding.quantity import decode_quantity
+from mz_engine.decoding.structs import EXPLAIN_HINT, DecodeError, KeyPath, decode_errors, normalise
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 
 DEPTH_MAX = 40
@@ -43,6 +43,12 @@ class YamlDocument(msgspec.Struct, frozen=True):
     def key_location(self, *key_path: str | int) -> SourceLocation:
         """Return the location of the last key in this key path, or else the value's location."""
         return self.key_locations.get(key_path) or self.location(*key_path)
+
+    def diagnostic(self, error: DecodeError) -> Diagnostic:
+        """Return an error with the location of its value, or of an unknown key."""
+        locate = self.key_location if error.code == "MZ2005" else self.location
+        location = locate(*error.key_path)
+        return Diagnostic(code=error.code, message=error.message, hint=error.hint, location=location)
 
 
 Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
@@ -125,23 +131,18 @@ def decode_yaml(text: str, name: str, struct: type[T]) -> T:
 def decode_document(document: YamlDocument, struct: type[T]) -> T:
     """Decode a document to a frozen Struct; an optional key without a value counts as not written.
 
-    Raises MzError with all errors and their locations: MZ2005 unknown key, MZ2006 wrong value, MZ2007 missing key.
+    Raises MzError with all errors and their locations: MZ2005 unknown key, MZ2006 wrong value, MZ2007 missing key,
+    MZ2009 duration, MZ2010 amount, MZ2013 text.
     """
-    try:
-        return msgspec.convert(without_empty_keys(document.value, msgspec.inspect.type_info(struct)), struct)
-    except msgspec.ValidationError as error:
-        diagnostics = list(_located_errors(document, struct)) or [
-            Diagnostic(code="MZ2006", message=str(error), hint=EXPLAIN_HINT, location=SourceLocation(document.name))
-        ]
-        raise MzError.from_diagnostics(diagnostics) from error
-
-
-def _located_errors(document: YamlDocument, struct: type[object]) -> Iterator[Diagnostic]:
     kind = msgspec.inspect.type_info(struct)
-    for error in decode_errors(without_empty_keys(document.value, kind), kind):
-        is_key = error.code == "MZ2005"
-        location = document.key_location(*error.key_path) if is_key else document.location(*error.key_path)
-        yield Diagnostic(code=error.code, message=error.message, hint=error.hint, location=location)
+    diagnostics = [document.diagnostic(error) for error in decode_errors(document.value, kind)]
+    if diagnostics:
+        raise MzError.from_diagnostics(diagnostics)
+    try:
+        return msgspec.convert(normalise(document.value, kind), struct, dec_hook=decode_quantity)
+    except msgspec.ValidationError as error:
+        location = SourceLocation(document.name)
+        raise MzError("MZ2006", str(error), hint=EXPLAIN_HINT, location=location) from error
 
 
 class _ValueBuilder:

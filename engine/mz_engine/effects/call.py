@@ -7,6 +7,7 @@ from hashlib import sha256
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 from mz_events.catalog.call import (
+    BUILDER,
     AgentFailed,
     AgentLost,
     AgentReplied,
@@ -78,8 +79,8 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         session=session_plan.continued_session.id if session_plan.continued_session else session_id(key),
         resumes=session_plan.continued_session is not None,
         tools=tools,
-        total_seconds=phase.timeout.total_seconds,
-        idle_seconds=phase.timeout.idle_seconds,
+        total_seconds=phase.timeout.total,
+        idle_seconds=phase.timeout.idle,
     )
     tokens = yield from _estimated_tokens(agent, prompt)
     counted = yield from call_port("agents.count_tokens", lambda ports: ports.agents.count_tokens(spec))
@@ -243,11 +244,11 @@ def branch_of(ref: str) -> str:
 
 def _call_settings(phase: Phase, role: str) -> tuple[str, tuple[Tool, ...], str]:
     """Return tier, tools and template of a role's call."""
-    if role == "builder":
+    if role == BUILDER:
         assert phase.agent is not None
         return phase.agent.tier, phase.agent.tools, phase.prompt or phase.phase
-    assert phase.review is not None
-    return phase.review.tier, phase.review.tools, phase.review.prompt
+    assert phase.agent_review is not None
+    return phase.agent_review.tier, phase.agent_review.tools, phase.agent_review.prompt
 
 
 def reconcile_call(intent: AgentRequested, context: StepContext) -> Effect:

@@ -12,6 +12,7 @@ from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
+from mz_events.catalog.call import BUILDER
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import ArtifactParsed, CommandRan
@@ -218,7 +219,7 @@ def _text_marks(context: StepContext, data: PromptData) -> TextMarks:
         notes=tuple(text_mark(note) for note in unit_run.notes),
         rework={
             output.path or output.artifact: text_mark(unit_run.parsed_artifacts[output.artifact].digest)
-            for output in outputs_of(context, "builder")
+            for output in outputs_of(context, BUILDER)
             if output.artifact in unit_run.parsed_artifacts
         },
     )
@@ -226,8 +227,8 @@ def _text_marks(context: StepContext, data: PromptData) -> TextMarks:
 
 def outputs_of(context: StepContext, role: str) -> tuple[PhaseOutput, ...]:
     """Return the outputs that this role must produce, with placeholders of paths filled in."""
-    review = context.phase.review
-    if role != "builder" and review is not None:
+    review = context.phase.agent_review
+    if role != BUILDER and review is not None:
         return (PhaseOutput(artifact=review.output, path=None, rules=review.rules),)
     return tuple(
         PhaseOutput(
@@ -246,10 +247,10 @@ def fill_placeholders(pattern: str, context: StepContext) -> str:
 def write_scope(context: StepContext, role: str) -> tuple[str, ...]:
     """Return the write scope of this role as patterns: its outputs and, for the builder, the phase's own patterns."""
     paths = tuple(output.path for output in outputs_of(context, role) if output.path)
-    if role != "builder":
+    if role != BUILDER:
         return paths
     patterns: list[str] = []
-    for pattern in context.phase.mutations:
+    for pattern in context.phase.writable:
         if pattern == "{unit.files}":
             patterns += unit_files(context) or ()
         else:
@@ -296,7 +297,7 @@ def _input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
     artifacts = {
         name.artifact: context.phase_state.progress.artifacts.get(name.artifact) for name in context.phase.inputs
     }
-    if role != "builder":
+    if role != BUILDER:
         artifacts |= context.unit_run.parsed_artifacts
     texts = {}
     for name, artifact in artifacts.items():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-from mz_events.catalog.call import SessionDropped, SessionDropReason
+from mz_events.catalog.call import BUILDER, SessionDropped, SessionDropReason
 from mz_projections.feature.state import AgentSession
 
 from mz_engine.effects.steps import StepContext, Steps, call_port, emit
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Phase
-from mz_engine.pipelines.lint import BUILDER
 
 
 class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):

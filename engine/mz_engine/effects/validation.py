@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_events.catalog.call import AgentReplied, ForbiddenChange
+from mz_events.catalog.call import BUILDER, AgentReplied, ForbiddenChange
 from mz_events.catalog.feature import WorkspaceReady
 from mz_events.catalog.validation import (
     ArtifactParsed,
@@ -98,7 +98,7 @@ def _run_configured(context: StepContext, stage: Literal["prepare", "gate"], nam
     command = context.pins.config.commands[name]
     return (
         yield from _run_command(
-            context, stage, name, command.run, command.timeout_seconds, context.key(f"{stage}.{name}")
+            context, stage, name, command.run, command.timeout, context.key(f"{stage}.{name}")
         )
     )
 
@@ -265,7 +265,7 @@ def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
         },
         changes=changes,
         limits=context.pins.config.limits,
-        outputs=tuple(output.path for output in outputs_of(context, "builder") if output.path),
+        outputs=tuple(output.path for output in outputs_of(context, BUILDER) if output.path),
     )
     findings = evaluate_feature_rule(action.rule, facts)
     report = (yield from put_report(tuple(finding.message for finding in findings))) if findings else None

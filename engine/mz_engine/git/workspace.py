@@ -58,7 +58,7 @@ class GitWorkspace:
         self._git = Git(self._repository.directory, environment)
         self._objects = ObjectStore(self._git, self._repository.object_format)
         self._objects.remove_crash_reports()
-        self._kept_rules: IgnoreRules = ignore_rules(settings.keep)
+        self._kept_rules: IgnoreRules = ignore_rules(settings.keep_ignored)
         self._copied_paths = tuple(settings.copy)
         self._worktrees: dict[FeatureWorktree, GitWorktree] = {}
         self._lock, self._fetch_lock = threading.Lock(), threading.Lock()

@@ -1,13 +1,86 @@
-"""The settings of one repository, from `mz.yaml`, the environment and flags. Each run pins them."""
+"""The settings of one repository: `mz.yaml` as it is written and, with a correction of estimates, as a run pins it.
+
+Descriptions are shown by editors and docs. `Text` types carry the parser of a text that people write: decoding reports
+what it rejects, and stores what it returns.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
+from mz_events.names import InvalidName, parse_name, parse_path
 
+from mz_engine.decoding.quantity import Duration, Usd, UsdPerMillion, default_duration
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.pipeline import Autonomy
+from mz_engine.path_patterns import is_pattern
+
+FILE_NAME = "mz.yaml"
+SCHEMA_PATH = ".mz/schema/mz.yaml.json"
+"""The JSON Schema that `mz init` writes and the first lines of a starter file name."""
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[-/@]|(?:^|/)\.|\.lock(?:/|\Z)|[./]\Z|^\Z")
+"""Names that git rejects as refs, and names with a leading `-` or `@`."""
+_DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})\Z")
+
+
+def _parse_non_empty(text: str) -> str:
+    if not text.strip() or "\0" in text:
+        raise InvalidName("it is empty")
+    return text
+
+
+def _parse_branch(text: str) -> str:
+    if _NOT_A_REF.search(text):
+        raise InvalidName(f"{text[:80]!r} is not usable as a branch or remote name")
+    return text
+
+
+def _parse_variable(text: str) -> str:
+    if not _VARIABLE.match(text):
+        raise InvalidName(f"{text[:80]!r} is not the name of an environment variable")
+    return text
+
+
+def _parse_pattern(text: str) -> str:
+    if not is_pattern(_parse_non_empty(text)):
+        raise InvalidName(f"{text[:80]!r} is not a pattern as in .gitignore")
+    return text
+
+
+def _parse_model_glob(text: str) -> str:
+    if not text.strip() or any(character.isspace() for character in text):
+        raise InvalidName(f"{text[:40]!r} is not the name of a model")
+    return text
+
+
+def _parse_day(text: str) -> str:
+    match = _DAY.match(text)
+    if match:
+        year, month, day = map(int, match.groups())
+        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+        if 1 <= month <= 12 and 1 <= day <= (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]:
+            return text
+    raise InvalidName(f"{text[:40]!r} is not a date")
+
+
+def _text(parse: Callable[[str], str], hint: str = "see `mz explain MZ2013` for valid values") -> Meta:
+    return Meta(extra={"parse": parse, "hint": hint})
+
+
+NonEmpty = Annotated[str, _text(_parse_non_empty)]
+Name = Annotated[str, _text(parse_name)]
+RepositoryPath = Annotated[str, _text(parse_path)]
+Branch = Annotated[str, _text(_parse_branch)]
+Variable = Annotated[str, _text(_parse_variable)]
+Pattern = Annotated[str, _text(_parse_pattern)]
+ModelGlob = Annotated[str, _text(_parse_model_glob, "write it as `mz cost --by model` shows it")]
+Day = Annotated[str, _text(_parse_day, "write it as YYYY-MM-DD")]
 
 
 class SettingsBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -15,91 +88,197 @@ class SettingsBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Command(SettingsBase, frozen=True, kw_only=True):
-    """A command line of the user, run in the worktree with `sh -c`."""
+    """A command line of the user, run in the worktree with `sh -c`; written as a text or with a timeout."""
 
-    run: str
-    timeout_seconds: int = 600
+    SHORT_FORM: ClassVar = "run"
+
+    run: Annotated[NonEmpty, Meta(description="A command line for `sh -c`, run in the worktree.")]
+    timeout: Annotated[Duration, Meta(description="How long it may take; then its whole process tree is killed.")] = (
+        default_duration("10m")
+    )
 
 
 class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
-    setup: tuple[str, ...] = ()
-    """Run once per worktree; a fresh one has neither dependencies nor build results."""
-    copy: tuple[str, ...] = ()
-    """Ignored files of the main checkout to copy into each worktree."""
-    keep: tuple[str, ...] = ("node_modules", ".venv")
-    """Ignored paths that survive when a tree is restored."""
+    RENAMED_KEYS: ClassVar = {"keep": "keep_ignored"}
+
+    setup: Annotated[
+        tuple[NonEmpty, ...],
+        Meta(description="Commands run once in each new worktree, which has neither dependencies nor build results."),
+    ] = ()
+    copy: Annotated[
+        tuple[RepositoryPath, ...],
+        Meta(description="Ignored files of the main checkout that each worktree gets a copy of."),
+    ] = ()
+    keep_ignored: Annotated[
+        tuple[RepositoryPath, ...],
+        Meta(description="Ignored paths that are kept when a worktree is restored to an earlier state."),
+    ] = ("node_modules", ".venv")
 
 
 class PullRequests(SettingsBase, frozen=True, kw_only=True):
-    strategy: Literal["none", "draft", "ready"] = "none"
-    remote: str = "origin"
-    checks_wait_seconds: int = 3600
-    """Maximum time that CI checks may be pending before a person is asked."""
-    checks_poll_seconds: int = 30
-    checks_grace_seconds: int = 60
-    """Time after the push in which CI checks may still appear; after it the list counts as complete."""
-    flaky: tuple[str, ...] = ()
-    """Names of CI checks that are known to fail at random; `*` matches anything."""
-    reruns_max: int = 2
-    """Maximum number of times that flaky checks are started again."""
+    RENAMED_KEYS: ClassVar = {"checks_grace": "checks_settle"}
+
+    strategy: Annotated[
+        Literal["none", "draft", "ready"],
+        Meta(description="Whether pull requests are opened, and how; none writes the text to a file for a person."),
+    ] = "none"
+    remote: Annotated[Branch, Meta(description="The git remote that branches are pushed to.")] = "origin"
+    checks_wait: Annotated[Duration, Meta(description="How long checks may be pending before a person is asked.")] = (
+        default_duration("1h")
+    )
+    checks_poll: Annotated[Duration, Meta(description="How often the forge is asked about checks.")] = default_duration(
+        "30s"
+    )
+    checks_settle: Annotated[
+        Duration, Meta(description="How long after a push checks may still appear; then the list counts as complete.")
+    ] = default_duration("1m")
+    flaky: Annotated[
+        tuple[NonEmpty, ...],
+        Meta(description="Checks that are known to fail at random, such as `e2e*`; they are started again."),
+    ] = ()
+    reruns_max: Annotated[int, Meta(ge=0, description="How often flaky checks are started again.")] = 2
 
 
 class Budget(SettingsBase, frozen=True, kw_only=True):
-    """Limits in USD, as decimal strings in `mz.yaml`; integers of nano-dollars here. None: no limit."""
+    run_nanousd: Annotated[
+        Usd | None, Meta(description="Most that one run may spend; without it there is no limit.")
+    ] = msgspec.field(name="run", default=None)
+    feature_nanousd: Annotated[
+        Usd | None, Meta(description="Most that one feature may spend; without it no limit.")
+    ] = msgspec.field(name="feature", default=None)
 
-    run_nanousd: int | None = None
-    feature_nanousd: int | None = None
+
+class Models(SettingsBase, frozen=True, kw_only=True):
+    """Models of the configured agent by tier."""
+
+    cheap: Annotated[str | None, Meta(description="Model of the cheap tier; absent: the agent's own.")] = None
+    mid: Annotated[str | None, Meta(description="Model of the mid tier; absent: the agent's own.")] = None
+    premium: Annotated[str | None, Meta(description="Model of the premium tier; absent: the agent's own.")] = None
 
 
 class Limits(SettingsBase, frozen=True, kw_only=True):
     """Numbers that rules and prompts share."""
 
-    techspec_files_max: int = 8
-    feature_criteria_max: int = 15
-    feature_tasks_max: int = 20
-    task_files_max: int = 5
-    feature_files_max: int = 80
-    wait_minutes_max: int = 60
-    """A rate limit with a longer wait is a question for a person."""
-    failover_wait_seconds: int = 300
-    """A rate limit with a longer wait switches to the next agent of `failover`."""
-
-
-class Models(SettingsBase, frozen=True, kw_only=True):
-    """Models of the configured agent by tier; None: the adapter's default."""
-
-    cheap: str | None = None
-    mid: str | None = None
-    premium: str | None = None
+    techspec_files_max: Annotated[int, Meta(ge=1, description="Most files that a technical specification lists.")] = 8
+    feature_criteria_max: Annotated[int, Meta(ge=1, description="More acceptance criteria: a person is asked.")] = 15
+    feature_tasks_max: Annotated[int, Meta(ge=1, description="More tasks in a feature: a person is asked.")] = 20
+    task_files_max: Annotated[int, Meta(ge=1, description="Most files that one task may touch.")] = 5
+    feature_files_max: Annotated[int, Meta(ge=1, description="More files in a feature: a person is asked.")] = 80
+    wait_max: Annotated[Duration, Meta(description="A rate limit with a longer wait is a question for a person.")] = (
+        default_duration("1h")
+    )
+    failover_wait: Annotated[
+        Duration, Meta(description="A rate limit with a longer wait switches to the next agent of `failover`.")
+    ] = default_duration("5m")
 
 
 class Rates(SettingsBase, frozen=True, kw_only=True):
-    """Prices in nano-dollars for a million tokens. None: the price of the more general kind of token."""
+    input: Annotated[UsdPerMillion, Meta(description="Input without any cache.")]
+    output: Annotated[UsdPerMillion, Meta(description="Output, reasoning included.")]
+    cache_read: Annotated[
+        UsdPerMillion | None, Meta(description="Input read from a cache; absent: as other input.")
+    ] = None
+    cache_write_5m: Annotated[
+        UsdPerMillion | None, Meta(description="Input kept in a cache for five minutes; absent: as other input.")
+    ] = None
+    cache_write_1h: Annotated[
+        UsdPerMillion | None, Meta(description="Input kept in a cache for an hour; absent: as for five minutes.")
+    ] = None
 
-    input: int
-    output: int
-    cache_read: int | None = None
-    cache_write_5m: int | None = None
-    cache_write_1h: int | None = None
+
+class LongRequestRates(Rates, frozen=True, kw_only=True):
+    tokens: Annotated[int, Meta(ge=1, description="These prices apply to all of a request with more input than this.")]
 
 
-class PriceRow(SettingsBase, frozen=True, kw_only=True):
+class TierRates(SettingsBase, frozen=True, kw_only=True):
+    batch: Annotated[Rates | None, Meta(description="Requests that may take hours.")] = None
+    flex: Annotated[Rates | None, Meta(description="Requests that may wait.")] = None
+    priority: Annotated[Rates | None, Meta(description="Requests that go before others.")] = None
+    fast: Annotated[Rates | None, Meta(description="Requests that are answered faster.")] = None
+
+
+class PriceRow(Rates, frozen=True, kw_only=True):
     """The user's prices of a model from a date on; they come before the built-in table."""
 
-    model: str
-    """As the agent names it; `*` matches anything."""
-    since: str = ""
-    """`YYYY-MM-DD`, UTC; empty: always."""
-    rates: Rates
-    above_tokens: int | None = None
-    """A request with more input than this costs `above` as a whole."""
-    above: Rates | None = None
-    tiers: dict[str, Rates] = {}
-    """By service tier."""
+    model: Annotated[ModelGlob, Meta(description="The model as the agent names it; `*` stands for anything.")]
+    since: Annotated[Day | None, Meta(description="First day of these prices, YYYY-MM-DD in UTC; absent: always.")] = (
+        msgspec.field(name="from", default=None)
+    )
+    above: Annotated[LongRequestRates | None, Meta(description="Prices of long requests.")] = None
+    tiers: Annotated[TierRates, Meta(description="Prices by service tier; without one there is none.")] = TierRates()
 
 
-Ratio = Annotated[float, msgspec.Meta(ge=0, le=10**9)]
-TokenCount = Annotated[int, msgspec.Meta(ge=0)]
+class Settings(SettingsBase, frozen=True, kw_only=True):
+    """The content of `mz.yaml`."""
+
+    RENAMED_KEYS: ClassVar = {"sanitize": "injection_screen"}
+
+    pipeline: Annotated[
+        NonEmpty,
+        Meta(description="Name of pipelines/NAME.yaml or of a built-in pipeline, or the path of a pipeline file."),
+    ] = "monozukuri"
+    agent: Annotated[Name, Meta(description="Which agent is called.")] = "claude-code"
+    agents: Annotated[
+        dict[Name, AgentDescription],
+        Meta(description="Programs of your own as agents, by name: how they are called, and how their output is read."),
+    ] = {}
+    failover: Annotated[
+        tuple[Name, ...],
+        Meta(
+            description="Agents to switch to, in this order, when the one before has no login, no program, no credit, "
+            "a long rate limit or no retries left."
+        ),
+    ] = ()
+    sessions: Annotated[
+        Literal["fresh", "continue"],
+        Meta(
+            description="Whether the calls of a feature continue one session of the agent or start new ones; phases "
+            "can override it. Agents without sessions always start anew."
+        ),
+    ] = "fresh"
+    base: Annotated[
+        Branch | None,
+        Meta(description="Branch that features start from and pull requests target; absent: the current one."),
+    ] = None
+    backlog: Annotated[RepositoryPath, Meta(description="The Markdown file with the features.")] = "features.md"
+    branch_prefix: Annotated[Branch, Meta(description="Features get branches PREFIX/ID.")] = "feat"
+    autonomy: Annotated[
+        Autonomy,
+        Meta(description="How often a person is asked: after planning too (supervised), at gates, or never."),
+    ] = "checkpoint"
+    parallel_max: Annotated[int, Meta(ge=1, le=64, description="How many features are worked on at the same time.")] = 2
+    injection_screen: Annotated[
+        Literal["strict", "relaxed", "off"],
+        Meta(description="What happens to backlog text that tries to give orders to the agent."),
+    ] = "strict"
+    models: Models = Models()
+    commands: Annotated[
+        dict[Name, Command],
+        Meta(
+            description="Commands by name, such as test, lint and build; pipelines run them before and after an agent."
+        ),
+    ] = {}
+    workspace: WorkspaceSettings = WorkspaceSettings()
+    pull_requests: PullRequests = msgspec.field(default_factory=PullRequests)
+    budget: Budget = Budget()
+    limits: Limits = msgspec.field(default_factory=Limits)
+    denied_paths: Annotated[
+        tuple[Pattern, ...],
+        Meta(description="Paths that no agent may change, whatever the phase allows; patterns as in .gitignore."),
+    ] = (".github/**", ".env", ".env.*", "*.pem", "*.p12", "*.pfx", "*.key", "mz.yaml", ".mz/**")
+    pass_environment: Annotated[
+        tuple[Variable, ...], Meta(description="Further environment variables that agents and commands may see.")
+    ] = ()
+    recordings: Annotated[RepositoryPath, Meta(description="The folder of the library of recorded agent calls.")] = (
+        "recordings"
+    )
+    prices: Annotated[
+        tuple[PriceRow, ...], Meta(description="Your own prices of models; they come before the price table.")
+    ] = ()
+
+
+Ratio = Annotated[float, Meta(ge=0, le=10**9)]
+TokenCount = Annotated[int, Meta(ge=0)]
 """Not negative: a negative reservation would enlarge the budget."""
 
 
@@ -122,46 +301,8 @@ class Coefficients(SettingsBase, frozen=True, kw_only=True):
     output_tokens: TokenCount
 
 
-class Config(SettingsBase, frozen=True, kw_only=True):
-    pipeline: str = "monozukuri"
-    agent: str = "claude-code"
-    failover: tuple[str, ...] = ()
-    """Successors of the agent, in this order, for when it cannot continue."""
-    sessions: Literal["fresh", "continue"] = "fresh"
-    """Default for phases: the calls of a feature's builder start new sessions, or continue one."""
-    base: str | None = None
-    """None: the branch that is checked out."""
-    backlog: str = "features.md"
-    branch_prefix: str = "feat"
-    autonomy: Autonomy = "checkpoint"
-    parallel_max: int = 2
-    sanitize: Literal["strict", "relaxed", "off"] = "strict"
-    models: Models = Models()
-    commands: dict[str, Command] = {}
-    """By name: test, lint, build, ...; pipelines name them in `run`."""
-    workspace: WorkspaceSettings = WorkspaceSettings()
-    pull_requests: PullRequests = PullRequests()
-    budget: Budget = Budget()
-    limits: Limits = Limits()
-    denied_paths: tuple[str, ...] = (
-        ".github/**",
-        ".env",
-        ".env.*",
-        "*.pem",
-        "*.p12",
-        "*.pfx",
-        "*.key",
-        "mz.yaml",
-        ".mz/**",
-    )
-    """Paths that no agent may change, whatever the phase allows; patterns as in .gitignore."""
-    pass_environment: tuple[str, ...] = ()
-    """Additional variables that agents and commands may see."""
-    recordings: str = "recordings"
-    """The library: a folder of cassettes."""
-    agents: dict[str, AgentDescription] = {}
-    """The user's own agents, by name."""
-    prices: tuple[PriceRow, ...] = ()
-    """They come before the built-in table."""
+class Config(Settings, frozen=True, kw_only=True):
+    """The settings as a run pins them."""
+
     calibration: tuple[Coefficients, ...] = ()
     """From `calibration.yaml`; a call uses the coefficients of the narrowest group that it belongs to."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
@@ -16,12 +17,13 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
 
 
-_DECODER = msgspec.json.Decoder(Pins)
+_DECODER = msgspec.json.Decoder(Pins, dec_hook=decode_quantity)
+_ENCODER = msgspec.json.Encoder(enc_hook=encode_quantity, order="deterministic")
 
 
 def encode_pins(pins: Pins) -> bytes:
     """Encode pins canonically: the same pins give the same bytes."""
-    return msgspec.json.encode(pins, order="deterministic")
+    return _ENCODER.encode(pins)
 
 
 def decode_pins(data: bytes) -> Pins:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
+
+from mz_engine.decoding.quantity import Duration, default_duration
 
 Autonomy = Literal["supervised", "checkpoint", "full_auto"]
 Tool = Literal["read", "write", "shell"]
@@ -16,9 +18,10 @@ class PipelineStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class AgentUse(PipelineStruct, frozen=True, kw_only=True):
-    """The agent that a phase calls, and how."""
+    """How a phase calls its agent."""
 
-    role: str
+    REMOVED_KEYS: ClassVar = {"role": "remove it; it has no effect"}
+
     tier: Literal["cheap", "mid", "premium"] = "mid"
     tools: tuple[Tool, ...] = ("read", "write")
     session: Literal["fresh", "continue"] | None = None
@@ -26,10 +29,8 @@ class AgentUse(PipelineStruct, frozen=True, kw_only=True):
 
 
 class Timeout(PipelineStruct, frozen=True, kw_only=True):
-    """Written `timeout: {total: 30m, idle: 5m}`; seconds once loaded, in the pins too."""
-
-    total_seconds: int = msgspec.field(default=1800, name="total")
-    idle_seconds: int = msgspec.field(default=300, name="idle")
+    total: Duration = default_duration("30m")
+    idle: Duration = default_duration("5m")
     """Without a byte of output."""
 
 
@@ -58,8 +59,11 @@ class PhaseOutput(PipelineStruct, frozen=True, kw_only=True):
 class PreparedCommand(PipelineStruct, frozen=True, kw_only=True):
     """A command of `mz.yaml`, run before the agent is called; its result goes into the prompt."""
 
+    RENAMED_KEYS: ClassVar = {"output": "result"}
+
     run: str
-    output: str
+    result: str
+    """Name of the result in the prompt."""
     per: Literal["unit", "phase"] = "unit"
     must_pass: bool = False
     """A failure blocks the phase before an agent is paid."""
@@ -110,12 +114,14 @@ class PersonGate(PipelineStruct, frozen=True, kw_only=True):
 class BlockRoute(PipelineStruct, frozen=True, kw_only=True):
     """Target of a block with this cause."""
 
+    RENAMED_KEYS: ClassVar = {"times": "max_times"}
+
     cause: str
     to: str
     scope: Literal["phase", "unit", "tree"] = "phase"
     """phase: restore the tree from before `to`. unit: only this unit and its dependents, on the current tree. tree: the
     whole of `to` and what follows it, on the current tree."""
-    times: int | None = None
+    max_times: int | None = None
     """How often this cause may take the route before a person decides; absent: limited by the other settings only."""
 
 
@@ -135,9 +141,11 @@ class Claim(PipelineStruct, frozen=True, kw_only=True):
 
 
 class Phase(PipelineStruct, frozen=True, kw_only=True):
+    RENAMED_KEYS: ClassVar = {"mutations": "writable", "review": "agent_review", "human": "ask_person"}
+
     phase: str
     agent: AgentUse | None = None
-    timeout: Timeout = Timeout()
+    timeout: Timeout = msgspec.field(default_factory=Timeout)
     prompt: str | None = None
     """Name of a template."""
     inputs: tuple[PhaseInput, ...] = ()
@@ -146,12 +154,12 @@ class Phase(PipelineStruct, frozen=True, kw_only=True):
     prepare: tuple[PreparedCommand, ...] = ()
     for_each: ForEach | None = None
     outputs: tuple[PhaseOutput, ...] = ()
-    mutations: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
     """Patterns (as in .gitignore, `!` excludes) of allowed changes beyond the outputs; `{unit.files}` and `{feature}`
     are expanded. Empty: the outputs only."""
     gates: tuple[Gate, ...] = ()
-    review: AgentReview | None = None
-    human: tuple[PersonGate, ...] = ()
+    agent_review: AgentReview | None = None
+    ask_person: tuple[PersonGate, ...] = ()
     attempts: int = 3
     """Replies that rules or gates may reject per iteration."""
     retries: int = 3

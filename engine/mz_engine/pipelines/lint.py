@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
+from mz_events.catalog.call import BUILDER
 from mz_events.names import InvalidName, parse_name, parse_path
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
@@ -21,7 +22,20 @@ from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.graph import find_cycles
 from mz_engine.model.pipeline import AgentReview, Gate, PersonGate, Phase, PhaseOutput, Pipeline
 from mz_engine.path_patterns import matches
-from mz_engine.pipelines.decode import LintFinding
+
+
+class LintFinding(NamedTuple):
+    route: KeyPath
+    code: str
+    message: str
+    hint: str = ""
+    severity: Literal["error", "warning"] = "error"
+
+    def to_diagnostic(self, document: YamlDocument) -> Diagnostic:
+        location = document.location(*self.route)
+        return Diagnostic(
+            code=self.code, message=self.message, hint=self.hint, location=location, severity=self.severity
+        )
 
 
 def check_flow(pipeline: Pipeline) -> Iterator[LintFinding]:
@@ -51,7 +65,9 @@ def _artifact_producers(pipeline: Pipeline) -> dict[str, str]:
     """Map each artifact to the first phase that produces it."""
     sources: dict[str, str] = {}
     for phase in pipeline.phases:
-        artifacts = [output.artifact for output in phase.outputs] + ([phase.review.output] if phase.review else [])
+        artifacts = [output.artifact for output in phase.outputs] + (
+            [phase.agent_review.output] if phase.agent_review else []
+        )
         for artifact in artifacts:
             sources.setdefault(artifact, phase.phase)
     return sources
@@ -87,8 +103,8 @@ def _check_needs(
 def _check_questions(pipeline: Pipeline, position: int, producers: dict[str, str]) -> Iterator[LintFinding]:
     """Check questions about artifacts. People are asked after the agent review, so the phase's own artifacts exist."""
     finished_phases = {other.phase for other in pipeline.phases[: position + 1]}
-    for number, human in enumerate(pipeline.phases[position].human):
-        at: KeyPath = ("phases", position, "human", number, "artifact")
+    for number, human in enumerate(pipeline.phases[position].ask_person):
+        at: KeyPath = ("phases", position, "ask_person", number, "artifact")
         producer = producers.get(human.artifact or "")
         if human.artifact is not None and producer is None:
             message = f"no phase produces `{human.artifact[:80]}`"
@@ -113,8 +129,8 @@ def _check_routes(pipeline: Pipeline, position: int) -> Iterator[LintFinding]:
         elif route.scope == "unit" and not (phase.for_each and route.to == phase.phase):
             message = f"`scope: unit` is only valid from a phase with `for_each` to itself, not to `{route.to}`"
             yield LintFinding((*at, "scope"), "MZ3012", message)
-        if route.times is not None and route.times < 1:
-            yield LintFinding((*at, "times"), "MZ3014", f"`times` is {route.times}; it must be at least 1")
+        if route.max_times is not None and route.max_times < 1:
+            yield LintFinding((*at, "max_times"), "MZ3014", f"`max_times` is {route.max_times}; it must be at least 1")
         if route.cause in causes:
             yield LintFinding((*at, "cause"), "MZ3012", f"the cause `{route.cause[:80]}` has two routes")
         causes.add(route.cause)
@@ -168,7 +184,7 @@ def _check_placeholders(phase: Phase, at: KeyPath) -> Iterator[LintFinding]:
             ((*at, "context", key, number), pattern, {"feature"} | unit) for number, pattern in enumerate(patterns)
         ]
     writable_names = {"feature"} | unit | ({"unit.files"} if phase.for_each else set())
-    texts += [((*at, "mutations", number), pattern, writable_names) for number, pattern in enumerate(phase.mutations)]
+    texts += [((*at, "writable", number), pattern, writable_names) for number, pattern in enumerate(phase.writable)]
     texts.append(((*at, "commit"), phase.commit or "", {"feature", "title", "phase"} | unit))
     for route, text, allowed in texts:
         hint = "known here: " + ", ".join(f"{{{pattern}}}" for pattern in sorted(allowed))
@@ -207,8 +223,8 @@ def _check_outputs(pipeline: Pipeline, position: int) -> Iterator[LintFinding]:
 
 def _check_writable(pipeline: Pipeline, position: int) -> Iterator[LintFinding]:
     phase = pipeline.phases[position]
-    patterns = tuple(_fill_samples(pattern) for pattern in phase.mutations if pattern != UNIT_FILES)
-    at: KeyPath = ("phases", position, "mutations")
+    patterns = tuple(_fill_samples(pattern) for pattern in phase.writable if pattern != UNIT_FILES)
+    at: KeyPath = ("phases", position, "writable")
     try:
         covered = [
             (other, output)
@@ -234,9 +250,6 @@ def _fill_samples(text: str | None) -> str:
     """Replace placeholders by sample values."""
     return _PLACEHOLDER.sub(lambda match: SAMPLE_VALUES.get(match[1], match[0]), text or "")
 
-
-BUILDER = "builder"
-"""The role of the phase's own agent, regardless of its name in the pipeline."""
 
 DELIVERY_STEP_NEEDS = {"open_pr": "push", "await_checks": "open_pr"}
 """Delivery steps that need another one before them."""
@@ -320,10 +333,10 @@ def _check_phase(phase: Phase, at: KeyPath, known_names: KnownNames, built_in: b
     yield from _check_references(phase, at, known_names, built_in)
     for position, gate in enumerate(phase.gates):
         yield from _check_gate(gate, (*at, "gates", position))
-    for position, human in enumerate(phase.human):
-        yield from _check_person_gate(human, (*at, "human", position))
-    if phase.review:
-        yield from _check_review(phase, phase.review, (*at, "review"))
+    for position, human in enumerate(phase.ask_person):
+        yield from _check_person_gate(human, (*at, "ask_person", position))
+    if phase.agent_review:
+        yield from _check_review(phase.agent_review, (*at, "agent_review"))
 
 
 def _check_names(pipeline: Pipeline) -> Iterator[LintFinding]:
@@ -334,9 +347,9 @@ def _check_names(pipeline: Pipeline) -> Iterator[LintFinding]:
         yield from _check_name(phase.phase, (*at, "phase"), phases, "phase")
         for number, output in enumerate(phase.outputs):
             yield from _check_name(output.artifact, (*at, "outputs", number, "artifact"), artifacts, "artifact")
-        if phase.review:
-            yield from _check_name(phase.review.output, (*at, "review", "output"), artifacts, "artifact")
-            yield from _check_name(phase.review.role, (*at, "review", "role"), set(), "role")
+        if phase.agent_review:
+            yield from _check_name(phase.agent_review.output, (*at, "agent_review", "output"), artifacts, "artifact")
+            yield from _check_name(phase.agent_review.role, (*at, "agent_review", "role"), set(), "role")
         gate_names: set[str] = set()
         for number, gate in enumerate(phase.gates):
             if gate.name in gate_names:
@@ -345,7 +358,7 @@ def _check_names(pipeline: Pipeline) -> Iterator[LintFinding]:
         result_names: set[str] = set()
         for number, step in enumerate(phase.prepare):
             yield from _check_name(
-                step.output, (*at, "prepare", number, "output"), result_names, "result of a prepared command"
+                step.result, (*at, "prepare", number, "result"), result_names, "result of a prepared command"
             )
 
 
@@ -382,11 +395,11 @@ def _check_completeness(pipeline: Pipeline) -> Iterator[LintFinding]:
             yield LintFinding((*at, "agent"), "MZ3015", f"`{phase.phase}` has an agent but no `prompt`")
         if phase.prompt and not phase.agent:
             yield LintFinding((*at, "prompt"), "MZ3015", f"`{phase.phase}` has a prompt but no `agent` to send it to")
-        if not phase.agent and (phase.outputs or phase.review):
-            key = "outputs" if phase.outputs else "review"
+        if not phase.agent and (phase.outputs or phase.agent_review):
+            key = "outputs" if phase.outputs else "agent_review"
             yield LintFinding((*at, key), "MZ3015", f"`{phase.phase}` has `{key}` but no `agent` to produce it")
-        has_work = phase.agent or phase.prompt or phase.outputs or phase.review or phase.deliver
-        if not (has_work or phase.prepare or phase.gates or phase.human):
+        has_work = phase.agent or phase.prompt or phase.outputs or phase.agent_review or phase.deliver
+        if not (has_work or phase.prepare or phase.gates or phase.ask_person):
             yield LintFinding(at, "MZ3015", f"`{phase.phase}` does nothing")
         yield from _check_delivery(phase, (*at, "deliver"))
 
@@ -403,7 +416,7 @@ def _check_delivery(phase: Phase, at: KeyPath) -> Iterator[LintFinding]:
             message = "`merge_base` must come before `push`, so that the merge is pushed"
             yield LintFinding((*at, position), "MZ3015", message)
         if step == "merge_base" and not any(route.cause == "base" for route in phase.on_block):
-            hint = "add `on_block: [{cause: base, to: PHASE, scope: tree, times: 1}]`"
+            hint = "add `on_block: [{cause: base, to: PHASE, scope: tree, max_times: 1}]`"
             yield LintFinding((*at, position), "MZ3012", "a conflict of `merge_base` has no `on_block` route", hint)
 
 
@@ -414,13 +427,13 @@ def _check_references(phase: Phase, at: KeyPath, known_names: KnownNames, built_
         )
     if phase.prompt:
         yield from _check_template(phase.prompt, (*at, "prompt"), known_names)
-    if phase.review:
+    if phase.agent_review:
         yield from _check_known(
-            phase.review.rules, (*at, "review", "rules"), known_names.rule_sets, "MZ3007", "rule set"
+            phase.agent_review.rules, (*at, "agent_review", "rules"), known_names.rule_sets, "MZ3007", "rule set"
         )
-        yield from _check_template(phase.review.prompt, (*at, "review", "prompt"), known_names)
+        yield from _check_template(phase.agent_review.prompt, (*at, "agent_review", "prompt"), known_names)
     rules = [(("gates", number), gate.rule) for number, gate in enumerate(phase.gates)]
-    rules += [(("human", number), human.rule) for number, human in enumerate(phase.human)]
+    rules += [(("ask_person", number), human.rule) for number, human in enumerate(phase.ask_person)]
     for route, rule in rules:
         if rule:
             yield from _check_known(rule, (*at, *route, "rule"), known_names.rules, "MZ3007", "rule")
@@ -468,9 +481,8 @@ def _check_person_gate(human: PersonGate, at: KeyPath) -> Iterator[LintFinding]:
         yield LintFinding((*at, "autonomy"), "MZ3013", "without a level of autonomy this question is never asked")
 
 
-def _check_review(phase: Phase, review: AgentReview, at: KeyPath) -> Iterator[LintFinding]:
-    builder = phase.agent.role if phase.agent else BUILDER
+def _check_review(review: AgentReview, at: KeyPath) -> Iterator[LintFinding]:
     if not review.independent:
         yield LintFinding((*at, "independent"), "MZ3011", "a reviewer must not share the builder's session or context")
-    if review.role in (builder, BUILDER):
+    if review.role == BUILDER:
         yield LintFinding((*at, "role"), "MZ3011", f"the reviewer has the role of the builder, `{review.role}`")

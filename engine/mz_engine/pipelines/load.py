@@ -14,11 +14,10 @@ import msgspec
 from mz_engine.artifacts.load import load_rules, shared_rules
 from mz_engine.decoding.structs import did_you_mean
 from mz_engine.decoding.text_file import read_text
-from mz_engine.decoding.yaml import YamlDocument, parse_yaml
+from mz_engine.decoding.yaml import YamlDocument, decode_document, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
-from mz_engine.pipelines.decode import parse_pipeline
 from mz_engine.pipelines.lint import KnownNames, lint_pipeline
 from mz_engine.pipelines.material import check_template, read_rules
 from mz_engine.prompts.load import TEMPLATE_SUFFIX, load_templates
@@ -42,6 +41,13 @@ class PipelineSource(msgspec.Struct, frozen=True, kw_only=True):
     """Name in messages: a path relative to the repository, or `NAME.yaml` of a built-in one."""
     text: str
     built_in: bool
+
+
+def parse_pipeline(text: str, name: str) -> tuple[Pipeline, YamlDocument]:
+    """Return the pipeline, and its document with locations for `lint`. Raises MzError with all errors of form (MZ2003
+    to MZ2009); the meaning is not checked here."""
+    document = parse_yaml(text, name)
+    return decode_document(document, Pipeline), document
 
 
 def find_source(name: str, root: Path) -> PipelineSource:

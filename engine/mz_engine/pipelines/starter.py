@@ -23,7 +23,7 @@ rollbacks_max: 6
 phases:
 - phase: design
   # The agent. tier: cheap, mid or premium; `models:` in mz.yaml maps it to models.
-  agent: {{role: architect, tier: mid, tools: [read, write]}}
+  agent: {{tier: mid, tools: [read, write]}}
   # Limits of one call: in total, and without output.
   timeout: {{total: 20m, idle: 5m}}
   # The prompt: a template of mz, or one of your own in pipelines/templates/.
@@ -33,11 +33,11 @@ phases:
   # Artifacts that the phase must produce, and their rules. Nothing else may change in this phase.
   outputs: [{{artifact: techspec, path: "tasks/{{feature}}/techspec.md", rules: techspec}}]
   # Asks a person under `autonomy: supervised`. Without this entry nobody is asked.
-  human: [{{autonomy: [supervised]}}]
+  ask_person: [{{autonomy: [supervised]}}]
   commit: "docs({{feature}}): design"
 
 - phase: code
-  agent: {{role: builder, tier: mid, tools: [read, write, shell]}}
+  agent: {{tier: mid, tools: [read, write, shell]}}
   timeout: {{total: 60m, idle: 10m}}
   prompt: code.md.j2
   inputs: [{{artifact: techspec}}]
@@ -45,14 +45,14 @@ phases:
   claim: {{artifact: techspec}}
 {prepare}  outputs: [{{artifact: code, path: "tasks/{{feature}}/code.md", rules: code}}]
   # Other allowed changes, as in .gitignore: everything except outputs of other phases.
-  mutations: ["**", "!tasks/**"]
+  writable: ["**", "!tasks/**"]
 {gates}  # Replies that may be rejected, and calls that may fail, before the phase is blocked.
   attempts: 3
   retries: 3
 {routes}  commit: "feat({{feature}}): {{title}}"
 
 - phase: pr
-  agent: {{role: author, tier: cheap, tools: [read, write]}}
+  agent: {{tier: cheap, tools: [read, write]}}
   timeout: {{total: 15m, idle: 5m}}
   prompt: pr.md.j2
   inputs: [{{artifact: techspec}}, {{artifact: code}}]
@@ -61,16 +61,18 @@ phases:
   # Merges new commits of the base, pushes the branch, opens the pull request, and waits for its checks.
   deliver: [merge_base, push, open_pr, await_checks]
   # After a conflict or failed checks: retry from `code` on the current tree; the second time a person decides.
-  on_block: [{{cause: base, to: code, scope: tree, times: 1}}, {{cause: checks, to: code, scope: tree, times: 1}}]
+  on_block:
+  - {{cause: base, to: code, scope: tree, max_times: 1}}
+  - {{cause: checks, to: code, scope: tree, max_times: 1}}
 """
 
 _NO_PREPARE = """\
   # Run before the agent call; the agent sees the result. Commands are those of mz.yaml, which has no `test` yet.
-  # prepare: [{run: test, output: baseline}]
+  # prepare: [{run: test, result: baseline}]
 """
 _PREPARE = """\
   # Run before the agent call; the agent sees the result. Commands are those of mz.yaml.
-  prepare: [{run: test, output: baseline}]
+  prepare: [{run: test, result: baseline}]
 """
 _NO_GATES = """\
   # Run on the agent's work; it gets the failures back. mz.yaml has no commands yet.

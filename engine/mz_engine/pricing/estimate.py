@@ -72,7 +72,7 @@ def total_estimate(estimates: Iterable[Estimate]) -> Estimate:
 def tiers_of(phase: Phase) -> tuple[str, ...]:
     """Return the tiers of the phase's calls: the builder's and the reviewer's."""
     builder = (phase.agent.tier,) if phase.agent else ()
-    return (*builder, phase.review.tier) if phase.review else builder
+    return (*builder, phase.agent_review.tier) if phase.agent_review else builder
 
 
 def baseline_tokens(phase: Phase) -> int:

@@ -18,13 +18,15 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from mz_events.catalog.call import Usage
 
-from mz_engine.config.prices import PricesFile, digest_of, to_rows
+from mz_engine.config.schema import check_prices
+from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import decode_document, parse_yaml
-from mz_engine.errors.diagnostics import Diagnostic, MzError
-from mz_engine.model.config import Config, PriceRow
+from mz_engine.errors.diagnostics import MzError
+from mz_engine.model.config import Config, PriceRow, SettingsBase
 from mz_engine.ports import Price
 from mz_engine.pricing.models import AGENT_PRICES, candidate_names
 from mz_engine.pricing.rate_card import (
@@ -135,8 +137,11 @@ class GenaiPrices:
     def table(self) -> str:
         """`genai-prices <version> sha256:<digest of its data module>`: the package does not version its data. With
         custom rows, ` own sha256:<digest of the rows>` follows."""
-        rows_digest = digest_of(tuple(row for layer in self._custom_rows for row in layer))
-        return f"{_table_name()} own sha256:{rows_digest}" if rows_digest else _table_name()
+        rows = [row for layer in self._custom_rows for row in layer]
+        if not rows:
+            return _table_name()
+        data = msgspec.json.encode(rows, enc_hook=encode_quantity, order="deterministic")
+        return f"{_table_name()} own sha256:{hashlib.sha256(data).hexdigest()}"
 
     def _find_card(self, model: str, at_us: int, tier: str) -> tuple[RateCard | None, bool]:
         """Return the card at a time, and True if it holds for the whole day."""
@@ -261,6 +266,12 @@ PRICE_FILE = Path("mz", "prices.yaml")
 """Path below the user's configuration directory."""
 
 
+class PricesFile(SettingsBase, frozen=True, kw_only=True):
+    """The user's own price file, with the same form as the key `prices` in `mz.yaml`."""
+
+    prices: tuple[PriceRow, ...] = ()
+
+
 def price_file(environment: Mapping[str, str]) -> Path | None:
     """Return the path of the user's price file by the XDG rules; None without a home directory."""
     config_home = environment.get("XDG_CONFIG_HOME", "")
@@ -283,17 +294,9 @@ def user_prices(environment: Mapping[str, str]) -> tuple[PriceRow, ...]:
     if path is None or not os.path.lexists(path):
         return ()
     document = parse_yaml(read_text(path, str(path)), str(path))
-    rows, row_errors = to_rows(decode_document(document, PricesFile).prices)
-    if row_errors:
-        raise MzError.from_diagnostics(
-            Diagnostic(
-                code=row_error.code,
-                message=row_error.message,
-                hint=row_error.hint,
-                location=document.location(*row_error.key_path),
-            )
-            for row_error in row_errors
-        )
+    rows = decode_document(document, PricesFile).prices
+    if errors := [document.diagnostic(error) for error in check_prices(rows)]:
+        raise MzError.from_diagnostics(errors)
     return rows
 
 

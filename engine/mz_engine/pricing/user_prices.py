@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import date
 from fnmatch import fnmatchcase
 
-from mz_engine.model.config import PriceRow, Rates
+from mz_engine.model.config import LongRequestRates, PriceRow, Rates
 from mz_engine.pricing.models import base_name, candidate_names
 from mz_engine.pricing.rate_card import SCALE, Rate, RateCard, flat_rate
 
@@ -24,9 +24,9 @@ def find_row(rows: Iterable[PriceRow], model: str, day: date) -> PriceRow | None
     matching_rows = [
         row
         for row in rows
-        if row.since <= day.isoformat() and any(fnmatchcase(name, _pattern(row.model)) for name in names)
+        if (row.since or "") <= day.isoformat() and any(fnmatchcase(name, _pattern(row.model)) for name in names)
     ]
-    return max(matching_rows, key=lambda row: row.since, default=None)
+    return max(matching_rows, key=lambda row: row.since or "", default=None)
 
 
 def _pattern(model: str) -> str:
@@ -37,16 +37,17 @@ def _pattern(model: str) -> str:
 def row_card(row: PriceRow, tier: str = "") -> RateCard | None:
     """Return the row's rate card; None: it has no prices for that service tier."""
     if tier:
-        return _card(row.tiers[tier], None, None) if tier in row.tiers else None
-    return _card(row.rates, row.above_tokens, row.above)
+        rates = getattr(row.tiers, tier) if tier in row.tiers.__struct_fields__ else None
+        return _card(rates, None) if rates else None
+    return _card(row, row.above)
 
 
-def _card(rates: Rates, above_tokens: int | None, above: Rates | None) -> RateCard:
+def _card(rates: Rates, above: LongRequestRates | None) -> RateCard:
     low, high = _fill_defaults(rates), _fill_defaults(above) if above else None
 
     def rate(name: str) -> Rate:
         base = flat_rate(low[name] * SCALED_PER_NANO)
-        return base if high is None or above_tokens is None else (*base, (above_tokens, high[name] * SCALED_PER_NANO))
+        return base if above is None or high is None else (*base, (above.tokens, high[name] * SCALED_PER_NANO))
 
     return RateCard(**{name: rate(name) for name in RateCard.__struct_fields__})
 

@@ -125,8 +125,8 @@ def _with_prompt(pins: Pins, state: State, text: str) -> Pins:
 
 
 def _with_template(phase: Phase, reviews: bool) -> Phase:
-    if reviews and phase.review is not None:
-        return replace(phase, review=replace(phase.review, prompt=FORK_TEMPLATE))
+    if reviews and phase.agent_review is not None:
+        return replace(phase, agent_review=replace(phase.agent_review, prompt=FORK_TEMPLATE))
     return replace(phase, prompt=FORK_TEMPLATE)
 
 
@@ -134,7 +134,7 @@ def next_phase(state: State, pins: Pins) -> tuple[str, bool]:
     """Return the phase that continues, and True if the next call is its agent review."""
     action = decide_feature(state, pins)
     if isinstance(state, InPhase):
-        review = pins.pipeline.find_phase(state.phase).review
+        review = pins.pipeline.find_phase(state.phase).agent_review
         return state.phase, review is not None and isinstance(action, CallAgent) and action.role == review.role
     if isinstance(state, Restoring):
         return state.to, False

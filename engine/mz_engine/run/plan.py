@@ -147,7 +147,7 @@ def make_plan(
         only,
         delivered_items(root if keeps_views else None, store) if store else {},
         waiting.tracks if waiting else (),
-        config.sanitize,
+        config.injection_screen,
         put,
     )
     return RunPlan(

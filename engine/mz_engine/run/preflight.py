@@ -210,6 +210,6 @@ def _agents(config: Config) -> Iterator[tuple[str, Adapter]]:
 
 def _calls(pipeline: Pipeline) -> Iterator[PhaseCall]:
     for phase in pipeline.phases:
-        for use in (phase.agent, phase.review):
+        for use in (phase.agent, phase.agent_review):
             if use is not None:
                 yield PhaseCall(phase.phase, use.tier, use.tools)

@@ -220,7 +220,7 @@ class Scheduler:
                 pass  # It only wakes the loop, which checks the flag.
 
     def _schedule_poll(self, poll: ForgePoll) -> None:
-        interval_us = self.coordinator.pins.config.pull_requests.checks_poll_seconds * 1_000_000
+        interval_us = self.coordinator.pins.config.pull_requests.checks_poll * 1_000_000
         self.next_poll_us[poll] = self.coordinator.clock.now_us() + interval_us
 
     def _handle_request(self, request: CoordinatorRequest) -> None:

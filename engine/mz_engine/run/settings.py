@@ -6,24 +6,25 @@ Flags win over `MZ_*` variables, these over the file, the file over the defaults
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from mz_engine.config.configure import SettingInfo, list_settings, to_config, without_key_paths
-from mz_engine.config.schema import FILE_NAME, ConfigForm
-from mz_engine.decoding.structs import DecodeError, decode_errors, without_empty_keys
+from mz_engine.config.schema import SettingInfo, check_settings, list_settings
+from mz_engine.decoding.quantity import decode_quantity, encode_quantity
+from mz_engine.decoding.structs import DecodeError, KeyPath, decode_errors, normalise
 from mz_engine.decoding.text_file import read_text
-from mz_engine.decoding.yaml import YamlDocument, decode_document, parse_yaml
+from mz_engine.decoding.yaml import YamlDocument, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
-from mz_engine.model.config import Config
+from mz_engine.model.config import FILE_NAME, Config, Settings
 from mz_engine.run.calibration_file import read_calibration
 
 WRONG_NAMES = ("mz.yml", ".mz.yaml", ".mz.yml")
 """Likely wrong names of the file."""
+SETTINGS_TYPE = msgspec.inspect.type_info(Settings)
 
 
 class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +58,9 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
     try:
         _reject_wrong_names(root)
         layers = _merge_layers(root, environment, flags, known_settings)
-        config = msgspec.structs.replace(layers.finish(), calibration=read_calibration(root))
+        finished = layers.finish()
+        settings = {name: getattr(finished, name) for name in Settings.__struct_fields__}
+        config = Config(**settings, calibration=read_calibration(root))
     except MzError as error:
         raise MzError.from_diagnostics((*error.diagnostics, *warnings)) from error
     return LoadedConfig(
@@ -98,14 +101,14 @@ class _SettingLayers:
     """The file's values overridden by those of higher layers, with the origin of each."""
 
     def __init__(self, document: YamlDocument, known_settings: tuple[SettingInfo, ...]) -> None:
-        plain, errors, self.incomplete_agents = _split_valid(document)
-        self.document = document
-        self.merged = plain
-        self.known_settings = known_settings
+        self.document, self.known_settings = document, known_settings
+        errors = list(decode_errors(document.value, SETTINGS_TYPE))
+        self.diagnostics = [document.diagnostic(error) for error in errors]
+        self.merged, self.incomplete_agents = _without_errors(document.value, errors)
         self.origins = {setting.name: self.origin(setting.name) for setting in known_settings}
         for section in ("commands", "agents"):
-            self.origins |= {f"{section}.{name}": self.origin(section, name) for name in plain.get(section, ())}
-        self.diagnostics: list[Diagnostic] = list(errors)
+            names = self.merged.get(section) or ()
+            self.origins |= {f"{section}.{name}": self.origin(section, name) for name in names}
 
     def origin(self, setting: str, *inner_path: str) -> str:
         key_path = (*setting.split("."), *inner_path)
@@ -119,11 +122,11 @@ class _SettingLayers:
         }
 
     def values(self) -> dict[str, object]:
+        defaults = msgspec.to_builtins(Settings(), enc_hook=encode_quantity, builtin_types=(tuple,))
         values: dict[str, object] = {}
         for setting in self.known_settings:
-            value: Any = self.merged
-            for key in setting.name.split("."):
-                value = value.get(key)
+            value: Any = _nested(self.merged, setting.name)
+            value = _nested(defaults, setting.name) if value is None else value
             entries = value if isinstance(value, dict) else {}
             values |= {f"{setting.name}.{name}": entry for name, entry in entries.items()} or {setting.name: value}
         return values
@@ -135,71 +138,79 @@ class _SettingLayers:
             errors = [
                 DecodeError(key_path=(), code="MZ2011", message="it is not UTF-8 text", hint="set it to UTF-8 text")
             ]
-        self.diagnostics += [self.diagnostic(error, origin) for error in errors]
+        self.diagnostics += [
+            Diagnostic(code="MZ2011", message=f"{origin}: {error.message}", hint=error.hint) for error in errors
+        ]
         if not errors:
             *sections, key = setting.name.split(".")
             target = self.merged
             for section in sections:
-                target = target.setdefault(section, {})
+                target[section] = target.get(section) or {}
+                target = target[section]
             target[key] = value
 
-    def finish(self) -> Config:
-        config, errors = to_config(msgspec.convert(self.merged, ConfigForm))
-        for error in errors:
-            if (
-                error.key_path[0] == "agents"
-                and len(error.key_path) > 2
-                and error.key_path[1] in self.incomplete_agents
-            ):
-                continue
-            origin = self.origins.get(
-                ".".join(str(part) for part in error.key_path if isinstance(part, str)), FILE_NAME
-            )
-            if origin.startswith(FILE_NAME):
-                location = self.document.location(*error.key_path)
-                self.diagnostics.append(
-                    Diagnostic(code=error.code, message=error.message, hint=error.hint, location=location)
-                )
-            else:
-                self.diagnostics.append(self.diagnostic(error, origin))
-        self.diagnostics += self.name_clashes(config)
+    def finish(self) -> Settings:
+        settings = msgspec.convert(normalise(self.merged, SETTINGS_TYPE), Settings, dec_hook=decode_quantity)
+        self.diagnostics += [
+            self.document.diagnostic(error)
+            for error in check_settings(settings)
+            if error.key_path[0] != "agents" or error.key_path[1] not in self.incomplete_agents
+        ]
+        self.diagnostics += self.name_clashes(settings)
         if self.diagnostics:
-            raise MzError.from_diagnostics(
-                sorted(self.diagnostics, key=lambda diagnostic: diagnostic.location.line if diagnostic.location else 0)
-            )
-        return config
+            raise MzError.from_diagnostics(sorted(self.diagnostics, key=_position))
+        return settings
 
-    def name_clashes(self, config: Config) -> Iterator[Diagnostic]:
+    def name_clashes(self, settings: Settings) -> Iterator[Diagnostic]:
         """Report described agents named like a built-in one: their calls would silently differ from recordings."""
-        if not config.agents:
+        if not settings.agents:
             return
         from mz_engine.agents.registry import built_in_adapters  # Slow: it imports every adapter.
 
-        for name in sorted(built_in_adapters().keys() & config.agents.keys()):
+        for name in sorted(built_in_adapters().keys() & settings.agents.keys()):
             message = f"`agents.{name}`: mz has a built-in agent of that name"
             location = self.document.key_location("agents", name)
             yield Diagnostic(code="MZ2013", message=message, hint="give yours another name", location=location)
 
-    def diagnostic(self, error: DecodeError, origin: str) -> Diagnostic:
-        return Diagnostic(code="MZ2011", message=f"{origin}: {error.message}", hint=error.hint)
+
+def _position(diagnostic: Diagnostic) -> tuple[int, int]:
+    location = diagnostic.location
+    return (location.line, location.column) if location else (0, 0)
 
 
-def _split_valid(document: YamlDocument) -> tuple[dict[str, Any], tuple[Diagnostic, ...], frozenset[str | int]]:
-    """Return the file's valid values, the errors of the others, and the agents with errors.
+def _nested(values: object, setting: str) -> object:
+    for key in setting.split("."):
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
 
-    The valid values are checked further, so that all errors are reported at once; not so the other values of an agent
-    with errors, since these depend on each other.
+
+def _without_errors(value: object, errors: Iterable[DecodeError]) -> tuple[dict[str, Any], frozenset[str | int]]:
+    """Return the file's values without those that have errors, and the agents with errors.
+
+    The other values are checked further, so that all errors are reported at once; not so the other values of an agent
+    with errors, since these depend on each other. A list with an error is left out as a whole, so that positions do not
+    change.
     """
-    try:
-        return msgspec.to_builtins(decode_document(document, ConfigForm)), (), frozenset()
-    except MzError as error:
-        form = msgspec.inspect.type_info(ConfigForm)
-        valid = without_empty_keys(document.value, form)
-        incomplete_agents: set[str | int] = set()
-        while key_paths := [mismatch.key_path for mismatch in decode_errors(valid, form)]:
-            incomplete_agents |= {path[1] for path in key_paths if path[:1] == ("agents",) and len(path) > 1}
-            valid = without_key_paths(valid, key_paths)
-        return msgspec.to_builtins(msgspec.convert(valid, ConfigForm)), error.diagnostics, frozenset(incomplete_agents)
+    incomplete_agents: set[str | int] = set()
+    valid: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value)) if isinstance(value, dict) else {}
+    while key_paths := [error.key_path for error in errors]:
+        incomplete_agents |= {path[1] for path in key_paths if path[:1] == ("agents",) and len(path) > 1}
+        valid = _without_key_paths(valid, key_paths)
+        errors = decode_errors(valid, SETTINGS_TYPE)
+    return valid, frozenset(incomplete_agents)
+
+
+def _without_key_paths(value: object, removed: list[KeyPath]) -> dict[str, Any]:
+    if () in removed or not isinstance(value, dict):
+        return {}
+    kept = {}
+    for key, item in value.items():
+        inner = [path[1:] for path in removed if path[0] == key]
+        if inner and isinstance(item, dict) and () not in inner:
+            kept[key] = _without_key_paths(item, inner)
+        elif not inner:
+            kept[key] = item
+    return kept
 
 
 def _parse_variable(text: str, setting: SettingInfo) -> object:

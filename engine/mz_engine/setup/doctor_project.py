@@ -15,13 +15,12 @@ from mz_events.store import StoreUnusable
 
 from mz_engine.backlog.item import ItemStatus
 from mz_engine.backlog.load import read_backlog
-from mz_engine.config.configure import schema_text
-from mz_engine.config.schema import FILE_NAME, SCHEMA_PATH
+from mz_engine.config.schema import schema_text
 from mz_engine.git.process import Git
 from mz_engine.git.process import safe_environment as without_git
 from mz_engine.git.remote import has_remote, remote_head
 from mz_engine.git.repository import branch_commit, current_branch, describe_repository
-from mz_engine.model.config import Config
+from mz_engine.model.config import FILE_NAME, SCHEMA_PATH, Config
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.run.plan import load_configured_pipeline

@@ -13,8 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from mz_engine.config.schema import SCHEMA_PATH
-from mz_engine.model.config import Config, PullRequests, WorkspaceSettings
+from mz_engine.model.config import SCHEMA_PATH, Config, PullRequests, WorkspaceSettings
 from mz_engine.model.pipeline import Autonomy
 
 Strategy = Literal["none", "draft", "ready"]
@@ -68,7 +67,7 @@ parallel_max: 2
 # A new worktree has neither dependencies nor build results.
 workspace:
   setup: {setup}
-  keep: {keep}
+  keep_ignored: {keep}
 
 # none: nothing leaves this machine; draft or ready: mz pushes branches and opens pull requests.
 pull_requests:
@@ -120,7 +119,7 @@ def starter_config(detected: DetectedProject, choices: InitChoices) -> str:
         base=f"base: {_quoted(detected.base)}\n" if detected.base else "",
         commands=f"commands:\n{commands}" if commands else _NO_COMMANDS,
         setup=_yaml_list(detected.setup),
-        keep=_yaml_list(detected.keep or WorkspaceSettings().keep),
+        keep=_yaml_list(detected.keep or WorkspaceSettings().keep_ignored),
         remote=f"  remote: {_quoted(detected.remote or '')}\n" if has_other_remote else "",
     )
 

@@ -298,7 +298,7 @@ def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAn
             block=None,
             approved_questions=approved_questions,
         )
-    reset_attempts = {role: replace(attempts, rejected=0, failures=0) for role, attempts in unit_run.attempts.items()}
+    reset_attempts = {role: replace(attempts, rejected=0, failures={}) for role, attempts in unit_run.attempts.items()}
     role = BUILDER if question.question_kind in (QuestionKind.APPROVAL, QuestionKind.UNROUTED) else unit_run.role
     tree = unit_run.base if question.question_kind is QuestionKind.SECRET else unit_run.tree
     return replace(unit_run, last_event=event, attempts=reset_attempts, block=None, role=role, tree=tree)

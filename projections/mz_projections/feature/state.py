@@ -50,8 +50,8 @@ class Attempts(StateStruct, frozen=True):
     """Requests so far, failed and lost ones too."""
     rejected: int = 0
     """Replies rejected by rules or gates since a person last answered."""
-    failures: int = 0
-    """Calls that failed or were lost since a person last answered."""
+    failures: dict[str, int] = {}
+    """Calls that failed or were lost since a person last answered, by problem class."""
 
 
 class UnitUsage(StateStruct, frozen=True):

@@ -92,7 +92,8 @@ def _on_reply_parsed(unit_run: UnitRun, event: ReplyParsed, at_us: int) -> UnitR
     attempts = unit_run.attempts.get(role, NO_ATTEMPTS)
     continues_session = unit_run.request is not None and unit_run.request.resumes
     if event.problem is not None and not (continues_session and event.problem.code == SESSION_MISSING):
-        attempts = replace(attempts, failures=attempts.failures + 1)
+        kind = event.problem.kind.value
+        attempts = replace(attempts, failures={**attempts.failures, kind: attempts.failures.get(kind, 0) + 1})
     totals = _add_tokens(unit_run.usage, event)
     return replace(
         unit_run, attempts={**unit_run.attempts, role: attempts}, reply_text=event.text, usage=totals, last_event=event
@@ -114,7 +115,7 @@ def _on_call_settled(unit_run: UnitRun, event: CallSettled, at_us: int) -> UnitR
 def _on_agent_switched(unit_run: UnitRun, event: AgentSwitched, at_us: int) -> UnitRun:
     """Reset the failures: the next agent has its own retries."""
     role = event.ref.role
-    attempts = replace(unit_run.attempts.get(role, NO_ATTEMPTS), failures=0)
+    attempts = replace(unit_run.attempts.get(role, NO_ATTEMPTS), failures={})
     return replace(unit_run, attempts={**unit_run.attempts, role: attempts}, last_event=event)
 
 

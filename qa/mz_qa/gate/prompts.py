@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from mz_engine.artifacts.validate import requirements
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase, PhaseOutput
-from mz_engine.pipelines.lint import BUILDER
 from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
+from mz_events.catalog.call import BUILDER
 
 FEATURE, UNIT = "sample-feature", "U1"
 UNIT_FILES = ("src/sample.py", "tests/test_sample.py")
@@ -37,9 +37,11 @@ def sample_prompts(pins: Pins) -> Iterator[SamplePrompt]:
     for phase in pins.pipeline.phases:
         if phase.prompt and phase.agent:
             yield from _samples_of_role(pins, phase, BUILDER, phase.prompt, phase.outputs)
-        if phase.review:
-            verdict_output = PhaseOutput(artifact=phase.review.output, path=None, rules=phase.review.rules)
-            yield from _samples_of_role(pins, phase, phase.review.role, phase.review.prompt, (verdict_output,))
+        if phase.agent_review:
+            verdict_output = PhaseOutput(artifact=phase.agent_review.output, path=None, rules=phase.agent_review.rules)
+            yield from _samples_of_role(
+                pins, phase, phase.agent_review.role, phase.agent_review.prompt, (verdict_output,)
+            )
 
 
 def _samples_of_role(
@@ -112,7 +114,7 @@ def _prompt_data(pins: Pins, phase: Phase, role: str, outputs: tuple[PhaseOutput
 
 
 def _writable_patterns(phase: Phase) -> Iterator[str]:
-    for pattern in phase.mutations:
+    for pattern in phase.writable:
         yield from UNIT_FILES if pattern == "{unit.files}" else (_fill_placeholders(pattern),)
 
 

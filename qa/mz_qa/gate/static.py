@@ -13,10 +13,9 @@ from pathlib import Path
 from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.backlog.load import read_backlog
-from mz_engine.config.schema import FILE_NAME
 from mz_engine.errors.diagnostics import Diagnostic, MzError
+from mz_engine.model.config import FILE_NAME
 from mz_engine.model.pins import Pins
-from mz_engine.pipelines.decode import parse_pipeline
 from mz_engine.pipelines.lint import MISSING_COMMAND_CODE, summarise_warnings
 from mz_engine.pipelines.load import (
     TEMPLATES_FOLDER,
@@ -26,6 +25,7 @@ from mz_engine.pipelines.load import (
     check_source,
     find_source,
     load_pipeline_files,
+    parse_pipeline,
     project_pipelines,
 )
 from mz_engine.pipelines.material import check_template, find_fault

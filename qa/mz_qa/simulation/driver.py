@@ -30,7 +30,7 @@ def _next_wakeup_us(world: World, coordinator: Coordinator, action: AwaitEvents)
     """Return the time of the next poll or timer, whichever is first."""
     until_us = action.until_us or world.now_us
     if coordinator.forge_polls():
-        poll_us = coordinator.pins.config.pull_requests.checks_poll_seconds * 1_000_000
+        poll_us = coordinator.pins.config.pull_requests.checks_poll * 1_000_000
         until_us = min(until_us, world.now_us + poll_us)
     return max(world.now_us, until_us)
 

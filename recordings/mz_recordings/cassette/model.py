@@ -302,7 +302,7 @@ def parse_time(text: str) -> datetime:
 
 
 FIXTURE_KEYS = (
-    "base", "workspace", "commands", "autonomy", "limits", "sanitize", "denied_paths", "branch_prefix", "sessions",
-    "failover",
+    "base", "workspace", "commands", "autonomy", "limits", "injection_screen", "denied_paths", "branch_prefix",
+    "sessions", "failover",
 )  # fmt: skip
 """Configuration keys that a replay takes from the cassette; all others come from the current project."""

@@ -184,8 +184,12 @@ class RunRecheck:
         )
         if current_phase is None:
             return output.rules
-        if role != "builder" and current_phase.review is not None:
-            return current_phase.review.rules if current_phase.review.output == output.artifact else output.rules
+        if role != "builder" and current_phase.agent_review is not None:
+            return (
+                current_phase.agent_review.rules
+                if current_phase.agent_review.output == output.artifact
+                else output.rules
+            )
         return next(
             (candidate.rules for candidate in current_phase.outputs if candidate.artifact == output.artifact),
             output.rules,

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from mz_engine.agents.contract import Adapter, Invocation
 from mz_engine.agents.reading.json_lines import decode_object
+from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.model.pipeline import Phase
@@ -277,7 +278,7 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
 # inputs ---------------------------------------------------------------------------------------------------------------
 def requested_spec(request: AgentRequested, worktree: FeatureWorktree, phase: Phase, blobs: Blobs) -> CallSpec:
     """Return the call that a request asks for."""
-    use = phase.agent if request.ref.role == BUILDER else phase.review
+    use = phase.agent if request.ref.role == BUILDER else phase.agent_review
     return CallSpec(
         key=request.ref.key,
         worktree=worktree,
@@ -287,8 +288,8 @@ def requested_spec(request: AgentRequested, worktree: FeatureWorktree, phase: Ph
         session=request.session,
         resumes=request.resumes,
         tools=use.tools if use is not None else (),
-        total_seconds=phase.timeout.total_seconds,
-        idle_seconds=phase.timeout.idle_seconds,
+        total_seconds=phase.timeout.total,
+        idle_seconds=phase.timeout.idle,
     )
 
 
@@ -396,8 +397,8 @@ def _artifacts(
 def phase_outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:
     """Yield artifact, path and rules of what a call must produce; a reviewer's reply has no path."""
     if call.role != BUILDER:
-        if phase.review is not None:
-            yield phase.review.output, "", phase.review.rules
+        if phase.agent_review is not None:
+            yield phase.agent_review.output, "", phase.agent_review.rules
         return
     for output in phase.outputs:
         path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", call.unit)
@@ -452,7 +453,7 @@ def _item(sources: RecordSources, item: ItemAdded) -> Item:
 
 def _to_json_values(struct: msgspec.Struct) -> dict[str, object]:
     """Return the struct as plain JSON values."""
-    return msgspec.json.decode(msgspec.json.encode(struct), type=dict[str, object])
+    return msgspec.json.decode(msgspec.json.encode(struct, enc_hook=encode_quantity), type=dict[str, object])
 
 
 def _reject_secrets(sources: RecordSources, location: str, data: bytes) -> None:

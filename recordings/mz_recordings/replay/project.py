@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.registry import all_adapters
-from mz_engine.config.schema import FILE_NAME
+from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.config import Budget, Config
+from mz_engine.model.config import FILE_NAME, Budget, Config
 from mz_engine.model.pins import Pins
 from mz_engine.pipelines.load import PIPELINES_FOLDER, load_pipeline, load_valid_pipeline_files, read_pipeline
 from mz_engine.run.plan import known_names
@@ -49,8 +49,8 @@ def replay_config(config: Config, manifest: Manifest, parallel: int) -> Config:
     """Return the settings with those of the fixture, without side effects outside the machine and without a budget."""
     fixture_settings = {key: value for key, value in manifest.fixture.config.items() if key in FIXTURE_KEYS}
     try:
-        fixture_config = msgspec.convert(fixture_settings, Config)
-        for path in (*fixture_config.workspace.copy, *fixture_config.workspace.keep):
+        fixture_config = msgspec.convert(fixture_settings, Config, dec_hook=decode_quantity)
+        for path in (*fixture_config.workspace.copy, *fixture_config.workspace.keep_ignored):
             parse_path(path)
     except ValueError as error:
         raise FixtureUnavailable(f"this mz does not know the settings of its fixture: {error}") from error
@@ -68,8 +68,11 @@ def replay_config(config: Config, manifest: Manifest, parallel: int) -> Config:
 def overridden_settings(project: Path, environment: Mapping[str, str], manifest: Manifest) -> tuple[str, ...]:
     """Return names of settings, such as `commands.test`, whose value in `mz.yaml` a replay ignores in favour of the
     fixture's. Raises MzError."""
-    current_settings = msgspec.to_builtins(load_config(project, environment, {"agent": manifest.agent}).config)
-    fixture_settings = msgspec.to_builtins(msgspec.convert(manifest.fixture.config, Config))
+    current_settings = msgspec.to_builtins(
+        load_config(project, environment, {"agent": manifest.agent}).config, enc_hook=encode_quantity
+    )
+    fixture_config = msgspec.convert(manifest.fixture.config, Config, dec_hook=decode_quantity)
+    fixture_settings = msgspec.to_builtins(fixture_config, enc_hook=encode_quantity)
     names: list[str] = []
     for key in FIXTURE_KEYS:
         recorded_value, current_value = fixture_settings[key], current_settings[key]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 from mz_engine.decide.run import AwaitEvents, FinishRun, IdleRun, has_timer
+from mz_engine.decoding.quantity import Usd
 from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
@@ -94,7 +95,7 @@ def drive_run(
     fixture = cassette.manifest.fixture
     reporter = CallProgressReporter(cassette.manifest.pipeline, live, on_progress)
     coordinator = LiveCoordinator(fixture.run, pins, store, live, cassette, reporter.see, budget_nanousd)
-    coordinator.set_budget(Budget(run_nanousd=budget_nanousd))
+    coordinator.set_budget(Budget(run_nanousd=None if budget_nanousd is None else Usd(budget_nanousd)))
 
     def start(feature: FeatureId, door: RunSide) -> FeatureLoop:
         hints = tuple(hint for hint in fixture.hints if hint.feature == feature)

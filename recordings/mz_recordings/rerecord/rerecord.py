@@ -183,7 +183,7 @@ class CallEstimates:
         )
 
     def _model(self, identity: Identity, phase: Phase | None) -> str:
-        agent_use = None if phase is None else phase.agent if identity.role == BUILDER else phase.review
+        agent_use = None if phase is None else phase.agent if identity.role == BUILDER else phase.agent_review
         tier = agent_use.tier if agent_use is not None else "mid"
         return getattr(self._pins.config.models, tier) or self._adapter.capabilities().models[tier]
 
