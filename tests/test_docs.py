@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +18,7 @@ from mz_engine.config.schema import list_settings
 from mz_engine.decoding.yaml import decode_yaml, parse_yaml
 from mz_engine.errors.codes import CODES
 from mz_engine.errors.diagnostics import Exit
+from mz_engine.model.config import Settings
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.load import parse_pipeline

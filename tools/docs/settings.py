@@ -6,19 +6,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from msgspec import inspect
-from mz_engine.config.configure import SettingInfo, list_settings
-from mz_engine.config.schema import ConfigForm
+from mz_engine.config.schema import SettingInfo, list_settings
+from mz_engine.decoding.quantity import Duration, encode_quantity
+from mz_engine.model.config import Settings
 
 BEGIN, END = "<!-- settings -->\n", "<!-- end of settings -->\n"
 TABLE_HEAD = "| setting | values | default | meaning |\n|---|---|---|---|\n"
-
-UNION_NAMES = {
-    frozenset({inspect.IntType, inspect.StrType}): "duration",
-    frozenset({inspect.IntType, inspect.FloatType, inspect.StrType}): "money",
-}
-"""Names of unions of scalar types."""
 
 
 def renew(page: str) -> str:
@@ -56,7 +53,10 @@ def _values(kind: inspect.Type) -> Iterator[str]:
         case inspect.Metadata():
             yield from _values(kind.type)
         case inspect.UnionType():
-            yield UNION_NAMES.get(_scalar_types(kind)) or ", ".join(_union_values(kind))
+            for member in kind.types:
+                yield from _values(member)
+        case inspect.CustomType():
+            yield "duration" if kind.cls is Duration else "money"
         case inspect.LiteralType():
             yield from (f"`{value}`" for value in kind.values)
         case inspect.EnumType():
@@ -71,15 +71,6 @@ def _values(kind: inspect.Type) -> Iterator[str]:
             yield "mapping"
 
 
-def _scalar_types(union: inspect.UnionType) -> frozenset[type[inspect.Type]]:
-    return frozenset(type(member) for member in union.types) - {inspect.NoneType}
-
-
-def _union_values(union: inspect.UnionType) -> Iterator[str]:
-    for member in union.types:
-        yield from _values(member)
-
-
 def _bounds(kind: inspect.IntType) -> str:
     match kind.ge, kind.le:
         case None, None:
@@ -92,10 +83,10 @@ def _bounds(kind: inspect.IntType) -> str:
 
 def default_text(name: str) -> str:
     """Return the default of a setting as Markdown; `none` for null and empty values."""
-    value: object = ConfigForm()
+    value: Any = msgspec.to_builtins(Settings(), enc_hook=encode_quantity)
     for key in name.split("."):
-        value = getattr(value, key)
-    if isinstance(value, tuple):
+        value = value[key]
+    if isinstance(value, list | tuple):
         return ", ".join(f"`{item}`" for item in value) or "none"
     return f"`{value}`" if value not in (None, {}) else "none"
 
