@@ -50,7 +50,7 @@ def test_a_page_is_complete(title: str) -> None:
     assert page.examples
     assert page.next_command
     assert re.fullmatch(r"[A-Z].*\.", (page.help or "").splitlines()[0])
-    assert not [param for param in page.params if isinstance(param, click.Option) and not param.help]
+    assert not [param for param in page.params if isinstance(param, click.Option) and not (param.help or param.hidden)]
     words = " ".join([page.help or "", page.next_command, *(purpose for _, purpose in page.examples)])
     for name, below in CALLED.findall(f"{words} "):
         assert name in COMMANDS or name == "COMMAND", f"{title} speaks of `mz {name}`"

@@ -238,7 +238,7 @@ _TABLE = (
         "MZ3010",
         Exit.INVALID,
         "a phase may write another's outputs",
-        "The `mutations` or outputs of one phase match a file that another phase produces. A checked artifact could "
+        "The `writable` paths or outputs of one phase match a file that another phase produces. A checked artifact could "
         "then be changed after its checks. Exclude it with a pattern such as `!tasks/**`.",
     ),
     ErrorCode(
@@ -280,7 +280,7 @@ _TABLE = (
         "MZ3016",
         Exit.INVALID,
         "unknown placeholder",
-        "Paths and patterns may contain `{feature}` and, in a phase with `for_each`, `{unit}`; `mutations` also "
+        "Paths and patterns may contain `{feature}` and, in a phase with `for_each`, `{unit}`; `writable` also "
         "`{unit.files}`; a commit's subject also `{title}` and `{phase}`.",
     ),
     ErrorCode(

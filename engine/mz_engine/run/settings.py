@@ -69,7 +69,7 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
         file_exists=os.path.lexists(root / FILE_NAME),
         warnings=warnings,
         locations=layers.locations(),
-        values=layers.values(),
+        values=layers.values(finished),
     )
 
 
@@ -121,12 +121,15 @@ class _SettingLayers:
             if origin.startswith(FILE_NAME)
         }
 
-    def values(self) -> dict[str, object]:
+    def values(self, settings: Settings) -> dict[str, object]:
+        """Return all settings as they are written; commands with the defaults of their entries."""
         defaults = msgspec.to_builtins(Settings(), enc_hook=encode_quantity, builtin_types=(tuple,))
         values: dict[str, object] = {}
         for setting in self.known_settings:
             value: Any = _nested(self.merged, setting.name)
             value = _nested(defaults, setting.name) if value is None else value
+            if setting.name == "commands":
+                value = msgspec.to_builtins(settings.commands, enc_hook=encode_quantity, builtin_types=(tuple,))
             entries = value if isinstance(value, dict) else {}
             values |= {f"{setting.name}.{name}": entry for name, entry in entries.items()} or {setting.name: value}
         return values
