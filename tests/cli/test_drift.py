@@ -143,7 +143,7 @@ def found_in(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list
     told = json.loads(answer.out)
     assert (told["schema"], told["exit"]) == ("mz.drift/1", answer.exit)
     findings = [each for one in told["cassettes"] for each in one["findings"] if each["cause"] != "prices"]
-    assert all(each["mend"] and "{" not in each["mend"] for each in findings)
+    assert all(each["fix"] and "{" not in each["fix"] for each in findings)
     return answer.exit, [(each["kind"], each["risk"], each["call"] or each["feature"]) for each in findings]
 
 
@@ -173,7 +173,7 @@ def test_each_class_that_is_seen_without_playing(copy: Copy, capsys: pytest.Capt
     )  # fmt: skip
     for field, ended, found in (
         ({"reported_nanousd": 7}, 0, ("COST", "low", "write.a2")),
-        ({"terminal": "error"}, 3, ("STREAM", "medium", "write.a2")),
+        ({"ending": "error"}, 3, ("STREAM", "medium", "write.a2")),
     ):
         assert planted(_told_otherwise(field)) == (ended, [found])
     assert planted(

@@ -162,11 +162,11 @@ def test_a_killed_run_is_said_to_be_interrupted(sample: Path, agent: FakeAgent) 
     running = start(sample, agent, "run", "--feature", FEATURE)
     until(running, "prd attempt 1")
     shown = msgspec.json.decode(spawn(sample, "status", "--json").out)
-    assert (shown["status"], shown["held"]) == ("running", True)
+    assert (shown["status"], shown["process_running"]) == ("running", True)
     running.kill()
     running.communicate(timeout=60)
     shown = msgspec.json.decode(spawn(sample, "status", "--json").out)
-    assert (shown["status"], shown["held"]) == ("running", False)
+    assert (shown["status"], shown["process_running"]) == ("running", False)
     seen = on_terminal(sample, "status", env={"NO_COLOR": "1"})
     assert "interrupted" in seen
     assert f"mz resume {shown['run']}" in seen
@@ -181,7 +181,7 @@ def test_a_message_for_a_run_at_rest_waits(sample: Path, agent: FakeAgent) -> No
     check(spawn(sample, "cancel", "--feature", "nope"), 10, "MZ4010")
     answer = spawn(sample, "cancel", "--feature", FEATURE, "--why", "not needed", "--json")
     shown = msgspec.json.decode(answer.out)
-    assert (shown["schema"], shown["held"], shown["features"]) == ("mz.cancel/1", False, [FEATURE])
+    assert (shown["schema"], shown["process_running"], shown["features"]) == ("mz.cancel/1", False, [FEATURE])
     assert status(sample)[FEATURE] == "waiting"
     check(spawn(sample, *shown["resume"].split()[1:], **agent.environment), 0, "cancelled")
     assert status(sample) == {"run": "finished", FEATURE: "cancelled"}

@@ -122,7 +122,7 @@ def test_a_secret_that_is_handed_over_stops_the_run_and_is_not_recorded(tmp_path
     scene = Scene(tmp_path, {**STORY, "alpha.write.1.1": {"write": {"notes/alpha.md": told}}})
     assert scene.mz("run").exit == 21
     (asked,) = json.loads(scene.mz("review", "list", "--json").out)["questions"]
-    assert (asked["ask"], asked["code"]) == ("secret", "notes/alpha.md")
+    assert (asked["question_kind"], asked["code"]) == ("secret", "notes/alpha.md")
     made = scene.mz("record")
     assert (made.exit, "MZ6004" in made.err) == (5, True)
     assert "STRIPE_API_KEY" in made.err

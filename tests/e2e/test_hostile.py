@@ -20,7 +20,7 @@ def run(bench: Bench, phase: str, code: str, exit_code: int) -> None:
 
 
 def offences(bench: Bench) -> list[tuple[str, str]]:
-    found = [offence for event in bench.of_type("changes.checked") for offence in event["offences"]]
+    found = [offence for event in bench.of_type("changes.checked") for offence in event["forbidden_changes"]]
     return [(offence["kind"], offence["path"]) for offence in found]
 
 

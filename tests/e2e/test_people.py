@@ -43,7 +43,7 @@ def ended(process: subprocess.Popen[str], code: int) -> str:
 def question(bench: Bench) -> tuple[str, str, str] | None:
     """Phase, kind and code of what is asked; None where nothing is."""
     asked = bench.json("review", "list")["questions"]
-    return (asked[0]["phase"], asked[0]["ask"], asked[0]["code"]) if asked else None
+    return (asked[0]["phase"], asked[0]["question_kind"], asked[0]["code"]) if asked else None
 
 
 # pauses ---------------------------------------------------------------------------------------------------------------
@@ -71,12 +71,12 @@ def test_a_paused_run_begins_nothing_and_stays(
     time.sleep(2)
     assert (len(bench.events()), sum(bench.calls().values())) == (version, 1), "nothing is begun"
     assert process.poll() is None
-    assert bench.json("status")["held"]
+    assert bench.json("status")["process_running"]
     tell(bench, process, False)
     ended(process, 0)
     assert bench.statuses() == {FEATURE: "delivered"}
     assert set(bench.calls().values()) == {1}
-    assert [bool(event["who"]) for event in bench.of_type("run.paused")] == [tell is by_command]
+    assert [bool(event["actor"]) for event in bench.of_type("run.paused")] == [tell is by_command]
 
 
 def test_ctrl_c_ends_a_paused_run(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_an_answer_is_taken_while_the_run_goes_on(tmp_path: Path) -> None:
     ended(process, 0)
     assert bench.statuses() == {FEATURE: "delivered", OTHER: "delivered"}
     shown = bench.json("review", "show", FEATURE)
-    assert [(each["who"], each["note"]) for each in shown["decisions"]] == [("Ada", "group by three, with commas")]
+    assert [(each["actor"], each["note"]) for each in shown["decisions"]] == [("Ada", "group by three, with commas")]
     assert "group by three, with commas" in bench.mz("show", FEATURE, "--prompt").stdout
 
 
@@ -123,7 +123,7 @@ def test_two_people_answer_at_once(tmp_path: Path) -> None:
     assert sorted(person.returncode for person in people) == [0, 2], told
     assert "is answered already" in "".join(err for _, err in told)
     (question_,) = bench.json("review", "list")["questions"]
-    assert question_["answered"]["who"] == ("Ada" if people[0].returncode == 0 else "Grace")
+    assert question_["answered"]["actor"] == ("Ada" if people[0].returncode == 0 else "Grace")
 
 
 def test_what_was_rejected_is_done_once_more(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_supervised_asks_after_each_planning_phase(tmp_path: Path) -> None:
         bench.mz("review", "approve", FEATURE)
         bench.mz("resume", code=0 if phase == "tasks" else 21)
     assert bench.statuses() == {FEATURE: "delivered"}
-    assert [each["who"] for each in bench.of_type("answer.accepted")] != []
+    assert [each["actor"] for each in bench.of_type("answer.accepted")] != []
 
 
 @pytest.mark.parametrize(("autonomy", "asks"), [("checkpoint", True), ("full_auto", False)])

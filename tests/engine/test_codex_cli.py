@@ -177,7 +177,7 @@ def _door(root: Path, url: str) -> AgentRegistry:
 
 
 def _spec(**more: object) -> CallSpec:
-    return codex_cli.spec("Write a note.", None, **{"key": fresh_key(), "place": PLACE, **more})
+    return codex_cli.spec("Write a note.", None, **{"key": fresh_key(), "worktree": PLACE, **more})
 
 
 def _plain(directory: Path, outside: dict[str, str], call: CallSpec) -> CallResult:
