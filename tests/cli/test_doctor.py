@@ -48,7 +48,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GitRepo:
 def test_a_pipe_gets_a_table(repo: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(capsys, "doctor")
     rows = [line.split("\t") for line in answer.out.splitlines()]
-    assert rows[0] == ["check", "status", "found", "hint"]
+    assert rows[0] == ["check", "status", "result", "hint"]
     assert {len(row) for row in rows} == {4}
     assert ["agent:claude-code", "ok", "2.1.197, logged in", "-"] in rows
     assert ["recordings", "ok", "none yet", "-"] in rows

@@ -94,5 +94,5 @@ def test_ctrl_c_is_answered_in_the_view(recorded_agent: tuple[Path, dict[str, st
     child.send_signal(signal.SIGINT)
     terminal.until(lambda lines: any(line.startswith("stopping after the current calls") for line in lines))
     assert child.wait(60) == 20
-    terminal.until(lambda lines: any(line.startswith("To go on: mz resume") for line in lines))
+    terminal.until(lambda lines: any(line.startswith("To continue: mz resume") for line in lines))
     terminal.close()

@@ -104,7 +104,7 @@ def test_a_question_before_the_first_phase_names_none() -> None:
     asked = HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code="branch-exists")
     stream = f"run/{RUN}/login"
     assert milestone_text(recorded(asked, stream)) == "login: waiting for a person: conflict (branch-exists)"
-    assert DESCRIPTIONS[HumanRequested](asked) == "a person is asked, conflict (branch-exists)"
+    assert DESCRIPTIONS[HumanRequested](asked) == "question to a person, conflict (branch-exists)"
 
 
 # a view that fails ----------------------------------------------------------------------------------------------------
@@ -114,10 +114,11 @@ def test_a_view_that_crashes_is_replaced_by_lines(story: Story) -> None:
         for each in story.recorded:
             shown.on_event(each)
     assert broken.closed == 1
-    lines = out.getvalue().splitlines()
+    *lines, last = out.getvalue().splitlines()
+    assert last == ""
     assert lines[0] == "the live view failed (RuntimeError: no picture); the run continues, shown as lines"
-    assert not any("started" in line for line in lines)
-    assert lines[-1].endswith(f"run {RUN} rests")
+    assert not any(f"run {RUN} started" in line for line in lines)
+    assert lines[-1].endswith(f"run {RUN} idle")
 
 
 def test_a_picture_that_crashes_gives_the_terminal_back(story: Story) -> None:
@@ -135,7 +136,7 @@ def test_a_picture_that_crashes_gives_the_terminal_back(story: Story) -> None:
         terminal.until(lambda lines: any("the live view failed (KeyError" in line for line in lines))
         for each in story.recorded[9:]:
             shown.on_event(each)
-        terminal.until(lambda lines: any(line.endswith(f"run {RUN} rests") for line in lines))
+        terminal.until(lambda lines: any(line.endswith(f"run {RUN} idle") for line in lines))
     stream.close()
     terminal.close()
     assert not terminal.screen.cursor.hidden
@@ -204,7 +205,8 @@ def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    lines = (tmp_path / "out").read_text().splitlines()
+    *lines, last = (tmp_path / "out").read_text().splitlines()
+    assert last == ""
     assert len(lines) == 8 * len(set(lines))
 
 
@@ -277,7 +279,7 @@ def test_a_run_that_goes_on_is_shown_whole(story: Story) -> None:
             shown.on_event(story.recorded[-1])
             lines = terminal.until(lambda lines: any("login  delivered" in line for line in lines))
             assert not any("login: delivered" in line for line in lines)
-            assert any(line.endswith("rests") for line in lines)
+            assert any(line.endswith("idle") for line in lines)
     terminal.close()
 
 

@@ -13,6 +13,7 @@ from mz_cli.reports.replay_text import fix_command, render_text, summary
 from mz_cli.terminal.width import plain_text
 from mz_engine.errors.exits import Exit
 from mz_recordings.cassette.files import load, save
+from mz_recordings.cassette.model import FORMAT
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, ReplayResult
 from syrupy.assertion import SnapshotAssertion
 
@@ -192,7 +193,7 @@ def test_several_findings_end_with_the_gravest(copy: Copy) -> None:
     (copy.place.parent / "damaged" / "alpha" / "write.patch").write_text("other")
     save(copy.cassette(), copy.place.parent / "newer")
     manifest = copy.place.parent / "newer" / "cassette.yaml"
-    manifest.write_text(manifest.read_text().replace("format: 2", "format: 9", 1))
+    manifest.write_text(manifest.read_text().replace(f"format: {FORMAT}", "format: 9", 1))
     found = spawn(copy.root, "replay", "-n", "2", "--json")
     kinds = {one["name"]: [each["kind"] for each in one["findings"]] for one in json.loads(found.out)["cassettes"]}
     assert kinds == {"damaged": ["UNREADABLE"], "newer": ["UNREADABLE"], "notes": []}

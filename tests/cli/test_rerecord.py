@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 from msgspec.structs import replace
 from mz_cli.recordings.rerecord_query import (
     BUILD_SERVERS,
@@ -40,8 +39,9 @@ from mz_cli.terminal.width import plain_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.processes.supervise import can_run_offline
+from mz_recordings.cassette import files
 from mz_recordings.cassette.files import digest, load
-from mz_recordings.cassette.model import MANIFEST, Identity
+from mz_recordings.cassette.model import FORMAT, Identity
 from mz_recordings.findings.model import Finding
 from mz_recordings.rerecord.driver import CallProgress, RunEnd
 from mz_recordings.rerecord.plan import CallSelection, RepeatedCall
@@ -359,40 +359,34 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again) -> None:
 
 
 @pytest.mark.slow
-def test_a_new_cassette_waits_until_every_class_is_accepted(again: Again) -> None:
-    """The old one has an older format, so that a copy of it is kept."""
+def test_a_new_cassette_waits_until_every_class_is_accepted(
+    again: Again, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later mz, with a newer format, accepts it, so that a copy of the old one is kept."""
     root, place = again.copy.root, again.copy.place
     old = load(place)
     one = old.calls[-1]
     text = {name: data.replace(b"Sign the", b"Please sign the") for name, data in one.contents.items()}
-    files = tuple(replace(file, sha256=digest(text[file.name])) for file in one.recording.files)
-    other = one._replace(recording=replace(one.recording, files=files), contents=text)
+    renewed = tuple(replace(file, sha256=digest(text[file.name])) for file in one.recording.files)
+    other = one._replace(recording=replace(one.recording, files=renewed), contents=text)
     write_pending(old._replace(calls=(*old.calls[:-1], other)), place)
     assert (pending_path(place).parent / ".gitignore").read_text() == "*\n"
     refused = spawn(root, "rerecord", "--yes", **again.environment)
     assert (refused.exit, refused.out) == (4, "")
     assert "a new cassette is waiting for your decision" in refused.err
 
-    as_format_1(place)
-    wrong = spawn(root, "rerecord", "--accept-pending", "--accept", "COST")
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(files, "FORMAT", FORMAT + 1)
+    for upgrades in ("MANIFEST_UPGRADES", "RECORDING_UPGRADES"):
+        monkeypatch.setattr(files, upgrades, {FORMAT: dict})
+    wrong = run(capsys, "rerecord", "--accept-pending", "--accept", "COST")
     assert wrong.exit == 3
     assert "mz rerecord recordings/notes --accept-pending --accept" in wrong.err
-    taken = spawn(root, "rerecord", "--accept-pending", "--accept", "ALL", "--json")
+    taken = run(capsys, "rerecord", "--accept-pending", "--accept", "ALL", "--json")
     assert taken.exit == 0, taken.err
     (shown,) = json.loads(taken.out)["cassettes"]
-    assert (shown["written"], shown["backup"]) == (True, "recordings/.backup/notes.format-1")
+    assert (shown["written"], shown["backup"]) == (True, f"recordings/.backup/notes.format-{FORMAT}")
     assert not pending_path(place).parent.exists()
     assert load(place).calls[-1].contents == text
-    nothing_waits = spawn(root, "rerecord", "--accept-pending")
+    nothing_waits = run(capsys, "rerecord", "--accept-pending")
     assert nothing_waits.exit == 4
-
-
-def as_format_1(place: Path) -> None:
-    """The cassette as an older version would have written it."""
-    found = yaml.safe_load((place / MANIFEST).read_text())
-    del found["stories"], found["world"]["run"]
-    (place / MANIFEST).write_text(yaml.safe_dump({**found, "format": 1}, sort_keys=False))
-    for path in place.rglob("*.json"):
-        path.write_text(path.read_text().replace('"format": 2', '"format": 1', 1))
-    for path in (place / "SHA256SUMS", *place.rglob("events.jsonl")):
-        path.unlink()

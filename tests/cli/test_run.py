@@ -144,7 +144,7 @@ def test_ctrl_c_twice_ends_the_agents(sample: Path, agent: FakeAgent) -> None:
     assert running.returncode == 20, err
     assert status(sample) == {"run": "stopped", FEATURE: "interrupted"}
     agent.says("idle")
-    check(spawn(sample, "resume", **agent.environment), 21, "goes on")
+    check(spawn(sample, "resume", **agent.environment), 21, "resumed")
 
 
 def test_sigterm_ends_at_once(sample: Path, agent: FakeAgent) -> None:
@@ -185,8 +185,8 @@ def test_a_message_for_a_run_at_rest_waits(sample: Path, agent: FakeAgent) -> No
     assert status(sample)[FEATURE] == "waiting"
     check(spawn(sample, *shown["resume"].split()[1:], **agent.environment), 0, "cancelled")
     assert status(sample) == {"run": "finished", FEATURE: "cancelled"}
-    check(spawn(sample, "cancel", "--feature", FEATURE), 2, "is cancelled already")
-    check(spawn(sample, "cancel", shown["run"]), 2, "nothing is left")
+    check(spawn(sample, "cancel", "--feature", FEATURE), 2, "is already cancelled")
+    check(spawn(sample, "cancel", shown["run"]), 2, "have ended")
 
 
 def test_messages_for_a_run_at_work_are_taken(sample: Path, agent: FakeAgent) -> None:

@@ -47,7 +47,7 @@ def test_the_view_follows_and_ends_with_the_table(held: Story, home: Path) -> No
     assert child.wait(20) == 0
     lines = terminal.until(lambda lines: any(line.startswith("feature") for line in lines))
     terminal.close()
-    assert lines[0].startswith(f"run {RUN}: rested")
+    assert lines[0].startswith(f"run {RUN}: idle")
     assert not any("Ctrl-C" in line for line in lines)
     assert not terminal.screen.cursor.hidden
 
@@ -102,7 +102,9 @@ def test_lines_in_a_pipe(held: Story, home: Path) -> None:
         held.rest()
         out, err = child.communicate(timeout=30)
     assert child.returncode == 0
-    assert [line.split(" ", 1)[1] for line in err.splitlines()][-2:] == [
+    *lines, last = err.splitlines()
+    assert last == ""
+    assert [line.split(" ", 1)[1] for line in lines][-2:] == [
         "audit: waiting for a person in prd: blocker (agent-blocker)", f"run {RUN} idle",
     ]  # fmt: skip
     assert out.startswith("feature\tstatus\t")

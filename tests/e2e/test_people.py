@@ -87,7 +87,7 @@ def test_ctrl_c_ends_a_paused_run(tmp_path: Path) -> None:
     bench.mz("pause")
     process.send_signal(signal.SIGINT)
     go.touch()
-    assert "To go on: mz resume" in ended(process, 20)
+    assert "To continue: mz resume" in ended(process, 20)
     bench.mz("resume")
     assert bench.statuses() == {FEATURE: "delivered"}
 

@@ -39,7 +39,7 @@ def test_ways_to_end(name: str, tmp_path: Path) -> None:
 
 TORN = """
 import os, signal
-from mz_engine.agents.anthropic_loop import main
+from mz_engine.agents.anthropic_api import main
 from mz_engine.agents.anthropic_api.model import Stopped
 
 class Client:

@@ -253,7 +253,7 @@ def test_different_keys_have_different_spools() -> None:
 
 HOLDER = """
 import os, pathlib, sys
-from mz_engine.agents import supervise
+from mz_engine.processes import supervise
 from tests.engine.test_process_calls import call, processes, shell
 root, key, level, script = sys.argv[1:]
 supervise.best_level.cache_clear()

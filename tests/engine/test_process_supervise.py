@@ -114,7 +114,7 @@ def test_pipelines_meet_the_usual_signals(tmp_path: Path) -> None:
 
 
 def test_merged_output_keeps_its_order(tmp_path: Path) -> None:
-    _, heard = run("for i in 1 2 3; do echo o$i; echo e$i >&2; done", tmp_path, merged=True)
+    _, heard = run("for i in 1 2 3; do echo o$i; echo e$i >&2; done", tmp_path, merge_stderr=True)
     assert bytes(heard.stdout).split() == [b"o1", b"e1", b"o2", b"e2", b"o3", b"e3"]
 
 
@@ -298,7 +298,7 @@ def test_the_repository_is_fenced_where_there_is_a_namespace(tmp_path: Path, lev
     config.write_text("as it was")
     hooks.mkdir()
     script = "touch free hooks/pre-commit; mv free config"
-    what = launch(("sh", "-c", script), tmp_path, fresh_key(), fenced=(config, hooks, tmp_path / "absent"))
+    what = launch(("sh", "-c", script), tmp_path, fresh_key(), read_only=(config, hooks, tmp_path / "absent"))
     supervise(what, MINUTE, Heard(), level=level)
     has_namespace = level in (guard.NAMESPACE, guard.USER_NAMESPACE)
     assert (config.read_text() == "as it was") is has_namespace
@@ -311,7 +311,7 @@ def test_only_the_worktree_is_open_in_the_users_checkout(tmp_path: Path, level: 
     checkout, worktree = tmp_path / "checkout", tmp_path / "checkout" / ".mz" / "worktree"
     worktree.mkdir(parents=True)
     script = f"touch mine; touch ../../by-relative; touch {checkout}/by-name; mkdir {checkout}/.mz/other"
-    what = launch(("sh", "-c", script), worktree, fresh_key(), fenced=(checkout,), opened=(worktree,))
+    what = launch(("sh", "-c", script), worktree, fresh_key(), read_only=(checkout,), writable=(worktree,))
     supervise(what, MINUTE, Heard(), level=level)
     has_namespace = level in (guard.NAMESPACE, guard.USER_NAMESPACE)
     assert (worktree / "mine").exists()
@@ -322,7 +322,7 @@ def test_only_the_worktree_is_open_in_the_users_checkout(tmp_path: Path, level: 
 
 def test_a_home_that_is_the_checkout_stays_open(tmp_path: Path) -> None:
     script = "touch mine"
-    what = launch(("sh", "-c", script), tmp_path, fresh_key(), fenced=(tmp_path,), opened=(tmp_path,))
+    what = launch(("sh", "-c", script), tmp_path, fresh_key(), read_only=(tmp_path,), writable=(tmp_path,))
     supervise(what, MINUTE, Heard())
     assert (tmp_path / "mine").exists()
 
@@ -330,7 +330,7 @@ def test_a_home_that_is_the_checkout_stays_open(tmp_path: Path) -> None:
 WHERE_NAMESPACES_RUN_OUT = """
 import pathlib, sys
 from tests.engine.test_process_supervise import MINUTE, Heard, fresh_key, launch, supervise
-from mz_engine.agents import supervise as module
+from mz_engine.processes import supervise as module
 had = module.best_level()
 pathlib.Path("/proc/sys/user/max_pid_namespaces").write_text("0")
 ended = supervise(launch(("sh", "-c", "exit 3"), pathlib.Path("/"), fresh_key()), MINUTE, Heard())
@@ -354,7 +354,7 @@ where = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-o", "remount,nosuid,nodev,noexec", str(where)], check=True)
 (where / "config").write_text("as it was")
 for level in [level for level in levels() if "namespace" in level]:
-    what = launch(("sh", "-c", "echo x > config"), where, fresh_key(), fenced=(where / "config",))
+    what = launch(("sh", "-c", "echo x > config"), where, fresh_key(), read_only=(where / "config",))
     supervise(what, MINUTE, Heard(), level=level)
     print((where / "config").read_text())
 """

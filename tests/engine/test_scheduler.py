@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import pytest
 from mz_engine.decoding.quantity import Usd
 from mz_engine.effects.call import REPLY_TOKENS
@@ -19,7 +20,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved, CallSettled, Problem, ProblemClass, Usage
 from mz_events.catalog.feature import PhaseCompleted
 from mz_events.catalog.inbox import CancelPosted
-from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
+from mz_events.catalog.run import BudgetChanged, FeatureOutcome, Hold, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, VersionConflict
@@ -301,6 +302,16 @@ def test_more_money_lets_a_held_feature_go_on() -> None:
     assert coordinator.state.budget is None, "nothing is recorded where nothing changed"
     coordinator.set_budget(Budget())
     assert statuses(run_threads(world, pins)) == {"b": FeatureOutcome.DELIVERED}
+
+
+def test_a_new_budget_can_be_stored() -> None:
+    """Settings hold amounts that the log cannot encode."""
+    world, pins = world_of(items=ONE)
+    run_threads(world, pins)
+    coordinator = Coordinator(trial.RUN, pins, world.store, Hasty(world), lambda recorded: None)
+    coordinator.set_budget(Budget(run_nanousd=Usd(7), feature_nanousd=Usd(5)))
+    changed = [one.event for one in world.store.read(run_stream(trial.RUN))][-1]
+    assert msgspec.json.decode(msgspec.json.encode(changed), type=BudgetChanged) == changed
 
 
 def test_what_was_given_up_with_its_dependency_is_not_held_for_it() -> None:

@@ -135,7 +135,7 @@ def test_a_user_asks_what_would_have_been(
     told = run(capsys, "replay", "recordings/killed", "--inject", "note/write.a2=rate-limit")
     assert told.exit == 0, told.err
     assert told.out.splitlines()[1:] == [
-        "  read: rate-limit (transient, in 5 s)", "  held (timer): rate-limit", "  released",
+        "  parsed: rate-limit (transient, in 5 s)", "  held (timer): rate-limit", "  released",
         "  called again: attempt 3", "  the work was accepted", "note ended: delivered",
     ]  # fmt: skip
     told = run(capsys, "replay", "--inject", "note/write=auth-failure", "--json")

@@ -107,7 +107,7 @@ def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, st
     found = compare_cassettes(old, new, described)
     assert {(one.kind, one.message) for one in found} == {
         ("COST", "tokens or cost differ"),
-        ("STREAM", "what the parser does not need has changed: 1 place, against the old recording"),
+        ("STREAM", "changes that the parser does not depend on: 1 difference from the old recording"),
     }
     assert compare_cassettes(old, new, {}) == ()
     (seen,) = observe_cassette(old, described)
@@ -115,7 +115,7 @@ def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, st
     assert "version" in str(seen.shape.events)
     live = old._replace(manifest=msgspec.structs.replace(old.manifest, provenance="live"))
     (unknown,) = check_streams(live, {}, described)
-    assert unknown.finding.message == "there is no baseline of the streams of house"
+    assert unknown.finding.message == "there is no baseline of house"
 
 
 def test_its_other_ends_are_played(delivered: tuple[Workshop, str], tmp_path: Path) -> None:

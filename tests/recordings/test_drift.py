@@ -48,6 +48,10 @@ def longer(text: str) -> str:
     return f"{text}One line more.\n"
 
 
+def _last_line(text: str, kind: str) -> str:
+    return [line for line in text.splitlines() if msgspec.json.decode(line).get("type") == kind][-1]
+
+
 def no_story(one: Cassette) -> Cassette:
     return one._replace(traces={}, manifest=msgspec.structs.replace(one.manifest, traces={}))
 
@@ -112,7 +116,7 @@ SINGLE = changes(
         "STREAM",
         "medium",
         "",
-        lambda one: with_file(one, CODE, "stdout", lambda text: f'{text}{{"type":"user","session_id":"s"}}\n'),
+        lambda one: with_file(one, CODE, "stdout", lambda text: f"{text}{_last_line(text, 'user')}\n"),
     ),
     ("STREAM", "low", "", lambda one: with_line(one, CODE, "result", lambda line: {**line, "mood": "good"})),
     ("TRACE", "high", CODE, lambda one: with_fields(one, CODE, exit=1)),
@@ -172,7 +176,7 @@ SINGLE = changes(
         "STREAM",
         "medium",
         "month-filter/prd",
-        lambda one: with_event(one, "month-filter", "reply.parsed", lambda line: {**line, "terminal": "error"}),
+        lambda one: with_event(one, "month-filter", "reply.parsed", lambda line: {**line, "ending": "error"}),
     ),
     ("TRACE", "high", "month-filter", lambda one: with_event(one, "month-filter", "unit.completed", lambda line: None)),
 )
@@ -189,6 +193,17 @@ def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, place: str
     assert found.fix.startswith("mz rerecord {cassette} --")
     assert compare_cassettes(change(ONE), change(ONE), {}) == ()
     assert compare_cassettes(change(ONE), ONE, {}), "it is seen from the other side too"
+
+
+def test_an_event_after_the_final_one_that_lacks_a_field_is_two_findings() -> None:
+    """The parser reads `message` of these events (it is one with the reader of transcripts), so that its absence is a
+    defect by itself, whatever the order of the frames."""
+    found = compare_cassettes(
+        ONE, with_file(ONE, CODE, "stdout", lambda text: f'{text}{{"type":"user","session_id":"s"}}\n'), {}
+    )
+    assert [told(one) for one in found] == [("STREAM", "high", ""), ("STREAM", "medium", "")]
+    assert found[0].detail == ("- user message: object (read)",)
+    assert found[1].cause == "frames"
 
 
 def test_which_files_a_unit_may_change_is_no_matter_of_words() -> None:

@@ -171,7 +171,7 @@ def test_what_can_be_told_of_them(zoo: Path) -> None:
     assert all(problems[name] for name in told)
     doctor = json.loads(spawn(zoo, "doctor", "--json").out)["checks"]
     (check,) = [each for each in doctor if each["name"] == "recordings"]
-    assert (check["status"], "cannot be used" in check["summary"]) == ("warn", True)
+    assert (check["status"], " unreadable: " in check["summary"]) == ("warn", True)
     single = spawn(zoo, "replay", "recordings/file")
     assert (single.exit, "MZ6001" in single.err) == (4, True)
     drift = spawn(zoo, "drift", "recordings/notes", "recordings/bomb")
@@ -234,7 +234,7 @@ def with_world(cassette: Cassette, **more: object) -> Cassette:
     "world",
     [
         {"config": {"workspace": {"copy": ["../../../../etc/passwd"]}}},
-        {"config": {"workspace": {"keep": ["/etc"]}}},
+        {"config": {"workspace": {"keep_ignored": ["/etc"]}}},
         {"config": {"autonomy": "none at all"}},
         {"base": "-x"},
         {"base": "../../x"},

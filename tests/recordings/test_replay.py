@@ -277,7 +277,7 @@ def test_recordings_that_nobody_asks_for(copy: Copy) -> None:
     assert unused.kind == "UNUSED"
     assert unused.message == "1 of 4 recordings of beta are unused; its first 3 calls were replayed"
     assert unused.detail == ("  sign.a2",)
-    mended = copy.settle(update_unused=True)
+    mended = copy.settle(prune=True)
     assert mended.findings == ()
     assert mended.changes == ("removed 1 unused recordings: beta/sign.a2",)
 

@@ -125,7 +125,11 @@ class Coordinator:
         """Record new limits if they differ from those of the run."""
         limits = self.state.budget or self.pins.config.budget
         if (limits.run_nanousd, limits.feature_nanousd) != (budget.run_nanousd, budget.feature_nanousd):
-            self._append((BudgetChanged(run_nanousd=budget.run_nanousd, feature_nanousd=budget.feature_nanousd),))
+            # Events hold plain integers: the log has no encoding for the quantities of settings.
+            run, feature = (
+                None if limit is None else int(limit) for limit in (budget.run_nanousd, budget.feature_nanousd)
+            )
+            self._append((BudgetChanged(run_nanousd=run, feature_nanousd=feature),))
 
     def pause(self) -> None:
         """Pause after a signal: features stop after their current action, and the process waits."""

@@ -1,6 +1,6 @@
 """Checks of an adapter's contract: its functions, its capabilities, the processes it starts.
 
-`readings.py` checks its parser, `rehearsal.py` runs it with real processes. A new adapter may be registered once all
+`parsing.py` checks its parser, `live_process.py` runs it with real processes. A new adapter may be registered once all
 three find nothing."""
 
 from __future__ import annotations
