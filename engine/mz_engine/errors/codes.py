@@ -238,8 +238,8 @@ _TABLE = (
         "MZ3010",
         Exit.INVALID,
         "a phase may write another's outputs",
-        "The `writable` paths or outputs of one phase match a file that another phase produces. A checked artifact could "
-        "then be changed after its checks. Exclude it with a pattern such as `!tasks/**`.",
+        "The `writable` paths or outputs of one phase match a file that another phase produces. A checked artifact "
+        "could then be changed after its checks. Exclude it with a pattern such as `!tasks/**`.",
     ),
     ErrorCode(
         "MZ3011",
