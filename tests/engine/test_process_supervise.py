@@ -335,7 +335,7 @@ had = module.best_level()
 pathlib.Path("/proc/sys/user/max_pid_namespaces").write_text("0")
 ended = supervise(launch(("sh", "-c", "exit 3"), pathlib.Path("/"), fresh_key()), MINUTE, Heard())
 module.best_level.cache_clear()
-print(had, ended.ending.value, ended.exit, module.best_level())
+print(had, ended.reason.value, ended.exit, module.best_level())
 """
 
 
