@@ -149,7 +149,7 @@ def test_the_work_is_shown_to_whoever_decides(tmp_path: Path) -> None:
     assert question(bench) == ("tasks", "approval", "size")
     page = bench.mz("review", "show", FEATURE).stdout
     assert "artifact tasks (tasks/group-thousands/tasks.json)" in page
-    assert "what the gate size refused" in page
+    assert "rejected by the gate size" in page
     assert "changes in" not in page, "the artifact is shown as it is"
     bench.mz("review", "approve", FEATURE, "--note", "this once")
     bench.mz("resume", code=21)
