@@ -117,8 +117,8 @@ def test_the_action_puts_no_input_into_a_script() -> None:
 @pytest.mark.slow
 def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surroundings: dict[str, str]) -> None:
     told = spawn(copy.root, "init", "--ci", "--yes", **surroundings)
-    assert f"made {WORKFLOW_PATH}" in told.out, told.err
-    assert "nothing is recorded" not in told.err
+    assert f"created {WORKFLOW_PATH}" in told.out, told.err
+    assert "CI has no recording to replay" not in told.err
     steps = parsed((copy.root / WORKFLOW_PATH).read_text())["jobs"]["replay"]["steps"]
 
     green = Job(copy.root, surroundings, PUBLIC)
