@@ -96,11 +96,7 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
 
 def _run_configured(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
     command = context.pins.config.commands[name]
-    return (
-        yield from _run_command(
-            context, stage, name, command.run, command.timeout, context.key(f"{stage}.{name}")
-        )
-    )
+    return (yield from _run_command(context, stage, name, command.run, command.timeout, context.key(f"{stage}.{name}")))
 
 
 def _run_command(

@@ -49,8 +49,8 @@ def estimate_phase(
 ) -> Estimate:
     """Estimate one phase of one feature: one call of each agent that it names."""
     calls = []
-    for tier in tiers_of(phase):
-        model = model_of(tier)
+    for call in phase.calls:
+        model = model_of(call.tier)
         total = len(text) // CHARACTERS_PER_TOKEN + baseline_tokens(phase)
         output = total * OUTPUT_SHARE_PERCENT // 100
         by_baseline = Estimate(tokens=total, nanousd=price(model, total - output, output))
@@ -67,12 +67,6 @@ def total_estimate(estimates: Iterable[Estimate]) -> Estimate:
         nanousd += estimate.nanousd or 0
         unpriced = unpriced or estimate.nanousd is None
     return Estimate(tokens=tokens, nanousd=None if unpriced else nanousd)
-
-
-def tiers_of(phase: Phase) -> tuple[str, ...]:
-    """Return the tiers of the phase's calls: the builder's and the reviewer's."""
-    builder = (phase.agent.tier,) if phase.agent else ()
-    return (*builder, phase.agent_review.tier) if phase.agent_review else builder
 
 
 def baseline_tokens(phase: Phase) -> int:
