@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from mz_engine.model.pipeline import Phase, Pipeline
+from mz_engine.model.pipeline import Phase
 
 CHARACTERS_PER_TOKEN = 4
 WRITING_TOKENS = 8_000
@@ -37,11 +37,6 @@ Typical = Callable[[str, str], Estimate | None]
 def no_typical_calls(model: str, phase: str) -> Estimate | None:
     """Return None: the default without calibration."""
     return None
-
-
-def estimate_feature(pipeline: Pipeline, text: str, model_of: Callable[[str], str], price: Price) -> Estimate:
-    """Estimate one feature: every phase once. `text` is title and body; `model_of` maps a tier to a model."""
-    return total_estimate(estimate_phase(phase, text, model_of, price) for phase in pipeline.phases)
 
 
 def estimate_phase(
