@@ -1,11 +1,10 @@
-"""Pages say what the code does: every error code, exit code, setting and key of a pipeline is explained."""
+"""Documentation pages match the code: error codes, exit codes, settings, keys of pipelines, links."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,12 +14,10 @@ from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules, shared_rules
 from mz_engine.backlog.item import ItemStatus
 from mz_engine.backlog.markdown import PRIORITY_NAMES, STATUSES, parse_backlog
-from mz_engine.config.schema import SettingInfo, list_settings
-from mz_engine.decoding.quantity import encode_quantity
+from mz_engine.config.schema import list_settings
 from mz_engine.decoding.yaml import decode_yaml, parse_yaml
-from mz_engine.errors.codes import CODES, ErrorCode
+from mz_engine.errors.codes import CODES
 from mz_engine.errors.diagnostics import Exit
-from mz_engine.errors.exits import BY_SEVERITY
 from mz_engine.model.config import Settings
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
@@ -31,61 +28,27 @@ from mz_engine.prompts.load import load_templates
 from mz_engine.setup.templates import starter_backlog
 
 from tests.support.tree import ROOT, kept_files
+from tools.docs import errors, settings
 
 
 def page(name: str) -> str:
     return (ROOT / "docs" / f"{name}.md").read_text("utf-8")
 
 
-def sections(name: str) -> dict[str, str]:
-    """Heading of level 3 -> the text below it, as one line."""
-    parts = re.split(r"^### (.+)$", page(name), flags=re.MULTILINE)
-    return {
-        title.strip(): " ".join(text.partition("\n## ")[0].split())
-        for title, text in zip(parts[1::2], parts[2::2], strict=True)
-    }
-
-
 def fenced(name: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page(name), flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("code", CODES.values(), ids=lambda each: each.code)
-def test_every_error_code_is_explained(code: ErrorCode) -> None:
-    told = f"{code.explanation} {'No exit code.' if code.is_warning else f'Exit code {code.exit.value}.'}"
-    assert sections("errors").get(f"{code.code}: {code.title}") == told, f"docs/errors.md should say: {told}"
+def test_the_page_of_errors_is_generated() -> None:
+    assert page("errors") == errors.markdown_page(), "run: python -m tools.docs.errors docs/errors.md"
+    assert [code for code in CODES if f"\n### {code}: " not in page("errors")] == []
+    assert [exit_code for exit_code in Exit if f"\n| {exit_code.value} | " not in page("errors")] == []
 
 
-def test_no_code_is_explained_that_is_not_there() -> None:
-    assert [title for title in sections("errors") if title.startswith("MZ") and title[:6] not in CODES] == []
-
-
-def test_every_exit_code_is_explained() -> None:
-    told = [int(title.split()[1]) for title in sections("errors") if title.startswith("Exit ")]
-    assert told == [each.value for each in Exit]
-    order = ", ".join(str(each.value) for each in BY_SEVERITY if each)
-    assert order in " ".join(page("errors").split())
-
-
-@pytest.mark.parametrize("setting", list_settings(), ids=lambda each: each.name)
-def test_every_setting_is_explained(setting: SettingInfo) -> None:
-    told = sections("configuration")[setting.name]
-    assert told.startswith(setting.description)
-    assert f"Default: {default(setting.name)}." in told
-    assert (f"Variable: `{setting.variable}`." in told) == setting.scalar
-
-
-def default(name: str) -> str:
-    value: Any = msgspec.to_builtins(Settings(), enc_hook=encode_quantity)
-    for part in name.split("."):
-        value = value[part]
-    if isinstance(value, tuple):
-        return ", ".join(f"`{each}`" for each in value) or "none"
-    return f"`{value}`" if value not in (None, {}) else "none"
-
-
-def test_no_setting_is_explained_that_is_not_there() -> None:
-    assert list(sections("configuration")) == [each.name for each in list_settings()]
+def test_the_tables_of_settings_are_generated() -> None:
+    text = page("configuration")
+    assert text == settings.renew(text), "run: python -m tools.docs.settings docs/configuration.md"
+    assert [setting.name for setting in list_settings() if f"\n| `{setting.name}` |" not in text] == []
 
 
 def keys(kind: inspect.Type) -> Iterator[str]:

@@ -21,8 +21,8 @@ def explained(first: str) -> set[str]:
     return {word for row in table.splitlines() for word in re.findall(r"`([\w-]+)`", row.split("|")[1])}
 
 
-def test_fates() -> None:
-    assert explained("fate of a call") == set(get_args(CallOutcome))
+def test_call_outcomes() -> None:
+    assert explained("outcome of a call") == set(get_args(CallOutcome))
 
 
 def test_gaps() -> None:

@@ -89,11 +89,8 @@ def test_how_to_go_on(code: int, way: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_every_exit_code_has_a_meaning() -> None:
-    page = (ROOT / "docs/errors.md").read_text("utf-8")
     assert list(MEANINGS) == list(Exit)
-    assert [code for code, said in MEANINGS.items() if f"### Exit {code.value}\n\n{said}\n" not in page] == []
     assert list(NEXT_STEPS) == [code for code in Exit if code is not Exit.OK]
-    assert [code for code, way in NEXT_STEPS.items() if way not in " ".join(page.split())] == []
 
 
 @pytest.mark.slow

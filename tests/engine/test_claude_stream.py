@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.classify import ProblemPatterns
-from mz_engine.agents.claude_code.stream import read_stream, summarize_stream
+from mz_engine.agents.claude_code.stream import StreamReader, read_stream
 from mz_engine.agents.reading.anthropic_usage import model_usage, request_usage
+from mz_engine.agents.reading.call import read_call
+from mz_engine.agents.reading.records import ReaderState
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
@@ -191,7 +193,7 @@ def test_requests_are_told_apart_where_they_add_up() -> None:
 def test_what_a_killed_call_used_is_kept() -> None:
     seen = read(said("a", "x", input_tokens=10, output_tokens=3), said("a", "more", input_tokens=10, output_tokens=1))
     assert [(usage.model, usage.input, usage.output) for usage in seen.usage] == [("m", 10, 3)]
-    assert seen.text == "more"
+    assert seen.text == "x\nmore"
     assert seen.reported_nanousd is None
 
 
@@ -206,7 +208,7 @@ def test_a_result_of_zeros_after_work_reports_nothing() -> None:
 @pytest.mark.parametrize("delay", [b"1e999", b"-1e999", b"1e30", b"9" * 400, b"0", b"true", b'"1000"', b"null"])
 def test_a_wait_that_is_none_is_nobodys(delay: bytes) -> None:
     retry = b'{"type":"system","subtype":"api_retry","error_status":429,"retry_delay_ms":%s}' % delay
-    assert summarize_stream(retry).retry_after_seconds is None
+    assert read_call(StreamReader(ReaderState()), retry).error.retry_after_seconds is None
 
 
 @pytest.mark.parametrize("money", ["0.25", 0.25])
@@ -222,9 +224,7 @@ def test_money_that_is_none(money: object) -> None:
 
 def test_the_text_of_subagents_is_not_the_agents() -> None:
     side = said("b", "from a helper") | {"parent_tool_use_id": "t"}
-    assert (
-        summarize_stream(b"\n".join(json.dumps(event).encode() for event in (said("a", "mine"), side))).text == "mine"
-    )
+    assert read(said("a", "mine"), side).text == "mine"
 
 
 def test_stored_streams_name_no_place_of_this_machine() -> None:

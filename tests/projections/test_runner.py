@@ -171,6 +171,30 @@ def test_two_processes_take_each_event_in_once(tmp_path: Path, store: SqliteStor
         assert exact(other, store)
 
 
+class Behind:
+    """A log that has grown for another process only."""
+
+    def __init__(self, log: SqliteStore, head: int) -> None:
+        self._log, self._head = log, head
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def head(self) -> int:
+        return self._head
+
+
+def test_a_process_that_is_behind_moves_no_cursor_back(tmp_path: Path, store: SqliteStore) -> None:
+    append(store, SMALL)
+    path = tmp_path / "views.sqlite"
+    with ReadModelStore(path, store, MODELS) as ahead, ReadModelStore(path, Behind(store, 2), MODELS) as behind:
+        ahead.refresh()
+        behind.refresh()
+    with ReadModelStore(path, Dying(store, at=1), MODELS) as views:
+        views.refresh()
+        assert exact(views, store)
+
+
 def cursors(path: Path, statement: str) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement)

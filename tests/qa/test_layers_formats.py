@@ -48,7 +48,7 @@ def test_everything_that_is_stored_is_read(tmp_path: Path) -> None:
 
 def test_the_fixtures_are_in_the_package() -> None:
     with as_file(fixtures()) as folder:
-        assert {path.name for path in folder.iterdir()} == {"agents", "events", "logs", "recordings"}
+        assert {path.name for path in folder.iterdir()} == {"events", "failures.yaml", "logs", "recordings"}
 
 
 # events ---------------------------------------------------------------------------------------------------------------

@@ -6,13 +6,12 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.agents.catalog import STDOUT_ENDINGS
+from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.claude_code import stream
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decide import feature
@@ -90,7 +89,7 @@ def test_both_opinions_agree_on_every_other_end(agent: str) -> None:
     adapter, ends = built_in_adapters()[agent], 0
     for stored in stored_endings(agent):
         *head, last = stored.result.stdout.splitlines(keepends=True) or [b"{}"]
-        for name, other, code in STDOUT_ENDINGS[agent](_object(last)):
+        for name, other, code in AGENTS[agent].stdout_endings(_object(last)):
             stdout = b"".join((*head, other))
             reading = adapter.parse_output(replace(stored.result, stdout=stdout, exit=code))
             assert (reading.ending == "success") is succeeds(agent, stdout), (stored.name, name)
@@ -164,10 +163,7 @@ def test_a_question_that_makes_no_sense_is_refused(
 
 # it finds what it is there to find ------------------------------------------------------------------------------------
 def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def credulous(result: Mapping[str, object] | None) -> str:
-        return "no-terminal" if result is None else "success"
-
-    monkeypatch.setattr(stream, "_ending_of", credulous)
+    monkeypatch.setattr(stream, "status_of", lambda result: "success")
     found = broken(variants_of("killed"))
     (words,) = found["note/write.a2: ends-error_max_turns-not-is_error (memory)"]
     assert words == "a failure passed as success: it led to changes.checked"
@@ -177,7 +173,7 @@ def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatc
 def test_what_is_found_is_told_and_is_a_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stream, "_ending_of", lambda result: "success" if result else "no-terminal")
+    monkeypatch.setattr(stream, "status_of", lambda result: "success")
     shutil.copytree(bundled_library() / "faults" / "project", tmp_path / "project")
     monkeypatch.chdir(GitRepo(tmp_path / "project").root)
     done = run(capsys, "replay", str(bundled_library() / "faults" / "killed"), "--variants")

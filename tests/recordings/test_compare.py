@@ -177,19 +177,6 @@ def test_what_builds_on_a_feature_that_stopped_is_not_blamed() -> None:
     assert [one.kind for one in found] == ["MISSING"]
 
 
-def test_a_recording_without_a_story_is_a_finding() -> None:
-    """Nothing that was decided can be compared, so nothing may pass; accepting TRACE writes the story."""
-    one = tape(items=(Item(feature="f", title="t", body="b", priority=1, depends_on=()),))
-    told = happened(traces={"f": encode_trace([STARTED])})
-    (found,) = compare_replay(one, told, TODAY)
-    assert (found.kind, found.message) == ("MISSING", "recorded without a trace: their decisions cannot be compared")
-    assert (found.detail, found.fix) == (("  f",), "mz replay {cassette} --accept TRACE -m TEXT")
-    assert accept_differences(one, told, ("PROMPT", "DECISION"), "r", "2026-06-02T00:00:00Z") == (one, ())
-    renewed, _ = accept_differences(one, told, ("TRACE",), "r", "2026-06-02T00:00:00Z")
-    assert renewed.traces == {"f": encode_trace([STARTED])}
-    assert compare_replay(renewed, told, TODAY) == ()
-
-
 def test_a_cassette_without_recordings_proves_nothing() -> None:
     nothing = happened(mismatches={}, requests={})
     assert [one.message for one in compare_replay(cassette(), nothing, TODAY)] == ["the cassette has no recordings"]
@@ -243,9 +230,6 @@ def test_renewing_keeps_the_answer_and_nothing_else() -> None:
     assert made.recording.accepted == Accepted(classes=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
     assert said == ("accepted new inputs, kept the replies: f/prd",)
     assert renewed.manifest.traces == {}, "no story is written that nobody has accepted"
-    assert accept_differences(one, told, ("TRACE",), "why not", "2026-06-02T00:00:00Z")[1] == (
-        "updated the trace of f",
-    )
     assert accept_differences(one, told, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (one, ())
 
 

@@ -12,7 +12,6 @@ from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import Cassette, Identity
 from mz_recordings.faults.faults import FAULTS, Fault, fault_failure, fault_stdout
 from mz_recordings.faults.inject import InvalidFaultError, fault_reaction, inject
-from mz_recordings.faults.variants import content
 from mz_recordings.replay.parallel import bundled_library, find_cassettes, without_git_variables
 from mz_recordings.replay.replay import ReplayJob, replay_cassette
 
@@ -50,7 +49,7 @@ def test_a_fault_is_recorded_as_its_page_says(fault: Fault) -> None:
     made = load(PLACE / fault.name)
     first = made.calls[0]
     assert (made.manifest.provenance, first.recording.identity) == ("documented", WRITE)
-    assert content(first, "stdout").strip() == fault_stdout(fault).strip()
+    assert first.content("stdout").strip() == fault_stdout(fault).strip()
     assert (first.recording.outcome == "lost") == fault.is_lost
     assert first.recording.failure == fault_failure(fault)
     assert list(fault_reaction(made.traces["note"], WRITE)) == BECOMES[fault.name]
@@ -83,9 +82,9 @@ def test_the_recorded_answers_follow_the_fault() -> None:
     first, second = made.calls
     assert [one.recording.identity.name for one in made.calls] == ["prd", "prd.a2"]
     assert wanted == first.recording.identity
-    assert content(first, "stdout") == fault_stdout(FAULTS["rate-limit"])
-    assert content(first, "prompt") == content(second, "prompt")
-    assert (content(first, "patch"), content(second, "patch")) == (b"", content(small().calls[0], "patch"))
+    assert first.content("stdout") == fault_stdout(FAULTS["rate-limit"])
+    assert first.content("prompt") == second.content("prompt")
+    assert (first.content("patch"), second.content("patch")) == (b"", small().calls[0].content("patch"))
     assert first.recording.tree_after == first.recording.tree_before
 
 

@@ -21,11 +21,6 @@ def past() -> Past:
     return trial_past()
 
 
-@pytest.fixture(params=[True, False], ids=["answered", "recomputed"])
-def answered(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 @pytest.mark.parametrize(
     ("state", "places"), [(Waiting, {"a": [116]}), (Held, {"a": [29, 168], "b": [117], "c": [117]})]
 )
@@ -46,14 +41,14 @@ def test_code_that_does_not_wait_any_more_is_found(
 
 
 def test_code_that_does_not_end_any_more_is_found_where_the_stream_ends(
-    past: Past, answered: bool, monkeypatch: pytest.MonkeyPatch
+    past: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         core,
         "decide_feature",
         lambda now, pins: CheckChanges() if isinstance(now, Ended) else decide_feature(now, pins),
     )
-    history = replay_run(past.world.store, trial.RUN, past.means, answered)
+    history = replay_run(past.world.store, trial.RUN, past.means)
     assert [one.event_ref for one in history.divergences] == ["run/r1/a@173", "run/r1/b@122", "run/r1/c@122"]
 
 

@@ -15,10 +15,9 @@ def past() -> Past:
     return talking_past()
 
 
-@pytest.mark.parametrize("answered", [True, False], ids=["answered", "recomputed"])
 @pytest.mark.parametrize("feature", "abc")
-def test_what_nobody_changed_is_as_recorded(past: Past, feature: str, answered: bool) -> None:
-    replayed = past.replay(past.stream(feature), answered)
+def test_what_nobody_changed_is_as_recorded(past: Past, feature: str) -> None:
+    replayed = past.replay(past.stream(feature))
     assert replayed.divergences == ()
     assert (replayed.not_compared, dict(replayed.not_recomputed)) == (0, {})
 
@@ -26,7 +25,7 @@ def test_what_nobody_changed_is_as_recorded(past: Past, feature: str, answered: 
 @pytest.mark.parametrize("feature", "abc")
 def test_so_is_what_agents_did_that_nobody_knows_any_more(past: Past, feature: str) -> None:
     unknown = past._replace(means=replace(past.means, adapters={}))
-    replayed = unknown.replay(unknown.stream(feature), False)
+    replayed = unknown.replay(unknown.stream(feature))
     assert (replayed.divergences, replayed.not_compared) == ((), 0)
     assert {what.split(" of ")[0] for what in replayed.not_recomputed} == {"replies"}
 
@@ -54,19 +53,17 @@ def test_a_session_that_today_would_end_is_found(
     events = past.stream("a")
     at = index_of(events, SessionDropped)
     shorter = renumbered([*events[:at], *events[at + 1 :]])
-    for answered in (True, False):
-        found = past.replay(shorter, answered).divergences
-        assert found
-        assert found[0].produced == "session.dropped"
+    found = past.replay(shorter).divergences
+    assert found
+    assert found[0].produced == "session.dropped"
 
 
 def test_another_reason_is_found(past: Past) -> None:
     events = past.stream("a")
     at = index_of(events, SessionDropped)
     other = edited(events, at, reason=SessionDropReason.FORK)
-    for answered in (True, False):
-        found = past.replay(other, answered).divergences
-        assert [one.event_ref for one in found][:1] == [f"run/r1/a@{at + 1}"]
+    found = past.replay(other).divergences
+    assert [one.event_ref for one in found][:1] == [f"run/r1/a@{at + 1}"]
 
 
 def test_what_was_counted_is_the_worlds_to_say_and_the_estimate_follows_from_it(past: Past) -> None:

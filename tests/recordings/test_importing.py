@@ -307,7 +307,7 @@ def test_a_huge_line_is_passed_over_in_little_memory(home: Path, files: Path) ->
         "import re, sys\nfrom pathlib import Path\nfrom tests.support.sessionfiles import take\n"
         "found = take(Path(sys.argv[1]), Path(sys.argv[2]))\n"
         "peak = re.search(r'VmHWM:\\s*(\\d+) kB', Path('/proc/self/status').read_text())\n"
-        "print(found.tally.new, found.bad, int(peak[1]) // 1024)"
+        "print(found.totals.new, found.undecodable_lines, int(peak[1]) // 1024)"
     )
     words = [sys.executable, "-c", program, str(home), str(files)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)

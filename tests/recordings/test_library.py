@@ -12,7 +12,7 @@ from mz_recordings.cassette.files import (
     NewerFormat,
     list_cassettes,
     load,
-    load_manifest,
+    load_summary,
     save,
 )
 from mz_recordings.cassette.model import Identity
@@ -78,14 +78,14 @@ def test_a_newer_format_is_no_difference(tmp_path: Path) -> None:
     content = yaml.safe_load(manifest.read_text())
     manifest.write_text(yaml.safe_dump({**content, "format": 99, "new_key": 1}))
     with pytest.raises(NewerFormat, match="use a newer mz"):
-        load_manifest(tmp_path / "small")
+        load(tmp_path / "small")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "format: x", "format: 1", "{", "\0"])
 def test_a_manifest_that_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "cassette.yaml").write_text(text)
     with pytest.raises(CassetteUnreadable, match=r"cassette\.yaml"):
-        load_manifest(tmp_path)
+        load_summary(tmp_path)
 
 
 def test_names() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mz_engine.agents.claude_code.transcript import STREAM
+from mz_engine.agents.claude_code.stream import STREAM
 from mz_engine.agents.reading.records import (
     NOTES,
     AssistantText,

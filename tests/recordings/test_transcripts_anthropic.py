@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
-from mz_engine.agents.anthropic_api.stream import ending_of, summarize_stream
-from mz_engine.agents.anthropic_api.transcript import StreamReader
+from mz_engine.agents.anthropic_api.stream import StreamReader
+from mz_engine.agents.reading.call import CallOutput, read_call
 from mz_engine.agents.reading.records import ModelRequest, Note, ReaderState, TranscriptRecord
 
 from tests.recordings.test_transcripts import summarised
@@ -19,7 +19,7 @@ from tests.support.tree import ROOT
 
 LIBRARY = ROOT / "recordings/library/monozukuri-anthropic"
 RECORDED = sorted(path for path in LIBRARY.glob("*/*.jsonl") if path.name != "events.jsonl")
-STREAMS = [*RECORDED, *sorted((ROOT / "qa/mz_qa/fixtures/agents/anthropic").glob("*.jsonl"))]
+STREAMS = [*RECORDED, *sorted((ROOT / "engine/mz_engine/agents/anthropic_api/fixtures").glob("*.jsonl"))]
 START = {"type": "start", "version": "2", "model": "m", "session": "s"}
 
 
@@ -35,20 +35,24 @@ def request(name: str, **usage: object) -> dict[str, object]:
     return {"type": "request", "id": name, "model": "m", "usage": {"input_tokens": 1, "output_tokens": 1, **usage}}
 
 
+def call_output(data: bytes) -> CallOutput:
+    return read_call(StreamReader(ReaderState()), data)
+
+
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_transcript_agrees_with_the_call(path: Path) -> None:
     data = path.read_bytes()
-    told, found = summarize_stream(data), summarised(data)
+    told, found = call_output(data), summarised(data)
     assert found.format == StreamReader.format
     assert [entry.usage for entry in found.usages] == list(told.requests.values())
     assert (found.session, found.version) == (told.session, told.version)
-    assert (found.status, found.bad_lines, found.unknown_lines) == (ending_of(told.end), told.bad_lines, {})
-    assert (found.final_text or "") == ((told.end or {}).get("text") or told.text)
+    assert (found.status, found.bad_lines, found.unknown_lines) == (told.ending, told.bad_lines, {})
+    assert (found.final_text or "") == ((told.end and told.end.text) or told.text)
 
 
 def test_a_library_is_imported_to_the_last_token(tmp_path: Path) -> None:
     """Its streams lie among artifacts and events, of which an import makes nothing."""
-    usages = [usage for path in RECORDED for usage in summarize_stream(path.read_bytes()).requests.values()]
+    usages = [usage for path in RECORDED for usage in call_output(path.read_bytes()).requests.values()]
     take(tmp_path / "data", LIBRARY)
     rows = [row for row in sums(tmp_path / "data") if row.requests]
     assert sum(row.requests for row in rows) == len(usages) > 40
@@ -58,7 +62,7 @@ def test_a_library_is_imported_to_the_last_token(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_stream_counts_once_and_a_call_that_goes_on_for_itself(tmp_path: Path) -> None:
-    fixtures, files = ROOT / "qa/mz_qa/fixtures/agents/anthropic", tmp_path / "files"
+    fixtures, files = ROOT / "engine/mz_engine/agents/anthropic_api/fixtures", tmp_path / "files"
     files.mkdir()
     for name, source in (("a", "works.exit0"), ("b", "works.exit0"), ("c", "continued.exit0")):
         shutil.copy(fixtures / f"{source}.jsonl", files / f"{name}.jsonl")

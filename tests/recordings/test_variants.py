@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.catalog import STDOUT_ENDINGS
+from mz_engine.agents.catalog import AGENTS
 from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import OutputTiming, RecordedCall
-from mz_recordings.faults.variants import HUGE_BYTES, Variant, content, derive_variants, process_variants, with_variant
+from mz_recordings.faults.variants import HUGE_BYTES, Variant, derive_variants, process_variants, with_variant
 
 from tests.support.tapes import STDOUT, Stage, cassette, recording
 
@@ -71,7 +71,7 @@ def test_ends_are_told_in_the_agents_words() -> None:
 
 
 def test_an_agent_whose_words_are_not_known_has_the_other_variants() -> None:
-    assert "another" not in STDOUT_ENDINGS
+    assert "another" not in AGENTS
     found = variants(agent="another")
     assert "cut-after-line-1" in found
     assert not [name for name in found if name.startswith("ends-")]
@@ -87,7 +87,7 @@ def test_an_altered_cassette_is_one_like_any_other(tmp_path: Path) -> None:
         place = tmp_path / variant.name
         save(with_variant(cassette(recording(TREE)), variant), place)
         (one,) = load(place).calls
-        assert (content(one, "stdout"), one.recording.exit) == (variant.stdout, variant.exit)
+        assert (one.content("stdout"), one.recording.exit) == (variant.stdout, variant.exit)
         assert (one.recording.failure is None) == (variant.ended_by_mz is None)
         assert one.recording.pace == variant.timing
 

@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 import pytest
-from mz_engine.agents.catalog import STDERR_ENDINGS
+from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, ParsedReply
 from mz_qa.conformance.endings import stored_endings
@@ -14,9 +14,10 @@ from mz_qa.variants.properties import succeeds
 from mz_recordings.cassette.model import Kind, RecordedCall, StoredFile
 from mz_recordings.faults.faults import FAULTS, FaultOutput, possible_faults, render_fault
 from mz_recordings.faults.inject import InvalidFaultError, inject
-from mz_recordings.faults.variants import content
 
 from tests.support.tapes import cassette, recording
+
+STDERR_ENDINGS = {name: agent.stderr_endings for name, agent in AGENTS.items() if agent.stderr_endings}
 
 READ = {
     "rate-limit": "rate-limit", "overloaded": "overloaded", "lost-connection": "connection",
@@ -78,9 +79,9 @@ def test_what_was_recorded_may_be_anything(agent: str) -> None:
 def test_a_fault_before_a_call_of_another_agent_keeps_both_streams() -> None:
     changed, _ = inject(cassette(taken("aider")), "f/prd", "rate-limit")
     first, second = changed.calls
-    assert b"litellm.RateLimitError" in content(first, "stdout")
-    assert b'"message_send"' in content(second, "stderr")
-    assert b'"message_send"' not in content(first, "stderr")
+    assert b"litellm.RateLimitError" in first.content("stdout")
+    assert b'"message_send"' in second.content("stderr")
+    assert b'"message_send"' not in first.content("stderr")
 
 
 def test_a_fault_that_an_agent_has_no_words_for_is_refused() -> None:

@@ -38,7 +38,7 @@ from tests.support.tapes import cassette, recording
 from tests.support.tree import ROOT
 
 CLAUDE = built_in_adapters()["claude-code"]
-CAPTURED = sorted((ROOT / "qa" / "mz_qa" / "fixtures" / "agents" / "claude-code").glob("*.jsonl"))
+CAPTURED = sorted((ROOT / "engine/mz_engine/agents/claude_code/fixtures").glob("*.jsonl"))
 BASELINES = load_baselines((built_in_folder(),))
 KNOWN = BASELINES["claude-code", "2.1.197"]
 INIT: dict[str, object] = {
@@ -47,7 +47,7 @@ INIT: dict[str, object] = {
     "session_id": "s",
     "claude_code_version": "2.1.197",
     "model": "m",
-    "cwd": "/",
+    "plugins": "/",
 }
 RESULT: dict[str, object] = {
     "type": "result",
@@ -79,7 +79,7 @@ def test_the_parser_itself_says_what_it_reads() -> None:
     assert result["result"] == Field(types=("string",), use="kept", is_always_present=True)
     assert result["mood"] == Field(types=("null",), use="ignored", is_always_present=True)
     assert result["errors"] == Field(types=(), use="read"), "asked for, and never there"
-    assert wire.events["system/init"]["cwd"].use == "ignored"
+    assert wire.events["system/init"]["plugins"].use == "ignored"
     assert count_fields_by_use(wire)["absent"] > 0
 
 
@@ -159,8 +159,8 @@ def without(event: dict[str, object], name: str) -> dict[str, object]:
         ((INIT, without(RESULT, "is_error")), [("high", "result/success:is_error")]),
         ((INIT, {**RESULT, "is_error": "no"}), [("high", "result/success:is_error")]),
         ((INIT, {**RESULT, "is_error": None}), [("high", "result/success:is_error")]),
-        ((without(INIT, "cwd"), RESULT), []),
-        (({**INIT, "cwd": 1}, RESULT), [("low", "system/init:cwd")]),
+        ((without(INIT, "plugins"), RESULT), []),
+        (({**INIT, "plugins": 1}, RESULT), [("low", "system/init:plugins")]),
         (({**INIT, "agents": {"deep": {"er": 1}}}, RESULT), [("low", "system/init:agents")]),
         ((INIT, {**RESULT, "mood": "good"}), []),
         ((INIT, {"type": "poem", "lines": 3}, RESULT), [("medium", "poem")]),
@@ -228,15 +228,16 @@ def test_the_baseline_of_the_version_else_of_the_last_one_before() -> None:
 
 
 def test_a_baseline_grows_by_what_is_seen() -> None:
-    one, other = seen(lines(INIT, RESULT)).shape, seen(lines(without(INIT, "cwd"), {**RESULT, "is_error": None})).shape
+    one = seen(lines(INIT, RESULT)).shape
+    other = seen(lines(without(INIT, "plugins"), {**RESULT, "is_error": None})).shape
     both = extend_baseline(one, other)
-    assert both.events["system/init"]["cwd"].is_always_present is False
+    assert both.events["system/init"]["plugins"].is_always_present is False
     assert both.events["result/success"]["is_error"].types == ("boolean", "null")
     assert extend_baseline(None, one) == one
-    twice = seen(lines(INIT, without(INIT, "cwd"), RESULT)).shape
-    assert extend_baseline(one, twice).events["system/init"]["cwd"].is_always_present is False
-    assert extend_baseline(twice, one).events["system/init"]["cwd"].is_always_present is False
-    for data in (lines(INIT, RESULT), lines(without(INIT, "cwd"), {**RESULT, "is_error": None})):
+    twice = seen(lines(INIT, without(INIT, "plugins"), RESULT)).shape
+    assert extend_baseline(one, twice).events["system/init"]["plugins"].is_always_present is False
+    assert extend_baseline(twice, one).events["system/init"]["plugins"].is_always_present is False
+    for data in (lines(INIT, RESULT), lines(without(INIT, "plugins"), {**RESULT, "is_error": None})):
         assert compare_shapes(both, seen(data), CLAUDE) == ()
 
 

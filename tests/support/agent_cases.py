@@ -1,7 +1,7 @@
 """Drives the real command line of an agent through the ways in which a call can end.
 
-Each agent's ways are a module `<agent>_cases.py`. `qa/mz_qa/fixtures/agents/<agent>/` keeps what the command line wrote
-for each (and its exit code, last in the name); what its adapter must make of them stands beside, in `<agent>.yaml`.
+Each agent's ways are a module `<agent>_cases.py`. The `fixtures` of the agent's folder keep what the command line wrote
+for each (and its exit code, last in the name); what its adapter must make of them stands beside, in `fixtures.yaml`.
 `python -m tests.support.agent_cases [AGENT [CASE...]]` drives the command lines again and writes them anew.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 from mz_qa.conformance.endings import ExpectedParse, expectations, stored_endings
@@ -24,7 +25,6 @@ from tests.support.claude_cli import plain_spawn
 from tests.support.endpoint import Answer, Endpoint, Refusal, Reply, Request, Script
 from tests.support.tree import ROOT
 
-FIXTURES = ROOT / "qa/mz_qa/fixtures/agents"
 SESSION = "11111111-2222-4333-8444-555555555555"
 NOWHERE = "http://127.0.0.1:9"
 
@@ -60,7 +60,7 @@ class Cases:
     @property
     def place(self) -> Path:
         """Where what the command line wrote is kept."""
-        return FIXTURES / self.agent
+        return ROOT / "engine" / AGENTS[self.agent].package.replace(".", "/") / "fixtures"
 
     @property
     def expected(self) -> dict[str, ExpectedParse]:

@@ -67,8 +67,8 @@ class Past(NamedTuple):
     def run(self) -> Stream:
         return list(self.world.store.read(run_stream(trial.RUN)))
 
-    def replay(self, events: Stream, answered: bool = False, changes: tuple[IntendedChange, ...] = ()) -> StreamReplay:
-        return replay_feature_stream(events, self.pins, answered, self.means, "main", changes)
+    def replay(self, events: Stream, changes: tuple[IntendedChange, ...] = ()) -> StreamReplay:
+        return replay_feature_stream(events, self.pins, self.means, "main", changes)
 
     def replay_run(self, events: Stream) -> StreamReplay:
         return replay_run_stream(events, self.pins, {feature: self.stream(feature) for feature in "abc"})

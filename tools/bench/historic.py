@@ -29,9 +29,7 @@ from tools.bench.overhead import Bench
 
 FEATURES = 20
 ROUNDS = 5
-ANSWERED_MIN, RECOMPUTED_MIN = 100.0, 10.0
-TIMES = {"answered": 10}
-"""How often a round does what takes only some hundredths of a second."""
+RECOMPUTED_MIN = 10.0
 TEMPORAL = "temporalio"
 
 
@@ -59,21 +57,17 @@ class Replays:
     def __exit__(self, *_: object) -> None:
         self._store.close()
 
-    def past(self, *, answered: bool) -> int:
+    def past(self) -> int:
         """Replays the run: every stream read, decoded, decided on and compared; returns how many events were compared.
         Raises RuntimeError unless all is as recorded, and nothing was left out."""
-        if answered:
-            return self._replayed(None, answered=True)
         with GitTrees(self._bench.root, self._bench.environment()) as trees:
-            return self._replayed(trees, answered=False)
-
-    def _replayed(self, trees: GitTrees | None, *, answered: bool) -> int:
-        means = ReplayInputs(
-            blobs=FileBlobs(self._home / BLOBS_FOLDER), trees=trees, adapters=self._adapters, prices=self._prices,
-            hints=hint_lookup(self._store),
-        )  # fmt: skip
-        found = replay_run(self._store, self._run.removeprefix(run_stream("")), means, answered)
+            means = ReplayInputs(
+                blobs=FileBlobs(self._home / BLOBS_FOLDER), trees=trees, adapters=self._adapters, prices=self._prices,
+                hints=hint_lookup(self._store),
+            )  # fmt: skip
+            found = replay_run(self._store, self._run.removeprefix(run_stream("")), means)
         left = {what: number for stream in found.streams for what, number in stream.not_recomputed.items()}
+        left.update((stream.missing_data, stream.not_compared) for stream in found.streams if stream.missing_data)
         if found.divergences or left:
             raise RuntimeError(f"the run is not as recorded: {found.divergences[:3]} {left}")
         return sum(stream.compared for stream in found.streams)
@@ -105,37 +99,31 @@ def history(
     ReferenceMissing before anything is done."""
     with Replays(place, mz, features, compiler) as replays:
         works: dict[str, Callable[[], object]] = {
-            "answered": partial(replays.past, answered=True),
-            "recomputed": partial(replays.past, answered=False),
+            "recomputed": replays.past,
             "sandboxed": replays.reference,
             "unsandboxed": partial(replays.reference, sandboxed=False),
         }
         for work in works.values():
             work()
-        found = alternate(
-            rounds, {name: partial(cpu_rate, replays.calls, work, TIMES.get(name, 1)) for name, work in works.items()}
-        )
+        found = alternate(rounds, {name: partial(cpu_rate, replays.calls, work) for name, work in works.items()})
         return figures(found, replays.name)
 
 
 def figures(rates: dict[str, float], reference: str) -> tuple[Figure, ...]:
-    """From steps a second of CPU: of both modes, and of the reference with its sandbox, which is its default, and
+    """From steps a second of CPU: of the replay, and of the reference with its sandbox, which is its default, and
     without."""
     unit, against = "calls/CPU s", f"{reference} (without its sandbox: {number(rates['unsandboxed'])})"
-    return tuple(
-        compare(f"history.{mode}", rates[mode], unit, against, rates["sandboxed"], at_least=least)
-        for mode, least in (("answered", ANSWERED_MIN), ("recomputed", RECOMPUTED_MIN))
-    )
+    rate, reference_rate = rates["recomputed"], rates["sandboxed"]
+    return (compare("history.recomputed", rate, unit, against, reference_rate, at_least=RECOMPUTED_MIN),)
 
 
-def cpu_rate(count: int, work: Callable[[], object], times: int = 1) -> float:
-    """How many things a second the work gets through, which does `count` of them and is done so many times. Seconds of
-    CPU: of all threads of this process, and of the processes that it starts and ends."""
+def cpu_rate(count: int, work: Callable[[], object]) -> float:
+    """How many things a second the work gets through, which does `count` of them. Seconds of CPU: of all threads of
+    this process, and of the processes that it starts and ends."""
     gc.collect()
     begun = _cpu_seconds()
-    for _ in range(times):
-        work()
-    return count * times / (_cpu_seconds() - begun)
+    work()
+    return count / (_cpu_seconds() - begun)
 
 
 def _cpu_seconds() -> float:

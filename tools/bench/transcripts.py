@@ -11,6 +11,7 @@ from importlib.resources import files
 from itertools import chain
 
 import msgspec
+from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.reading.byte_lines import Piece, buffered
 from mz_engine.agents.reading.records import Format, ReaderState
 from mz_engine.transcripts.formats import FORMATS
@@ -31,14 +32,14 @@ FIXTURES: Mapping[str, tuple[str, str]] = {
     "codex-stream": ("codex", "works.exit0.jsonl"),
     "gemini-stream": ("gemini", "works.exit0.jsonl"),
 }
-"""Format -> agent and file below `fixtures/agents`."""
+"""Format -> agent and file of its fixtures."""
 
 
 def samples() -> dict[str, tuple[bytes, ...]]:
     """Lines of each format, each file whole."""
     found = {
-        name: tuple(line for line in files("mz_qa").joinpath("fixtures", "agents", *place).read_bytes().splitlines())
-        for name, place in FIXTURES.items()
+        name: tuple((files(AGENTS[agent].package) / "fixtures" / file).read_bytes().splitlines())
+        for name, (agent, file) in FIXTURES.items()
     }
     return {**found, "claude-session": tuple(chain.from_iterable(session(number) for number in range(4)))}
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from textwrap import wrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mz_engine.agents.process import ProgramAdapter
 
 import click
 
@@ -23,6 +27,7 @@ VARIABLES = {
     "MZ_DATA": "Directory of your user log with imported sessions; default: the platform's data directory.",
     "GEMINI_CLI_HOME": "Directory of Gemini CLI's login and sessions; read for import, and passed on.",
     "CODEX_HOME": "Directory of Codex's login and sessions; read for import, and passed on.",
+    "QWEN_RUNTIME_DIR, QWEN_HOME": "Directory of Qwen Code's sessions; read for import.",
     "CI": "Set to anything: mz asks no questions.",
     "GIT_SSH, GIT_SSH_COMMAND": "SSH program of git for remotes; mz adds `-o BatchMode=yes` to an OpenSSH command.",
     "CLAUDE_CONFIG_DIR": "Directory of Claude Code's login and sessions; read for import, and passed on.",
@@ -72,23 +77,27 @@ def exit_codes() -> str:
 
 
 def environment() -> str:
-    from mz_engine.agents.anthropic_api import adapter as anthropic_api
-    from mz_engine.agents.claude_code.adapter import PASSED_VARIABLES, SETTINGS
-    from mz_engine.agents.codex import adapter as codex
+    from mz_engine.agents.process import ProgramAdapter
+    from mz_engine.agents.registry import built_in_adapters
     from mz_engine.config.schema import list_settings
 
     names = {setting.variable: f"The setting `{setting.name}`." for setting in list_settings() if setting.scalar}
+    adapters = sorted(built_in_adapters().items())
+    by_agent = {name: _visible_variables(agent) for name, agent in adapters if isinstance(agent, ProgramAdapter)}
     return "\n\n".join((
         paragraph(ENVIRONMENT),
         table({**VARIABLES, **names}),
         paragraph(VISIBLE_VARIABLES),
         table({
             "all": f"{INHERITED}; and MZ_KEY, which mz sets.",
-            "anthropic": f"{' '.join(anthropic_api.PASSED_VARIABLES)}.",
-            "claude-code": f"{' '.join(PASSED_VARIABLES)}; and {' '.join(SETTINGS)}, which mz sets.",
-            "codex": f"{' '.join(codex.PASSED_VARIABLES)}.",
+            **by_agent,
         }),
     ))  # fmt: skip
+
+
+def _visible_variables(program: ProgramAdapter) -> str:
+    set_by_mz = f"; and {' '.join(program.set_variables)}, which mz sets" if program.set_variables else ""
+    return f"{' '.join(program.passed_variables)}{set_by_mz}."
 
 
 def formatting() -> str:

@@ -59,9 +59,7 @@ def run_costs(log: ProjectLog, run: str, period: Period) -> CostData:
 def all_costs(log: ProjectLog, period: Period, *, needs_tokens: bool) -> CostData:
     """Return the calls of all runs, from the read models beside the log. Token usage is loaded only if a call has a
     mismatch, or with `needs_tokens`."""
-    from mz_projections.read_models.store import (
-        ReadModelStore,  # Imports SQLAlchemy, which costs of one run do not need.
-    )
+    from mz_projections.read_models.store import ReadModelStore
 
     with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (COSTS, CALL_OUTCOMES, TOKENS)) as views:
         views.refresh()

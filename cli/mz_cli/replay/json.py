@@ -151,7 +151,9 @@ class ComparedStream(Shape, frozen=True, kw_only=True):
     """First diverging event; null: none."""
     divergences: int
     unfollowed: int
-    """Number of events after a divergence that cannot be compared."""
+    """Number of events after a divergence, or after missing data, that cannot be compared."""
+    missing: str | None
+    """Recorded data that is gone, and the event from which the stream is not comparable; null: it is comparable."""
 
 
 class PastRun(Shape, frozen=True, kw_only=True):

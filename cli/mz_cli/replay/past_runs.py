@@ -17,10 +17,10 @@ from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.table import price_table
 from mz_engine.run.settings import load_config
 from mz_recordings.past_runs.model import RunReplay, findings_of
-from mz_recordings.past_runs.ports import CapturedTrees, ReplayInputs
+from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.rejudge import Recheck, RecheckRules, recheck_run
 from mz_recordings.past_runs.replay import PinsUnreadable, hint_lookup, load_pins, replay_run, run_started
-from mz_recordings.past_runs.workspace import GitTrees
+from mz_recordings.past_runs.workspace import CapturedTrees, GitTrees
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.replay.bisect import clamp_exit
@@ -46,7 +46,7 @@ def replay_history(selector: str, bisect: bool, as_json: bool, reports: ReportOp
     (MZ5001, MZ6001, MZ6010)."""
     with open_log() as log:
         history = load_history(log, log.find_run(selector))
-    exit_code = clamp_exit(history_exit(history)) if bisect else history_exit(history)
+    exit_code = clamp_exit(history_exit(history, bisect)) if bisect else history_exit(history)
     if as_json:
         print_document("replay-run", replace(past_run(history), exit=int(exit_code)))
     else:
@@ -65,7 +65,7 @@ def load_history(log: ProjectLog, run: str) -> RunReplay:
             blobs=log.blobs, trees=trees, adapters=agent_adapters, prices=prices, hints=hint_lookup(log.store)
         )
         history = replay_run(log.store, run, ports)
-    if not any(stream.compared or stream.divergences for stream in history.streams):
+    if not any(stream.compared or stream.divergences or stream.missing_data for stream in history.streams):
         raise MzError("MZ6001", f"run {run} has no decisions to replay yet", hint="`mz runs` lists the runs")
     return history
 

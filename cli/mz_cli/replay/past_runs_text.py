@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mz_engine.errors.exits import Exit
+from mz_engine.errors.exits import Exit, most_severe
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding
 from mz_recordings.past_runs.model import (
     DIVERGENCE_DESCRIPTIONS,
@@ -16,6 +16,7 @@ from mz_recordings.past_runs.model import (
     StreamReplay,
     divergence_lines,
     field_name,
+    findings_of,
     group_by_cause,
 )
 from mz_recordings.past_runs.rejudge import Recheck, RuleChange
@@ -46,6 +47,8 @@ def render_text(history: RunReplay) -> Iterator[Line]:
             yield (Span(f"{stream.stream}", "bold"), Span(f": first divergence at {unexplained[0].event_ref}"))
             if stream.not_compared:
                 yield (Span(f"  {stream.not_compared} later events are not comparable", "dim"),)
+        if stream.missing_data is not None:
+            yield (Span(stream.stream, "bold"), Span(f": not comparable: {stream.missing_data}"))
     causes = group_by_cause(history.divergences)
     if causes:
         yield ()
@@ -105,15 +108,17 @@ def summary(history: RunReplay) -> str:
     verdict = "matches the log"
     if number:
         verdict = f"differs from the log: {count_noun(number, 'divergence')} of {count_noun(causes, 'cause')}"
+    elif incomparable := sum(stream.missing_data is not None for stream in history.streams):
+        verdict = f"{count_noun(incomparable, 'stream')} not comparable"
     streams = count_noun(len(history.streams), "stream")
     return f"run {history.run} (mz {history.mz_version}): {events} events in {streams}, {compared} compared: {verdict}"
 
 
-def history_exit(history: RunReplay) -> Exit:
+def history_exit(history: RunReplay, bisect: bool = False) -> Exit:
     """Return the exit code; a crash of the current code is a bug, and no verdict on its decisions."""
     if any(divergence.kind == "failure" for divergence in history.divergences):
         return Exit.BUG
-    return Exit.DRIFT if history.divergences else Exit.OK
+    return most_severe((KIND_PROPERTIES[finding.kind].exit for finding in findings_of(history)), bisect)
 
 
 def past_run(history: RunReplay) -> PastRun:
@@ -138,6 +143,7 @@ def _stream_shape(stream: StreamReplay) -> ComparedStream:
         first=unexplained[0].event_ref if unexplained else None,
         divergences=len(unexplained),
         unfollowed=stream.not_compared,
+        missing=stream.missing_data,
     )
 
 

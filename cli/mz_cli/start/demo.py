@@ -14,6 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 import click
+from mz_engine.agents.catalog import AGENTS as CATALOG
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.paths import MZ_FOLDER
@@ -34,7 +35,7 @@ from mz_cli.terminal.console import is_terminal, print_line, print_note
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import print_table
 
-AGENTS = ("claude-code", "codex")
+AGENTS = tuple(name for name in CATALOG if (files("mz_recordings") / "bundled" / f"monozukuri-{name}").is_dir())
 """Agents with bundled cassettes `monozukuri-<agent>`."""
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 

@@ -56,6 +56,12 @@ from mz_engine.processes.supervise import (
 class ProgramAdapter:
     """Base class with default token estimates and prompts."""
 
+    name: str
+    passed_variables: tuple[str, ...] = ()
+    """Variables that the program reads, beyond those that every command gets."""
+    set_variables: Mapping[str, str] = {}
+    """Variables that mz sets."""
+
     def __init__(self, patterns: ProblemPatterns) -> None:
         self._patterns = patterns
 
@@ -69,6 +75,12 @@ class ProgramAdapter:
 
     def format_prompt(self, prompt: str) -> str:
         return prompt
+
+
+def call_environment(adapter: type[ProgramAdapter], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a call: those that pass through, and those that mz sets."""
+    passed = {name: environment[name] for name in adapter.passed_variables if name in environment}
+    return {**passed, **adapter.set_variables}
 
 
 def require_login(check: AuthCheck, has_login: bool, message: str, fix: str) -> AuthCheck:

@@ -5,27 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from pkgutil import resolve_name
 from typing import Protocol
 
 import msgspec
 
-from mz_engine.agents.anthropic_api.adapter import AnthropicApi
+from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.classify import ProblemPatterns, parse_patterns
-from mz_engine.agents.claude_code.adapter import ClaudeCode
-from mz_engine.agents.codex.adapter import Codex
 from mz_engine.agents.contract import Adapter, AuthCheck, Invocation
 from mz_engine.agents.described.adapter import DescribedAgent
-from mz_engine.agents.gemini.adapter import Gemini
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
-
-INSTALL_HINTS = {
-    "aider": "install aider (pip install aider-chat)",
-    "kiro": "install Kiro's command line (kiro.dev says how)",
-}
-"""By agent with a bundled description."""
-
 
 COUNT_WAIT_MAX_MS = 10_000
 """After a count that failed this slowly, counting stops: each later call would wait as long (packets may get lost)."""
@@ -56,27 +47,26 @@ def load_patterns() -> ProblemPatterns:
 
 
 def built_in_adapters() -> dict[str, Adapter]:
-    """Return the adapters of all built-in agents, by name. A new agent is one more line here."""
-    patterns = load_patterns()
-    adapters: tuple[Adapter, ...] = (
-        ClaudeCode(patterns),
-        Codex(patterns),
-        Gemini(patterns),
-        AnthropicApi(patterns),
-    )
-    adapters += tuple(
-        DescribedAgent(name, description, patterns, INSTALL_HINTS[name])
-        for name, description in bundled_descriptions().items()
-    )
-    return {adapter.name: adapter for adapter in adapters}
+    """Return the adapters of all built-in agents, by name."""
+    patterns, descriptions = load_patterns(), bundled_descriptions()
+    adapters: dict[str, Adapter] = {}
+    for agent in AGENTS.values():
+        if agent.adapter:
+            adapters[agent.name] = resolve_name(f"{agent.package}.{agent.adapter}")(patterns)
+        elif agent.name in descriptions:
+            adapters[agent.name] = DescribedAgent(agent.name, descriptions[agent.name], patterns, agent.install)
+    return adapters
 
 
 @cache
 def bundled_descriptions() -> Mapping[str, AgentDescription]:
     """Return the bundled descriptions, by agent: programs whose output can be read by description alone."""
-    folder = files("mz_engine.agents") / "descriptions"
-    texts = {file.name.removesuffix(".yaml"): file.read_text("utf-8") for file in folder.iterdir()}
-    return {name: decode_yaml(text, f"{name}.yaml", AgentDescription) for name, text in sorted(texts.items())}
+    texts = {
+        agent.name: (files(agent.package) / "description.yaml").read_text("utf-8")
+        for agent in AGENTS.values()
+        if agent.install
+    }
+    return {name: decode_yaml(text, f"{name}.yaml", AgentDescription) for name, text in texts.items()}
 
 
 def all_adapters(descriptions: Mapping[str, AgentDescription]) -> dict[str, Adapter]:

@@ -1,6 +1,4 @@
-"""All transcript formats that `mz` reads. A new format is a module of its own and an entry here.
-
-Detection of a file's format, by its content; file names do not count.
+"""Detection of a file's format, by its content; file names do not count.
 
 The first line that can only be of one format decides. Text that is not JSON is matched against the text formats.
 """
@@ -11,25 +9,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from mz_engine.agents.aider import logs
-from mz_engine.agents.anthropic_api import transcript as anthropic
-from mz_engine.agents.claude_code import transcript as claude
-from mz_engine.agents.codex import transcript as codex
-from mz_engine.agents.gemini import transcript as gemini
-from mz_engine.agents.opencode import stream as opencode
-from mz_engine.agents.qwen import stream as qwen
+from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.reading.records import Format
 from mz_engine.agents.reading.repair import leading_object
 
-FORMATS: tuple[Format, ...] = (
-    *claude.FORMATS,
-    *codex.FORMATS,
-    *gemini.FORMATS,
-    *logs.FORMATS,
-    *opencode.FORMATS,
-    *qwen.FORMATS,
-    *anthropic.FORMATS,
-)
+FORMATS: tuple[Format, ...] = tuple(form for agent in AGENTS.values() for form in agent.formats)
 """The order does not matter: a line matches at most one of them."""
 
 

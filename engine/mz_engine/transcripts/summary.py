@@ -322,7 +322,7 @@ class SummaryBuilder:
             session=self._session_info.session or None,
             cwd=self._session_info.cwd or None,
             status=last.status if last is not None else "no-terminal",
-            detail=last.detail if last is not None else "",
+            detail=_error_detail(last) if last is not None else "",
             models=tuple(models) or requested_models,
             usages=usages,
             unreported_fields=self._unreported_fields(usages, notes),
@@ -427,6 +427,10 @@ def usage_totals(transcript: TranscriptSummary) -> dict[str, int | None]:
         name: None if not transcript.usages or name in transcript.unreported_fields else sums[name]
         for name in TOKEN_FIELDS
     }
+
+
+def _error_detail(end: StreamEnd) -> str:
+    return end.detail or (next(iter(end.stop_reasons), "") if end.status == "error" else "")
 
 
 def _plausible_time(at_us: int | None) -> int | None:

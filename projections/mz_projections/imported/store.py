@@ -1,24 +1,16 @@
-"""The rows of `imported.py`, kept in a SQLite file beside the log and updated from its cursor.
+"""The read model of imported sessions: the rows of `imported/model.py`, in tables of their own.
 
-Unlike the rows of `runner.py` these are sums: an event adds to many of them at once, and a log may contain millions of
-requests, each of which must be found again by its key. So SQLite adds up, and no row is held in memory.
+Unlike the rows of other read models these are sums: an event adds to many of them at once, and a log may contain
+millions of requests, each of which must be found again by its key. So SQLite adds up, and no row is held in memory.
 """
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from functools import cache
-from itertools import chain
 from pathlib import Path
-from types import ModuleType, TracebackType
 
 import msgspec
-from mz_events import codec
-from mz_events.catalog import call
-from mz_events.catalog import imported as session
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Usage
 from mz_events.catalog.imported import (
@@ -28,13 +20,10 @@ from mz_events.catalog.imported import (
     ImportedSessionFound,
     ImportedTotalsReconciled,
 )
-from mz_events.codec import type_of
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
 from mz_events.store import Log
 
-from mz_projections import usage
-from mz_projections.imported import model as imported
 from mz_projections.imported.model import (
     TYPES,
     CountedRequest,
@@ -46,17 +35,15 @@ from mz_projections.imported.model import (
     update_file,
     update_session,
 )
+from mz_projections.read_models.store import BUSY_SECONDS, TableStore
 from mz_projections.usage import TOKEN_FIELDS
 
 PAGE_POSITIONS = 64
 """Log positions per transaction: an event may contain a thousand requests."""
-BUSY_SECONDS = 5.0
 KEYS_PER_QUERY = 500
 """Keys per lookup statement."""
-CACHE_KIB = 32_768
 
 SCHEMA = """
-CREATE TABLE cursor (log TEXT NOT NULL, code TEXT NOT NULL, position INTEGER NOT NULL, chain BLOB NOT NULL);
 CREATE TABLE session (
   stream TEXT PRIMARY KEY, agent TEXT NOT NULL, session TEXT NOT NULL, version TEXT NOT NULL, project TEXT,
   parent TEXT NOT NULL, by_mz INTEGER NOT NULL) WITHOUT ROWID;
@@ -77,7 +64,7 @@ CREATE TABLE request (
   input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL, cache_write_5m INTEGER NOT NULL,
   cache_write_1h INTEGER NOT NULL, reasoning INTEGER NOT NULL) WITHOUT ROWID;
 """
-TABLES = ("cursor", "session", "file", "sum", "name", "request")
+TABLES = ("session", "file", "sum", "name", "request")
 SUM_COLUMNS = ("session", "start_s", "model", "subagent", "requests", *TOKEN_FIELDS,
                "computed_nanousd", "reported_nanousd", "unpriced")  # fmt: skip
 """In the order of the fields of `Sum`."""
@@ -97,7 +84,6 @@ ADDITIVE_COLUMNS = ("requests", *TOKEN_FIELDS, "computed_nanousd", "unpriced")
 # An integer overflow becomes a REAL in SQLite; the cast turns it into the largest INTEGER.
 UPSERT_SUM = (
     f"INSERT INTO sum ({', '.join(SUM_COLUMNS)}) VALUES ({', '.join('?' * len(SUM_COLUMNS))}) "
-    ""
     "ON CONFLICT DO UPDATE SET "
     f"{', '.join(f'{name} = CAST({name} + excluded.{name} AS INTEGER)' for name in ADDITIVE_COLUMNS)}, "
     "reported_nanousd = CASE WHEN excluded.reported_nanousd IS NULL THEN reported_nanousd "
@@ -107,56 +93,14 @@ UPSERT_SUM = (
 _FILE_DECODER = msgspec.json.Decoder(ImportedFile)
 
 
-class ImportedStore:
-    """The rows over `log`, kept in the file at `path`; None, or an unusable file: in memory.
+class ImportedStore(TableStore):
+    """The rows over `log`: the only read model of its file."""
 
-    Not thread-safe; any number of processes may use one file.
-    """
+    name, types = "imported", TYPES
 
     def __init__(self, path: Path | None, log: Log, page_positions: int = PAGE_POSITIONS) -> None:
-        self._log, self._path, self._page_positions = log, path, page_positions
-        self._connection = _connect(path)
+        super().__init__(path, log, (self,), page_positions, BUSY_SECONDS)
 
-    def __enter__(self) -> ImportedStore:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; rows kept in memory are lost."""
-        self._connection.close()
-
-    def refresh(self, appended: Sequence[Recorded[Event]] = ()) -> None:
-        """Process every new event of the log.
-
-        `appended`: events of one append, which need not be read again if nothing else is new. Raises: UnknownEvent,
-        StoreUnusable.
-        """
-        try:
-            self._catch_up(appended)
-        except sqlite3.DatabaseError as error:
-            if self._path is None:
-                raise
-            self._rebuild(error)
-
-    def _rebuild(self, error: sqlite3.DatabaseError) -> None:
-        """Replace a damaged file; if it is locked, read-only or on a full disk, keep it and use memory."""
-        path, self._path = self._path, None
-        self._connection.close()
-        code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
-        if path is not None and code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
-            with suppress(OSError, sqlite3.DatabaseError):
-                for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-                    path.with_name(name).unlink(missing_ok=True)
-                self._connection = _connect(path)
-                self._catch_up()
-                self._path = path
-                return
-        self._connection = _connect(None)
-        self._catch_up()
-
-    # rows
     def sums(self) -> Iterator[QuarterSum]:
         """Yield all rows, by session, quarter, model and subagent."""
         for row in self._connection.execute(f"SELECT {', '.join(SUM_COLUMNS)} FROM sum ORDER BY 1, 2, 3, 4"):
@@ -226,57 +170,13 @@ class ImportedStore:
         return requests_by_key
 
     # updates
-    def _catch_up(self, appended: Sequence[Recorded[Event]] = ()) -> None:
-        head = self._log.head()
-        while self._process_page(head, appended) < head:
-            pass
+    def create(self, connection: sqlite3.Connection) -> None:
+        for table in TABLES:
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+        for statement in SCHEMA.split(";"):
+            connection.execute(statement)
 
-    def _process_page(self, head: int, appended: Sequence[Recorded[Event]]) -> int:
-        """Process one page, or the appended events if they are next, and return the position reached.
-
-        The cursor is read within the transaction: another process may have moved it.
-        """
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            after = self._read_cursor()
-            if after is None:
-                for table in TABLES:
-                    connection.execute(f"DROP TABLE IF EXISTS {table}")
-                for statement in SCHEMA.split(";"):
-                    connection.execute(statement)
-                after = 0
-            use_appended = bool(appended) and appended[0].position == after + 1
-            page_end = appended[-1].position if use_appended else max(after, min(head, after + self._page_positions))
-            if page_end > after or not after:
-                names = [type_of(kind) for kind in TYPES]
-                self._apply_events(appended if use_appended else self._log.read_types(names, after, page_end))
-                self._write_cursor(page_end)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.rollback()
-            raise
-        return page_end
-
-    def _read_cursor(self) -> int | None:
-        """Return the position of the last processed event; None if the rows belong to another log or code version."""
-        if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'cursor'").fetchone():
-            return None
-        row = self._connection.execute("SELECT log, code, position, chain FROM cursor").fetchone()
-        if row is None or row[:2] != (self._log.log_id, code_digest()):
-            return None
-        position = int(row[2])
-        return position if self._link(position) == bytes(row[3]) else None
-
-    def _write_cursor(self, position: int) -> None:
-        self._connection.execute("DELETE FROM cursor")
-        values = (self._log.log_id, code_digest(), position, self._link(position) or b"")
-        self._connection.execute("INSERT INTO cursor VALUES (?, ?, ?, ?)", values)
-
-    def _link(self, position: int) -> bytes | None:
-        return self._log.link(position) if position else b""
-
-    def _apply_events(self, events: Iterable[Recorded[Event]]) -> None:
+    def apply_events(self, connection: sqlite3.Connection, events: Iterable[Recorded[Event]]) -> None:
         """Process the events; sums and requests are written last, all together."""
         sums: list[QuarterSum] = []
         requests: list[tuple[str, ImportedRequest]] = []
@@ -286,7 +186,7 @@ class ImportedStore:
                 case ImportedSessionFound() as event:
                     row = update_session(stream, event, self.session(stream))
                     values = msgspec.structs.astuple(row)
-                    self._connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+                    connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", values)
                 case ImportedFileRead() | ImportedTotalsReconciled() as event:
                     if isinstance(event, ImportedFileRead):
                         self._write_file(stream, event)
@@ -294,8 +194,10 @@ class ImportedStore:
                     requests.extend((request.session or stream, request) for request in event.requests)
                 case ImportedPriced() as event:
                     sums.extend(priced_sums(stream, event))
-        self._connection.executemany(UPSERT_SUM, map(msgspec.structs.astuple, sums))
-        self._write_requests(requests)
+        connection.executemany(UPSERT_SUM, map(msgspec.structs.astuple, sums))
+        requests.sort(key=lambda request: request[1].key)  # For locality; of those with one key the last one counts.
+        ids = _NameIds(connection)
+        connection.executemany(UPSERT_REQUEST, (_request_row(ids, session, request) for session, request in requests))
 
     def _write_file(self, stream: StreamId, event: ImportedFileRead) -> None:
         row = update_file(stream, event, self.file(event.file))
@@ -303,14 +205,6 @@ class ImportedStore:
         self._connection.execute(
             "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)",
             (row.file, stream, has_totals, bool(row.incomplete_reasons), msgspec.json.encode(row)),
-        )
-
-    def _write_requests(self, requests: list[tuple[str, ImportedRequest]]) -> None:
-        """Write requests sorted by key, for locality; of those with the same key the last one counts."""
-        requests.sort(key=_request_key)
-        ids = _NameIds(self._connection)
-        self._connection.executemany(
-            UPSERT_REQUEST, (_request_row(ids, session, request) for session, request in requests)
         )
 
 
@@ -327,12 +221,8 @@ class _NameIds(dict[str, int]):
         return int(name_id)
 
 
-def _request_key(session_and_request: tuple[str, ImportedRequest]) -> str:
-    return session_and_request[1].key
-
-
 def _request_row(ids: _NameIds, session: str, request: ImportedRequest) -> tuple[object, ...]:
-    """Return the values for `COUNT`."""
+    """Return the values for UPSERT_REQUEST."""
     counts = request.usage
     return (
         bytes.fromhex(request.key), ids[session], request.at_us, request.dated, request.reported_nanousd,
@@ -344,24 +234,3 @@ def _request_row(ids: _NameIds, session: str, request: ImportedRequest) -> tuple
 def _decode_session(row: tuple[str, str, str, str, str | None, str, int]) -> ImportedSession:
     stream, agent, name, version, project, parent, by_mz = row
     return ImportedSession(stream, agent, name, version, Digest(project) if project else None, parent, bool(by_mz))
-
-
-def _connect(path: Path | None) -> sqlite3.Connection:
-    """Return a connection; a file that cannot be opened raises an error on first use."""
-    try:
-        connection = sqlite3.connect(path or ":memory:", isolation_level=None, timeout=BUSY_SECONDS)
-    except sqlite3.OperationalError:
-        connection = sqlite3.connect(":memory:", isolation_level=None)
-    with suppress(sqlite3.DatabaseError):
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    return connection
-
-
-@cache
-def code_digest() -> str:
-    """Return the sha256 over the sources that compute the rows."""
-    modules: tuple[ModuleType, ...] = (imported, usage, session, call, codec)
-    sources = chain((Path(__file__),), (Path(str(module.__file__)) for module in modules))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

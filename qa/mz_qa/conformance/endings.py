@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 import yaml
+from mz_engine.agents.catalog import agent_package
 from mz_engine.ports import CallResult
 from mz_events.catalog.call import ProblemClass, Usage
 
@@ -17,7 +18,7 @@ STDERR_SUFFIX = ".stderr"
 STREAM_FILE_NAME = re.compile(r"(.+)\.exit(-?\d+)\.[a-z]+")
 """File name: ending and exit code."""
 REQUESTED_MODEL = "model-that-was-asked-for"
-FAILURES_FILE = "words.yaml"
+FAILURES_FILE = "failures.yaml"
 
 
 class ExpectedParse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,9 +51,14 @@ def fixtures() -> Traversable:
     return files("mz_qa") / FIXTURES
 
 
+def agent_folder(agent: str) -> Traversable:
+    """Return the folder of an agent, with its stored streams."""
+    return files(agent_package(agent).package)
+
+
 def expectations(agent: str) -> dict[str, ExpectedParse]:
     """Load the expectations by ending; empty for an agent without stored streams."""
-    file = fixtures() / "agents" / f"{agent}.yaml"
+    file = agent_folder(agent) / "fixtures.yaml"
     if not file.is_file():
         return {}
     return msgspec.convert(yaml.safe_load(file.read_text("utf-8")), dict[str, ExpectedParse])
@@ -62,7 +68,7 @@ def stored_endings(agent: str) -> tuple[StoredEnding, ...]:
     """Load all stored endings of an agent, sorted by name. Raises KeyError for a stream without expectation."""
     expected_by_name = expectations(agent)
     streams = (
-        [file for file in (fixtures() / "agents" / agent).iterdir() if not file.name.endswith(STDERR_SUFFIX)]
+        [file for file in (agent_folder(agent) / FIXTURES).iterdir() if not file.name.endswith(STDERR_SUFFIX)]
         if expected_by_name
         else []
     )
@@ -71,7 +77,7 @@ def stored_endings(agent: str) -> tuple[StoredEnding, ...]:
 
 def stored_failures() -> tuple[StoredEnding, ...]:
     """Load failures without a final event, which mean the same for any agent."""
-    entries = yaml.safe_load((fixtures() / "agents" / FAILURES_FILE).read_text("utf-8"))
+    entries = yaml.safe_load((fixtures() / FAILURES_FILE).read_text("utf-8"))
     return tuple(_load_failure(dict(entry)) for entry in entries)
 
 
@@ -87,7 +93,7 @@ def _load_ending(file: Traversable, agent: str, expected_by_name: dict[str, Expe
     if match is None:
         raise KeyError(f"{agent}/{file.name} is not called NAME.exitCODE.SUFFIX")
     name, code = match[1], int(match[2])
-    stderr_file = fixtures() / "agents" / agent / f"{name}.exit{code}{STDERR_SUFFIX}"
+    stderr_file = agent_folder(agent) / FIXTURES / f"{name}.exit{code}{STDERR_SUFFIX}"
     stderr = stderr_file.read_bytes() if stderr_file.is_file() else b""
     expected = expected_by_name[name]
     result = CallResult(

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from mz_recordings.cassette.files import load_without_traces, write_copy
 from mz_recordings.cassette.model import Cassette, RecordedCall
-from mz_recordings.faults.variants import Variant, content, process_variants, with_variant
+from mz_recordings.faults.variants import Variant, process_variants, with_variant
 from mz_recordings.replay.replay import ReplayJob, run_replay
 
 from mz_qa.variants.properties import VariantOutcome, end_state, parse_trace, succeeds, violations
@@ -48,7 +48,7 @@ def _choose_call(cassette: Cassette) -> RecordedCall | None:
         return None
     shortest = min(candidates, key=lambda feature: calls[feature])
     call = next(call for call in cassette.calls if call.recording.identity.feature == shortest)
-    succeeded = succeeds(cassette.manifest.agent, content(call, "stdout"))
+    succeeded = succeeds(cassette.manifest.agent, call.content("stdout"))
     return call if succeeded and call.recording.outcome == "replied" else None
 
 

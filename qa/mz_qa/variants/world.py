@@ -32,9 +32,8 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit
 from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, parse_time
-from mz_recordings.faults.variants import Variant, content
-from mz_recordings.replay.agents import calls_with_dropped_session, rejected_result, token_counts
-from mz_recordings.replay.stand_in import KEY
+from mz_recordings.faults.variants import Variant
+from mz_recordings.replay.agents import calls_with_dropped_session, identity_of_key, rejected_result, token_counts
 
 from mz_qa.simulation.store import MemoryBlobs
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, SimulatedWorkspace, Tree, World
@@ -184,7 +183,7 @@ class MemoryAgents:
 
     def _play_first_time(self, spec: CallSpec, recorded_call: RecordedCall, before: Files) -> PlayedCall | None:
         world = self._world
-        after = world.apply_patch(before, content(recorded_call, "patch"))
+        after = world.apply_patch(before, recorded_call.content("patch"))
         if after is None:
             return None
         length = len(world.store.log)
@@ -236,23 +235,7 @@ class MemoryAgents:
         return was_continued and self._world.adapters[agent].capabilities().sessions
 
     def _identity(self, key: str) -> Identity:
-        return identity_of(self._world.cassette.manifest.pipeline, key)
-
-
-def identity_of(pipeline: str, key: str) -> Identity:
-    """Parse the identity of a call from its key."""
-    parts = KEY.fullmatch(key)
-    assert parts is not None, key
-    _, feature, phase, unit, iteration, attempt, role = parts.groups()
-    return Identity(
-        pipeline=pipeline,
-        feature=feature,
-        phase=phase,
-        unit="" if unit == "-" else unit,
-        iteration=int(iteration),
-        attempt=int(attempt),
-        role=role,
-    )
+        return identity_of_key(self._world.cassette.manifest.pipeline, key)
 
 
 def _is_request(recorded: Recorded[Event], key: str) -> bool:
@@ -268,8 +251,8 @@ def recorded_result(recorded_call: RecordedCall) -> CallResult:
     """Return the recorded result of a call."""
     recording, failure = recorded_call.recording, recorded_call.recording.failure
     return CallResult(
-        stdout=content(recorded_call, "stdout"),
-        stderr=content(recorded_call, "stderr"),
+        stdout=recorded_call.content("stdout"),
+        stderr=recorded_call.content("stderr"),
         exit=recording.exit,
         duration_ms=recording.duration_ms,
         problem=Problem(kind=ProblemClass(failure.kind), code=failure.code) if failure else None,

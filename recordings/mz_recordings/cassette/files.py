@@ -117,10 +117,8 @@ def overwrite(cassette: Cassette, folder: Path, seal: str | None = None) -> Path
     Raises CassetteChanged if the cassette no longer has the given `seal`, and CassetteUnreadable if a feature has no
     trace.
     """
-    if untraced := untraced_features(cassette.manifest):
-        reason = f"has no trace of {', '.join(untraced)}; add it with: mz replay {folder} --accept TRACE -m TEXT"
-        raise CassetteUnreadable(folder, reason)
-    backup = back_up(folder) if stored_format(folder) < FORMAT else None
+    _check_traces(cassette.manifest, folder)
+    backup = back_up(folder) if load_summary(folder)[0] < FORMAT else None
     _save(cassette, folder, True, seal)
     return backup
 
@@ -136,7 +134,7 @@ def back_up(cassette_folder: Path) -> Path:
     folder = cassette_folder.parent / BACKUPS
     folder.mkdir(exist_ok=True)
     (folder / ".gitignore").write_text("*\n")
-    name = f"{cassette_folder.name}.format-{stored_format(cassette_folder)}"
+    name = f"{cassette_folder.name}.format-{load_summary(cassette_folder)[0]}"
     numbered = (folder / (name if at == 1 else f"{name}.{at}") for at in range(1, 10_000))
     target = next(path for path in numbered if not path.exists())
     shutil.copytree(cassette_folder, target)
@@ -165,8 +163,7 @@ def load(folder: Path) -> Cassette:
 def load_with_format(folder: Path) -> tuple[int, Cassette]:
     """Return the stored format and the cassette, as `load`."""
     format_number, cassette = _load(folder)
-    if untraced := untraced_features(cassette.manifest):
-        raise CassetteUnreadable(folder / MANIFEST, f"names no trace of {', '.join(untraced)}")
+    _check_traces(cassette.manifest, folder)
     return format_number, cassette
 
 
@@ -182,9 +179,11 @@ def _load(folder: Path) -> tuple[int, Cassette]:
         return _Reader(folder).read()
 
 
-def untraced_features(manifest: Manifest) -> tuple[str, ...]:
-    """Return the features without a trace, whose decisions cannot be compared."""
-    return tuple(item.feature for item in manifest.fixture.items if item.feature not in manifest.traces)
+def _check_traces(manifest: Manifest, folder: Path) -> None:
+    """Raise CassetteUnreadable if a feature has no trace, so that its decisions could not be compared."""
+    untraced = [item.feature for item in manifest.fixture.items if item.feature not in manifest.traces]
+    if untraced:
+        raise CassetteUnreadable(folder / MANIFEST, f"names no trace of {', '.join(untraced)}")
 
 
 class _Reader:
@@ -301,12 +300,6 @@ def read_sums(folder: Path) -> dict[str, str]:
         return parse_sums(_read(path, TEXT_BYTES_MAX))
     except ValueError as error:
         raise CassetteUnreadable(path, f"was changed by hand: {error}") from error
-
-
-def load_manifest(folder: Path) -> Manifest:
-    """Read `cassette.yaml` only. Raises CassetteUnreadable and NewerFormat."""
-    path = folder / MANIFEST
-    return _parse_manifest(path, _read(path, TEXT_BYTES_MAX))[1]
 
 
 def load_summary(folder: Path) -> tuple[int, Manifest]:
@@ -456,12 +449,3 @@ def _format_of(path: Path, values: Any) -> int:
     if number > FORMAT:
         raise NewerFormat(path, f"has format {number}; this mz reads up to {FORMAT}: use a newer mz")
     return number
-
-
-def stored_format(folder: Path) -> int:
-    """Return the stored format of a cassette. Raises CassetteUnreadable and NewerFormat."""
-    path = folder / MANIFEST
-    try:
-        return _format_of(path, parse_manifest_text(_read(path, TEXT_BYTES_MAX).decode(), False))
-    except ValueError as error:
-        raise CassetteUnreadable(path, f"cannot be read ({error})") from error

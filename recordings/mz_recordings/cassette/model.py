@@ -12,7 +12,9 @@ from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-from mz_events.catalog.call import CallRef, ForbiddenChange, Usage
+from mz_engine.ports import CallResult
+from mz_events.catalog.call import CallRef, ForbiddenChange, Problem, ProblemClass, Usage
+from mz_events.catalog.run import Verdict
 
 FORMAT = 3
 MANIFEST = "cassette.yaml"
@@ -171,6 +173,14 @@ class RecordedDecision(CassetteStruct, frozen=True, kw_only=True):
     note: str | None = None
 
 
+VERDICTS: Mapping[Literal["approve", "retry", "reject"], Verdict] = {
+    "approve": Verdict.APPROVE,
+    "retry": Verdict.RETRY,
+    "reject": Verdict.REJECT,
+}
+"""Answers to questions, by `RecordedDecision.what`."""
+
+
 class Hint(CassetteStruct, frozen=True, kw_only=True):
     """Hint that the log held about a failure when a call had to fix it. Stored in the order of the requests."""
 
@@ -237,6 +247,32 @@ class RecordedCall(NamedTuple):
     recording: Recording
     contents: Mapping[str, bytes]
 
+    @property
+    def identity(self) -> Identity:
+        return self.recording.identity
+
+    def content(self, kind: Kind) -> bytes:
+        """Return the content of the first file of this kind; empty if there is none."""
+        file = self.recording.find(kind)
+        return b"" if file is None else self.contents[file.name]
+
+    def result(self) -> CallResult:
+        """Return the result of the call, with tokens in place of paths and sessions."""
+        recording, failure = self.recording, self.recording.failure
+        return CallResult(
+            stdout=self.content("stdout"),
+            stderr=self.content("stderr"),
+            exit=recording.exit,
+            duration_ms=recording.duration_ms,
+            problem=Problem(kind=ProblemClass(failure.kind), code=failure.code) if failure else None,
+            version=recording.version,
+            model=recording.model,
+            session_usage_before=recording.earlier,
+        )
+
+    def lines(self, kind: Kind) -> list[str]:
+        return self.content(kind).decode("utf-8", "replace").splitlines()
+
 
 class Cassette(NamedTuple):
     manifest: Manifest
@@ -247,9 +283,17 @@ class Cassette(NamedTuple):
     bundle: bytes = b""
     """The repository as a `git bundle`; empty if the fixture names a template."""
 
+    def by_identity(self) -> dict[Identity, RecordedCall]:
+        return {call.identity: call for call in self.calls}
+
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """Format of all times: `2026-11-21T10:28:00Z`."""
+
+
+def format_time(at_us: int) -> str:
+    """Return a time in microseconds since the epoch, UTC, in this format."""
+    return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime(TIME_FORMAT)
 
 
 def parse_time(text: str) -> datetime:

@@ -3,20 +3,23 @@ plausible count. Other fields are compared but never relied on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
 
 import msgspec
 from mz_engine.ports import COUNT_MAX
 from mz_events.catalog.call import AgentRequested, CallRef
 from mz_events.codec import ALL_EVENTS, type_of
 
+from mz_recordings.cassette.model import Identity
+
+EventJson = dict[str, Any]
+"""An event as a trace has it."""
 ABOUT_CALLS = frozenset(
     type_of(kind) for kind in ALL_EVENTS if "ref" in {field.encode_name for field in msgspec.structs.fields(kind)}
 )
 """Types of events that name a call."""
-
-
 REQUESTED = type_of(AgentRequested)
 
 
@@ -27,6 +30,7 @@ class _Line(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Line)
+CALL_FIELDS = ("phase", "unit", "iteration", "attempt", "role")
 
 
 CallOrderKey = tuple[str, str, int, int, str]
@@ -49,6 +53,22 @@ def counted_tokens(traces: Iterable[bytes]) -> Mapping[str, int]:
         for line in requests
         if line.ref and line.counted_tokens is not None
     }
+
+
+def trace_events(trace: bytes, *types: str) -> Iterator[EventJson]:
+    """Yield the events of a valid trace, all or those of these types."""
+    for raw in trace.splitlines():
+        event: EventJson = json.loads(raw)
+        if not types or event["type"] in types:
+            yield event
+
+
+def call_of_event(event: EventJson | None, pipeline: str = "", feature: str = "") -> Identity | None:
+    """Return the call that an event of a trace concerns; None: none."""
+    ref = (event or {}).get("ref")
+    if not isinstance(ref, dict):
+        return None
+    return Identity(pipeline=pipeline, feature=feature, **{name: ref[name] for name in CALL_FIELDS})
 
 
 def find_defect(trace: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from fractions import Fraction
@@ -16,18 +15,18 @@ from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase
 from mz_engine.model.rules import RuleSet
 from mz_engine.ports import ParsedReply, Prices
-from mz_events.catalog.call import CallRef
 from mz_events.catalog.validation import Violation
 
-from mz_recordings.cassette.model import BUILDER, Cassette, Identity, RecordedCall, StoredFile, identity_of, parse_time
-from mz_recordings.drift.model import Difference, LeafDifference
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, StoredFile, parse_time
+from mz_recordings.cassette.trace_format import EventJson, call_of_event, trace_events
+from mz_recordings.drift.model import Difference, LeafDifference, call_difference
 from mz_recordings.drift.noise import WITHIN_PERCENT_MAX
 from mz_recordings.drift.outputs import NANOUSD_PER_USD, parse_recorded, relative_growth
-from mz_recordings.findings.model import ACCEPT, PROPOSE_NOISE, RERECORD_ALL, Finding, FindingKind
+from mz_recordings.findings.model import ACCEPT, PROPOSE_NOISE, RERECORD_ALL, Finding
+from mz_recordings.record.recorder import phase_outputs
 from mz_recordings.record.trace import EventDifference
 from mz_recordings.replay.compare import drift_kind, static_findings
 
-EventJson = dict[str, Any]
 PRICE_TOLERANCE = 0.01
 """Relative difference that rounding of agents and price tables explains."""
 TREE_RULES = "tree."
@@ -38,7 +37,7 @@ PARSED_FIELDS = ("ending", "bad_lines", "problem", "usage", "reported_nanousd")
 def check_cassette(cassette: Cassette, pins: Pins | None, prices: Prices, today: datetime) -> Iterator[Difference]:
     """Yield the differences from the current state. Without `pins` (the pipeline is invalid) rules are not checked."""
     yield from (Difference(finding) for finding in static_findings(cassette, today))
-    calls = {recorded_call.recording.identity: recorded_call for recorded_call in cassette.calls}
+    calls = cassette.by_identity()
     agents = all_adapters(pins.config.agents if pins is not None else {})
     readings = {
         call: reading for call, recorded_call in calls.items() if (reading := parse_recorded(recorded_call, agents))
@@ -63,13 +62,8 @@ def _parser_differences(cassette: Cassette, readings: Mapping[Identity, ParsedRe
             difference = EventDifference(0, old, new)
             kind = drift_kind(difference)
             verb = "counts other tokens in" if kind == "COST" else "reads"
-            yield _call_difference(
-                kind,
-                call,
-                f"the current parser {verb} the recorded bytes" + ("" if kind == "COST" else " differently"),
-                "parser",
-                difference.lines(),
-            )
+            message = f"the current parser {verb} the recorded bytes" + ("" if kind == "COST" else " differently")
+            yield call_difference(kind, call, message, "parser", difference.lines(), fix=ACCEPT % kind)
 
 
 def _parsed_fields(reading: ParsedReply) -> EventJson:
@@ -90,11 +84,9 @@ def _comparable_problem(problem: EventJson | None) -> EventJson | None:
 def _call_events(cassette: Cassette, *types: str) -> Iterator[tuple[Identity, EventJson]]:
     """Yield events of these types that concern a call."""
     for feature, trace in cassette.traces.items():
-        for raw in trace.splitlines():
-            line = json.loads(raw)
-            if line["type"] in types:
-                ref = msgspec.convert(line["ref"], CallRef)
-                yield identity_of(cassette.manifest.pipeline, feature, ref), line
+        for event in trace_events(trace, *types):
+            if call := call_of_event(event, cassette.manifest.pipeline, feature):
+                yield call, event
 
 
 # prices ---------------------------------------------------------------------------------------------------------------
@@ -139,7 +131,11 @@ def count_checked_artifacts(cassette: Cassette, pins: Pins) -> int:
 
 def _rule_differences(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
     """Yield differences in what the current rules decide on the recorded artifacts and parse from them."""
-    parsed = {(call.feature, line.get("digest")): line for call, line in _parsed_artifacts(cassette)}
+    parsed = {
+        (feature, event.get("digest")): event
+        for feature, trace in cassette.traces.items()
+        for event in trace_events(trace, "artifact.parsed")
+    }
     for call, line, artifacts in _produced_artifacts(cassette, pins):
         violations: list[tuple[str, str]] = []
         for artifact in artifacts:
@@ -164,7 +160,7 @@ def _produced_artifacts(
 ) -> Iterator[tuple[Identity, EventJson, tuple[ProducedArtifacts, ...]]]:
     """Yield each call with a recorded verdict and a current phase: the call, the verdict's event, its artifacts."""
     order = [phase.phase for phase in pins.pipeline.phases]
-    recorded_calls = {recorded_call.recording.identity: recorded_call for recorded_call in cassette.calls}
+    recorded_calls = cassette.by_identity()
     texts: dict[str, dict[tuple[int, str], str]] = {}
     for call, line in _call_events(cassette, "artifact.validated"):
         recorded_call, phase = (
@@ -188,7 +184,7 @@ def _artifacts_of_call(
     call: RecordedCall, phase: Phase, pins: Pins, earlier_artifacts: Mapping[str, str]
 ) -> Iterator[ProducedArtifacts]:
     """Yield the artifacts that a call had to produce and that have rules now."""
-    for artifact, path, rules in _outputs(phase, call.recording.identity):
+    for artifact, path, rules in phase_outputs(phase, call.identity):
         if rules not in pins.rules:
             continue
         stored = next((file for file in call.recording.files if (file.artifact, file.path) == (artifact, path)), None)
@@ -208,7 +204,7 @@ def _verdict_difference(
         "the current rules reject accepted artifacts" if not recorded else "the current rules accept rejected artifacts"
     )
     message = "the current rules report other violations" if recorded and current else verdict
-    yield _call_difference("DECISION", call, message, "rules", (*removed, *added))
+    yield call_difference("DECISION", call, message, "rules", (*removed, *added), fix=ACCEPT % "DECISION")
 
 
 def _recorded_violations(line: EventJson) -> list[tuple[str, str]]:
@@ -217,25 +213,6 @@ def _recorded_violations(line: EventJson) -> list[tuple[str, str]]:
     except msgspec.ValidationError:
         return []
     return [(violation.rule, violation.path) for violation in violations if not violation.rule.startswith(TREE_RULES)]
-
-
-def _parsed_artifacts(cassette: Cassette) -> Iterator[tuple[Identity, EventJson]]:
-    for feature, trace in cassette.traces.items():
-        for raw in trace.splitlines():
-            line = json.loads(raw)
-            if line["type"] == "artifact.parsed":
-                yield Identity(pipeline="", feature=feature, phase=str(line.get("phase"))), line
-
-
-def _outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:
-    """Yield artifact, path and rules of a role's outputs."""
-    if call.role != BUILDER:
-        if phase.agent_review is not None:
-            yield phase.agent_review.output, "", phase.agent_review.rules
-        return
-    for output in phase.outputs:
-        path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", call.unit)
-        yield output.artifact, path, output.rules
 
 
 def _parse_difference(call: Identity, artifact: str, before: EventJson | None, parsed: Any) -> Iterator[Difference]:
@@ -248,20 +225,5 @@ def _parse_difference(call: Identity, artifact: str, before: EventJson | None, p
     new = {"type": "artifact.parsed", **current}
     if old != new:
         message = f"the artifact {artifact} is parsed differently now"
-        yield _call_difference("ARTIFACT", call, message, artifact, EventDifference(0, old, new).lines())
-
-
-def _call_difference(
-    kind: FindingKind, call: Identity, message: str, cause: str, detail: tuple[str, ...]
-) -> Difference:
-    return Difference(
-        Finding(
-            kind=kind,
-            message=message,
-            feature=call.feature,
-            call=call.name,
-            cause=cause,
-            detail=detail,
-            fix=ACCEPT % kind,
-        )
-    )
+        detail = EventDifference(0, old, new).lines()
+        yield call_difference("ARTIFACT", call, message, artifact, detail, fix=ACCEPT % "ARTIFACT")

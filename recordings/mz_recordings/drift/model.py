@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
-from mz_recordings.findings.model import Finding
+from mz_recordings.findings.model import Finding, FindingKind, Risk, rerecord_call
 
 
 class RecordingPair(NamedTuple):
@@ -35,3 +35,15 @@ class Difference(NamedTuple):
     finding: Finding
     leaves: tuple[LeafDifference, ...] = ()
     """Empty: it can never be noise."""
+
+
+def call_difference(
+    kind: FindingKind, call: Identity, message: str, cause: str, detail: tuple[str, ...], risk: Risk | None = None,
+    leaves: tuple[LeafDifference, ...] = (), fix: str | None = None,
+) -> Difference:  # fmt: skip
+    """Return a difference of one call, which a new reply fixes unless `fix` names another command."""
+    finding = Finding(
+        kind=kind, message=message, feature=call.feature, call=call.name, cause=cause, detail=detail,
+        fix=rerecord_call(call) if fix is None else fix, risk=risk,
+    )  # fmt: skip
+    return Difference(finding, leaves)

@@ -8,15 +8,14 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from mz_engine.agents.contract import Adapter
-from mz_engine.ports import CallResult, ParsedReply
-from mz_events.catalog.call import Problem, ProblemClass
+from mz_engine.ports import ParsedReply
 
-from mz_recordings.cassette.model import Kind, RecordedCall, Recording
-from mz_recordings.drift.model import Difference, LeafDifference, RecordingPair
+from mz_recordings.cassette.model import RecordedCall, Recording
+from mz_recordings.drift.model import Difference, LeafDifference, RecordingPair, call_difference
 from mz_recordings.drift.stream_diff import compare_shapes, limit_lines, shape_findings
 from mz_recordings.drift.stream_shape import CallStream, observe_streams
 from mz_recordings.drift.structure import changed_files, structure
-from mz_recordings.findings.model import RERECORD_ALL, Finding, FindingKind, Risk, rerecord_call
+from mz_recordings.findings.model import RERECORD_ALL, Finding
 from mz_recordings.replay.compare import diff_lines
 
 GROWTH_SHARE_MAX = 0.5
@@ -55,8 +54,8 @@ def artifact_differences(pair: RecordingPair) -> Iterator[Difference]:
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
             change = "is missing from the new recording" if new is None else "is only in the new recording"
-            yield _call_difference(
-                pair, "ARTIFACT", f"the artifact {name} {change}", (old or after[name]).artifact, (), "high"
+            yield call_difference(
+                "ARTIFACT", pair.identity, f"the artifact {name} {change}", (old or after[name]).artifact, (), "high"
             )
         elif old.text != new.text:
             yield _artifact_difference(pair, old, new)
@@ -73,9 +72,9 @@ def _artifact_difference(pair: RecordingPair, old: ArtifactText, new: ArtifactTe
             if has_lost_parts
             else f"the artifact {old.artifact} has additional parts"
         )
-        return _call_difference(
-            pair,
+        return call_difference(
             "ARTIFACT",
+            pair.identity,
             message,
             old.artifact,
             diff_lines(old_parts, new_parts),
@@ -86,7 +85,9 @@ def _artifact_difference(pair: RecordingPair, old: ArtifactText, new: ArtifactTe
     is_short = max(len(before), len(after)) <= LINES_MATCHED_MAX
     leaves = (tuple(_line_leaves(f"{old.artifact}.text", before, after)) if is_short else ()) or text_leaf
     message = f"the artifact {old.artifact} has the same structure and another text"
-    return _call_difference(pair, "ARTIFACT", message, f"{old.artifact}.text", diff_lines(before, after), "low", leaves)
+    return call_difference(
+        "ARTIFACT", pair.identity, message, f"{old.artifact}.text", diff_lines(before, after), "low", leaves
+    )
 
 
 def _line_leaves(path: str, before: list[str], after: list[str]) -> Iterator[LeafDifference]:
@@ -103,25 +104,27 @@ def _line_leaves(path: str, before: list[str], after: list[str]) -> Iterator[Lea
 def file_differences(pair: RecordingPair) -> Iterator[Difference]:
     """Yield differences in the set of changed files, else in their content."""
     old_recording, new_recording = pair.old.recording, pair.new.recording
-    before, after = changed_files(content(pair.old, "patch")), changed_files(content(pair.new, "patch"))
+    before, after = changed_files(pair.old.content("patch")), changed_files(pair.new.content("patch"))
     old, new = (
         [f"{change.kind} {change.mode} {path}" for path, change in sorted(changes.items())]
         for changes in (before, after)
     )
     if old != new:
-        yield _call_difference(pair, "FILES", "other files are changed", "files", diff_lines(old, new))
+        yield call_difference("FILES", pair.identity, "other files are changed", "files", diff_lines(old, new))
     artifacts = {text.path for call in (pair.old, pair.new) for text in artifact_texts(call).values()}
     changed_paths = [path for path in before if path in after and before[path] != after[path] and path not in artifacts]
     if changed_paths and old == new:
         message = "the same files are changed, with other content"
-        yield _call_difference(pair, "FILES", message, "content", tuple(f"  {path}" for path in changed_paths), "low")
+        yield call_difference(
+            "FILES", pair.identity, message, "content", tuple(f"  {path}" for path in changed_paths), "low"
+        )
     if old_recording.forbidden_changes != new_recording.forbidden_changes:
         changes = [
             [f"{change.kind} {change.path}" for change in recording.forbidden_changes]
             for recording in (old_recording, new_recording)
         ]
-        yield _call_difference(
-            pair, "FILES", "other changes that no patch can hold", "forbidden_changes", diff_lines(*changes)
+        yield call_difference(
+            "FILES", pair.identity, "other changes that no patch can hold", "forbidden_changes", diff_lines(*changes)
         )
 
 
@@ -129,22 +132,7 @@ def file_differences(pair: RecordingPair) -> Iterator[Difference]:
 def parse_recorded(call: RecordedCall, adapters: Mapping[str, Adapter]) -> ParsedReply | None:
     """Parse the recorded stream with the current parser; None for an agent unknown to this `mz`."""
     adapter = adapters.get(call.recording.agent)
-    return None if adapter is None else adapter.parse_output(recorded_result(call))
-
-
-def recorded_result(call: RecordedCall) -> CallResult:
-    """Return the result of the call, with tokens in place of paths and sessions."""
-    recording, failure = call.recording, call.recording.failure
-    return CallResult(
-        stdout=content(call, "stdout"),
-        stderr=content(call, "stderr"),
-        exit=recording.exit,
-        duration_ms=recording.duration_ms,
-        problem=Problem(kind=ProblemClass(failure.kind), code=failure.code) if failure else None,
-        version=recording.version,
-        model=recording.model,
-        session_usage_before=recording.earlier,
-    )
+    return None if adapter is None else adapter.parse_output(call.result())
 
 
 def amounts(reading: ParsedReply) -> dict[str, int | str | None]:
@@ -181,7 +169,7 @@ def cost_differences(pair: RecordingPair, adapters: Mapping[str, Adapter]) -> It
         )
         is_large = any((growth := relative_growth(leaf)) is None or abs(growth) > GROWTH_SHARE_MAX for leaf in leaves)
         message = "tokens or cost differ"
-        yield _call_difference(pair, "COST", message, "tokens", detail, "medium" if is_large else "low", leaves)
+        yield call_difference("COST", pair.identity, message, "tokens", detail, "medium" if is_large else "low", leaves)
 
 
 def relative_growth(leaf: LeafDifference) -> Fraction | None:
@@ -208,10 +196,10 @@ def end_differences(pair: RecordingPair) -> Iterator[Difference]:
     """Yield differences in the end of the process."""
     old, new = _describe_end(pair.old.recording), _describe_end(pair.new.recording)
     if old != new:
-        yield _call_difference(pair, "TRACE", "the call ends differently", "end", (f"- {old}", f"+ {new}"))
-    before, after = (content(call, "stderr").decode("utf-8", "replace").splitlines() for call in (pair.old, pair.new))
+        yield call_difference("TRACE", pair.identity, "the call ends differently", "end", (f"- {old}", f"+ {new}"))
+    before, after = (call.lines("stderr") for call in (pair.old, pair.new))
     if before != after:
-        yield _call_difference(pair, "STREAM", "stderr differs", "stderr", diff_lines(before, after), "low")
+        yield call_difference("STREAM", pair.identity, "stderr differs", "stderr", diff_lines(before, after), "low")
 
 
 def _describe_end(recording: Recording) -> str:
@@ -259,26 +247,4 @@ def _versions(calls: Iterable[RecordedCall]) -> str:
 
 def recorded_streams(calls: Iterable[RecordedCall]) -> Iterator[CallStream]:
     for call in calls:
-        yield CallStream(call.recording.identity.path, recorded_result(call), call.recording.outcome == "replied")
-
-
-def content(call: RecordedCall, kind: Kind) -> bytes:
-    file = call.recording.find(kind)
-    return b"" if file is None else call.contents[file.name]
-
-
-def _call_difference(
-    pair: RecordingPair, kind: FindingKind, message: str, cause: str, detail: tuple[str, ...], risk: Risk | None = None,
-    leaves: tuple[LeafDifference, ...] = (),
-) -> Difference:  # fmt: skip
-    finding = Finding(
-        kind=kind,
-        message=message,
-        feature=pair.identity.feature,
-        call=pair.identity.name,
-        cause=cause,
-        detail=detail,
-        fix=rerecord_call(pair.identity),
-        risk=risk,
-    )
-    return Difference(finding, leaves)
+        yield CallStream(call.recording.identity.path, call.result(), call.recording.outcome == "replied")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mz_engine.agents.catalog import StreamDialect, dialect_of
+from mz_engine.agents.catalog import dialect_of
 from mz_engine.agents.contract import Adapter
+from mz_engine.agents.package import StreamDialect
 
 from mz_recordings.drift.stream_shape import Field, ObservedStreams, StreamShape, is_known_event, parent_path
 from mz_recordings.findings.model import RISKS, Finding, Risk

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-from mz_engine.agents.catalog import StreamDialect, dialect_of
+from mz_engine.agents.catalog import dialect_of
 from mz_engine.agents.contract import Adapter
+from mz_engine.agents.package import StreamDialect
 from mz_engine.ports import CallResult, ParsedReply
 
 from mz_recordings.drift.structure import json_type

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from msgspec.structs import replace
 
 from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, StoredFile
+from mz_recordings.cassette.trace_format import REQUESTED, EventJson, call_of_event, trace_events
 from mz_recordings.faults.faults import FAULTS, Fault, FaultOutput, fault_failure, possible_faults, render_fault
-from mz_recordings.faults.variants import content
 
 
 class InvalidFaultError(Exception):
@@ -31,7 +29,7 @@ def inject(cassette: Cassette, call: str, fault_name: str) -> tuple[Cassette, Id
     if target is None:
         valid_names = ", ".join(recorded_call.recording.identity.path for recorded_call in cassette.calls)
         raise InvalidFaultError(f"the cassette has no call {call!r}; it has: {valid_names}")
-    agent, streams = target.recording.agent, (content(target, "stdout"), content(target, "stderr"))
+    agent, streams = target.recording.agent, (target.content("stdout"), target.content("stderr"))
     output = render_fault(fault, agent, *streams)
     if output is None:
         valid_names = ", ".join(possible_faults(agent, *streams))
@@ -99,12 +97,14 @@ def _sha256(data: bytes) -> str:
 # reaction -------------------------------------------------------------------------------------------------------------
 def fault_reaction(trace: bytes, identity: Identity) -> Iterator[str]:
     """Yield descriptions of the pipeline's reaction to the call, from the feature's trace."""
-    events = [json.loads(line) for line in trace.splitlines()]
-    call_index = next((index for index, event in enumerate(events) if _requests_call(event, identity)), None)
-    if call_index is None:
+    events = trace_events(trace)
+    for event in events:
+        if event["type"] == REQUESTED and call_of_event(event, identity.pipeline, identity.feature) == identity:
+            break
+    else:
         yield "the call was not made"
         return
-    for event in events[call_index + 1 :]:
+    for event in events:
         reaction = _describe_event(event)
         if reaction:
             yield reaction
@@ -112,14 +112,7 @@ def fault_reaction(trace: bytes, identity: Identity) -> Iterator[str]:
             return
 
 
-def _requests_call(event: dict[str, Any], identity: Identity) -> bool:
-    ref = event.get("ref", {})
-    requested = (ref.get("phase"), ref.get("unit"), ref.get("iteration"), ref.get("attempt"), ref.get("role"))
-    fields = (identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role)
-    return bool(event["type"] == "agent.requested" and requested == fields)
-
-
-def _describe_event(event: dict[str, Any]) -> str:
+def _describe_event(event: EventJson) -> str:
     kind, problem = event["type"], event.get("problem") or {}
     violated_rules = ", ".join(dict.fromkeys(violation["rule"] for violation in event.get("violations") or ()))
     match kind:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
-from mz_engine.agents.catalog import STDERR_ENDINGS, STDOUT_ENDINGS
+from mz_engine.agents.catalog import agent_package
 from mz_events.catalog.call import Problem, ProblemClass
 
 from mz_recordings.cassette.model import (
@@ -73,17 +73,17 @@ SLOW_TIMING = OutputTiming(piece_bytes=1009, pause_ms=20)
 
 def process_variants(call: RecordedCall) -> tuple[Variant, ...]:
     """Return a sample of the variants for real processes, and a slow one in pieces that split characters."""
-    stdout = content(call, "stdout")
+    stdout = call.content("stdout")
     lines = _lines(stdout)
     multibyte_line = b'{"type":"user","text":"' + "語".encode() * 3000 + b'"}\n'
     stdout_with_multibyte = b"".join((*lines[:-1], multibyte_line, *lines[-1:]))
-    slow = Variant(call.recording.identity, "slow", stdout_with_multibyte, content(call, "stderr"), timing=SLOW_TIMING)
+    slow = Variant(call.recording.identity, "slow", stdout_with_multibyte, call.content("stderr"), timing=SLOW_TIMING)
     return (slow, *(variant for variant in derive_variants(call) if variant.name in PROCESS_SAMPLE))
 
 
 def derive_variants(call: RecordedCall) -> tuple[Variant, ...]:
     """Return all variants of a recording without duplicates."""
-    stdout, stderr, code = content(call, "stdout"), content(call, "stderr"), call.recording.exit or 0
+    stdout, stderr, code = call.content("stdout"), call.content("stderr"), call.recording.exit or 0
     stdout_variants = [
         *_cut_variants(stdout),
         *_corrupted_variants(stdout),
@@ -140,12 +140,6 @@ def _replace_output(call: RecordedCall, variant: Variant) -> RecordedCall:
         pace=variant.timing,
     )
     return RecordedCall(recording, contents)
-
-
-def content(call: RecordedCall, kind: str) -> bytes:
-    """Return one of the recording's files; empty if it has none."""
-    file = next((file for file in call.recording.files if file.kind == kind), None)
-    return b"" if file is None else call.contents[file.name]
 
 
 def _lines(stdout: bytes) -> list[bytes]:
@@ -227,7 +221,7 @@ def _process_end_variants(base: Variant) -> Iterator[Variant]:
 
 def _stdout_ending_variants(recording: Recording, stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
     """Yield other last lines in the agent's format, also before and after the recorded one."""
-    ending = STDOUT_ENDINGS.get(recording.agent)
+    ending = agent_package(recording.agent).stdout_endings
     lines = _lines(stdout)
     last = _parse_object(lines[-1]) if lines else None
     if ending is None or last is None:
@@ -242,7 +236,7 @@ def _stdout_ending_variants(recording: Recording, stdout: bytes) -> Iterator[tup
 
 def _stderr_ending_variants(recording: Recording, stdout: bytes, stderr: bytes) -> Iterator[Variant]:
     """Yield other ends of agents whose stderr tells how the call ended."""
-    ending = STDERR_ENDINGS.get(recording.agent)
+    ending = agent_package(recording.agent).stderr_endings
     for name, out, err, code in ending(stdout, stderr) if ending else ():
         yield Variant(recording.identity, name, out, err, code)
 

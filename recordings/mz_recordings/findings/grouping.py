@@ -6,32 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from mz_recordings.findings.model import RISKS, Finding, FindingKind, ReplayResult, Risk, risk_of
+from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, FindingKind, ReplayResult, Risk, risk_of
 
-ORDER: tuple[FindingKind, ...] = (
-    "INTERNAL-ERROR",
-    "PIPELINE",
-    "UNREADABLE",
-    "SECRET",
-    "NETWORK",
-    "PROMPT",
-    "CONFIG",
-    "STREAM",
-    "FILES",
-    "DECISION",
-    "ARTIFACT",
-    "TRACE",
-    "COST",
-    "MISSING",
-    "UNUSED",
-    "EXPIRED",
-    "COPIED",
-    "ADAPTER",
-    "RULE",
-    "FORMAT",
-    "VARIANT",
-    "NOTHING-CHECKED",
-)
+ORDER: tuple[FindingKind, ...] = tuple(KIND_PROPERTIES)
 
 
 class FindingGroup(msgspec.Struct, frozen=True, kw_only=True):

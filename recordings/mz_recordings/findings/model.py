@@ -33,29 +33,30 @@ class KindProperties(NamedTuple):
 
 
 KIND_PROPERTIES: dict[FindingKind, KindProperties] = {
+    "INTERNAL-ERROR": KindProperties(Exit.BUG, "high", "the check itself failed"),
+    "PIPELINE": KindProperties(Exit.INVALID, "high", "the current pipeline or settings are invalid"),
+    "UNREADABLE": KindProperties(Exit.NOT_COMPARABLE, "high", "a cassette, fixture or past run cannot be read"),
+    "SECRET": KindProperties(Exit.SECRET, "high", "the recording contains a secret"),
+    "NETWORK": KindProperties(Exit.NETWORK, "high", "a process tried to reach the network"),
     "PROMPT": KindProperties(Exit.DRIFT, "medium", "the agent gets another prompt"),
     "CONFIG": KindProperties(Exit.DRIFT, "medium", "the agent is called with other settings"),
     "STREAM": KindProperties(Exit.DRIFT, "medium", "the agent's output format changed"),
-    "TRACE": KindProperties(Exit.DRIFT, "high", "the same calls produce different events"),
-    "ARTIFACT": KindProperties(Exit.DRIFT, "medium", "an artifact has another structure"),
     "FILES": KindProperties(Exit.DRIFT, "high", "other files are changed, or the call starts from another tree"),
-    "COST": KindProperties(Exit.DRIFT, "low", "tokens or cost differ"),
     "DECISION": KindProperties(Exit.DRIFT, "high", "a rule, a gate or a permission decides differently"),
-    "EXPIRED": KindProperties(Exit.RECORDING, "medium", "the recordings are older than allowed"),
-    "UNUSED": KindProperties(Exit.RECORDING, "low", "the recording is unused"),
+    "ARTIFACT": KindProperties(Exit.DRIFT, "medium", "an artifact has another structure"),
+    "TRACE": KindProperties(Exit.DRIFT, "high", "the same calls produce different events"),
+    "COST": KindProperties(Exit.DRIFT, "low", "tokens or cost differ"),
     "MISSING": KindProperties(Exit.RECORDING, "high", "a call or a trace was not recorded"),
+    "UNUSED": KindProperties(Exit.RECORDING, "low", "the recording is unused"),
+    "EXPIRED": KindProperties(Exit.RECORDING, "medium", "the recordings are older than allowed"),
     "COPIED": KindProperties(Exit.RECORDING, "high", "the replies were copied from another agent"),
-    "NETWORK": KindProperties(Exit.NETWORK, "high", "a process tried to reach the network"),
-    "SECRET": KindProperties(Exit.SECRET, "high", "the recording contains a secret"),
-    "PIPELINE": KindProperties(Exit.INVALID, "high", "the current pipeline or settings are invalid"),
-    "UNREADABLE": KindProperties(Exit.NOT_COMPARABLE, "high", "the cassette or its fixture cannot be read"),
     "ADAPTER": KindProperties(Exit.VERDICT, "high", "an agent's adapter breaks its contract"),
     "RULE": KindProperties(Exit.VERDICT, "high", "a rule judges an artifact wrongly"),
     "FORMAT": KindProperties(Exit.VERDICT, "high", "an older file is not read as it was meant"),
     "VARIANT": KindProperties(Exit.VERDICT, "high", "a failing call is not handled as required"),
     "NOTHING-CHECKED": KindProperties(Exit.RECORDING, "medium", "there was nothing to check"),
-    "INTERNAL-ERROR": KindProperties(Exit.BUG, "high", "the check itself failed"),
 }
+"""In the order of reports."""
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 """In ascending order."""
 ACCEPTABLE: tuple[FindingKind, ...] = ("PROMPT", "CONFIG", "TRACE", "DECISION", "ARTIFACT", "STREAM", "COST")

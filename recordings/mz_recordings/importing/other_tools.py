@@ -10,8 +10,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from mz_engine.agents.claude_code.lines import time_us
-from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, nanousd, string
+from mz_engine.agents.reading.json_lines import (
+    Json,
+    count,
+    decode_object,
+    mapping,
+    nanousd,
+    string,
+    time_us,
+    token_count,
+)
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     Format,
@@ -109,9 +117,9 @@ class StatsReader(ObjectReader):
 
 
 def _usage(tokens: Json) -> Usage:
-    read, written = count(tokens.get("cache_read")) or 0, count(tokens.get("cache_creation")) or 0
+    read, written = token_count(tokens, "cache_read"), token_count(tokens, "cache_creation")
     return Usage(
-        model="", input=(count(tokens.get("input")) or 0) + read + written, output=count(tokens.get("output")) or 0,
+        model="", input=(token_count(tokens, "input")) + read + written, output=token_count(tokens, "output"),
         cache_read=read, cache_write_5m=written, requests=None,
     )  # fmt: skip
 
@@ -156,19 +164,11 @@ def _matches_stats(head: bytes) -> bool:
     return fields.get("caller") in CALLERS and "tokens.input" in fields and "session_id" in fields
 
 
-def _matches_nothing(line: Mapping[str, object]) -> bool:
-    return False
-
-
 RECORD_FORMATS: tuple[Format, ...] = (
-    Format(name=CostReader.format, agent=MONOZUKURI, unit="file", matches=_matches_cost, reader=CostReader),
-    Format(name=EventReader.format, agent=MONOZUKURI, unit="line", matches=_matches_event, reader=EventReader),
-    Format(name=IssueReader.format, agent=MAGE, unit="line", matches=_matches_issue, reader=IssueReader),
+    Format(matches=_matches_cost, reader=CostReader),
+    Format(matches=_matches_event, reader=EventReader),
+    Format(matches=_matches_issue, reader=IssueReader),
     Format(
-        name=StatsReader.format,
-        agent=CLAUDE,
-        unit="file",
-        matches=_matches_nothing,
         reader=StatsReader,
         matches_text=_matches_stats,
     ),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+from mz_engine.agents.catalog import AGENTS
 
 SUFFIXES = (".jsonl", ".json", ".ndjson", ".stream-json", ".md", ".yaml", ".log")
 """Suffixes of files that are searched for in directories. A file that the user names is read whatever its name."""
@@ -35,13 +36,9 @@ class UnreadableFile(msgspec.Struct, frozen=True):
 
 
 def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the directories where agents keep their sessions, existing or not: as documented or, for Qwen Code, as in
-    the source of its `config/storage.ts`. opencode keeps them in a database, aider in each repository."""
-    claude = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
-    codex = Path(environment.get("CODEX_HOME") or home / ".codex")
-    gemini = Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini"
-    qwen = Path(environment.get("QWEN_RUNTIME_DIR") or environment.get("QWEN_HOME") or home / ".qwen")
-    return (claude / "projects", codex / "sessions", codex / "archived_sessions", gemini / "tmp", qwen / "projects")
+    """Return the directories where agents keep their sessions, existing or not."""
+    finders = (agent.session_directories for agent in AGENTS.values())
+    return tuple(directory for find in finders if find is not None for directory in find(home, environment))
 
 
 def scan_files(paths: Iterable[Path], unreadable: list[UnreadableFile]) -> list[FileMetadata]:

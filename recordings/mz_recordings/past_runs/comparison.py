@@ -134,13 +134,16 @@ class StreamComparison(Generic[S]):
         note = "the same input, computed twice, gave two results"
         self._note_divergence("nondeterminism", self.events[index], first or second, field_differences, note)
 
-    def result(self, not_recomputed: dict[str, int]) -> StreamReplay:
+    def result(self, not_recomputed: dict[str, int], missing_data: str | None = None) -> StreamReplay:
+        """Return the result; with `missing_data`, nothing was compared from the next recorded event on."""
+        is_cut = missing_data is not None and self.index < len(self.events)
         return StreamReplay(
             stream=self.stream,
             events=len(self.events),
             compared=self.compared,
             divergences=tuple(self.divergences),
-            not_compared=self.not_compared,
+            not_compared=self.not_compared + (len(self.events) - self.index if is_cut else 0),
+            missing_data=f"{missing_data}, from {self.events[self.index].event_ref} on" if is_cut else None,
             not_recomputed=not_recomputed,
         )
 

@@ -45,12 +45,9 @@ def replay_run_stream(
     pins: Pins,
     features: Mapping[str, RecordedEvents],
     changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
-    decisions_only: bool = False,
 ) -> StreamReplay:
-    """Replay the run's own stream. The features' streams, by name, contain their requests.
-
-    Unless `decisions_only`, everything is decided twice to detect nondeterminism.
-    """
+    """Replay the run's own stream. The features' streams, by name, contain their requests. Everything is decided
+    twice to detect nondeterminism."""
     comparison: StreamComparison[RunState] = StreamComparison(
         events[0].stream,
         events,
@@ -65,7 +62,7 @@ def replay_run_stream(
         moves_before = comparison.steps
         _check_stream_length(comparison, events[comparison.index].event, features)
         try:
-            _compare_event(comparison, events[comparison.index].event, pins, requests, decisions_only)
+            _compare_event(comparison, events[comparison.index].event, pins, requests)
         except Exception as error:  # Any error of the current code is a finding with an event reference.
             comparison.note_failure(error)
         if comparison.steps == moves_before:
@@ -105,10 +102,9 @@ def _compare_event(
     event: Event,
     pins: Pins,
     requests: Mapping[str, FeatureRequests],
-    decisions_only: bool,
 ) -> None:
     decided = _decided_event(comparison.state, pins)
-    if not decisions_only and decided != (second := _decided_event(comparison.state, pins)):
+    if decided != (second := _decided_event(comparison.state, pins)):
         comparison.note_nondeterminism(comparison.index, decided, second)
     if isinstance(event, DECIDED_EVENTS):
         comparison.compare([] if decided is None else [decided])

@@ -23,8 +23,7 @@ from mz_engine.prompts.render import TemplateError
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
 from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.call import CallOverBudget, CallReserved, CallSettled
-from mz_events.catalog.delivery import PullRequestRequested
-from mz_events.catalog.feature import FeatureHeld, FeatureStarted
+from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import ClaimRejected, FilesClaimed, Hold
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, StreamId
@@ -36,7 +35,6 @@ from mz_recordings.past_runs.field_diff import differences
 from mz_recordings.past_runs.model import INTENDED_CHANGES, IntendedChange, StreamReplay
 from mz_recordings.past_runs.ports import CachedBlobs, RecordedPorts, ReplayInputs
 from mz_recordings.past_runs.recorded_stream import NotInRecord, RecordedDataMissing, RecordedStream
-from mz_recordings.past_runs.sketch import expected_events
 
 RecordedEvents = Sequence[Recorded[Event]]
 Stops = Mapping[int, Recorded[Event]]
@@ -47,24 +45,21 @@ NO_STOPS: Stops = MappingProxyType({})
 def replay_feature_stream(
     events: RecordedEvents,
     pins: Pins,
-    decisions_only: bool = True,
-    inputs: ReplayInputs | None = None,
-    base: str | None = None,
+    inputs: ReplayInputs,
+    base: str,
     changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
     stops: Stops = NO_STOPS,
 ) -> StreamReplay:
     """Replay one feature's stream, from version 1.
 
-    `decisions_only`: prompts and verdicts are the recorded ones; decisions, keys, orders and arguments are computed.
-    Otherwise everything that follows from the stream and its texts is computed with `inputs`, and once more if it
-    differs, which shows nondeterminism. `base` is the run's base branch; None: derived from the stream. Where the
-    feature stopped by itself (`stops`), the current code must have nothing to do.
+    Everything that follows from the stream and its texts is computed with `inputs`, and once more if it differs, which
+    shows nondeterminism. `base` is the run's base branch. Where the feature stopped by itself (`stops`), the current
+    code must have nothing to do. From the first event that needs recorded data which is gone, the stream is not
+    comparable.
     """
     if not events:
         return StreamReplay(stream=StreamId(""), events=0, compared=0)
-    replay = FeatureReplay(events, pins, None if decisions_only else inputs, base, changes, stops)
-    replay.run()
-    return replay.comparison.result(replay.not_recomputed)
+    return FeatureReplay(events, pins, inputs, base, changes, stops).run()
 
 
 class FeatureReplay:
@@ -72,15 +67,14 @@ class FeatureReplay:
         self,
         events: RecordedEvents,
         pins: Pins,
-        inputs: ReplayInputs | None,
-        base: str | None,
+        inputs: ReplayInputs,
+        base: str,
         changes: tuple[IntendedChange, ...],
         stops: Stops,
     ) -> None:
-        self.events, self.pins = events, pins
-        self.inputs = None if inputs is None else replace(inputs, blobs=CachedBlobs(inputs.blobs))
+        self.events, self.pins, self.base = events, pins, base
+        self.inputs = replace(inputs, blobs=CachedBlobs(inputs.blobs))
         self.stream = RecordedStream(events)
-        self.base = base if base is not None else _base_branch(events)
         self.not_recomputed: dict[str, int] = {}
         self._stops = dict(stops)
         self._ports: RecordedPorts | None = None
@@ -90,7 +84,7 @@ class FeatureReplay:
             events[0].stream, events, start, apply_strict, self._next_type, self._text, changes
         )
 
-    def run(self) -> None:
+    def run(self) -> StreamReplay:
         comparison, events = self.comparison, self.events
         while comparison.index < len(events) and events[comparison.index].is_forked_copy:
             comparison.apply_recorded()  # It was decided in another run, with other keys.
@@ -98,9 +92,12 @@ class FeatureReplay:
         while comparison.index < len(events):
             try:
                 self._step(events[comparison.index].event)
+            except RecordedDataMissing as error:
+                return comparison.result(self.not_recomputed, missing_data=str(error))
             except Exception as error:  # Any error of the current code is a finding with an event reference.
                 comparison.note_failure(error)
             self._check_stop()
+        return comparison.result(self.not_recomputed)
 
     def _check_stop(self) -> None:
         """Check that the current code has nothing to do where the feature stopped."""
@@ -154,31 +151,30 @@ class FeatureReplay:
 
     # produced events --------------------------------------------------------------------------------------------------
     def _produce(self, action: Action, state: State, index: int) -> Sequence[Event]:
-        scene = self._scene(state)
-        self.stream.position = index
-        if self.inputs is None:
-            return expected_events(action, scene, self.stream)
-        first, second_action = self._compute(action, scene, index, count=True), decide_feature(state, self.pins)
+        first, self._ports = self._compute(action, state, index)
+        for description, number in self._ports.not_recomputed.items():
+            self.not_recomputed[description] = self.not_recomputed.get(description, 0) + number
+        second_action = decide_feature(state, self.pins)
         if second_action == action and self._matches_recorded(first, index):  # The recorded events are a first result.
             return first
-        second = self._compute(second_action, scene, index, count=False) if second_action is not None else []
+        second = self._compute(second_action, state, index)[0] if second_action is not None else []
         if first != second:
             self._note_nondeterminism(first, second, index)
         return first
 
-    def _compute(self, action: Action, scene: StepContext, index: int, count: bool) -> Sequence[Event]:
-        assert self.inputs is not None
+    def _compute(self, action: Action, state: State, index: int) -> tuple[list[Event], RecordedPorts]:
+        """Return the events that the action produces, and the ports that it used. Raises RecordedDataMissing."""
         self.stream.position = index
-        self._ports = ports = RecordedPorts(self.stream, self.inputs, self.base)
-        try:
-            produced: Sequence[Event] = run_effect(action, scene, self.stream, ports)
-        except RecordedDataMissing as error:
-            ports.count_not_recomputed(str(error))
-            self.stream.position = index
-            produced = expected_events(action, scene, self.stream)
-        for description, number in ports.not_recomputed.items() if count else ():
-            self.not_recomputed[description] = self.not_recomputed.get(description, 0) + number
-        return produced
+        ports = RecordedPorts(self.stream, self.inputs, self.base)
+        scene = StepContext(
+            run=self.run_id,
+            feature=self.feature,
+            state=state,
+            pins=self.pins,
+            branches=frozenset(),
+            base_branch=self.base,
+        )
+        return run_effect(action, scene, self.stream, ports), ports
 
     def _matches_recorded(self, produced: Sequence[Event], index: int) -> bool:
         recorded = self.events[index : index + len(produced)]
@@ -195,25 +191,19 @@ class FeatureReplay:
         self.comparison.note_nondeterminism(min(index + offset, len(self.events) - 1), first_event, second_event)
 
     def _next_type(self, state: State) -> type[Event] | None:
-        """Return the type of the first event that the current code would produce in this state; None: nothing."""
+        """Return the type of the first event that the current code would produce in this state; None: nothing, or
+        recorded data that it needs is gone."""
         action = decide_feature(state, self.pins)
         if action is None:
             return None
         position = self.stream.position
-        self.stream.position = self.comparison.index
-        produced = expected_events(action, self._scene(state), self.stream)
-        self.stream.position = position
+        try:
+            produced, _ = self._compute(action, state, self.comparison.index)
+        except RecordedDataMissing:
+            return None
+        finally:
+            self.stream.position = position
         return type(produced[0]) if produced else None
-
-    def _scene(self, state: State) -> StepContext:
-        return StepContext(
-            run=self.run_id,
-            feature=self.feature,
-            state=state,
-            pins=self.pins,
-            branches=frozenset(),
-            base_branch=self.base,
-        )
 
     def _text(self, digest: str) -> str | None:
         return self._ports.blobs.text(digest) if self._ports is not None else None
@@ -263,7 +253,7 @@ def _append_step(
             return events, True
         case ReserveCall(request=request):
             key, amount = request.ref.key, request.estimated_nanousd
-            if stream.first_of(stream.position, CallReserved, CallOverBudget) is CallOverBudget:
+            if stream.first_of(CallReserved, CallOverBudget) is CallOverBudget:
                 return (CallOverBudget(feature=feature, key=key, role=request.ref.role, nanousd=amount),), False
             return (CallReserved(feature=feature, key=key, nanousd=amount), request), True
         case SettleCall(key=key, events=events):
@@ -271,7 +261,7 @@ def _append_step(
             return (*events, CallSettled(feature=feature, key=key, nanousd=settled_nanousd)), True
         case ClaimPaths(phase=phase, paths=paths):
             rejection = stream.find_near(ClaimRejected)
-            if rejection is not None and stream.first_of(stream.position, FilesClaimed, ClaimRejected) is ClaimRejected:
+            if rejection is not None and stream.first_of(FilesClaimed, ClaimRejected) is ClaimRejected:
                 return (ClaimRejected(feature=feature, phase=phase, paths=paths, holder=rejection.holder),), False
             return (FilesClaimed(feature=feature, phase=phase, paths=paths),), True
 
@@ -284,12 +274,3 @@ def action_text(action: Action) -> str:
 def _reserved_nanousd(stream: RecordedStream, key: str) -> int:
     past = (event.event for event in reversed(stream.events[: stream.position]))
     return next((event.nanousd or 0 for event in past if isinstance(event, CallReserved) and event.key == key), 0)
-
-
-def _base_branch(events: RecordedEvents) -> str:
-    """Return the last target of the feature's pull request."""
-    base = ""
-    for recorded in events:
-        if isinstance(recorded.event, FeatureStarted | PullRequestRequested):
-            base = recorded.event.target
-    return base

@@ -87,7 +87,9 @@ class StreamReplay(msgspec.Struct, frozen=True, kw_only=True):
     divergences: tuple[Divergence, ...] = ()
     """In the order of the stream; the first one may cause others."""
     not_compared: int = 0
-    """Number of events after a divergence that could not be compared."""
+    """Number of events after a divergence, or after missing data, that could not be compared."""
+    missing_data: str | None = None
+    """Recorded data that is gone, and the event from which the stream is not comparable; None: it is comparable."""
     not_recomputed: Mapping[str, int] = {}
     """Recorded results that were not computed again, and how often."""
 
@@ -161,8 +163,19 @@ FIELDS_MAX = 20
 
 
 def findings_of(history: RunReplay) -> tuple[Finding, ...]:
-    """Return one finding per cause, in order of first occurrence."""
-    return tuple(_finding(cause) for cause in group_by_cause(history.divergences))
+    """Return one finding per cause, in order of first occurrence, then one per stream that is not comparable."""
+    return (
+        *(_finding(cause) for cause in group_by_cause(history.divergences)),
+        *(
+            Finding(
+                kind="UNREADABLE",
+                message=f"{stream.stream} is not comparable: {stream.missing_data}",
+                feature=_feature(stream.stream),
+            )
+            for stream in history.streams
+            if stream.missing_data is not None
+        ),
+    )
 
 
 def _finding(cause: DivergenceCause) -> Finding:

@@ -46,21 +46,15 @@ from mz_events.catalog.delivery import (
     PullRequestOpened,
     PullRequestRequested,
 )
-from mz_events.catalog.validation import Change, CommandRan
-from mz_events.names import Commit, Digest, Path
+from mz_events.catalog.validation import CommandRan
+from mz_events.names import Commit, Digest
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import BlobMissing, Blobs
 
 from mz_recordings.past_runs.recorded_stream import NotInRecord, RecordedDataMissing, RecordedStream
-from mz_recordings.past_runs.workspace import RecordedWorkspace
+from mz_recordings.past_runs.workspace import BlobReader, CapturedTrees, RecordedWorkspace
 
 SOME_COMMIT = Commit("0" * 40)
-
-
-class BlobReader(Protocol):
-    """Blob store."""
-
-    def get(self, digest: Digest) -> bytes: ...
 
 
 class RecordedForge:
@@ -116,16 +110,6 @@ CACHED_TEXTS_MAX, CACHED_TEXT_BYTES_MAX = 64, 1 << 18
 """Limits of the number of cached texts of one feature, and of their sizes."""
 Hints = Callable[[str, int], str | None]
 """Returns the known hint about a failure's signature before a position of the log."""
-
-
-class CapturedTrees(Protocol):
-    """Captured trees, if they still exist. Each method raises RecordedDataMissing."""
-
-    def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
-
-    def read(self, tree: Commit, path: Path) -> bytes | None: ...
-
-    def paths(self, tree: Commit) -> tuple[Path, ...]: ...
 
 
 class OutputParser(Protocol):

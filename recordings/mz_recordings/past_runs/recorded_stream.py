@@ -83,9 +83,9 @@ class RecordedStream:
                 break
         return None
 
-    def first_of(self, index: int, usual: type[Event], other: type[Event]) -> type[Event]:
+    def first_of(self, usual: type[Event], other: type[Event]) -> type[Event]:
         """Return the one of two event types that comes next, if it is near."""
-        near = (type(recorded.event) for recorded in islice(self.events, index, index + NEAR))
+        near = (type(recorded.event) for recorded in islice(self.events, self.position, self.position + NEAR))
         return next((kind for kind in near if kind in (usual, other)), usual)
 
     def moved_refs(self) -> list[RefMoved]:

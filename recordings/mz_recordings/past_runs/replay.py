@@ -28,7 +28,6 @@ def replay_run(
     log: Store,
     run: str,
     inputs: ReplayInputs,
-    decisions_only: bool = False,
     changes: tuple[IntendedChange, ...] = INTENDED_CHANGES,
 ) -> RunReplay:
     """Replay every stream of the run. Raises RunUnknown, PinsUnreadable, and what the log raises."""
@@ -37,12 +36,10 @@ def replay_run(
     pins = load_pins(inputs.blobs, started)
     prefix = feature_stream(run, "")
     streams = {name.removeprefix(prefix): tuple(log.read(name)) for name, _ in log.streams(prefix)}
-    replayed: list[StreamReplay] = [replay_run_stream(run_events, pins, streams, changes, decisions_only)]
+    replayed: list[StreamReplay] = [replay_run_stream(run_events, pins, streams, changes)]
     stops = feature_stops(run_events)
     for feature, events in streams.items():
-        replayed.append(
-            replay_feature_stream(events, pins, decisions_only, inputs, started.base, changes, stops.get(feature, {}))
-        )
+        replayed.append(replay_feature_stream(events, pins, inputs, started.base, changes, stops.get(feature, {})))
     return RunReplay(run=run, mz_version=started.mz_version, streams=tuple(replayed))
 
 

@@ -45,8 +45,8 @@ from mz_recordings.past_runs.recorded_stream import NotInRecord, RecordedDataMis
 CONFLICT_MARKER = b"<<<<<<< \n"
 
 
-class TreeContents(Protocol):
-    """Captured trees; each method raises RecordedDataMissing."""
+class CapturedTrees(Protocol):
+    """Captured trees, if they still exist; each method raises RecordedDataMissing."""
 
     def changes(self, old: Commit, new: Commit) -> tuple[Change, ...]: ...
 
@@ -64,7 +64,7 @@ class BlobReader(Protocol):
 class RecordedWorkspace:
     """Implements `mz_engine.ports.Workspace`."""
 
-    def __init__(self, stream: RecordedStream, trees: TreeContents | None, blobs: BlobReader) -> None:
+    def __init__(self, stream: RecordedStream, trees: CapturedTrees | None, blobs: BlobReader) -> None:
         self.stream, self.trees, self.blobs = stream, trees, blobs
         self.read_last: Path | None = None
         """Path that was read last."""

@@ -10,7 +10,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled, DeliveryFailed
 from mz_events.catalog.feature import FeatureCancelled, FeatureRetried, HumanAnswered
-from mz_events.catalog.run import ItemAdded, ItemSkipped, Verdict
+from mz_events.catalog.run import ItemAdded, ItemSkipped
 from mz_events.catalog.validation import RefMoved
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
@@ -20,14 +20,8 @@ from mz_projections.feature.fold import evolve, fold
 from mz_projections.feature.state import Held, InPhase, NotStarted, State, Waiting
 from mz_projections.run.fold import RunState
 
-from mz_recordings.cassette.model import Hint, RecordedDecision
+from mz_recordings.cassette.model import VERDICTS, Hint, RecordedDecision
 from mz_recordings.record.trace import is_in_trace
-
-VERDICTS: dict[Verdict, Literal["approve", "retry", "reject"]] = {
-    Verdict.APPROVE: "approve",
-    Verdict.RETRY: "retry",
-    Verdict.REJECT: "reject",
-}
 
 
 class UnrecordableFeature(NamedTuple):
@@ -94,7 +88,7 @@ def human_decisions(log: Store, blobs: Blobs, run: str, features: Iterable[str])
 def _decision(event: Event) -> Literal["approve", "retry", "reject", "retry-phase", "cancel"] | None:
     match event:
         case HumanAnswered(verdict=verdict):
-            return VERDICTS[verdict]
+            return next(what for what, recorded in VERDICTS.items() if recorded is verdict)
         case FeatureRetried():
             return "retry-phase"
         case FeatureCancelled():

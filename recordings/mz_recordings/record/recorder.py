@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
@@ -48,6 +47,7 @@ from mz_recordings.cassette.model import (
     RecordedCall,
     Recording,
     StoredFile,
+    format_time,
     identity_of,
 )
 from mz_recordings.cassette.placeholders import MachineValues, scrub
@@ -191,7 +191,7 @@ def _fixture(
         base=started.base,
         base_commit=started.base_commit,
         base_tree=sources.tree_id(started.base_commit),
-        clock_start=_format_time(next(iter(sources.log.read(run_stream(run)))).observed_at_us),
+        clock_start=format_time(next(iter(sources.log.read(run_stream(run)))).observed_at_us),
         items=tuple(_item(sources, item) for item in items),
         config={key: value for key, value in _to_json_values(pins.config).items() if key in FIXTURE_KEYS},
         decisions=decisions,
@@ -242,7 +242,8 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
     identity = identity_of(pins.pipeline.pipeline, call.feature, request.ref)
     adapter = sources.adapters(pins.config.agents)[request.agent]
     phase = pins.pipeline.find_phase(request.ref.phase)
-    invocation = invocation_of(adapter, _spec(sources, run, phase, call))
+    worktree = FeatureWorktree(run=run, feature=call.feature, branch=call.branch)
+    invocation = invocation_of(adapter, requested_spec(request, worktree, phase, sources.blobs))
     stdout = sources.blobs.get(outcome.stdout)
     stderr = b"" if isinstance(outcome, AgentLost) else sources.blobs.get(outcome.stderr)
     tree_after = request.tree if isinstance(outcome, AgentLost) else outcome.tree
@@ -265,7 +266,7 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
         outcome=_outcome(outcome),
         exit=outcome.exit if isinstance(outcome, AgentReplied) else None,
         failure=_failure(outcome),
-        recorded_at=_format_time(call.requested_at_us),
+        recorded_at=format_time(call.requested_at_us),
         duration_ms=0 if isinstance(outcome, AgentLost) else outcome.duration_ms,
         files=tuple(file for file, _ in files),
         forbidden_changes=outcome.forbidden_changes if isinstance(outcome, AgentReplied) else (),
@@ -275,15 +276,15 @@ def record_call(sources: RecordSources, run: str, pins: Pins, call: LoggedCall) 
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------
-def _spec(sources: RecordSources, run: str, phase: Phase, call: LoggedCall) -> CallSpec:
-    request = call.request
+def requested_spec(request: AgentRequested, worktree: FeatureWorktree, phase: Phase, blobs: Blobs) -> CallSpec:
+    """Return the call that a request asks for."""
     use = phase.agent if request.ref.role == BUILDER else phase.agent_review
     return CallSpec(
         key=request.ref.key,
-        worktree=FeatureWorktree(run=run, feature=call.feature, branch=call.branch),
+        worktree=worktree,
         agent=request.agent,
         model=request.model,
-        prompt=_text(sources, request.prompt),
+        prompt=blobs.get(request.prompt).decode("utf-8", "replace"),
         session=request.session,
         resumes=request.resumes,
         tools=use.tools if use is not None else (),
@@ -377,7 +378,7 @@ def _artifacts(
 ) -> Iterator[tuple[StoredFile, bytes]]:
     """Yield the artifacts of the phase: files of the tree, or the reply, as for a review."""
     used_names: set[str] = set()
-    for artifact, path in _outputs(phase, call, identity):
+    for artifact, path, _ in phase_outputs(phase, identity):
         if path:
             data = sources.workspace.read(tree_after, Path(path))
         else:
@@ -393,13 +394,15 @@ def _artifacts(
         yield _file("artifact", name, data, artifact, path)
 
 
-def _outputs(phase: Phase, call: LoggedCall, identity: Identity) -> Iterator[tuple[str, str]]:
-    if identity.role != BUILDER:
-        yield (phase.agent_review.output if phase.agent_review is not None else identity.role), ""
+def phase_outputs(phase: Phase, call: Identity) -> Iterator[tuple[str, str, str]]:
+    """Yield artifact, path and rules of what a call must produce; a reviewer's reply has no path."""
+    if call.role != BUILDER:
+        if phase.agent_review is not None:
+            yield phase.agent_review.output, "", phase.agent_review.rules
         return
     for output in phase.outputs:
-        path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", identity.unit)
-        yield output.artifact, path
+        path = (output.path or "").replace("{feature}", call.feature).replace("{unit}", call.unit)
+        yield output.artifact, path, output.rules
 
 
 def _patch(
@@ -460,7 +463,3 @@ def _reject_secrets(sources: RecordSources, location: str, data: bytes) -> None:
 
 def _text(sources: RecordSources, digest: Digest) -> str:
     return sources.blobs.get(digest).decode("utf-8", "replace")
-
-
-def _format_time(at_us: int) -> str:
-    return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -20,7 +20,7 @@ from mz_recordings.findings.model import CallMismatch, Finding
 from mz_recordings.record.trace import with_produced_requests
 from mz_recordings.replay.compare import ReplayOutcome, incomplete_features, trace_divergences
 
-INPUT_KINDS = ("PROMPT", "CONFIG")
+INPUT_KINDS = frozenset({"PROMPT", "CONFIG"})
 """Kinds whose acceptance is noted in the recordings; the others change the trace only."""
 
 
@@ -33,20 +33,18 @@ def accept_differences(
     `2026-11-21T10:28:00Z`.
     """
     descriptions: list[str] = []
-    calls = tuple(
-        _accept_call(call, outcome, kinds, Accepted(classes=_sorted_input_kinds(kinds), reason=reason, at=at))
-        for call in cassette.calls
-    )
+    accepted = Accepted(classes=tuple(sorted(INPUT_KINDS & set(kinds))), reason=reason, at=at)
+    calls = tuple(_accept_call(call, outcome, kinds, accepted) for call in cassette.calls)
     changed = [new.recording.identity.path for old, new in zip(cassette.calls, calls, strict=True) if old is not new]
     if changed:
         descriptions.append(f"accepted new inputs, kept the replies: {', '.join(changed)}")
     traces, incomplete = dict(cassette.traces), incomplete_features(cassette, outcome)
-    for feature, produced in outcome.traces.items():
-        recorded = cassette.traces.get(feature)
+    for feature, recorded in cassette.traces.items():
+        produced = outcome.traces.get(feature, recorded)
         if feature not in incomplete and _replaces_trace(recorded, produced, kinds):
             traces[feature] = produced
             descriptions.append(f"updated the trace of {feature}")
-        elif changed and recorded is not None:
+        elif changed:
             traces[feature] = with_produced_requests(recorded, produced)
     if not descriptions:
         return cassette, ()
@@ -55,24 +53,11 @@ def accept_differences(
     return cassette._replace(manifest=manifest, calls=calls, traces=traces), tuple(descriptions)
 
 
-def _replaces_trace(recorded: bytes | None, produced: bytes, kinds: Collection[str]) -> bool:
-    if recorded is None:
-        return "TRACE" in kinds
+def _replaces_trace(recorded: bytes, produced: bytes, kinds: Collection[str]) -> bool:
     if recorded == produced:
         return False
-    return (
-        "TRACE" in kinds
-        if not (differing_kinds := _differing_kinds(recorded, produced))
-        else differing_kinds <= set(kinds)
-    )
-
-
-def _differing_kinds(recorded: bytes, produced: bytes) -> set[str]:
-    return {divergence.kind for divergence in trace_divergences(with_produced_requests(recorded, produced), produced)}
-
-
-def _sorted_input_kinds(kinds: Collection[str]) -> tuple[str, ...]:
-    return tuple(sorted(kind for kind in kinds if kind in INPUT_KINDS))
+    divergences = trace_divergences(with_produced_requests(recorded, produced), produced)
+    return ({divergence.kind for divergence in divergences} or {"TRACE"}) <= set(kinds)
 
 
 def _accept_call(
@@ -149,7 +134,7 @@ def _new_content(old: Cassette, new: Cassette) -> Iterator[tuple[str, str, str, 
     if new.manifest != old.manifest:
         for location, text in _texts(msgspec.to_builtins(new.manifest)):
             yield "", "", MANIFEST, f" ({location})" if location else "", text.encode("utf-8", "surrogateescape")
-    before = {call.recording.identity: call for call in old.calls}
+    before = old.by_identity()
     for call in new.calls:
         identity, old_call = call.recording.identity, before.get(call.recording.identity)
         if old_call is None or old_call.recording != call.recording:

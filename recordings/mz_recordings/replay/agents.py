@@ -45,7 +45,7 @@ class ReplayAgents:
     ) -> None:
         self._cassette, self._root, self._registry, self._journal = cassette, root, registry, journal
         self._home, self._environment = home, environment
-        self._recorded_calls = {call.recording.identity: call for call in cassette.calls}
+        self._recorded_calls = cassette.by_identity()
         self._lock = threading.Lock()
         self._dropped_sessions, self._token_counts = calls_with_dropped_session(cassette), token_counts(cassette)
         self.mismatches: dict[Identity, CallMismatch] = {}
@@ -72,8 +72,7 @@ class ReplayAgents:
         if error_text := self._apply(recorded_call, worktree_path(self._root, spec.worktree)):
             self._note(identity, msgspec.structs.replace(mismatch, rejection=error_text))
             return rejected_result("drift")
-        result = _recorded_result(recorded_call, machine_values)
-        return msgspec.structs.replace(result, version=recorded_call.recording.version)
+        return _recorded_result(recorded_call, machine_values)
 
     def salvage(self, key: str) -> CallResult | None:
         """Return the output that the spool of a lost call held."""
@@ -121,18 +120,7 @@ class ReplayAgents:
             self.mismatches[identity] = mismatch
 
     def _identity(self, key: str) -> Identity:
-        parts = KEY.fullmatch(key)
-        assert parts is not None, key
-        _, feature, phase, unit, iteration, attempt, role = parts.groups()
-        return Identity(
-            pipeline=self._cassette.manifest.pipeline,
-            feature=feature,
-            phase=phase,
-            unit="" if unit == "-" else unit,
-            iteration=int(iteration),
-            attempt=int(attempt),
-            role=role,
-        )
+        return identity_of_key(self._cassette.manifest.pipeline, key)
 
     def _machine_values(self, spec: CallSpec) -> MachineValues:
         user = self._environment.get("USER") or Path(self._home).name
@@ -149,12 +137,12 @@ class ReplayAgents:
     def _differing_prompt(
         self, recorded_call: RecordedCall, spec: CallSpec, machine_values: MachineValues
     ) -> str | None:
-        recorded = expand(_content(recorded_call, "prompt"), machine_values)
+        recorded = expand(recorded_call.content("prompt"), machine_values)
         return None if recorded == spec.prompt.encode() else spec.prompt
 
     def _apply(self, recorded_call: RecordedCall, folder: Path) -> str:
         """Apply the recorded changes to the worktree; return git's message if that fails."""
-        patch = _content(recorded_call, "patch")
+        patch = recorded_call.content("patch")
         if not patch:
             return ""
         done = subprocess.run(
@@ -166,6 +154,22 @@ class ReplayAgents:
             check=False,
         )
         return done.stderr.decode("utf-8", "replace").strip() or "git apply failed" if done.returncode else ""
+
+
+def identity_of_key(pipeline: str, key: str) -> Identity:
+    """Return the identity of the call with this key."""
+    parts = KEY.fullmatch(key)
+    assert parts is not None, key
+    _, feature, phase, unit, iteration, attempt, role = parts.groups()
+    return Identity(
+        pipeline=pipeline,
+        feature=feature,
+        phase=phase,
+        unit="" if unit == "-" else unit,
+        iteration=int(iteration),
+        attempt=int(attempt),
+        role=role,
+    )
 
 
 def calls_with_dropped_session(cassette: Cassette) -> frozenset[str]:
@@ -205,18 +209,12 @@ def rejected_result(code: str) -> CallResult:
 
 
 def _recorded_result(recorded_call: RecordedCall, machine_values: MachineValues) -> CallResult:
-    """Return the recorded result of a failed or lost call."""
-    recording = recorded_call.recording
-    failure = recording.failure
-    return CallResult(
-        stdout=expand(_content(recorded_call, "stdout"), machine_values, in_json=True),
-        stderr=expand(_content(recorded_call, "stderr"), machine_values),
-        exit=recording.exit,
-        duration_ms=recording.duration_ms,
-        problem=Problem(kind=ProblemClass(failure.kind), code=failure.code) if failure else None,
+    """Return the recorded result of a failed or lost call, with the values of this machine."""
+    result = recorded_call.result()
+    return msgspec.structs.replace(
+        result,
+        stdout=expand(result.stdout, machine_values, in_json=True),
+        stderr=expand(result.stderr, machine_values),
+        model="",
+        session_usage_before=(),
     )
-
-
-def _content(recorded_call: RecordedCall, kind: str) -> bytes:
-    file = next((file for file in recorded_call.recording.files if file.kind == kind), None)
-    return b"" if file is None else recorded_call.contents[file.name]

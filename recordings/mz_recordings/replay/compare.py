@@ -13,13 +13,14 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from mz_engine.model.pins import Pins
-from mz_events.catalog.call import AgentRequested, CallRef, Usage
+from mz_events.catalog.call import AgentRequested, Usage
 
-from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, Recording, identity_of, parse_time
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, Recording, parse_time
+from mz_recordings.cassette.trace_format import EventJson, call_of_event
 from mz_recordings.findings.model import (
     ACCEPT,
     PRUNE,
@@ -33,7 +34,6 @@ from mz_recordings.findings.model import (
 )
 from mz_recordings.record.trace import EventDifference, event_differences, with_produced_requests
 
-EventJson = dict[str, Any]
 DECIDING_EVENTS = ("artifact.validated", "gate.checked", "human.requested")
 """Events in which a rule, a gate or a permission decides."""
 COST_FIELDS = frozenset({"usage", "reported_nanousd"})
@@ -65,17 +65,8 @@ class TraceDivergence(msgspec.Struct, frozen=True):
     @property
     def call(self) -> str:
         """Return the name of the recording, such as `code.a2`, that the event concerns; empty: none."""
-        return next(
-            (name for line in (self.difference.recorded, self.difference.produced) if (name := call_name(line))), ""
-        )
-
-
-def call_name(line: EventJson | None) -> str:
-    """Return the name of the recording of the event's call; empty: none."""
-    ref = (line or {}).get("ref")
-    if not isinstance(ref, dict):
-        return ""
-    return identity_of("", "", msgspec.convert(ref | {"key": ""}, CallRef)).name
+        events = (self.difference.recorded, self.difference.produced)
+        return next((call.name for event in events if (call := call_of_event(event))), "")
 
 
 def trace_divergences(recorded: bytes, produced: bytes) -> tuple[TraceDivergence, ...]:
@@ -203,8 +194,8 @@ def _stopped_features(outcome: ReplayOutcome) -> set[str]:
 
 
 def static_findings(cassette: Cassette, today: datetime) -> tuple[Finding, ...]:
-    """Return the findings that need no replay: about provenance, missing traces and age."""
-    return (*_provenance_findings(cassette), *_missing_traces(cassette), *_expired(cassette, today))
+    """Return the findings that need no replay: about provenance and age."""
+    return (*_provenance_findings(cassette), *_expired(cassette, today))
 
 
 def count_accepted(cassette: Cassette) -> int:
@@ -212,7 +203,6 @@ def count_accepted(cassette: Cassette) -> int:
     return sum(call.recording.accepted is not None for call in cassette.calls)
 
 
-# findings without a replay --------------------------------------------------------------------------------------------
 # what the cassette says by itself -------------------------------------------------------------------------------------
 def _provenance_findings(cassette: Cassette) -> Iterator[Finding]:
     if not cassette.calls:
@@ -220,17 +210,6 @@ def _provenance_findings(cassette: Cassette) -> Iterator[Finding]:
     if cassette.manifest.provenance == "copied":
         message = f"its replies were copied from another agent; {cassette.manifest.agent} never gave them"
         yield Finding(kind="COPIED", message=message, fix=RERECORD_ALL)
-
-
-def _missing_traces(cassette: Cassette) -> Iterator[Finding]:
-    """Yield a finding for features without a trace, whose decisions cannot be compared."""
-    items = cassette.manifest.fixture.items
-    untraced = [item.feature for item in items if item.feature not in cassette.traces]
-    if untraced:
-        subject = "recorded" if len(untraced) == len(items) else f"{len(untraced)} of {len(items)} features recorded"
-        message = f"{subject} without a trace: their decisions cannot be compared"
-        detail = tuple(f"  {feature}" for feature in untraced[:DIFF_LINES_MAX])
-        yield Finding(kind="MISSING", message=message, cause="trace", detail=detail, fix=ACCEPT % "TRACE")
 
 
 def _expired(cassette: Cassette, today: datetime) -> Iterator[Finding]:
@@ -283,50 +262,34 @@ def _input_drift(cassette: Cassette, outcome: ReplayOutcome) -> Iterator[Finding
 
 def _mismatch_findings(call: RecordedCall, mismatch: CallMismatch, template: str) -> Iterator[Finding]:
     recording = call.recording
-    feature, name = recording.identity.feature, recording.identity.name
+
+    def finding(
+        kind: FindingKind, message: str, detail: tuple[str, ...] = (), cause: str = "", fix: str | None = None
+    ) -> Finding:
+        identity = recording.identity
+        return Finding(
+            kind=kind, message=message, feature=identity.feature, call=identity.name, cause=cause, detail=detail,
+            fix=fix or ACCEPT % kind,
+        )  # fmt: skip
+
     if mismatch.tree is not None:
         message = (
             f"the call started from the tree {recording.tree_before[:12]}, and now starts from {mismatch.tree[:12]}"
         )
-        yield Finding(kind="FILES", message=message, feature=feature, call=name, fix=rerecord_call(recording.identity))
+        yield finding("FILES", message, fix=rerecord_call(recording.identity))
     if mismatch.rejection is not None:
         lines = tuple(f"  {line}" for line in mismatch.rejection.splitlines()[:DIFF_LINES_MAX])
-        message = "the agent's changes do not apply to the tree"
         fix = rerecord_call(recording.identity)
-        yield Finding(kind="FILES", message=message, feature=feature, call=name, detail=lines, fix=fix)
+        yield finding("FILES", "the agent's changes do not apply to the tree", lines, fix=fix)
     if mismatch.argv is not None:
         detail = diff_lines(recording.argv, mismatch.argv)
-        message = "the agent is called with other arguments"
-        yield Finding(
-            kind="CONFIG",
-            message=message,
-            feature=feature,
-            call=name,
-            cause="arguments",
-            detail=detail,
-            fix=ACCEPT % "CONFIG",
-        )
+        yield finding("CONFIG", "the agent is called with other arguments", detail, "arguments")
     if mismatch.environment is not None:
         detail = tuple(f"+ {variable}" for variable in mismatch.environment)
-        message = "the agent sees other variables"
-        yield Finding(
-            kind="CONFIG", message=message, feature=feature, call=name, cause="environment", detail=detail,
-            fix=ACCEPT % "CONFIG",
-        )  # fmt: skip
+        yield finding("CONFIG", "the agent sees other variables", detail, "environment")
     if mismatch.prompt is not None:
-        file = recording.find("prompt")
-        before = call.contents[file.name].decode("utf-8", "replace") if file else ""
-        detail = diff_lines(before.splitlines(), mismatch.prompt.splitlines())
-        message = "the prompt differs from the recording"
-        yield Finding(
-            kind="PROMPT",
-            message=message,
-            feature=feature,
-            call=name,
-            cause=template,
-            detail=detail,
-            fix=ACCEPT % "PROMPT",
-        )
+        detail = diff_lines(call.lines("prompt"), mismatch.prompt.splitlines())
+        yield finding("PROMPT", "the prompt differs from the recording", detail, template)
 
 
 def diff_lines(recorded: Iterable[str], current: Iterable[str]) -> tuple[str, ...]:

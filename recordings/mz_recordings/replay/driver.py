@@ -24,20 +24,18 @@ from mz_events.catalog.run import (
     ItemSkipped,
     RetryAccepted,
     RunStarted,
-    Verdict,
 )
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.store import Append, Blobs, Store
 
-from mz_recordings.cassette.model import Cassette, Item, RecordedDecision
+from mz_recordings.cassette.model import VERDICTS, Cassette, Item, RecordedDecision
 from mz_recordings.record.trace import is_in_trace
 from mz_recordings.replay.ports import ReplayEnvironment
 
 ANONYMOUS = b"somebody"
 """Author of all decisions; names of people are not recorded."""
 JOIN_SECONDS = 3.0
-VERDICTS = {"approve": Verdict.APPROVE, "retry": Verdict.RETRY, "reject": Verdict.REJECT}
 
 
 class StartPorts(Protocol):

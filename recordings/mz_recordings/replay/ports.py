@@ -6,6 +6,7 @@ import os
 import pathlib
 import sys
 import threading
+import time
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -29,10 +30,9 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Blobs
 
 from mz_recordings.cassette.files import CassetteUnreadable
-from mz_recordings.cassette.model import Cassette, Hint
+from mz_recordings.cassette.model import Cassette, Hint, parse_time
 from mz_recordings.record.recorder import invocation_of
 from mz_recordings.replay.agents import ReplayAgents
-from mz_recordings.replay.clock import ReplayClock
 from mz_recordings.replay.stand_in import install
 
 CLOSED_PROXY = "http://127.0.0.1:9"
@@ -192,3 +192,26 @@ class FeaturePorts:
         self.workspace, self.executor, self.agents = environment.workspace, environment.executor, environment.agents
         self.prices, self.forge, self.secrets = environment.prices, environment.forge, environment.secrets
         self.learnings, self.blobs, self.clock = learnings, environment.blobs, environment.clock
+
+
+# time -----------------------------------------------------------------------------------------------------------------
+class ReplayClock:
+    """Implements `mz_engine.ports.Clock`. Thread-safe, monotonic."""
+
+    def __init__(self, start: str) -> None:
+        """`start`: UTC, `2026-11-21T10:28:00Z`. Raises ValueError."""
+        self._start_us = int(parse_time(start).timestamp()) * 1_000_000
+        self._created_ns = time.monotonic_ns()
+        self._lock = threading.Lock()
+
+    def now_us(self) -> int:
+        with self._lock:
+            return self._now_us()
+
+    def skip_to(self, until_us: int) -> None:
+        """Advance the clock to at least this time."""
+        with self._lock:
+            self._start_us += max(0, until_us - self._now_us())
+
+    def _now_us(self) -> int:
+        return self._start_us + (time.monotonic_ns() - self._created_ns) // 1_000

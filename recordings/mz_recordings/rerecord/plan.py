@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from mz_engine.pricing.estimate import Estimate
 
-from mz_recordings.cassette.model import BUILDER, Cassette, Identity, RecordedCall
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
+from mz_recordings.cassette.trace_format import call_of_event, trace_events
 from mz_recordings.findings.model import Finding
 from mz_recordings.replay.compare import ReplayOutcome, is_expired
 
@@ -91,7 +91,7 @@ def plan_calls(
         if all_of_them or selection.includes_call(call)
     }
     selected = {call: reason for call, reason in selected.items() if reason}
-    recordings = {call.recording.identity: call for call in cassette.calls}
+    recordings = cassette.by_identity()
     features = {call.feature for call in selected}
     rows: list[RepeatedCall] = []
     for feature in affected_features(cassette, features):
@@ -183,26 +183,11 @@ def _dependencies(cassette: Cassette, feature: str) -> tuple[str, ...]:
 
 def _call_order(cassette: Cassette, replayed: ReplayedCassette, feature: str) -> tuple[Identity, ...]:
     """Return the feature's recordings in order of its trace; missing calls follow the last played one."""
-    traced = [
-        _traced_identity(cassette.manifest.pipeline, feature, line["ref"])
-        for line in map(json.loads, cassette.traces.get(feature, b"").splitlines())
-        if line["type"] == "agent.requested"
-    ]
+    requests = trace_events(cassette.traces.get(feature, b""), "agent.requested")
+    traced = [call_of_event(request, cassette.manifest.pipeline, feature) for request in requests]
     recorded = [call.recording.identity for call in cassette.calls if call.recording.identity.feature == feature]
     index_by_call = {call: index for index, call in enumerate(traced)}
     order = sorted(recorded, key=lambda call: index_by_call.get(call, len(index_by_call)))
     missed = [call for call in replayed.replay.missing_calls if call.feature == feature]
     index = 1 + max((index for index, call in enumerate(order) if call in replayed.replay.mismatches), default=-1)
     return (*order[:index], *missed, *order[index:])
-
-
-def _traced_identity(pipeline: str, feature: str, ref: dict[str, Any]) -> Identity:
-    return Identity(
-        pipeline=pipeline,
-        feature=feature,
-        phase=ref["phase"],
-        unit=ref.get("unit", ""),
-        iteration=ref.get("iteration", 1),
-        attempt=ref.get("attempt", 1),
-        role=ref.get("role", BUILDER),
-    )

@@ -26,7 +26,8 @@ from mz_events.redaction.redactor import Secrets
 from mz_events.store import Blobs
 from mz_projections.feature.unit import SESSION_MISSING
 
-from mz_recordings.cassette.model import BUILDER, Cassette, Hint, Identity, RecordedCall, identity_of
+from mz_recordings.cassette.model import Cassette, Hint, Identity, RecordedCall, identity_of
+from mz_recordings.record.recorder import requested_spec
 from mz_recordings.replay.agents import ReplayAgents, recorded_argv
 from mz_recordings.replay.ports import (
     NetworkAttempts,
@@ -253,19 +254,8 @@ class LiveEnvironment:
     def choose_source(self, feature: str, request: AgentRequested) -> bool:
         """Choose the source of the call that requests its reservation; return True if the call is free."""
         phase = self.pins.pipeline.find_phase(request.ref.phase)
-        agent_use = phase.agent if request.ref.role == BUILDER else phase.agent_review
-        spec = CallSpec(
-            key=request.ref.key,
-            worktree=FeatureWorktree(run=request.ref.key.partition("/")[0], feature=feature, branch=""),
-            agent=request.agent,
-            model=request.model,
-            prompt=self.blobs.get(request.prompt).decode("utf-8", "replace"),
-            session=request.session,
-            resumes=request.resumes,
-            tools=agent_use.tools if agent_use is not None else (),
-            total_seconds=phase.timeout.total,
-            idle_seconds=phase.timeout.idle,
-        )
+        worktree = FeatureWorktree(run=request.ref.key.partition("/")[0], feature=feature, branch="")
+        spec = requested_spec(request, worktree, phase, self.blobs)
         identity = identity_of(self.pins.pipeline.pipeline, feature, request.ref)
         return self.agents.choose_source(identity, spec, request.tree)
 

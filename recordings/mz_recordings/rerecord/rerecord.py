@@ -29,7 +29,6 @@ from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.files import load, write_copy
 from mz_recordings.cassette.model import BUILDER, Cassette, Identity, Provenance, RecordedCall
 from mz_recordings.cassette.repository import unpack
-from mz_recordings.drift.outputs import recorded_result
 from mz_recordings.findings.model import Finding
 from mz_recordings.record.recorder import NothingToRecord, RecordedRun, SecretInRecording, record_run
 from mz_recordings.record.sources import record_sources
@@ -189,7 +188,7 @@ class CallEstimates:
         return getattr(self._pins.config.models, tier) or self._adapter.capabilities().models[tier]
 
     def _recorded_estimate(self, recorded: RecordedCall) -> Estimate | None:
-        reading = self._adapter.parse_output(recorded_result(recorded))
+        reading = self._adapter.parse_output(recorded.result())
         if not reading.usage:
             return None
         price = self._prices.price(reading.usage, self._now_us)

@@ -112,7 +112,7 @@ def merge_recordings(
 ) -> Cassette:
     """Return the old cassette with the new recordings and traces of these features. The fixture stays, except for their
     recorded decisions. The provenance is never better than that of each reply."""
-    old_calls = {call.recording.identity: call for call in old.calls}
+    old_calls = old.by_identity()
 
     def origin(call: RecordedCall) -> RecordedCall:
         identity = call.recording.identity

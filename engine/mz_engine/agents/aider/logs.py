@@ -14,7 +14,7 @@ from typing import Literal
 
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.reading.json_lines import Json, count, mapping, nanousd, string
+from mz_engine.agents.reading.json_lines import Json, count, mapping, nanousd, string, token_count
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     Format,
@@ -27,7 +27,6 @@ from mz_engine.agents.reading.records import (
     UserPrompt,
 )
 
-AGENT = "aider"
 HIDDEN_MODELS = ("None", "REDACTED")
 US_PER_SECOND = 1_000_000
 LINES_MAX = 100_000
@@ -55,7 +54,7 @@ class LogReader(ObjectReader):
     """Implements `facts.Reader` for the lines of `--analytics-log`."""
 
     format = "aider-analytics"
-    agent = AGENT
+    agent = "aider"
 
     def __init__(self, state: ReaderState) -> None:
         self._requests, self._run_state = state.requests, dict(state.names)
@@ -99,8 +98,8 @@ class LogReader(ObjectReader):
             id=f"aider:{string(event.get('user_id'))}:{at_us}:{self._requests}",
             usage=Usage(
                 model="" if model.endswith(HIDDEN_MODELS) else model,
-                input=count(properties.get("prompt_tokens")) or 0,
-                output=count(properties.get("completion_tokens")) or 0,
+                input=token_count(properties, "prompt_tokens"),
+                output=token_count(properties, "completion_tokens"),
             ),
             at_us=at_us,
         )
@@ -110,7 +109,7 @@ class OutputReader:
     """Implements `facts.Reader` for terminal output, line by line."""
 
     format = "aider-output"
-    agent = AGENT
+    agent = "aider"
     unit: Literal["line", "file"] = "line"
 
     def __init__(self, reader_state: ReaderState) -> None:
@@ -208,34 +207,19 @@ def _matches_log(event: dict[str, object]) -> bool:
     return is_event and "user_id" in event and count(event.get("time")) is not None
 
 
-def _matches_nothing(event: dict[str, object]) -> bool:
-    return False
-
-
 FORMATS: tuple[Format, ...] = (
     Format(
-        name=LogReader.format,
-        agent=AGENT,
-        unit="line",
         matches=_matches_log,
         reader=LogReader,
         unreported_fields=UNREPORTED_FIELDS,
     ),
     Format(
-        name=HistoryReader.format,
-        agent=AGENT,
-        unit="line",
-        matches=_matches_nothing,
         reader=HistoryReader,
         unreported_fields=UNREPORTED_FIELDS,
         is_session_log=True,
         matches_text=lambda head: head.lstrip().startswith(b"# aider chat started at "),
     ),
     Format(
-        name=OutputReader.format,
-        agent=AGENT,
-        unit="line",
-        matches=_matches_nothing,
         reader=OutputReader,
         unreported_fields=UNREPORTED_FIELDS,
         matches_text=lambda head: _PRINTED.search(head[:PRINTED_BYTES]) is not None,

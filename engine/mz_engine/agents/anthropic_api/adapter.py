@@ -13,7 +13,7 @@ import msgspec
 
 from mz_engine.agents.anthropic_api.stream import read_count, read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
-from mz_engine.agents.process import ProgramAdapter, require_login
+from mz_engine.agents.process import ProgramAdapter, call_environment, require_login
 from mz_engine.agents.version_query import check_tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
@@ -23,7 +23,6 @@ INSTALL = "install mz"
 
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 PASSED_VARIABLES = (*KEY_VARIABLES, "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
-"""Variables that the program reads, beyond those that every command gets."""
 
 REPORTED_FIELDS = (
     ReportedFields(
@@ -38,6 +37,7 @@ class AnthropicApi(ProgramAdapter):
 
     name = "anthropic"
     parser = "anthropic/1"
+    passed_variables = PASSED_VARIABLES
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -82,8 +82,8 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
     if spec.session is not None:
         argv += ["--resume" if spec.resumes else "--session", spec.session]
     argv += [f"--tools={','.join(spec.tools)}", f"--max-turns={TURNS_MAX}"]
-    passed_variables = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
-    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed_variables, **_path(environment)})
+    env = {**call_environment(AnthropicApi, environment), **_path(environment)}
+    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env)
 
 
 def _path(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,47 +1,50 @@
-"""Parser of `mz-anthropic` output (see `anthropic_loop.facts`); accepts any bytes.
+"""Reader of the output of `mz-anthropic` (`mz_engine.agents.anthropic_api.model` defines the lines); accepts any bytes.
 
-The last `end` decides, never the exit code. Tokens are those of each `request`, as the API counted them.
+The last `end` decides how a call ended, never the exit code. Every request is reported with its model and tokens, as
+the API counted them, including aborted ones; there are no times and no money. A stream is one call: a call that
+continues a session reports only its own requests.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Literal
 
-import msgspec
-from mz_events.catalog.call import Usage
-
-from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
+from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.contract import ObjectObserver
-from mz_engine.agents.reading.anthropic_usage import request_usage
-from mz_engine.agents.reading.json_lines import (
-    Json,
-    count,
-    decode_lines,
-    mapping,
-    scan_objects,
-    session_id,
-    stderr_tail,
-    string,
+from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, request_usage
+from mz_engine.agents.reading.call import parsed_reply, read_call
+from mz_engine.agents.reading.json_lines import Json, count, decode_lines, mapping, session_id, string
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    REPORTS_FIELD,
+    AssistantText,
+    Format,
+    ModelRequest,
+    Note,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UnknownLine,
 )
 from mz_engine.ports import COUNT_MAX, CallResult, ParsedReply
 
+IGNORED_TYPES = frozenset({"tool_result", "retry", "progress", "note", "count"})
+"""Types of lines that are ignored."""
+ID_CHARACTERS = 16
 WAIT_SECONDS_MAX = 10**8
 """Three years; larger numbers are ignored."""
 
 
-class StreamSummary(msgspec.Struct, kw_only=True):
-    """Facts from the lines of one stream, collected in one pass."""
-
-    bad_lines: int = 0
-    session: str | None = None
-    version: str = ""
-    end: Json | None = None
-    text: str = ""
-    """Newest text of the model."""
-    requests: dict[str, Usage] = {}
-    """By message id, so that a repeated line counts once."""
+def read_stream(
+    result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None
+) -> ParsedReply:
+    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
+    return parsed_reply(read_call(StreamReader(ReaderState()), result.stdout, watch), result, parser, patterns)
 
 
 def read_count(stdout: bytes) -> int | None:
@@ -51,69 +54,72 @@ def read_count(stdout: bytes) -> int | None:
     return tokens if tokens and tokens <= COUNT_MAX else None
 
 
-def read_stream(
-    result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None
-) -> ParsedReply:
-    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
-    summary = summarize_stream(result.stdout, watch)
-    end: Json = summary.end or {}
-    error = mapping(end.get("error"))
-    text, error_text, stderr = string(end.get("text")), string(error.get("message")), stderr_tail(result.stderr)
-    ending = ending_of(summary.end)
-    call_end = CallEnd(
-        own_problem=result.problem,
-        ending=ending,
-        exit=result.exit,
+class StreamReader(ObjectReader):
+    """Implements `facts.Reader`."""
+
+    format = "anthropic-stream"
+    agent = "anthropic"
+
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._model, self._requests = state.session, state.model, state.requests
+        self._line = b""
+
+    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
+        self._line = data
+        return super().read(data)
+
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, model=self._model, requests=self._requests)
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        match string(event.get("type")):
+            case "start":
+                yield self._session_info(event)
+            case "text":
+                yield AssistantText(text=string(event.get("text")))
+            case "tool":
+                yield ToolUse(tool=string(event.get("name"))[:128] or "?", id=string(event.get("id")))
+            case "request":
+                yield from self._request_records(event)
+            case "end":
+                yield _stream_end(event)
+            case kind if kind not in IGNORED_TYPES:
+                yield UnknownLine(type=kind[:64] or "?")
+
+    def _session_info(self, event: Json) -> SessionInfo:
+        self._session = session_id(event.get("session")) or self._session
+        self._model = string(event.get("model")) or self._model
+        return SessionInfo(session=self._session, version=string(event.get("version")), model=self._model)
+
+    def _request_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        token_counts = mapping(event.get("usage"))
+        usage = request_usage(string(event.get("model")) or self._model, token_counts)
+        if not (usage.input or usage.output):
+            return
+        self._requests += 1
+        if not has_cache_lifetimes(token_counts):
+            yield Note(code="cache-lifetime")
+        if "output_tokens_details" in token_counts:
+            yield Note(code=f"{REPORTS_FIELD}reasoning")
+        # Some gateways give replies no id.
+        request_id = (
+            string(event.get("id")) or f"{self._requests}:{hashlib.sha256(self._line).hexdigest()[:ID_CHARACTERS]}"
+        )
+        yield ModelRequest(id=f"{self._session}:{request_id}", usage=usage)
+
+
+def _stream_end(event: Json) -> StreamEnd:
+    error = mapping(event.get("error"))
+    succeeded = event.get("status") == "success" and event.get("error") is None
+    return StreamEnd(
+        status="success" if succeeded else "error",
+        text=string(event.get("text")) or None,
+        cumulative=False,
+        detail=string(error.get("message")),
         stop_reasons=tuple(filter(None, (string(error.get("kind")),))),
-        status=count(error.get("status")),
-        error_text="\n".join(part for part in (stderr, error_text) if part),
-        text=text,
+        http_status=count(error.get("status")),
         retry_after_seconds=_to_wait_seconds(error.get("retry_after_seconds")),
     )
-    problem = classify(call_end, patterns)
-    return ParsedReply(
-        parser=parser,
-        ending=ending,
-        text=text or error_text or summary.text,
-        session=summary.session,
-        usage=tuple(summary.requests.values()),
-        problem=problem,
-        problem_detail=(error_text or stderr or summary.text) if problem else "",
-        undecodable_lines=summary.bad_lines,
-        version=summary.version or result.version,
-    )
-
-
-def summarize_stream(stdout: bytes, watch: ObjectObserver | None = None) -> StreamSummary:
-    """Summarise the lines in one pass; unknown types and fields are ignored."""
-    summary = StreamSummary()
-    summary.bad_lines = scan_objects(stdout, lambda event: _apply_event(summary, event), watch)
-    return summary
-
-
-def _apply_event(summary: StreamSummary, event: Json) -> None:
-    match event.get("type"):
-        case "start":
-            summary.session = session_id(event.get("session")) or summary.session
-            summary.version = string(event.get("version")) or summary.version
-        case "text":
-            summary.text = string(event.get("text")) or summary.text
-        case "request":
-            model, name = string(event.get("model")), string(event.get("id"))
-            usage = request_usage(model, mapping(event.get("usage")))
-            if model and (usage.input or usage.output):
-                summary.requests[name or f"#{len(summary.requests)}"] = usage
-        case "end":
-            summary.end = event
-        case _:
-            pass
-
-
-def ending_of(end: Json | None) -> Literal["success", "error", "no-terminal"]:
-    """Return how a call ended by its `end` event, None if it has none."""
-    if end is None:
-        return "no-terminal"
-    return "success" if end.get("status") == "success" and end.get("error") is None else "error"
 
 
 def _to_wait_seconds(value: object) -> int | None:
@@ -121,3 +127,33 @@ def _to_wait_seconds(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | Decimal) or not 0 < value <= WAIT_SECONDS_MAX:
         return None
     return math.ceil(value)
+
+
+def _matches(event: dict[str, object]) -> bool:
+    """Lines with only a text could be any agent's."""
+    match event.get("type"):
+        case "start":
+            return all(isinstance(event.get(name), str) for name in ("session", "model", "version"))
+        case "request":
+            has_names = isinstance(event.get("model"), str) and "stop_reason" in event
+            return has_names and isinstance(event.get("usage"), dict)
+        case "tool":
+            has_names = isinstance(event.get("id"), str) and isinstance(event.get("name"), str)
+            return has_names and isinstance(event.get("input"), dict)
+        case "tool_result":
+            return isinstance(event.get("failed"), bool) and isinstance(event.get("characters"), int)
+        case "retry":
+            return isinstance(event.get("attempt"), int) and "wait_seconds" in event
+        case "end":
+            return event.get("status") in ("success", "error") and {"text", "requests", "error"} <= event.keys()
+        case _:
+            return False
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        matches=_matches,
+        reader=StreamReader,
+        unreported_fields=("reasoning",),
+    ),
+)

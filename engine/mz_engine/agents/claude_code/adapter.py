@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mz_engine.agents.claude_code.stream import read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
-from mz_engine.agents.process import ProgramAdapter, require_login
+from mz_engine.agents.process import ProgramAdapter, call_environment, require_login
 from mz_engine.agents.version_query import check_tool
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
@@ -53,7 +53,6 @@ PASSED_VARIABLES = (
     "CLOUD_ML_REGION",
     "GOOGLE_APPLICATION_CREDENTIALS",
 )
-"""Variables that this CLI reads, beyond those that every command gets."""
 
 KEY_VARIABLES = (
     "ANTHROPIC_API_KEY",
@@ -85,6 +84,8 @@ class ClaudeCode(ProgramAdapter):
 
     name = "claude-code"
     parser = "claude-code/1"
+    passed_variables = PASSED_VARIABLES
+    set_variables = SETTINGS
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -125,8 +126,7 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
     argv += ["--permission-mode", "acceptEdits", f"--tools={','.join(tools)}"]
     if "shell" in spec.tools:
         argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
-    passed = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
-    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **SETTINGS})
+    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=call_environment(ClaudeCode, environment))
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
 from typing import Any
 
@@ -22,8 +21,6 @@ from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes
 from mz_engine.agents.reading.json_lines import Json, mapping, string
 from mz_engine.agents.reading.records import REPORTS_FIELD, AssistantText, ToolUse
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-DAY_SECONDS, US_PER_S = 86_400, 1_000_000
 REPORTS_REASONING = f"{REPORTS_FIELD}reasoning"
 UNIQUE_ID = re.compile(r"(?:msg_|chatcmpl-|resp_|gen-)?[A-Za-z0-9_-]{20,}")
 """Ids as the API generates them, unique everywhere. Gateways make shorter ones, which may repeat."""
@@ -36,18 +33,6 @@ def request_id(message: Json, line: Json, session: str) -> str:
     if UNIQUE_ID.fullmatch(message_id):
         return message_id
     return f"{string(line.get('requestId')) or string(line.get('request_id')) or session}:{message_id}"
-
-
-def time_us(value: object) -> int | None:
-    """Return an ISO 8601 time in microseconds since the epoch, UTC by default; None for anything else."""
-    if not isinstance(value, str):
-        return None
-    try:
-        parsed = datetime.fromisoformat(value)
-        elapsed = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - EPOCH
-        return (elapsed.days * DAY_SECONDS + elapsed.seconds) * US_PER_S + elapsed.microseconds
-    except (ValueError, OverflowError):
-        return None
 
 
 def usage_notes(token_counts: Json) -> tuple[str, ...]:

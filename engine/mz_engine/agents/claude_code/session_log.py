@@ -21,13 +21,13 @@ from mz_engine.agents.claude_code.lines import (
     convert_line,
     decode_line,
     decode_lines,
-    time_us,
     usage_notes,
 )
 from mz_engine.agents.reading.anthropic_usage import model_usage, request_usage
-from mz_engine.agents.reading.json_lines import Json, decode_object, decode_value, mapping, nanousd, string
+from mz_engine.agents.reading.json_lines import Json, decode_object, decode_value, mapping, nanousd, string, time_us
 from mz_engine.agents.reading.objects import NOT_OBJECT
 from mz_engine.agents.reading.records import (
+    UNNAMED_SUBAGENT,
     AssistantText,
     CostReported,
     Format,
@@ -42,11 +42,8 @@ from mz_engine.agents.reading.records import (
     UserPrompt,
 )
 
-AGENT = "claude-code"
 SYNTHETIC_MODEL = "<synthetic>"
 """Model name of messages by the program itself."""
-UNNAMED_SUBAGENT = "sub-agent"
-"""Name of a subagent whose name is unknown."""
 TOOL_BLOCKS = ("tool_use", "server_tool_use")
 OPEN_MESSAGES_MAX = 100
 """Limit of unfinished messages that are kept by name; parallel subagents have a few."""
@@ -66,7 +63,7 @@ class SessionReader:
     """Implements `facts.Reader`."""
 
     format = "claude-session"
-    agent = AGENT
+    agent = "claude-code"
     unit: Literal["line", "file"] = "line"
 
     def __init__(self, state: ReaderState) -> None:
@@ -276,9 +273,6 @@ def matches(line: Mapping[str, object]) -> bool:
 
 
 SESSION = Format(
-    name=SessionReader.format,
-    agent=AGENT,
-    unit="line",
     matches=matches,
     reader=SessionReader,
     unreported_fields=("reasoning",),

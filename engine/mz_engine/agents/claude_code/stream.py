@@ -1,8 +1,10 @@
-"""Parser of `claude -p --output-format stream-json` output; accepts any bytes.
+"""Reader of streams of Claude Code: `claude -p --output-format stream-json`, and `json`, one object or an array.
 
-`is_error` of the last `result` decides, never the exit code; a subtype that names an error is an error too, but the
-subtype `success` proves nothing. Tokens come from `modelUsage`, since `usage` is incomplete (side models, budget stops,
-several results, which are cumulative).
+Accepts any bytes. The last `result` decides how a call ended, never the exit code.
+
+Output tokens of messages are those at their start: the totals of the `result` count, unless partial messages report the
+end of each. Money and `modelUsage` include the earlier results of the same process, and since 2.1.3 also the session's
+cost before it was resumed; in that case `model_usage_since_last_result` holds the difference, and that counts.
 """
 
 from __future__ import annotations
@@ -14,122 +16,266 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import add_usage
 
-from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
+from mz_engine.agents.classify import ProblemPatterns
+from mz_engine.agents.claude_code.lines import (
+    REPORTS_REASONING,
+    assistant_texts,
+    request_id,
+    tool_uses,
+    usage_notes,
+)
+from mz_engine.agents.claude_code.session_log import SESSION, SYNTHETIC_MODEL
 from mz_engine.agents.contract import ObjectObserver
-from mz_engine.agents.reading.anthropic_usage import model_usage, request_usage
-from mz_engine.agents.reading.json_lines import (
-    Json,
-    count,
-    mapping,
-    nanousd,
-    scan_objects,
-    session_id,
-    stderr_tail,
-    string,
-    strings,
+from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, model_usage, request_usage
+from mz_engine.agents.reading.call import parsed_reply, read_call
+from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, nanousd, string, strings, time_us
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    UNNAMED_SUBAGENT,
+    ErrorReported,
+    Format,
+    ModelRequest,
+    Note,
+    ReaderState,
+    RequestStarted,
+    SessionInfo,
+    StreamEnd,
+    TranscriptRecord,
+    UnknownLine,
+    UserPrompt,
 )
 from mz_engine.ports import CallResult, ParsedReply
 
-SINCE_LAST_RESULT = "model_usage_since_last_result"
+IGNORED_TYPES = frozenset(
+    {"rate_limit_event", "control_request", "control_response", "control_cancel_request", "keep_alive",
+     "tool_progress", "auth_status", "tool_use_summary", "prompt_suggestion"}
+)  # fmt: skip
+"""Types of lines without tokens, tools or text."""
+SUBAGENT_TOOLS = frozenset({"Task", "Agent"})
+LIFETIME_FIELD = "cacheCreationEphemeral1hInputTokens"
+STARTED_PREFIX = "begun:"
+"""Prefix of messages among the names of the reader state."""
 STEADY_WAIT_MS = 1000
 """The API asks for whole seconds; the agent's own delays have a random part."""
 WAIT_MS_MAX = 10**10
 """About four months; beyond it the number is noise."""
 
 
-class StreamSummary(msgspec.Struct, kw_only=True):
-    """Facts from the lines of one stream, collected in one pass."""
-
-    bad_lines: int = 0
-    session: str | None = None
-    version: str = ""
-    model: str = ""
-    result: Json | None = None
-    results: list[Json] = []
-    text: str = ""
-    """Newest text of the main conversation."""
-    requests: dict[str, Usage] = {}
-    """By message id, since every content block has a line with the id."""
-    api_error: str = ""
-    """The agent's name for an API error, if the newest message is one."""
-    retry_after_seconds: int | None = None
-
-
 def read_stream(
     result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None
 ) -> ParsedReply:
     """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
-    summary = summarize_stream(result.stdout, watch)
-    last_result: Json = summary.result or {}
-    text = string(last_result.get("result"))
-    error_text = "\n".join([text, *strings(last_result.get("errors"))]).strip()
-    stderr = stderr_tail(result.stderr)
-    ending = _ending_of(summary.result)
-    usage = _call_usage(summary)
-    call_end = CallEnd(
-        own_problem=result.problem,
-        ending=ending,
-        exit=result.exit,
-        stop_reasons=_stop_reasons(summary, last_result),
-        status=count(last_result.get("api_error_status")),
-        error_text="\n".join(part for part in (stderr, error_text) if part),
-        text=text,
-        retry_after_seconds=summary.retry_after_seconds,
-    )
-    problem = classify(call_end, patterns)
-    return ParsedReply(
-        parser=parser,
-        ending=ending,
-        text=text or error_text or summary.text,
-        session=summary.session,
-        usage=usage,
-        # A killed call may end with a result of zeros: if tokens were used, zero money means unknown, not free.
-        reported_nanousd=_reported_nanousd(summary) or (None if usage or not last_result else 0),
-        problem=problem,
-        problem_detail=(error_text or stderr or summary.text) if problem else "",
-        undecodable_lines=summary.bad_lines,
-        version=summary.version or result.version,
-        usage_incomplete=ending == "error" and bool(summary.requests) and not _has_totals(summary),
-    )
+    output = read_call(StreamReader(ReaderState()), result.stdout, watch)
+    reply = parsed_reply(output, result, parser, patterns)
+    # A killed call may end with a result of zeros: if tokens were used, zero money means unknown, not free.
+    nanousd = reply.reported_nanousd or (None if reply.usage or output.end is None else 0)
+    has_totals = bool(output.end and (output.end.turn_usage or output.totals()))
+    # The lines of requests report output at its start.
+    is_incomplete = output.ending == "error" and bool(output.requests) and not has_totals
+    return replace(reply, reported_nanousd=nanousd, usage_incomplete=is_incomplete)
 
 
-def summarize_stream(stdout: bytes, watch: ObjectObserver | None = None) -> StreamSummary:
-    """Summarise the lines in one pass; unknown types and fields are ignored."""
-    summary = StreamSummary()
-    summary.bad_lines = scan_objects(stdout, lambda event: _apply_event(summary, event), watch)
-    return summary
+class StreamReader(ObjectReader):
+    """Implements `facts.Reader`."""
+
+    format = "claude-stream"
+    agent = "claude-code"
+
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._version, self._model, self._cwd = state.session, state.version, state.model, state.cwd
+        self._requests = state.requests
+        names = dict(state.names)
+        self._started_messages: dict[str, Json] = {
+            name.removeprefix(STARTED_PREFIX): decode_object(message.encode()) or {}
+            for name, message in names.items()
+            if name.startswith(STARTED_PREFIX)
+        }
+        """By parent: the newest message that is being streamed."""
+        self._subagents = {name: subagent for name, subagent in names.items() if not name.startswith(STARTED_PREFIX)}
+        self._last_request: tuple[str, str, Json] = ("", "", {})
+        """The newest request: most lines repeat that of the line before."""
+        self._last_text_id = ""
+        """Id of the last message with text."""
+        self._error = ErrorReported()
+
+    def state(self) -> ReaderState:
+        started = (
+            (f"{STARTED_PREFIX}{parent}", _encode_message(message))
+            for parent, message in self._started_messages.items()
+        )
+        return ReaderState(
+            session=self._session, version=self._version, model=self._model, cwd=self._cwd,
+            names=(*self._subagents.items(), *started), requests=self._requests,
+        )  # fmt: skip
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        yield from self._session_records(event)
+        match event.get("type"):
+            case "assistant":
+                yield from self._message_records(event)
+            case "result":
+                yield from self._end_records(event)
+            case "stream_event":
+                yield from self._partial_message_records(event)
+            case "user":
+                yield from self._user_records(event)
+            case "system" if event.get("subtype") == "api_retry":
+                yield self._changed_error(retry_after_seconds=_requested_wait_seconds(event))
+            case "system":
+                pass
+            case kind if string(kind) not in IGNORED_TYPES:
+                yield UnknownLine(type=string(kind)[:64] or "?")
+
+    def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        is_init = event.get("type") == "system" and event.get("subtype") == "init"
+        session = string(event.get("session_id")) or self._session
+        if not is_init and session == self._session:
+            return
+        if is_init:
+            self._version = string(event.get("claude_code_version")) or self._version
+            self._model = string(event.get("model")) or self._model
+            self._cwd = string(event.get("cwd")) or self._cwd
+        self._session = session
+        yield SessionInfo(
+            session=session,
+            version=self._version,
+            cwd=self._cwd,
+            model=self._model,
+            at_us=time_us(event.get("timestamp")),
+        )
+
+    def _changed_error(self, **changes: object) -> ErrorReported:
+        self._error = replace(self._error, **changes)
+        return self._error
+
+    # messages ---------------------------------------------------------------------------------------------------------
+    def _message_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        message, error = mapping(event.get("message")), string(event.get("error"))
+        if error != self._error.reason:
+            yield self._changed_error(reason=error)
+        parent = string(event.get("parent_tool_use_id"))
+        token_counts = mapping(message.get("usage"))
+        yield from self._request_records(message, token_counts, event, parent)
+        for tool in tool_uses(message.get("content")):
+            if tool.tool in SUBAGENT_TOOLS:
+                self._name_subagent(tool.id, message.get("content"))
+            yield tool
+        if not parent:
+            # A message by the program itself, such as an API error, continues none.
+            text_id = "" if message.get("model") == SYNTHETIC_MODEL else string(message.get("id"))
+            continues = bool(text_id) and text_id == self._last_text_id
+            yield from assistant_texts(message.get("content"), continues=continues)
+            self._last_text_id = text_id
+
+    def _request_records(
+        self, message: Json, token_counts: Json, event: Json, parent: str
+    ) -> Iterator[TranscriptRecord]:
+        message_id, model = string(message.get("id")), string(message.get("model"))
+        if not message_id or not model or model == SYNTHETIC_MODEL:
+            return
+        id_ = request_id(message, event, self._session)
+        if not token_counts:
+            yield RequestStarted(id=id_, model=model)
+            return
+        subagent = (
+            (string(event.get("subagent_type")) or self._subagents.get(parent, UNNAMED_SUBAGENT)) if parent else ""
+        )
+        request = (message_id, subagent, token_counts)
+        if request == self._last_request:
+            return
+        self._last_request = request
+        for code in usage_notes(token_counts):
+            yield Note(code=code)
+        self._requests += 1
+        yield ModelRequest(
+            id=id_,
+            usage=request_usage(model, token_counts, subagent),
+            at_us=time_us(event.get("timestamp")),
+        )
+
+    def _name_subagent(self, call_id: str, content: object) -> None:
+        for block in content if isinstance(content, list) else ():
+            arguments = mapping(mapping(block).get("input"))
+            if call_id and mapping(block).get("id") == call_id:
+                self._subagents[call_id] = string(arguments.get("subagent_type")) or UNNAMED_SUBAGENT
+
+    def _partial_message_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        """Combine the usage of a message's start and end."""
+        inner, parent = mapping(event.get("event")), string(event.get("parent_tool_use_id"))
+        match inner.get("type"):
+            case "message_start":
+                self._started_messages[parent] = mapping(inner.get("message"))
+            case "message_delta" if parent in self._started_messages:
+                message = self._started_messages.pop(parent)
+                final_counts = {
+                    name: number for name, number in mapping(inner.get("usage")).items() if number is not None
+                }
+                yield from self._request_records(
+                    message, {**mapping(message.get("usage")), **final_counts}, event, parent
+                )
+            case _:
+                pass
+
+    def _user_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        content = mapping(event.get("message")).get("content")
+        has_results = isinstance(content, list) and any(
+            mapping(block).get("type") == "tool_result" for block in content
+        )
+        if not has_results and not event.get("parent_tool_use_id") and not event.get("isSynthetic"):
+            yield UserPrompt(at_us=time_us(event.get("timestamp")))
+
+    # ends -------------------------------------------------------------------------------------------------------------
+    def _end_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        usage_since_last = event.get("model_usage_since_last_result")
+        is_incremental = isinstance(usage_since_last, dict)
+        sums = mapping(usage_since_last if is_incremental else event.get("modelUsage"))
+        if not sums and not is_incremental and _reported_cost(event):
+            yield Note(code="main-thread")
+            if self._subagents:
+                yield Note(code="sub-agents-short")
+        if any("thinkingTokens" in mapping(numbers) for numbers in sums.values()):
+            yield Note(code=REPORTS_REASONING)
+        text, errors, status = event.get("result"), strings(event.get("errors")), status_of(event)
+        turn = replace(request_usage(self._model, mapping(event.get("usage"))), requests=None)
+        has_turn = bool(turn.input or turn.output)
+        # The turn's own usage lacks side models and subagents, so it counts only without totals and messages.
+        is_total = has_turn and not is_incremental and not self._requests
+        yield StreamEnd(
+            status=status,
+            text=text if isinstance(text, str) else None,
+            reported_nanousd=_models_cost(sums) if is_incremental else _reported_cost(event),
+            cumulative=not is_incremental,
+            usage=self._sums(event, sums) or ((turn,) if is_total else ()),
+            has_cache_lifetimes=_has_lifetimes(sums, mapping(event.get("usage"))),
+            turn_usage=turn if has_turn else None,
+            detail="" if status == "success" else "\n".join([*errors, string(text)]).strip(),
+            stop_reasons=tuple(filter(None, (string(event.get("terminal_reason")), string(event.get("subtype"))))),
+            http_status=count(event.get("api_error_status")),
+        )
+
+    def _sums(self, event: Json, models: Json) -> tuple[Usage, ...]:
+        """Return the totals by model. If there are no messages, the turns are the requests of the model with the most
+        tokens."""
+        sums = tuple(_usage_by_model(models, mapping(event.get("usage"))))
+        turns = count(event.get("num_turns"))
+        if self._requests or not turns or not sums:
+            return sums
+        main = max(sums, key=lambda usage: usage.input + usage.output)
+        return tuple(replace(usage, requests=turns) if usage is main else usage for usage in sums)
 
 
-def _apply_event(summary: StreamSummary, event: Json) -> None:
-    summary.session = session_id(event.get("session_id")) or summary.session
-    match event.get("type"), event.get("subtype"):
-        case "system", "init":
-            summary.version = string(event.get("claude_code_version")) or summary.version
-            summary.model = string(event.get("model")) or summary.model
-        case "system", "api_retry":
-            summary.retry_after_seconds = _requested_wait_seconds(event)
-        case "assistant", _:
-            _apply_message(summary, event)
-        case "result", _:
-            summary.result = event
-            summary.results.append(event)
-        case _:
-            pass
+def status_of(result: Json) -> Literal["success", "error"]:
+    """Return the status by `is_error` and by subtypes that name an error; the subtype `success` proves nothing."""
+    failed, subtype = result.get("is_error"), string(result.get("subtype"))
+    if failed is None:
+        return "success" if subtype == "success" else "error"
+    return "success" if failed is False and not subtype.startswith("error") else "error"
 
 
-def _apply_message(summary: StreamSummary, event: Json) -> None:
-    summary.api_error = string(event.get("error"))
-    message = mapping(event.get("message"))
-    name, model = string(message.get("id")), string(message.get("model"))
-    if name and model and model != "<synthetic>":
-        usage = request_usage(model, mapping(message.get("usage")))
-        previous = summary.requests.get(name)
-        if previous is None or usage.input + usage.output >= previous.input + previous.output:
-            summary.requests[name] = usage
-    if event.get("parent_tool_use_id") is None and (text := "\n".join(_text_blocks(message.get("content")))):
-        summary.text = text
+def _encode_message(message: Json) -> str:
+    fields = {name: message[name] for name in ("id", "model", "usage") if name in message}
+    return msgspec.json.encode(fields).decode("utf-8", "replace")
 
 
 def _requested_wait_seconds(event: Json) -> int | None:
@@ -141,92 +287,61 @@ def _requested_wait_seconds(event: Json) -> int | None:
     return int(delay // STEADY_WAIT_MS)
 
 
-def _ending_of(result: Json | None) -> Literal["success", "error", "no-terminal"]:
-    if result is None:
-        return "no-terminal"
-    failed, subtype = result.get("is_error"), string(result.get("subtype"))
-    if failed is None:
-        return "success" if subtype == "success" else "error"
-    # Some versions leave `is_error` false when the turns or the budget run out.
-    return "success" if failed is False and not subtype.startswith("error") else "error"
+def _reported_cost(result: Json) -> int | None:
+    """Return the cost; the field has other names in early versions, and is a placeholder in some captures."""
+    for name in ("total_cost_usd", "total_cost", "cost_usd"):
+        amount = nanousd(result.get(name))
+        if amount is not None:
+            return amount
+    return None
 
 
-def _stop_reasons(summary: StreamSummary, last_result: Json) -> tuple[str, ...]:
-    reasons = (string(last_result.get("subtype")), string(last_result.get("terminal_reason")), summary.api_error)
-    return tuple(reason for reason in reasons if reason)
+def _models_cost(models: Json) -> int | None:
+    amounts = [nanousd(mapping(numbers).get("costUSD")) for numbers in models.values()]
+    reported_amounts = [amount for amount in amounts if amount is not None]
+    return sum(reported_amounts) if len(reported_amounts) == len(amounts) else None
 
 
-# tokens and money -----------------------------------------------------------------------------------------------------
-def _call_usage(summary: StreamSummary) -> tuple[Usage, ...]:
-    """Return usage per request if the requests add up to the totals by model; else per model; else of the last turn."""
-    requests = tuple(summary.requests.values())
-    totals = tuple(total for total in _totals_by_model(summary) if total.input or total.output)
-    if not totals:
-        main = mapping((summary.result or {}).get("usage"))
-        total_usage = replace(request_usage(summary.model, main), requests=None) if summary.model else None
-        return (total_usage,) if total_usage is not None and (total_usage.input or total_usage.output) else requests
-    if _sums_by_model(requests) == _sums_by_model(totals):
-        return requests
-    return totals
+def _usage_by_model(models: Json, turn: Json) -> Iterator[Usage]:
+    """Yield the usage by model. The lifetimes of cache writes come from the turn's own usage if its total equals this
+    model's."""
+    for model, numbers in models.items():
+        usage, main = model_usage(model, mapping(numbers)), request_usage(model, turn)
+        if not usage.cache_write_1h and usage.cache_write_5m == main.cache_write_5m + main.cache_write_1h:
+            usage = replace(usage, cache_write_5m=main.cache_write_5m, cache_write_1h=main.cache_write_1h)
+        if usage.input or usage.output:
+            yield usage
 
 
-def _has_totals(summary: StreamSummary) -> bool:
-    """Return True if the result holds totals. The lines of requests are lower: they report output at its start."""
-    main = request_usage(summary.model, mapping((summary.result or {}).get("usage")))
-    return any(total.input or total.output for total in (main, *_totals_by_model(summary)))
+def _has_lifetimes(models: Json, turn: Json) -> bool:
+    main = request_usage("", turn)
+    cache_writes = main.cache_write_5m + main.cache_write_1h if has_cache_lifetimes(turn) else 0
+    return all(
+        LIFETIME_FIELD in mapping(numbers) or model_usage(model, mapping(numbers)).cache_write_5m in (0, cache_writes)
+        for model, numbers in models.items()
+    )
 
 
-def _totals_by_model(summary: StreamSummary) -> tuple[Usage, ...]:
-    """Return totals by model. Newer versions continue the totals of a resumed session and report each result's
-    share."""
-    if not summary.results or not isinstance(summary.results[-1].get(SINCE_LAST_RESULT), dict):
-        models = mapping((summary.result or {}).get("modelUsage"))
-        return tuple(_usage_of_model(summary, name, mapping(numbers)) for name, numbers in sorted(models.items()))
-    sums: dict[str, Usage] = {}
-    for result in summary.results:
-        for name, numbers in mapping(result.get(SINCE_LAST_RESULT)).items():
-            usage, so_far = model_usage(name, mapping(numbers)), sums.get(name)
-            sums[name] = usage if so_far is None else add_usage(so_far, usage)
-    return tuple(replace(sums[name], requests=_request_count(summary, name)) for name in sorted(sums))
+def _matches(event: dict[str, object]) -> bool:
+    """`qwen_code_version` marks Qwen Code, which writes the same lines."""
+    if not isinstance(event.get("session_id"), str) or "qwen_code_version" in event:
+        return False
+    match event.get("type"):
+        case "system":
+            return isinstance(event.get("subtype"), str) and ("uuid" in event or "mcp_servers" in event)
+        case "assistant" | "user":
+            return "role" in mapping(event.get("message")) and "sessionId" not in event
+        case "result":
+            return "num_turns" in event or count(event.get("duration_ms")) is not None
+        case "stream_event":
+            return isinstance(event.get("event"), dict)
+        case kind:
+            return string(kind) in IGNORED_TYPES
 
 
-def _reported_nanousd(summary: StreamSummary) -> int | None:
-    """Return the money reported for this call, without the earlier part of a resumed session."""
-    if not summary.results or not isinstance(summary.results[-1].get(SINCE_LAST_RESULT), dict):
-        return nanousd((summary.result or {}).get("total_cost_usd"))
-    entries = [numbers for result in summary.results for numbers in mapping(result.get(SINCE_LAST_RESULT)).values()]
-    amounts = [nanousd(mapping(numbers).get("costUSD")) for numbers in entries]
-    reported = [amount for amount in amounts if amount is not None]
-    return sum(reported) if len(reported) == len(amounts) else None
-
-
-def _request_count(summary: StreamSummary, model: str) -> int | None:
-    return sum(1 for request in summary.requests.values() if request.model == model) or None
-
-
-def _usage_of_model(summary: StreamSummary, model: str, numbers: Json) -> Usage:
-    """Return one model's usage. Older versions lack cache lifetimes in `modelUsage`; take them from the turns' `usage`
-    if the sums agree."""
-    usage = model_usage(model, numbers)
-    turns = [request_usage(model, mapping(result.get("usage"))) for result in summary.results]
-    hour, short = sum(turn.cache_write_1h for turn in turns), sum(turn.cache_write_5m for turn in turns)
-    if not usage.cache_write_1h and hour + short == usage.cache_write_5m:
-        usage = replace(usage, cache_write_5m=short, cache_write_1h=hour)
-    return replace(usage, requests=_request_count(summary, model))
-
-
-def _sums_by_model(usages: tuple[Usage, ...]) -> dict[str, tuple[int, ...]]:
-    sums: dict[str, tuple[int, ...]] = {}
-    for usage in usages:
-        so_far = sums.get(usage.model, (0, 0, 0, 0))
-        cache_writes = usage.cache_write_5m + usage.cache_write_1h
-        counts = (usage.input, usage.output, usage.cache_read, cache_writes)
-        sums[usage.model] = tuple(a + b for a, b in zip(so_far, counts, strict=True))
-    return sums
-
-
-# content --------------------------------------------------------------------------------------------------------------
-def _text_blocks(content: object) -> Iterator[str]:
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict) and block.get("type") == "text":
-            yield string(block.get("text"))
+STREAM = Format(
+    matches=_matches,
+    reader=StreamReader,
+    unreported_fields=("reasoning",),
+)
+FORMATS: tuple[Format, ...] = (STREAM, SESSION)

@@ -9,7 +9,7 @@ import msgspec
 
 from mz_engine.agents.codex.stream import read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
-from mz_engine.agents.process import ProgramAdapter, require_login
+from mz_engine.agents.process import ProgramAdapter, call_environment, require_login
 from mz_engine.agents.version_query import check_tool
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
@@ -54,8 +54,7 @@ PASSED_VARIABLES = (
     "OPENAI_ORGANIZATION",
     "OPENAI_PROJECT",
 )
-"""Variables that this CLI reads, beyond those that every command gets. A custom provider may need another for its key:
-`pass_environment` in mz.yaml passes it."""
+"""A custom provider may need another for its key: `pass_environment` in mz.yaml passes it."""
 
 KEY_VARIABLES = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
 
@@ -80,6 +79,7 @@ class Codex(ProgramAdapter):
 
     name = "codex"
     parser = "codex/1"
+    passed_variables = PASSED_VARIABLES
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -128,8 +128,8 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         argv += ["-c", NO_SHELL]
     if spec.resumes and spec.session is not None:
         argv += ["resume", spec.session]
-    passed = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
-    return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=passed, private_tmpdir=True)
+    env = call_environment(Codex, environment)
+    return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
 
 
 def _sandbox_mode(tools: tuple[Tool, ...]) -> str:

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.reading.json_lines import Json, count
+from mz_engine.agents.reading.json_lines import Json, token_count
 from mz_engine.agents.reading.records import REPORTS_FIELD, Note
 
-AGENT = "codex"
 UNREPORTED_FIELDS = ("reasoning", "cache_write_5m", "cache_write_1h")
 """The first two are reported by newer versions; lifetimes of cache writes by none."""
 STANDARD_TIERS = frozenset({"", "auto", "default", "standard"})
@@ -43,7 +42,7 @@ class TokenCounts(NamedTuple):
 def token_counts(usage: Json) -> TokenCounts:
     """Read the numbers of a usage object; absent fields are zero."""
     names = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens")
-    return TokenCounts(*(count(usage.get(name)) or 0 for name in (*names, "reasoning_output_tokens")))
+    return TokenCounts(*(token_count(usage, name) for name in (*names, "reasoning_output_tokens")))
 
 
 def counts_of_usages(usages: tuple[Usage, ...]) -> TokenCounts:

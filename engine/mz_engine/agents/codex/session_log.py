@@ -13,18 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mz_engine.agents.claude_code.lines import time_us
 from mz_engine.agents.codex.lines import (
-    AGENT,
     UNREPORTED_FIELDS,
     TokenCounts,
     counts_of_usages,
     token_counts,
     usage_notes,
 )
-from mz_engine.agents.reading.json_lines import Json, mapping, string
+from mz_engine.agents.reading.json_lines import Json, mapping, string, time_us
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
+    UNNAMED_SUBAGENT,
     AssistantText,
     Format,
     ModelRequest,
@@ -44,15 +43,13 @@ IGNORED_TYPES = frozenset(
 )
 """Types of lines without tokens, tools or text."""
 TOOL_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"})
-UNNAMED_SUBAGENT = "sub-agent"
-"""Name of a subagent whose name is unknown."""
 
 
 class RolloutReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "codex-rollout"
-    agent = AGENT
+    agent = "codex"
 
     def __init__(self, state: ReaderState) -> None:
         self._session, self._version, self._model = state.session, state.version, state.model
@@ -238,9 +235,6 @@ def matches(line: dict[str, object]) -> bool:
 
 
 ROLLOUT = Format(
-    name=RolloutReader.format,
-    agent=AGENT,
-    unit="line",
     matches=matches,
     reader=RolloutReader,
     unreported_fields=UNREPORTED_FIELDS,

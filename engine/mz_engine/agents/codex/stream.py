@@ -1,118 +1,63 @@
-"""Parser of `codex exec --json` output; accepts any bytes.
+"""Reader of streams of Codex: `codex exec --json`, of all versions since 0.40; accepts any bytes.
 
-The last `turn.completed` or `turn.failed` decides; an `error` line is no end, since the program retries. The stream
-names no model, money or single request, so the requested model is assumed. Token counts are totals of the thread, so
-its usage before the call is subtracted."""
+The last `turn.completed` or `turn.failed` decides how a call ended; an `error` line is no end, since the program
+retries.
+
+Three formats: events with items (since 0.44; in some earlier versions, items have an `item_type` and sessions are
+created); and before them the program's inner messages, `{"id", "msg"}`. Only the last one names the model. Token counts
+are cumulative over the whole thread; none of the formats has tokens of subagents.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Iterator
 
-import msgspec
-from mz_events.catalog.call import Usage
-
-from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
+from mz_engine.agents.classify import ProblemPatterns
+from mz_engine.agents.codex.lines import (
+    UNREPORTED_FIELDS,
+    TokenCounts,
+    counts_of_usages,
+    token_counts,
+    usage_notes,
+)
+from mz_engine.agents.codex.session_log import ROLLOUT
 from mz_engine.agents.contract import ObjectObserver
-from mz_engine.agents.reading.json_lines import (
-    Json,
-    count,
-    decode_object,
-    mapping,
-    scan_objects,
-    session_id,
-    stderr_tail,
-    string,
+from mz_engine.agents.reading.call import parsed_reply, read_call
+from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, string
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    AssistantText,
+    ErrorReported,
+    Format,
+    ModelRequest,
+    Note,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    TurnStarted,
+    UnknownLine,
+    UserPrompt,
+    WorkReported,
 )
 from mz_engine.ports import CallResult, ParsedReply
 
 _STATUS = re.compile(r"\b(?:unexpected|last) status:? (\d{3})\b")
-TEXT_ITEM_TYPES = ("agent_message", "assistant_message")
-"""Item types with the agent's text; the second is that of the first versions."""
-
-
-class StreamSummary(msgspec.Struct, kw_only=True):
-    """Facts from the lines of one stream, collected in one pass."""
-
-    bad_lines: int = 0
-    session: str | None = None
-    ending: Literal["success", "error", "no-terminal"] = "no-terminal"
-    usage: Json | None = None
-    """Totals of the thread."""
-    text: str = ""
-    """The agent's newest text."""
-    turn_error: str = ""
-    """Error message of the failed turn."""
-    last_error: str = ""
-    """The newest `error` line."""
-    usage_incomplete: bool = False
-    """The model has answered since the last report of tokens."""
+TEXT_ITEMS = frozenset({"agent_message", "assistant_message"})
+TOOL_ITEMS = frozenset({"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"})
 
 
 def read_stream(
     result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None
 ) -> ParsedReply:
-    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
-    summary = summarize_stream(result.stdout, watch)
-    stderr = stderr_tail(result.stderr)
-    error_text, status = _unwrap_error(
-        summary.turn_error or ("" if summary.ending == "success" else summary.last_error)
-    )
-    call_end = CallEnd(
-        own_problem=result.problem,
-        ending=summary.ending,
-        exit=result.exit,
-        status=status,
-        error_text="\n".join(part for part in (stderr, error_text) if part),
-        text=summary.text,
-    )
-    problem = classify(call_end, patterns)
-    return ParsedReply(
-        parser=parser,
-        ending=summary.ending,
-        text=summary.text or error_text,
-        session=summary.session,
-        usage=_call_usage(summary, result),
-        problem=problem,
-        problem_detail=(error_text or stderr or summary.text) if problem else "",
-        undecodable_lines=summary.bad_lines,
-        version=result.version,
-        usage_incomplete=summary.usage_incomplete,
-    )
-
-
-def summarize_stream(stdout: bytes, watch: ObjectObserver | None = None) -> StreamSummary:
-    """Summarise the lines in one pass; unknown types and fields are ignored."""
-    summary = StreamSummary()
-    summary.bad_lines = scan_objects(stdout, lambda event: _apply_event(summary, event), watch)
-    return summary
-
-
-def _apply_event(summary: StreamSummary, event: Json) -> None:
-    match event.get("type"):
-        case "thread.started":
-            summary.session = session_id(event.get("thread_id")) or summary.session
-        case "turn.started":
-            summary.ending, summary.turn_error = "no-terminal", ""
-        case "turn.completed":
-            summary.ending, summary.usage, summary.usage_incomplete = "success", mapping(event.get("usage")), False
-        case "turn.failed":
-            summary.ending, summary.turn_error = "error", string(mapping(event.get("error")).get("message"))
-        case "error":
-            summary.last_error = string(event.get("message"))
-        case "item.started" | "item.updated" | "item.completed":
-            _apply_item(summary, mapping(event.get("item")))
-        case _:
-            pass
-
-
-def _apply_item(summary: StreamSummary, item: Json) -> None:
-    kind = item.get("type", item.get("item_type"))
-    if kind != "error":
-        # Progress after an error line: the program has recovered.
-        summary.last_error, summary.usage_incomplete = "", True
-    if kind in TEXT_ITEM_TYPES:
-        summary.text = string(item.get("text")) or summary.text
+    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem. The
+    requested model is assumed to have replied, and the thread's tokens before the call are subtracted."""
+    before = ReaderState(model=result.model, total=result.session_usage_before)
+    output = read_call(StreamReader(before), result.stdout, watch)
+    error_text, status = _unwrap_error(output.error_text)
+    return parsed_reply(output, result, parser, patterns, text=output.text, error_text=error_text, status=status)
 
 
 def _unwrap_error(message: str) -> tuple[str, int | None]:
@@ -124,32 +69,140 @@ def _unwrap_error(message: str) -> tuple[str, int | None]:
     return error_text or message, count(body.get("status")) or (int(match[1]) if match else None)
 
 
-def _call_usage(summary: StreamSummary, result: CallResult) -> tuple[Usage, ...]:
-    """Return the usage of this call: the thread's totals minus those before the call."""
-    if summary.usage is None:
-        return ()
-    totals = _thread_totals(summary.usage)
-    before = tuple(map(sum, zip(*(_counts_of(usage) for usage in result.session_usage_before), strict=True))) or (
-        0,
-    ) * len(totals)
-    if any(old > new for old, new in zip(before, totals, strict=True)):
-        # Not the thread we took it for: count too much rather than nothing.
-        before = (0,) * len(totals)
-    read, write, input_tokens, output, thoughts = (new - old for old, new in zip(before, totals, strict=True))
-    # Whatever the stream says, cached tokens are part of the input.
-    read = min(read, input_tokens)
-    usage = Usage(
-        model=result.model, input=input_tokens, output=output, cache_read=read,
-        cache_write_5m=min(write, input_tokens - read), reasoning=min(thoughts, output),
-    )  # fmt: skip
-    return (usage,) if input_tokens or output else ()
+class StreamReader(ObjectReader):
+    """Implements `facts.Reader`."""
+
+    format = "codex-stream"
+    agent = "codex"
+
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._model, self._cwd = state.session, state.model, state.cwd
+        self._total = counts_of_usages(state.total)
+
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, model=self._model, cwd=self._cwd, total=(self._total.usage(""),))
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        if isinstance(event.get("msg"), dict):
+            yield from self._message_records(mapping(event["msg"]))
+            return
+        match event.get("type"):
+            case "thread.started" | "session.created":
+                yield from self._session_records(string(event.get("thread_id")) or string(event.get("session_id")))
+            case "turn.completed":
+                yield from self._turn_records(mapping(event.get("usage")))
+            case "turn.failed":
+                message = string(mapping(event.get("error")).get("message"))
+                yield StreamEnd(status="error", detail=message, cumulative=False)
+            case "turn.started":
+                yield TurnStarted()
+            case "error":
+                yield ErrorReported(message=string(event.get("message")))
+            case "item.started" | "item.updated" | "item.completed" as kind:
+                yield from _item_records(mapping(event.get("item")), is_completed=kind == "item.completed")
+            case kind:
+                if not _is_head(event):
+                    yield UnknownLine(type=string(kind)[:64] or "?")
+                elif "workdir" in event:
+                    yield from self._session_records("", string(event.get("model")), string(event.get("workdir")))
+
+    def _session_records(self, session: str, model: str = "", cwd: str = "") -> Iterator[TranscriptRecord]:
+        if session and session != self._session:
+            self._session, self._total = session, TokenCounts() if self._session else self._total
+        self._model, self._cwd = model or self._model, cwd or self._cwd
+        yield SessionInfo(session=self._session, model=self._model, cwd=self._cwd)
+
+    def _turn_records(self, usage: Json) -> Iterator[TranscriptRecord]:
+        total = token_counts(usage)
+        added = total.since(self._total) or total
+        self._total = total
+        yield from usage_notes(usage)
+        yield Note(code="whole-thread")
+        usages = (added.usage(self._model),) if added.input or added.output else ()
+        yield StreamEnd(status="success", usage=usages, cumulative=False)
+
+    # older messages without items ------------------------------------------------------------------------------------
+    def _message_records(self, message: Json) -> Iterator[TranscriptRecord]:
+        match message.get("type"):
+            case "session_configured":
+                yield from self._session_records(string(message.get("session_id")), string(message.get("model")))
+            case "user_message":
+                yield UserPrompt()
+            case "agent_message":
+                yield AssistantText(text=string(message.get("message")))
+            case "exec_command_begin" | "patch_apply_begin" | "mcp_tool_call_begin" as kind:
+                yield ToolUse(tool=kind.removesuffix("_begin"), id=string(message.get("call_id")))
+            case "token_count":
+                yield from self._request_records(message)
+            case "task_complete":
+                text = message.get("last_agent_message")
+                yield StreamEnd(status="success", text=text if isinstance(text, str) else None, cumulative=False)
+            case "error" | "turn_aborted":
+                detail = string(message.get("message")) or string(message.get("reason"))
+                yield StreamEnd(status="error", detail=detail, cumulative=False)
+            case _:
+                pass
+
+    def _request_records(self, message: Json) -> Iterator[TranscriptRecord]:
+        """Since 0.37 the numbers are in `info`, which may be null."""
+        usage = mapping(mapping(message.get("info")).get("total_token_usage")) if "info" in message else message
+        total = token_counts(usage)
+        if total == self._total or not (total.input or total.output):
+            return
+        added = total.since(self._total) or total
+        self._total = total
+        yield from usage_notes(usage)
+        total_id = ".".join(map(str, total))
+        yield ModelRequest(id=f"{self._session}:{total_id}", usage=added.usage(self._model, requests=1))
 
 
-def _thread_totals(counts: Json) -> tuple[int, ...]:
-    names = ("cached_input_tokens", "cache_write_input_tokens", "input_tokens", "output_tokens")
-    return tuple(count(counts.get(name)) or 0 for name in (*names, "reasoning_output_tokens"))
+def _item_records(item: Json, *, is_completed: bool) -> Iterator[TranscriptRecord]:
+    kind = string(item.get("type")) or string(item.get("item_type"))
+    if kind != "error":
+        yield WorkReported()
+    if not is_completed:
+        return
+    if kind in TEXT_ITEMS:
+        yield AssistantText(text=string(item.get("text")))
+    elif kind in TOOL_ITEMS:
+        if kind == "collab_tool_call":
+            yield Note(code="sub-agents-apart")
+        yield ToolUse(tool=_tool_name(kind, item), id=string(item.get("id")), failed=item.get("status") == "failed")
 
 
-def _counts_of(usage: Usage) -> tuple[int, ...]:
-    cache_writes = usage.cache_write_5m + usage.cache_write_1h
-    return (usage.cache_read, cache_writes, usage.input, usage.output, usage.reasoning)
+def _tool_name(kind: str, item: Json) -> str:
+    return ".".join(name for name in (kind, string(item.get("server")), string(item.get("tool"))) if name)[:128]
+
+
+def _is_head(event: Json) -> bool:
+    """Return True for the settings and the prompt, with which the oldest format begins."""
+    return ("workdir" in event and "provider" in event) or set(event) == {"prompt"}
+
+
+def matches(event: dict[str, object]) -> bool:
+    """Return True if the line can only be of such a stream."""
+    kind, message = event.get("type"), event.get("msg")
+    if isinstance(message, dict):
+        return isinstance(event.get("id"), str) and isinstance(message.get("type"), str)
+    match kind:
+        case "thread.started":
+            return isinstance(event.get("thread_id"), str)
+        case "session.created":
+            return isinstance(event.get("session_id"), str)
+        case "turn.completed":
+            return isinstance(event.get("usage"), dict)
+        case "turn.failed":
+            return isinstance(event.get("error"), dict)
+        case "item.started" | "item.updated" | "item.completed":
+            item = event.get("item")
+            return isinstance(item, dict) and bool({"type", "item_type"} & item.keys())
+        case _:
+            return "type" not in event and "workdir" in event and "provider" in event
+
+
+STREAM = Format(
+    matches=matches,
+    reader=StreamReader,
+    unreported_fields=UNREPORTED_FIELDS,
+)
+FORMATS: tuple[Format, ...] = (STREAM, ROLLOUT)

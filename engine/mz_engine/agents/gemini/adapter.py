@@ -23,7 +23,7 @@ from mz_events.catalog.call import Problem, ProblemClass
 
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
 from mz_engine.agents.gemini.stream import read_stream
-from mz_engine.agents.process import ProgramAdapter, require_login
+from mz_engine.agents.process import ProgramAdapter, call_environment, require_login
 from mz_engine.agents.version_query import check_tool
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
@@ -116,7 +116,6 @@ PASSED_VARIABLES = (
     "GOOGLE_GENAI_USE_VERTEXAI",
     "GOOGLE_VERTEX_BASE_URL",
 )
-"""Variables that this CLI reads, beyond those that every command gets."""
 
 FILE_REFERENCE = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))")
 """An at sign that the CLI treats as the start of a file name."""
@@ -152,6 +151,8 @@ class Gemini(ProgramAdapter):
 
     name = "gemini"
     parser = "gemini/1"
+    passed_variables = PASSED_VARIABLES
+    set_variables = SETTINGS
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -202,8 +203,7 @@ def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
     argv += ["--approval-mode", "default", "--policy", f"~/{POLICY_FOLDER}/{policy_file_name(policy_text(spec.tools))}"]
     if spec.session is not None:
         argv += ["--resume" if spec.resumes else "--session-id", spec.session]
-    passed = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
-    env = {**passed, **SETTINGS}
+    env = call_environment(Gemini, environment)
     # It leaves a directory behind when a command is killed.
     return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
 

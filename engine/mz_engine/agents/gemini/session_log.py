@@ -14,10 +14,10 @@ from typing import Literal
 
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.claude_code.lines import time_us
-from mz_engine.agents.reading.json_lines import Json, count, mapping, string
+from mz_engine.agents.reading.json_lines import Json, mapping, string, time_us, token_count
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
+    UNNAMED_SUBAGENT,
     AssistantText,
     Format,
     ModelRequest,
@@ -30,14 +30,12 @@ from mz_engine.agents.reading.records import (
     UserPrompt,
 )
 
-AGENT = "gemini"
 UNREPORTED_FIELDS = ("cache_write_5m", "cache_write_1h")
 """Caching is implicit and its writes are not reported."""
 REPLY, PROMPT = "gemini", "user"
 PROGRAM_MESSAGES = frozenset({"info", "error", "warning"})
 """Messages by the program to the user."""
 CONTEXT_PREFIX = "<session_context>"
-UNNAMED_SUBAGENT = "sub-agent"
 """Logs do not name the subagent."""
 
 SUBAGENT_TOOL = "invoke_agent"
@@ -50,7 +48,7 @@ class SessionReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "gemini-session"
-    agent = AGENT
+    agent = "gemini"
 
     def __init__(self, state: ReaderState) -> None:
         self._session, self._cwd, self._subagent = state.session, state.cwd, state.subagent
@@ -152,7 +150,7 @@ class DocumentReader(SessionReader):
 def request_usage(model: str, tokens: Json, subagent: str = "") -> Usage:
     """Convert the `tokens` of one reply. `input` includes `cached`; `thoughts` and the input of the API's tools
     (`tool`) are separate, and billed as output and as input."""
-    counts = {name: count(tokens.get(name)) or 0 for name in ("input", "output", "cached", "thoughts", "tool")}
+    counts = {name: token_count(tokens, name) for name in ("input", "output", "cached", "thoughts", "tool")}
     return Usage(
         model=model,
         input=counts["input"] + counts["tool"],
@@ -192,18 +190,12 @@ def _matches_document(document: dict[str, object]) -> bool:
 
 
 SESSION = Format(
-    name=SessionReader.format,
-    agent=AGENT,
-    unit="line",
     matches=_matches,
     reader=SessionReader,
     unreported_fields=UNREPORTED_FIELDS,
     is_session_log=True,
 )
 DOCUMENT = Format(
-    name=DocumentReader.format,
-    agent=AGENT,
-    unit="file",
     matches=_matches_document,
     reader=DocumentReader,
     unreported_fields=UNREPORTED_FIELDS,

@@ -1,22 +1,46 @@
-"""Parser of `gemini --output-format stream-json` output; accepts any bytes.
+"""Readers of the output of Gemini CLI: `--output-format stream-json`, since 0.11, and `json`, since 0.6; accept any
+bytes.
 
-The `status` of the last `result` decides, never the exit code; without a `result` the call failed. Tokens come from its
-`stats`, per model and for this call alone. Reasoning is billed as output and has no field: it is the total minus the
-other parts. The text is everything after the last use of a tool, in pieces.
+The `status` of the last `result` decides how a call ended, never the exit code. Both report
+tokens per call. The stream names the models since 0.44 at the latest, and has no field for thoughts: they are the total
+minus its parts; the document has both. Tokens are those of the call alone, even if it continued a session. Neither has
+the program's version, nor money. The text is everything after the last use of a tool, in pieces.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Literal
+from collections.abc import Iterator
 
-import msgspec
+from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
+from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.contract import ObjectObserver
-from mz_engine.agents.reading.json_lines import Json, count, mapping, scan_objects, session_id, stderr_tail, string
+from mz_engine.agents.gemini.session_log import (
+    DOCUMENT,
+    SESSION,
+    SUBAGENT_TOOL,
+    UNREPORTED_FIELDS,
+    request_usage,
+)
+from mz_engine.agents.reading.call import parsed_reply, read_call
+from mz_engine.agents.reading.json_lines import Json, count, mapping, stderr_tail, string, time_us, token_count
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    AssistantText,
+    ErrorReported,
+    Format,
+    Note,
+    ReaderState,
+    SessionInfo,
+    StreamEnd,
+    ToolUse,
+    TranscriptRecord,
+    UnknownLine,
+    UserPrompt,
+)
 from mz_engine.ports import CallResult, ParsedReply
 
 STOP_REASONS_BY_EXIT = {
@@ -41,95 +65,128 @@ _STARTUP_NOISE = re.compile(r"^(?:Warning: 256-color support|Ripgrep is not avai
 _STATUS = re.compile(r'"code"\s*:\s*([45]\d\d)\b')
 _STATUS_REPORTED = re.compile(r"^\s+(?:status|code): ([45]\d\d)\b", re.MULTILINE)
 _WAIT = re.compile(rf"\bretry in (\d{{1,{WAIT_DIGITS_MAX}}}(?:\.\d{{1,9}})?)s\b", re.IGNORECASE)
-
-
-class StreamSummary(msgspec.Struct, kw_only=True):
-    """Facts from the lines of one stream, collected in one pass."""
-
-    bad_lines: int = 0
-    session: str | None = None
-    model: str = ""
-    result: Json | None = None
-    pieces: list[str] = []
-    """Pieces of the agent's text since the last use of a tool."""
-    text_closed: bool = False
-    """A tool was used after these pieces, so the next piece starts a new text."""
-    error: str = ""
-    """Newest error message outside the result."""
+PIECES_MAX = 200_000
+"""Limit of the pieces of one reply; the text of a longer one is not reassembled."""
+DOCUMENT_KEYS = frozenset({"session_id", "response", "stats", "error", "warnings"})
 
 
 def read_stream(
     result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None
 ) -> ParsedReply:
     """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
-    summary = summarize_stream(result.stdout, watch)
-    last_result: Json = summary.result or {}
-    failure = mapping(last_result.get("error"))
-    error_text = string(failure.get("message")) or ("" if last_result.get("status") == "success" else summary.error)
+    output = read_call(StreamReader(ReaderState(model=result.model)), result.stdout, watch)
     stderr = _STARTUP_NOISE.sub("", stderr_tail(result.stderr)).strip()
-    text = join_pieces(summary.pieces)
-    ending = ending_of(summary.result)
-    all_errors = "\n".join(part for part in (stderr, error_text) if part)
-    call_end = CallEnd(
-        own_problem=result.problem,
-        ending=ending,
-        exit=result.exit,
-        stop_reasons=_stop_reasons(failure, result.exit),
-        status=_find_status(error_text, stderr),
-        error_text=all_errors,
-        text=text,
+    all_errors = f"{stderr}\n{output.error_text}"
+    return parsed_reply(
+        output,
+        result,
+        parser,
+        patterns,
+        text=join_pieces(output.texts),
+        stderr=stderr,
+        status=_find_status(output.error_text, stderr),
+        stop_reasons=() if result.exit is None else (STOP_REASONS_BY_EXIT.get(result.exit, ""),),
         retry_after_seconds=_find_wait_seconds(all_errors),
     )
-    problem = classify(call_end, patterns)
-    return ParsedReply(
-        parser=parser,
-        ending=ending,
-        text=text or error_text,
-        session=summary.session,
-        usage=usage_of(mapping(last_result.get("stats")), summary.model or result.model),
-        problem=problem,
-        problem_detail=(error_text or stderr or text) if problem else "",
-        undecodable_lines=summary.bad_lines,
-        version=result.version,
-    )
 
 
-def summarize_stream(stdout: bytes, watch: ObjectObserver | None = None) -> StreamSummary:
-    """Summarise the lines in one pass; unknown types and fields are ignored."""
-    summary = StreamSummary()
-    summary.bad_lines = scan_objects(stdout, lambda event: _apply_event(summary, event), watch)
-    return summary
+class StreamReader(ObjectReader):
+    """Implements `facts.Reader`."""
+
+    format = "gemini-stream"
+    agent = "gemini"
+
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._model = state.session, state.model
+        self._texts: list[str] = []
+        self._is_text_open = False
+        """True while text pieces continue one another; a tool call ends them."""
+        self._error = ""
+
+    def state(self) -> ReaderState:
+        return ReaderState(session=self._session, model=self._model)
+
+    def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
+        match event.get("type"):
+            case "init":
+                yield from self._session_records(event)
+            case "message":
+                yield from self._message_records(event)
+            case "tool_use":
+                self._is_text_open = False
+                if event.get("tool_name") == SUBAGENT_TOOL:
+                    yield Note(code="sub-agents")
+                yield ToolUse(tool=string(event.get("tool_name"))[:128] or "?", id=string(event.get("tool_id")))
+            case "error":
+                self._error = string(event.get("message")) or self._error
+                yield ErrorReported(message=self._error)
+            case "result":
+                yield from self._end_records(event)
+            case kind if kind != "tool_result":
+                yield UnknownLine(type=string(kind)[:64] or "?")
+
+    def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        self._session = string(event.get("session_id")) or self._session
+        self._model = string(event.get("model")) or self._model
+        self._texts, self._is_text_open, self._error = [], False, ""
+        yield SessionInfo(session=self._session, model=self._model, at_us=time_us(event.get("timestamp")))
+
+    def _message_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        text = string(event.get("content"))
+        if event.get("role") == "user":
+            yield UserPrompt(at_us=time_us(event.get("timestamp")))
+        elif event.get("role") == "assistant" and text:
+            continues = self._is_text_open and event.get("delta") is True
+            self._texts = self._texts if continues else []
+            self._is_text_open = True
+            if len(self._texts) < PIECES_MAX:
+                self._texts.append(text)
+            yield AssistantText(text=text, continues=continues)
+
+    def _end_records(self, event: Json) -> Iterator[TranscriptRecord]:
+        succeeded, error = event.get("status") == "success", mapping(event.get("error"))
+        is_text_complete = self._texts and len(self._texts) < PIECES_MAX
+        yield StreamEnd(
+            status="success" if succeeded else "error",
+            text=join_pieces(self._texts) if is_text_complete else None,
+            cumulative=False,
+            usage=usage_of(mapping(event.get("stats")), self._model),
+            detail="" if succeeded else string(error.get("message")) or self._error,
+            stop_reasons=tuple(filter(None, (string(error.get("type")),))),
+        )
 
 
-def _apply_event(summary: StreamSummary, event: Json) -> None:
-    match event.get("type"):
-        case "init":
-            summary.session = session_id(event.get("session_id")) or summary.session
-            summary.model = string(event.get("model")) or summary.model
-        case "message" if event.get("role") == "assistant":
-            _apply_text(summary, event)
-        case "tool_use":
-            summary.text_closed = True
-        case "error":
-            summary.error = string(event.get("message")) or summary.error
-        case "result":
-            summary.result = event
-        case _:
-            pass
+class DocumentReader(ObjectReader):
+    """Implements `facts.Reader`."""
+
+    format = "gemini-json"
+    agent = "gemini"
+
+    def read_object(self, document: Json, /) -> Iterator[TranscriptRecord]:
+        yield SessionInfo(session=string(document.get("session_id")))
+        tools = mapping(mapping(mapping(document.get("stats")).get("tools")).get("byName"))
+        for name, numbers in tools.items():
+            yield from (
+                ToolUse(tool=name[:128]) for _ in range(min(count(mapping(numbers).get("count")) or 0, PIECES_MAX))
+            )
+        failure, text = document.get("error"), document.get("response")
+        yield StreamEnd(
+            status="error" if isinstance(failure, dict) else "success",
+            text=text if isinstance(text, str) else None,
+            cumulative=False,
+            usage=tuple(_document_usage(mapping(mapping(document.get("stats")).get("models")))),
+            detail=string(mapping(failure).get("message")),
+        )
 
 
-def _apply_text(summary: StreamSummary, event: Json) -> None:
-    if summary.text_closed or event.get("delta") is not True:
-        summary.pieces, summary.text_closed = [], False
-    if text := string(event.get("content")):
-        summary.pieces.append(text)
-
-
-def ending_of(result: Json | None) -> Literal["success", "error", "no-terminal"]:
-    """Return how the last `result` ended; any status but `success` is an error."""
-    if result is None:
-        return "no-terminal"
-    return "success" if result.get("status") == "success" else "error"
+def _document_usage(models: Json) -> Iterator[Usage]:
+    for model, numbers in models.items():
+        tokens = mapping(mapping(numbers).get("tokens"))
+        token_counts = {**tokens, "input": tokens.get("prompt"), "output": tokens.get("candidates")}
+        request_count = count(mapping(mapping(numbers).get("api")).get("totalRequests"))
+        usage = replace(request_usage(model, token_counts), requests=request_count)
+        if usage.input or usage.output:
+            yield usage
 
 
 # text -----------------------------------------------------------------------------------------------------------------
@@ -172,11 +229,6 @@ def _drop_characters(pieces: list[str], characters: int) -> list[str]:
 
 
 # failures -------------------------------------------------------------------------------------------------------------
-def _stop_reasons(failure: Json, exit_: int | None) -> tuple[str, ...]:
-    reasons = (string(failure.get("type")), "" if exit_ is None else STOP_REASONS_BY_EXIT.get(exit_, ""))
-    return tuple(reason for reason in reasons if reason)
-
-
 def _find_status(error_text: str, stderr: str) -> int | None:
     """Find the HTTP status: in the API's message, else in the CLI's error report."""
     match = _STATUS.search(error_text)
@@ -204,13 +256,55 @@ def usage_of(stats: Json, model: str) -> tuple[Usage, ...]:
 
 def _model_usage(model: str, numbers: Json) -> Usage:
     """Convert one model's counts: `input_tokens` includes cache reads, `output_tokens` excludes reasoning."""
-    input_tokens = count(numbers.get("input_tokens")) or 0
-    output_tokens = count(numbers.get("output_tokens")) or 0
-    reasoning_tokens = max(0, (count(numbers.get("total_tokens")) or 0) - input_tokens - output_tokens)
+    input_tokens = token_count(numbers, "input_tokens")
+    output_tokens = token_count(numbers, "output_tokens")
+    reasoning_tokens = max(0, (token_count(numbers, "total_tokens")) - input_tokens - output_tokens)
     return Usage(
         model=model,
         input=input_tokens,
         output=output_tokens + reasoning_tokens,
-        cache_read=min(input_tokens, count(numbers.get("cached")) or 0),
+        cache_read=min(input_tokens, token_count(numbers, "cached")),
         reasoning=reasoning_tokens,
     )
+
+
+# formats --------------------------------------------------------------------------------------------------------------
+def _matches(event: dict[str, object]) -> bool:
+    """Every line has a timestamp."""
+    if not isinstance(event.get("timestamp"), str):
+        return False
+    match event.get("type"):
+        case "init":
+            return isinstance(event.get("session_id"), str) and isinstance(event.get("model"), str)
+        case "message":
+            return event.get("role") in ("user", "assistant") and isinstance(event.get("content"), str)
+        case "tool_use":
+            return isinstance(event.get("tool_name"), str) and isinstance(event.get("tool_id"), str)
+        case "tool_result":
+            return isinstance(event.get("tool_id"), str) and event.get("status") in ("success", "error")
+        case "result":
+            return event.get("status") in ("success", "error") and "num_turns" not in event
+        case _:
+            return False
+
+
+def _matches_document(document: dict[str, object]) -> bool:
+    if not document.keys() <= DOCUMENT_KEYS:
+        return False
+    if isinstance(document.get("stats"), dict):
+        return isinstance(mapping(document["stats"]).get("models"), dict)
+    failure = mapping(document.get("error"))
+    return {"type", "message"} <= failure.keys() and "session_id" in document
+
+
+STREAM = Format(
+    matches=_matches,
+    reader=StreamReader,
+    unreported_fields=UNREPORTED_FIELDS,
+)
+JSON_DOCUMENT = Format(
+    matches=_matches_document,
+    reader=DocumentReader,
+    unreported_fields=UNREPORTED_FIELDS,
+)
+FORMATS: tuple[Format, ...] = (STREAM, JSON_DOCUMENT, SESSION, DOCUMENT)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.reading.json_lines import Json, count, mapping, nanousd, string
+from mz_engine.agents.package import AgentPackage
+from mz_engine.agents.reading.json_lines import Json, mapping, nanousd, string, token_count
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     AssistantText,
@@ -24,7 +25,6 @@ from mz_engine.agents.reading.records import (
     UnknownLine,
 )
 
-AGENT = "opencode"
 PART_TYPES = frozenset({"step_start", "text", "tool_use", "step_finish", "reasoning"})
 COST_NAME = "nanousd"
 CONTINUES = "tool-calls"
@@ -38,7 +38,7 @@ class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "opencode-stream"
-    agent = AGENT
+    agent = "opencode"
 
     def __init__(self, state: ReaderState) -> None:
         self._session = state.session
@@ -88,12 +88,12 @@ class StreamReader(ObjectReader):
 
 def _usage(tokens: Json) -> Usage:
     cache = mapping(tokens.get("cache"))
-    read, written = count(cache.get("read")) or 0, count(cache.get("write")) or 0
-    reasoning = count(tokens.get("reasoning")) or 0
+    read, written = token_count(cache, "read"), token_count(cache, "write")
+    reasoning = token_count(tokens, "reasoning")
     return Usage(
         model="",
-        input=(count(tokens.get("input")) or 0) + read + written,
-        output=(count(tokens.get("output")) or 0) + reasoning,
+        input=(token_count(tokens, "input")) + read + written,
+        output=(token_count(tokens, "output")) + reasoning,
         cache_read=read,
         cache_write_5m=written,
         reasoning=reasoning,
@@ -122,11 +122,9 @@ def _matches(event: dict[str, object]) -> bool:
 
 FORMATS: tuple[Format, ...] = (
     Format(
-        name=StreamReader.format,
-        agent=AGENT,
-        unit="line",
         matches=_matches,
         reader=StreamReader,
         unreported_fields=("cache_write_1h",),
     ),
 )
+AGENT = AgentPackage(name="opencode", formats=FORMATS)

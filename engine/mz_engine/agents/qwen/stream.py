@@ -7,12 +7,14 @@ those of subagents too; cached tokens are part of the input, and thoughts of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.claude_code.lines import assistant_texts, time_us, tool_uses
-from mz_engine.agents.reading.json_lines import Json, count, mapping, string, strings
+from mz_engine.agents.claude_code.lines import assistant_texts, tool_uses
+from mz_engine.agents.package import AgentPackage
+from mz_engine.agents.reading.json_lines import Json, mapping, string, strings, time_us, token_count
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     AssistantText,
@@ -27,7 +29,6 @@ from mz_engine.agents.reading.records import (
     UserPrompt,
 )
 
-AGENT = "qwen"
 VERSION_FIELD = "qwen_code_version"
 RESPONSE_EVENT = "qwen-code.api_response"
 TOOL_EVENT = "qwen-code.tool_call"
@@ -38,7 +39,7 @@ class StreamReader(ObjectReader):
     """Implements `facts.Reader`."""
 
     format = "qwen-stream"
-    agent = AGENT
+    agent = "qwen"
 
     def __init__(self, state: ReaderState) -> None:
         self._session, self._version, self._model = state.session, state.version, state.model
@@ -91,7 +92,7 @@ class SessionReader(ObjectReader):
     """Implements `facts.Reader` for `~/.qwen/projects/*/chats/*.jsonl`."""
 
     format = "qwen-session"
-    agent = AGENT
+    agent = "qwen"
 
     def __init__(self, state: ReaderState) -> None:
         self._session, self._requests = state.session, state.requests
@@ -135,10 +136,10 @@ class SessionReader(ObjectReader):
             id=f"qwen:{self._session}:{string(event.get('response_id')) or self._requests}",
             usage=Usage(
                 model=string(event.get("model")),
-                input=count(event.get("input_token_count")) or 0,
-                output=count(event.get("output_token_count")) or 0,
-                cache_read=count(event.get("cached_content_token_count")) or 0,
-                reasoning=count(event.get("thoughts_token_count")) or 0,
+                input=token_count(event, "input_token_count"),
+                output=token_count(event, "output_token_count"),
+                cache_read=token_count(event, "cached_content_token_count"),
+                reasoning=token_count(event, "thoughts_token_count"),
                 requests=1,
                 subagent=string(event.get("subagent_name")),
             ),
@@ -147,8 +148,8 @@ class SessionReader(ObjectReader):
 
 
 def _usage(model: str, numbers: Json, requests: int | None) -> Usage:
-    input_tokens, output = count(numbers.get("input_tokens")) or 0, count(numbers.get("output_tokens")) or 0
-    read = count(numbers.get("cache_read_input_tokens")) or 0
+    input_tokens, output = token_count(numbers, "input_tokens"), token_count(numbers, "output_tokens")
+    read = token_count(numbers, "cache_read_input_tokens")
     return Usage(model=model, input=max(input_tokens, read), output=output, cache_read=read, requests=requests)
 
 
@@ -166,22 +167,22 @@ def _is_qwen_line(event: dict[str, object]) -> bool:
     return isinstance(message.get("parts"), list) or isinstance(payload, dict)
 
 
+def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
+    folder = environment.get("QWEN_RUNTIME_DIR") or environment.get("QWEN_HOME") or home / ".qwen"
+    return (Path(folder) / "projects",)
+
+
 FORMATS: tuple[Format, ...] = (
     Format(
-        name=StreamReader.format,
-        agent=AGENT,
-        unit="line",
         matches=_matches_stream,
         reader=StreamReader,
         unreported_fields=(*UNREPORTED_FIELDS, "reasoning"),
     ),
     Format(
-        name=SessionReader.format,
-        agent=AGENT,
-        unit="line",
         matches=_matches_session,
         reader=SessionReader,
         unreported_fields=UNREPORTED_FIELDS,
         is_session_log=True,
     ),
 )
+AGENT = AgentPackage(name="qwen", formats=FORMATS, session_directories=session_directories)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal, DecimalException, localcontext
 from typing import TypeAlias
 
 import msgspec
-
-from mz_engine.agents.contract import ObjectObserver
 
 Json: TypeAlias = Mapping[str, object]
 
@@ -18,6 +17,9 @@ NANOUSD_MAX = 10**15
 """A million dollars for one call; larger numbers are ignored."""
 STDERR_BYTES_READ = 20_000
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY_SECONDS, US_PER_S = 86_400, 1_000_000
+
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 
 
@@ -26,18 +28,6 @@ def decode_lines(stdout: bytes) -> Iterator[dict[str, object] | None]:
     for line in stdout.split(b"\n"):
         if line.strip():
             yield decode_object(line)
-
-
-def scan_objects(stdout: bytes, note: Callable[[Json], None], watch: ObjectObserver | None = None) -> int:
-    """Pass every object of a stream to `note`, in order, through `watch` if given; return the number of lines that are
-    no objects."""
-    bad_lines = 0
-    for event in decode_lines(stdout):
-        if event is None:
-            bad_lines += 1
-        else:
-            note(watch(event) if watch else event)
-    return bad_lines
 
 
 def decode_object(line: bytes) -> dict[str, object] | None:
@@ -80,8 +70,7 @@ def count(value: object) -> int | None:
 
 def token_count(numbers: Json, name: str) -> int:
     """Return the token count in a field; 0 if missing or invalid."""
-    value = numbers.get(name)
-    return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0
+    return count(numbers.get(name)) or 0
 
 
 def nanousd(value: object) -> int | None:
@@ -96,6 +85,18 @@ def nanousd(value: object) -> int | None:
     except (DecimalException, ValueError):
         return None
     return nano if nano <= NANOUSD_MAX else None
+
+
+def time_us(value: object) -> int | None:
+    """Return an ISO 8601 time in microseconds since the epoch, UTC by default; None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        parsed = datetime.fromisoformat(value)
+        elapsed = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - EPOCH
+        return (elapsed.days * DAY_SECONDS + elapsed.seconds) * US_PER_S + elapsed.microseconds
+    except (ValueError, OverflowError):
+        return None
 
 
 def stderr_tail(stderr: bytes) -> str:

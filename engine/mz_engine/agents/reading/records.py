@@ -50,6 +50,13 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Set if the file reports money per request."""
 
 
+class RequestStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that the file shows without tokens; a `ModelRequest` of the same id may follow."""
+
+    id: str
+    model: str
+
+
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool call."""
 
@@ -79,7 +86,31 @@ class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Totals that the event reports. They count where the requests before it do not add up to them."""
     has_cache_lifetimes: bool = True
     """True if the totals distinguish cache writes by lifetime; otherwise all are recorded as 5-minute writes."""
+    turn_usage: Usage | None = None
+    """The turn's own tokens, of the main conversation alone; for ends without totals."""
     detail: str = ""
+    """The error message."""
+    stop_reasons: tuple[str, ...] = ()
+    """The agent's names for why it stopped."""
+    http_status: int | None = None
+    retry_after_seconds: int | None = None
+
+
+class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that needs an end of its own: the ends before it do not end the call."""
+
+
+class WorkReported(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent works: errors before it are overcome, and uses tokens that are reported later."""
+
+
+class ErrorReported(msgspec.Struct, frozen=True, kw_only=True):
+    """An error that ends nothing, since the agent may retry. A newer one replaces it; an empty one revokes it."""
+
+    message: str = ""
+    reason: str = ""
+    """The agent's name for the error."""
+    retry_after_seconds: int | None = None
 
 
 class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,9 +147,13 @@ TranscriptRecord: TypeAlias = (
     SessionInfo
     | UserPrompt
     | ModelRequest
+    | RequestStarted
     | ToolUse
     | AssistantText
     | StreamEnd
+    | TurnStarted
+    | WorkReported
+    | ErrorReported
     | UnknownLine
     | UndecodableLine
     | Note
@@ -144,6 +179,10 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True):
     """Names by the id with which later lines refer to them, such as subagents by the call that started them."""
 
 
+UNNAMED_SUBAGENT = "sub-agent"
+"""Name of a subagent whose name is unknown."""
+
+
 class Reader(Protocol):
     """Reader of one format. Total over any bytes: unreadable input becomes `UndecodableLine` or `UnknownLine`, never an
     exception."""
@@ -153,6 +192,8 @@ class Reader(Protocol):
     agent: str
     unit: Literal["line", "file"]
     """Unit that `read` accepts: a line without its line end, or a whole file."""
+
+    def __init__(self, state: ReaderState) -> None: ...
 
     def read(self, data: bytes) -> Iterator[TranscriptRecord]: ...
 
@@ -172,12 +213,9 @@ class BlockReader(Protocol):
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """A format that `detect.py` recognises by content."""
 
-    name: str
-    agent: str
-    unit: Literal["line", "file"]
-    matches: Callable[[dict[str, object]], bool]
+    reader: type[Reader]
+    matches: Callable[[dict[str, object]], bool] = lambda value: False
     """Returns True if a decoded line (or document) can only be of this format."""
-    reader: Callable[[ReaderState], Reader]
     matches_text: Callable[[bytes], bool] | None = None
     """For formats that are not JSON: returns True if the first bytes of a file (up to `detect.HEAD_BYTES`) can only be
     of this format."""
@@ -185,6 +223,18 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of Usage that the format does not contain: unknown, not zero."""
     is_session_log: bool = False
     """True for session logs, which can continue at any time and have no terminal event."""
+
+    @property
+    def name(self) -> str:
+        return self.reader.format
+
+    @property
+    def agent(self) -> str:
+        return self.reader.agent
+
+    @property
+    def unit(self) -> Literal["line", "file"]:
+        return self.reader.unit
 
 
 NOTES: Mapping[str, str] = {

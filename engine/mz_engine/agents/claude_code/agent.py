@@ -1,0 +1,81 @@
+"""Claude Code, the reference agent; the events are those of its versions 2.1.4 to 2.1.259."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mz_engine.agents.claude_code.stream import FORMATS
+from mz_engine.agents.package import AgentPackage, StreamDialect, json_line
+
+
+def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
+    """API errors have the subtype `success` and `is_error`; errors of the run have `errors` instead of `result`, where
+    some versions set `is_error` to false."""
+    for subtype in ("error_max_turns", "error_during_execution", "error_max_budget_usd",
+                    "error_max_structured_output_retries"):  # fmt: skip
+        error = {key: value for key, value in last.items() if key != "result"} | {"subtype": subtype, "errors": ["no"]}
+        yield subtype, json_line({**error, "is_error": True}), 1
+        yield f"{subtype}-not-is_error", json_line({**error, "is_error": False}), 0
+        yield f"{subtype}-without-is_error", json_line({k: v for k, v in error.items() if k != "is_error"}), 1
+    for status in (None, 400, 401, 402, 403, 404, 413, 429, 500, 529):
+        text = f"API Error: {status or 'something'} went wrong"
+        yield (
+            f"api-error-{status}",
+            json_line({**last, "is_error": True, "api_error_status": status, "result": text}),
+            1,
+        )
+    odd_values: tuple[object, ...] = (1, 0, "true", "false", [], {})
+    for odd_value in odd_values:
+        yield f"is_error-{odd_value!r}", json_line({**last, "is_error": odd_value}), 0
+    yield "no-subtype", json_line({k: v for k, v in last.items() if k not in ("subtype", "is_error")}), 0
+    yield "all-null", json_line(dict.fromkeys(last) | {"type": "result"}), 0
+    yield (
+        "result-in-words",
+        json_line({"type": "assistant", "message": {"content": [{"type": "text", "text": str(last)}]}}),
+        0,
+    )
+
+
+def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
+    return (Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects",)
+
+
+AGENT = AgentPackage(
+    name="claude-code",
+    folder="claude_code",
+    adapter="adapter:ClaudeCode",
+    formats=FORMATS,
+    session_directories=session_directories,
+    stdout_endings=endings,
+    dialect=StreamDialect(
+        final_events=frozenset({"result"}),
+        opaque=frozenset(
+            {
+                "assistant:message.content[tool_use].input",
+                "user:message.content[tool_result].content",
+                "user:tool_use_result",
+                "result/success:structured_output",
+                "stream_event:event",
+            }
+        ),
+        maps=frozenset({"*:modelUsage"}),
+        skipped_events=frozenset(
+            {
+                "user",
+                "stream_event",
+                "rate_limit_event",
+                "system/status",
+                "system/hook_started",
+                "system/hook_response",
+                "system/task_started",
+                "system/task_progress",
+                "system/task_updated",
+                "system/task_notification",
+                "system/permission_denied",
+                "system/compact_boundary",
+            }
+        ),
+    ),
+)

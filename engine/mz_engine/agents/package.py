@@ -1,0 +1,80 @@
+"""Description of one agent: everything that `mz` knows about it by name. Each agent's folder has one, in `agent.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mz_engine.agents.reading.records import Format
+
+StdoutEndings = Callable[[dict[str, Any]], Iterator[tuple[str, bytes, int]]]
+"""Takes the recorded last line; yields name, bytes and exit code of other last lines."""
+StderrEndings = Callable[[bytes, bytes], Iterator[tuple[str, bytes, bytes, int]]]
+"""Takes recorded stdout and stderr; yields name, stdout, stderr and exit code of other ends."""
+BlockedLines = Callable[[dict[str, Any], str], tuple[Mapping[str, Any], ...]]
+"""Takes the recorded last line and a text; returns the last lines of a reply that ends with the text."""
+SessionDirectories = Callable[[Path, Mapping[str, str]], tuple[Path, ...]]
+"""Takes the home directory and the environment; returns the directories where the agent keeps its sessions."""
+STATUSES = (400, 401, 402, 403, 404, 413, 429, 500, 529)
+ODD_VALUES: tuple[object, ...] = (None, 1, 0, "true", "false", [], {})
+
+
+class StreamDialect(msgspec.Struct, frozen=True, kw_only=True):
+    """Stream of JSON lines of one agent. Paths are `EVENT:FIELD.FIELD[ITEM].FIELD`; `*` stands for any event."""
+
+    name_fields: tuple[str, ...] = ("type", "subtype")
+    """Fields (nested as `FIELD.FIELD`) that together name an event, such as `system/init`."""
+    final_events: frozenset[str] = frozenset()
+    """First parts of the names of events that end the stream."""
+    opaque: frozenset[str] = frozenset()
+    """Values that a model or a tool defines."""
+    maps: frozenset[str] = frozenset()
+    """Objects whose keys are values, such as names of models."""
+    skipped_events: frozenset[str] = frozenset()
+    """Known events that the parser does not need."""
+
+
+class AgentPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent. Without an `adapter` and without `install`, `mz` only reads its files."""
+
+    name: str
+    adapter: str = ""
+    """`module:class` of its adapter, which is imported when it is needed, since that is slow."""
+    install: str = ""
+    """How to get the program of an agent that `description.yaml` in its folder describes."""
+    folder: str = ""
+    """Name of its folder, if it is not the agent's."""
+    formats: tuple[Format, ...] = ()
+    """Formats of its files."""
+    session_directories: SessionDirectories | None = None
+    """As documented or, for Qwen Code, as in the source of its `config/storage.ts`. None: it keeps none there; opencode
+    has a database, aider a file in each repository."""
+    dialect: StreamDialect = StreamDialect()
+    stdout_endings: StdoutEndings | None = None
+    """Set if the last line on stdout tells how a call ended."""
+    stderr_endings: StderrEndings | None = None
+    """Set if stderr tells how a call ended."""
+    fault_endings: Mapping[str, str] = {}
+    """Name of the ending by fault. Missing faults cannot be expressed by the agent."""
+    blocked_lines: BlockedLines | None = None
+
+    @property
+    def package(self) -> str:
+        return f"mz_engine.agents.{self.folder or self.name}".removesuffix(".")
+
+
+def json_line(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def cut_stderr(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, int]]:
+    """Yield ends in which stderr is cut off."""
+    offset = 0
+    for number, line in enumerate(stderr.splitlines(keepends=True)):
+        yield f"stderr-cut-after-line-{number}", stdout, stderr[:offset], 0
+        yield f"stderr-cut-in-line-{number + 1}", stdout, stderr[: offset + len(line) // 2], 0
+        offset += len(line)

@@ -1,0 +1,187 @@
+"""Fold of the records of one call's output to a parsed reply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.call import Usage
+from mz_projections.usage import add_usage
+
+from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
+from mz_engine.agents.contract import ObjectObserver
+from mz_engine.agents.reading.json_lines import decode_lines, session_id, stderr_tail
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import (
+    AssistantText,
+    ErrorReported,
+    ModelRequest,
+    RequestStarted,
+    SessionInfo,
+    StreamEnd,
+    TranscriptRecord,
+    TurnStarted,
+    WorkReported,
+)
+from mz_engine.ports import CallResult, ParsedReply
+
+NO_ERROR = ErrorReported()
+
+
+class CallOutput(msgspec.Struct, kw_only=True):
+    """Facts of one call's output, without the conclusions."""
+
+    bad_lines: int = 0
+    session: str | None = None
+    version: str = ""
+    texts: list[str] = []
+    """Pieces of the newest text of the main conversation."""
+    requests: dict[str, Usage] = {}
+    """By id; of several lines about a request, the one with the most tokens."""
+    ends: list[StreamEnd] = []
+    end: StreamEnd | None = None
+    """The last end, unless a turn was started after it."""
+    error: ErrorReported = NO_ERROR
+    """The newest error that ended nothing; empty if it was overcome."""
+    has_unreported_work: bool = False
+    """The agent worked since it last reported its tokens."""
+
+    @property
+    def ending(self) -> Literal["success", "error", "no-terminal"]:
+        return "no-terminal" if self.end is None else self.end.status
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    @property
+    def error_text(self) -> str:
+        """The error message of a call without success."""
+        return "" if self.ending == "success" else (self.end.detail if self.end else "") or self.error.message
+
+    def add(self, record: TranscriptRecord) -> None:
+        match record:
+            case SessionInfo():
+                self.session, self.version = session_id(record.session) or self.session, record.version or self.version
+            case AssistantText() if record.text:
+                self.texts = [*(self.texts if record.continues else ()), record.text]
+            case ModelRequest():
+                usage, previous = replace(record.usage, subagent=""), self.requests.get(record.id)
+                if previous is None or usage.input + usage.output >= previous.input + previous.output:
+                    self.requests[record.id] = usage
+            case RequestStarted():
+                self.requests.setdefault(record.id, Usage(model=record.model, input=0, output=0, requests=1))
+            case TurnStarted():
+                self.end = None
+            case StreamEnd():
+                self.end = record
+                self.ends.append(record)
+                self.has_unreported_work = self.has_unreported_work and record.status == "error"
+            case ErrorReported():
+                self.error = record
+            case WorkReported():
+                self.error, self.has_unreported_work = NO_ERROR, True
+            case _:
+                pass
+
+    # tokens and money -------------------------------------------------------------------------------------------------
+    def usage(self) -> tuple[Usage, ...]:
+        """Return usage per request if the requests add up to the totals by model; else per model; else of the last
+        turn."""
+        requests, totals = tuple(self.requests.values()), self.totals()
+        turn = self.ends[-1].turn_usage if self.ends else None
+        if not totals:
+            return (turn,) if turn is not None and turn.model else requests
+        return requests if _sums_by_model(requests) == _sums_by_model(totals) else totals
+
+    def totals(self) -> tuple[Usage, ...]:
+        """Return the totals by model that the ends report. If they lack lifetimes of cache writes, these come from the
+        turns where the sums agree."""
+        sums: dict[str, Usage] = {}
+        for end in self._counted_ends():
+            for usage in (usage for usage in end.usage if usage.model and (usage.input or usage.output)):
+                sums[usage.model] = add_usage(sums[usage.model], usage) if usage.model in sums else usage
+        turns = [end.turn_usage for end in self.ends if end.turn_usage is not None]
+        hour, short = sum(turn.cache_write_1h for turn in turns), sum(turn.cache_write_5m for turn in turns)
+        for model, usage in sums.items():
+            if not usage.cache_write_1h and hour + short == usage.cache_write_5m:
+                sums[model] = replace(usage, cache_write_5m=short, cache_write_1h=hour)
+        models = [usage.model for usage in self.requests.values()]
+        return tuple(replace(sums[model], requests=models.count(model) or None) for model in sorted(sums))
+
+    def reported_nanousd(self) -> int | None:
+        """Return the money that the ends report; None if any amount is unknown."""
+        amounts = [end.reported_nanousd for end in self._counted_ends()]
+        reported_amounts = [amount for amount in amounts if amount is not None]
+        return sum(reported_amounts) if amounts and len(reported_amounts) == len(amounts) else None
+
+    def _counted_ends(self) -> list[StreamEnd]:
+        """Return the ends that together cover the call, each part of it once."""
+        return self.ends[-1:] if self.ends and self.ends[-1].cumulative else self.ends
+
+
+def read_call(reader: ObjectReader, stdout: bytes, watch: ObjectObserver | None = None) -> CallOutput:
+    """Read the lines of a call's output in one pass; `watch` observes what the reader reads."""
+    output = CallOutput()
+    for event in decode_lines(stdout):
+        if event is None:
+            output.bad_lines += 1
+            continue
+        for record in reader.read_object(watch(event) if watch else event):
+            output.add(record)
+    return output
+
+
+def parsed_reply(
+    output: CallOutput,
+    result: CallResult,
+    parser: str,
+    patterns: ProblemPatterns,
+    *,
+    text: str | None = None,
+    error_text: str | None = None,
+    stderr: str | None = None,
+    status: int | None = None,
+    stop_reasons: Iterable[str] = (),
+    retry_after_seconds: int | None = None,
+) -> ParsedReply:
+    """Return the reply, with the problem that the call ended with. The optional arguments replace or, for
+    `stop_reasons`, extend what the records say."""
+    end, error = output.end or StreamEnd(status="error"), output.error
+    text = (end.text or "") if text is None else text
+    error_text = output.error_text if error_text is None else error_text
+    stderr = stderr_tail(result.stderr) if stderr is None else stderr
+    call_end = CallEnd(
+        own_problem=result.problem,
+        ending=output.ending,
+        exit=result.exit,
+        stop_reasons=tuple(filter(None, (*end.stop_reasons, error.reason, *stop_reasons))),
+        status=end.http_status if status is None else status,
+        error_text="\n".join(part for part in (stderr, error_text) if part),
+        text=text,
+        retry_after_seconds=retry_after_seconds or end.retry_after_seconds or error.retry_after_seconds,
+    )
+    problem = classify(call_end, patterns)
+    return ParsedReply(
+        parser=parser,
+        ending=output.ending,
+        text=text or error_text or output.text,
+        session=output.session,
+        usage=output.usage(),
+        reported_nanousd=output.reported_nanousd(),
+        problem=problem,
+        problem_detail=(error_text or stderr or text or output.text) if problem else "",
+        undecodable_lines=output.bad_lines,
+        version=output.version or result.version,
+        usage_incomplete=output.has_unreported_work,
+    )
+
+
+def _sums_by_model(usages: tuple[Usage, ...]) -> dict[str, tuple[int, ...]]:
+    sums: dict[str, tuple[int, ...]] = {}
+    for usage in usages:
+        counts = (usage.input, usage.output, usage.cache_read, usage.cache_write_5m + usage.cache_write_1h)
+        sums[usage.model] = tuple(map(sum, zip(sums.get(usage.model, (0, 0, 0, 0)), counts, strict=True)))
+    return sums
