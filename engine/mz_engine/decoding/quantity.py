@@ -82,8 +82,8 @@ class Usd(Quantity):
         return cls(parse_usd(written))
 
     def format(self) -> str:
-        whole, fraction = divmod(self, NANOUSD_PER_USD)
-        return f"{whole}.{f'{fraction:09}'.rstrip('0').ljust(2, '0')}"
+        dollars, fraction = divmod(self, NANOUSD_PER_USD)
+        return f"{dollars}.{f'{fraction:09}'.rstrip('0').ljust(2, '0')}"
 
 
 class UsdPerMillion(Usd):

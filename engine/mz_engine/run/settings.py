@@ -69,7 +69,7 @@ def load_config(root: Path, environment: Mapping[str, str], flags: Mapping[str, 
         file_exists=os.path.lexists(root / FILE_NAME),
         warnings=warnings,
         locations=layers.locations(),
-        values=layers.values(),
+        values=layers.values(finished),
     )
 
 
@@ -121,14 +121,18 @@ class _SettingLayers:
             if origin.startswith(FILE_NAME)
         }
 
-    def values(self) -> dict[str, object]:
-        defaults = msgspec.to_builtins(Settings(), enc_hook=encode_quantity, builtin_types=(tuple,))
+    def values(self, finished: Settings) -> dict[str, object]:
+        """Return scalars and lists as they were written, entries of mappings with their defaults filled in."""
+        complete = msgspec.to_builtins(finished, enc_hook=encode_quantity)
         values: dict[str, object] = {}
         for setting in self.known_settings:
             value: Any = _nested(self.merged, setting.name)
-            value = _nested(defaults, setting.name) if value is None else value
+            value = _nested(complete, setting.name) if value is None else value
             entries = value if isinstance(value, dict) else {}
-            values |= {f"{setting.name}.{name}": entry for name, entry in entries.items()} or {setting.name: value}
+            values |= {
+                f"{setting.name}.{name}": complete[setting.name][name] if isinstance(entry, dict) else entry
+                for name, entry in entries.items()
+            } or {setting.name: value}
         return values
 
     def override(self, setting: SettingInfo, value: object, origin: str) -> None:
