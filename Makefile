@@ -17,6 +17,7 @@ demo: .venv/installed  ## Build a virtual environment and watch three features b
 test: .venv/developed clis lint types  ## Everything: lint, types, import contracts, every test, the real agent CLIs included, and the gate
 	@echo "Running all tests"
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
+	@$(BIN)/mz doctor --self-test
 	@$(BIN)/mz gate -j $(WORKERS)
 
 quick: .venv/developed  ## The tests that need neither seconds each nor an agent CLI; about two minutes
@@ -42,7 +43,8 @@ clis:  ## Install the real agent CLIs, at the versions in scripts/clis.txt, into
 replay: .venv/developed  ## Replay all recordings of the project through the current pipelines
 	@$(BIN)/mz replay -j $(WORKERS) recordings/mz_recordings/bundled recordings/library
 
-gate: .venv/developed  ## Everything that needs no agent: pipelines, adapters, artifacts, old formats, replays and drift
+gate: .venv/developed  ## Everything that needs no agent: mz itself, then pipelines, artifacts, replays and drift
+	@$(BIN)/mz doctor --self-test
 	@$(BIN)/mz gate -j $(WORKERS)
 
 recordings: .venv/developed clis  ## Record all cassettes again, with the real CLIs against a scripted model

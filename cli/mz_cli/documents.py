@@ -85,6 +85,7 @@ JSON_DOCUMENTS: Mapping[str, type[Shape]] = {
     "review-show": ReviewDetail,
     "run": RunStatus,
     "runs": RunList,
+    "self-test": GateReport,
     "show": FeatureDetail,
     "state": StateAt,
     "status": RunStatus,

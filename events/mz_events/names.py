@@ -20,6 +20,8 @@ Commit = NewType("Commit", str)
 Path = NewType("Path", str)
 """Relative to the repository, normalised, `/` between parts, at most 255 bytes, never leaving the tree."""
 
+BUILDER = "builder"
+"""Role of a phase's own agent; any other role is a reviewer."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 PATH_BYTES_MAX = 255
 

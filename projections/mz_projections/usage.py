@@ -1,6 +1,8 @@
-"""Sums of token usage."""
+"""Sums of token usage and of amounts that may be unknown."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
@@ -12,3 +14,9 @@ TOKEN_FIELDS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_
 def add_usage(first: Usage, second: Usage, sign: int = 1) -> Usage:
     """Return the sum, or with `sign` -1 the difference; other fields are those of `first`."""
     return replace(first, **{name: getattr(first, name) + sign * getattr(second, name) for name in TOKEN_FIELDS})
+
+
+def sum_known(amounts: Iterable[int | None]) -> int | None:
+    """Return the sum of the known amounts; None if there are none."""
+    known_amounts = [amount for amount in amounts if amount is not None]
+    return sum(known_amounts) if known_amounts else None

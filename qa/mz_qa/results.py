@@ -69,6 +69,8 @@ class Layer(NamedTuple):
     about: str
     """Description, as half a sentence."""
     check: Callable[[Project], Iterator[LayerOutput]]
+    may_be_empty: bool = False
+    """True if a project may have nothing to check here."""
 
 
 Status = Literal["passed", "failed", "empty", "skipped"]

@@ -44,7 +44,7 @@ def clean(home: Path) -> Story:
 
 
 def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "audit")
+    answer = run(capsys, "audit", "--full")
     assert (answer.exit, answer.err) == (1, "")
     assert answer.out == snapshot
     assert {line.count("\t") for line in answer.out.splitlines()} == {3}
@@ -52,9 +52,22 @@ def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: S
 
 
 def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
-    shown = on_terminal(story.home, "audit", "--feature", "audit", columns=80, env={"NO_COLOR": "1"})
+    shown = on_terminal(story.home, "audit", "audit", "--full", columns=80, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
+
+
+def test_verdict_remarks_and_one_line_per_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = on_terminal(story.home, "audit", columns=160, env={"NO_COLOR": "1"}).splitlines()
+    features = shown[shown.index("features") + 1 :]
+    assert [line.split(":")[0].strip() for line in features if line] == ["login", "audit", "export", "later"]
+    assert shown[0].startswith("no: run ")
+    assert any("took 43s (prd 17s, code 21s)" in line for line in features)
+    assert "remarks" in shown
+    assert "timeline" not in shown
+    rows = [line.split("\t") for line in run(capsys, "audit").out.splitlines()[1:]]
+    assert {row[1] for row in rows if row[0] in ("login", "audit", "export", "later")} == {"result"}
+    assert {row[0] for row in rows} == {"verdict", "remarks", "login", "audit", "export", "later"}
 
 
 def test_as_json(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
@@ -79,7 +92,7 @@ def test_a_clean_run(clean: Story, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_claim_names_a_place_that_is_there(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     known = {each.event_ref for each in story.recorded}
-    for line in run(capsys, "audit").out.splitlines()[1:]:
+    for line in run(capsys, "audit", "--full").out.splitlines()[1:]:
         section, subject, _, places = line.split("\t")
         assert places or (section, subject) == ("verdict", "log")
         assert set(places.split()) <= known
@@ -89,13 +102,13 @@ def test_every_claim_names_a_place_that_is_there(story: Story, capsys: pytest.Ca
 def test_it_needs_nothing_but_the_log(clean: Story, capsys: pytest.CaptureFixture[str],
                                       monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     """The repository and its worktrees may be gone."""
-    before = run(capsys, "audit").out
+    before = run(capsys, "audit", "--full").out
     elsewhere = clean.home / "elsewhere"
     elsewhere.mkdir()
     shutil.move(clean.home / ".mz", elsewhere / ".mz")
     shutil.rmtree(clean.home / ".git")
     monkeypatch.chdir(elsewhere)
-    assert run(capsys, "audit").out == before
+    assert run(capsys, "audit", "--full").out == before
 
 
 def test_money_agrees_with_cost_and_status(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +155,7 @@ def test_who_decided_what_and_why(home: Path, capsys: pytest.CaptureFixture[str]
     assert (decision["event_ref"], decision["question"]) == (f"run/{RUN}@4", f"run/{RUN}/login@5")
     (moved,) = [gap for gap in found["gaps"] if gap["kind"] == "ref-moved"]
     assert (moved["fault"], moved["allowed"]) == (False, f"run/{RUN}/login@6")
-    page = run(capsys, "audit").out
+    page = run(capsys, "audit", "--full").out
     assert "mina: approve on repository (ref-moved) in prd" in page
     assert "that was me" in page
     assert "\x1b" not in page
@@ -167,7 +180,7 @@ def test_hostile_texts_on_any_terminal(home: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("words", "exit_code", "message"),
     [
-        (("nope",), 2, "there is no run 'nope'"),
+        (("nope",), 2, "there is no run or feature 'nope'"),
         (("--feature", "lgin"), 10, "did you mean `login`?"),
     ],
 )

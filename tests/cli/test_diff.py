@@ -71,7 +71,7 @@ def test_exit_codes(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_is_not_there(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, message in (((RUN, "nope"), "there is no run 'nope'"), (("2026", RUN), "2 run ids begin"),
+    for words, message in (((RUN, "nope"), "there is no run or feature 'nope'"), (("2026", RUN), "2 run ids begin"),
                            ((RUN,), "missing argument 'RIGHT'")):  # fmt: skip
         answer = run(capsys, "diff", *words)
         assert (answer.exit, answer.out) == (2, "")

@@ -63,8 +63,10 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("alpha", "--at", "1"), 2, "'alpha' is not RUN/FEATURE"),
-        (("nope/alpha", "--at", "1"), 2, "there is no run 'nope'"),
+        (("alpha",), 2, "name a phase or an event to start from"),
+        (("nope/alpha", "--at", "1"), 2, "there is no run or feature 'nope'"),
+        (("{run}/alpha@9999",), 2, "MZ5007"),
+        (("{run}/alpha/nope",), 2, "nor a phase that it started"),
         (("{run}/alpah", "--at", "1"), 10, "did you mean `alpha`"),
         (("{run}/alpha", "--at", "0"), 2, "MZ5007"),
         (("{run}/alpha", "--at", "9999"), 2, "MZ5007"),
@@ -88,4 +90,4 @@ def test_what_cannot_be_forked(done: tuple[Workshop, str], words: tuple[str, ...
 
 def test_the_page_names_what_there_is() -> None:
     assert Path(ROOT / "cli/mz_cli/deliver/fork.py").is_file()
-    assert {"--at", "--agent", "--model", "--prompt"} <= set(re.findall(r"--\w+", PAGE))
+    assert {"--agent", "--model", "--prompt"} <= set(re.findall(r"--\w+", PAGE))

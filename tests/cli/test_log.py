@@ -17,7 +17,7 @@ from tests.cli.story import RUN, Story
 
 
 def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "log")
+    answer = run(capsys, "log", "--all")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
     assert {line.count("\t") for line in answer.out.splitlines()} == {3}
@@ -37,7 +37,7 @@ def test_one_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [msgspec.json.decode(line) for line in run(capsys, "log", "--feature", "audit", "--json").out.splitlines()]
     assert {line["stream"] for line in lines[1:]} == {f"run/{RUN}", f"run/{RUN}/audit"}
     assert {line["event"].get("feature", "audit") for line in lines[1:]} == {"audit"}
-    both = run(capsys, "log", "--feature", "audit", "--feature", "export").out
+    both = run(capsys, "log", "--all", "audit", "export").out
     assert "export may start" in both
     assert "login" not in both
 
@@ -49,7 +49,7 @@ def test_a_feature_that_is_not_there(story: Story, capsys: pytest.CaptureFixture
 
 
 def test_a_feature_that_has_not_begun(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "log", "--feature", "later").out.count("\n") == 1
+    assert run(capsys, "log", "--all", "later").out.count("\n") == 1
 
 
 def test_following_ends_with_a_run_at_rest(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,3 +89,30 @@ def test_what_agents_and_people_wrote_is_harmless(story: Story, capsys: pytest.C
 
 def held(code: str) -> FeatureHeld:
     return FeatureHeld(hold=Hold.FATAL, code=code)
+
+
+def test_milestones_by_default_and_every_event_on_demand(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    milestones, everything = run(capsys, "log").out.splitlines(), run(capsys, "log", "--all").out.splitlines()
+    assert [line for line in everything if line in milestones] == milestones
+    assert len(everything) == len(story.recorded)
+    types = {line.split("\t")[2] for line in milestones}
+    assert {"run.started", "phase.started", "phase.completed", "agent.requested", "call.priced"} <= types
+    assert {"gate.checked", "human.requested", "feature.held", "feature.delivered", "run.idle"} <= types
+    assert not types & {"reply.parsed", "commit.requested", "artifact.parsed", "changes.checked"}
+
+
+def test_milestones_have_date_time_and_zone(story: Story) -> None:
+    lines = on_terminal(story.home, "log", "login", columns=160, env={"TZ": "Europe/Berlin"}).splitlines()
+    assert lines[0].startswith("2026-03-01 13:00:06 CET  login: started on feat/login  (run/")
+    assert any("login: code attempt 2: $0.0123" in line for line in lines)
+
+
+def test_types_times_and_numbers(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    gates = run(capsys, "log", "--type", "gate.checked").out.splitlines()
+    assert [line.split("\t")[2] for line in gates] == ["gate.checked"] * 2
+    assert run(capsys, "log", "--type", "gate.checked", "-n", "1").out.splitlines() == gates[1:]
+    assert len(run(capsys, "log", "--type", "gate.checked", "--json").out.splitlines()) == 3
+    assert run(capsys, "log", "--all", "--since", "2026-03-01T12:01:00Z").out.count("\n") == 3
+    assert "did you mean `gate.checked`?" in run(capsys, "log", "--type", "gate.check").err
+    assert "is not a time" in run(capsys, "log", "--since", "soon").err
+    assert run(capsys, "log", "-f", "-n", "1").exit == 2

@@ -176,7 +176,7 @@ def test_names_of_places(story: Story, capsys: pytest.CaptureFixture[str]) -> No
         (f"inbox/{RUN}@1", 2, "it holds messages and has no state"),
         ("run/nope@1", 2, "there is no run or feature 'nope'"),
         (f"{RUN}/lgin@1", 10, "did you mean `login`?"),
-        (f"{RUN}/a/b@1", 10, "has no feature 'a/b'"),
+        (f"{RUN}/a/b@1", 10, "has no feature 'a'"),
     ],
 )
 def test_places_that_are_not_there(

@@ -71,9 +71,11 @@ def test_summaries_are_the_commands_own(name: str) -> None:
     [
         (("statsu",), "there is no command 'statsu'; did you mean `status`?"),
         (("zzz",), "there is no command 'zzz'\n"),
-        (("status", "--jsn"), "no such option '--jsn'"),
-        (("log", "a", "b"), "unexpected extra argument"),
-        (("--nonsense",), "no such option '--nonsense'"),
+        (("status", "--jsn"), "no such option --jsn; did you mean --json?\nhint: see `mz status --help`\n"),
+        (("cancel", "--featur"), "see `mz cancel --help`; its options: --message, --json"),
+        (("log", "--xyz"), "its options: --all, --since, --type, -n, --follow, --at,"),
+        (("status", "a", "b"), "unexpected extra argument"),
+        (("--nonsense",), "no such option --nonsense"),
     ],
 )
 def test_wrong_use(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:

@@ -74,6 +74,18 @@ class Broken:
         raise RuntimeError("not even this")
 
 
+def test_an_empty_line_between_milestones_and_the_summary(story: Story) -> None:
+    out = io.StringIO()
+    with lines_to(out) as shown:
+        shown.on_event(story.recorded[0])
+    assert out.getvalue().splitlines()[0].endswith("started: monozukuri on main")
+    assert out.getvalue().endswith("\n\n")
+    silent = io.StringIO()
+    with lines_to(silent) as shown:
+        shown.show_text("nothing to do")
+    assert silent.getvalue() == "nothing to do\n"
+
+
 def test_lines_where_there_is_no_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
     out = io.StringIO()
     with lines_to(out) as shown:
@@ -206,6 +218,7 @@ def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
         ("picture", {**TERM, "NO_COLOR": "1"}, False),
         ("picture", {**TERM, "MZ_NO_PROGRESS": "1"}, False),
         ("picture", {**TERM, "MZ_NO_PROGRESS": ""}, True),
+        ("picture", {**TERM, "CI": "true"}, False),
         ("picture", {"TERM": "dumb", "FORCE_COLOR": "1"}, False),
         ("picture", {}, False),
     ],

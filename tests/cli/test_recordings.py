@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_cli.recordings.json import CassetteLine
-from mz_cli.recordings.library_text import age_cell, render_text, size_text, summary
+from mz_cli.recordings.library_text import age_cell, render_text, summary
+from mz_cli.terminal.text import format_size
 from mz_cli.terminal.width import plain_text
 from mz_recordings.cassette.files import digest, save
 from mz_recordings.cassette.model import RecordedCall
@@ -58,7 +59,7 @@ def test_the_page(snapshot: SnapshotAssertion) -> None:
 
 def test_numbers() -> None:
     assert summary(RESULTS[1:]) == "1 cassette, 1 recording, 4 files, 2.0 MB: no findings"
-    assert (size_text(999), size_text(1_500), size_text(3_200_000_000)) == ("999 B", "1.5 kB", "3.2 GB")
+    assert (format_size(999), format_size(1_500), format_size(3_200_000_000)) == ("999 B", "1.5 kB", "3.2 GB")
 
 
 @pytest.mark.parametrize(("days", "limit", "words"), [(None, None, "-"), (3, None, "3 d"), (3, 90, "3 of 90 d")])

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_cli.replay.command import print_progress
+from mz_cli.replay.faults import bundled_cassettes
 from mz_cli.reports.replay_text import fix_command, render_text, summary
 from mz_cli.terminal.width import plain_text
 from mz_engine.errors.exits import Exit
@@ -100,6 +101,18 @@ def test_who_accepts_says_why(capsys: pytest.CaptureFixture[str], words: tuple[s
 
 
 @pytest.mark.usefixtures("empty")
+@pytest.mark.parametrize("words", [("--bundled", "--prune"), ("--variants", "--prune"), ("--inject", "a=b", "--prune")])
+def test_altered_recordings_are_not_updated(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    answer = run(capsys, "replay", *words)
+    assert (answer.exit, answer.err[:14]) == (2, "error[MZ1002] ")
+
+
+@pytest.mark.slow
+def test_several_cassettes_are_played_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, "replay", *map(str, bundled_cassettes()[-2:]), "-j", "2", "--json")
+    assert len(msgspec.json.decode(answer.out)["cassettes"]) == 2, answer.err
+
+
 def test_nothing_to_record(capsys: pytest.CaptureFixture[str]) -> None:
     assert "MZ5001" in run(capsys, "record").err
     assert run(capsys, "run", "--record", "--dry-run").exit == 2

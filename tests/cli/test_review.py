@@ -134,7 +134,7 @@ def test_an_item_whose_dependency_came_to_nothing(mz: Mz, home: Path) -> None:
     assert [(each["feature"], each["question_kind"], each["code"]) for each in questions] == [
         ("c", "dependency", "b"), ("d", "dependency", "c")
     ]  # fmt: skip
-    assert questions[0]["commands"] == ["mz retry b", "mz cancel r1 --feature c"]
+    assert questions[0]["commands"] == ["mz retry b", "mz cancel r1/c"]
     assert "its dependency b was not delivered" in mz("review", "show", "c").out
 
 
@@ -147,7 +147,7 @@ def test_what_the_budget_holds(mz: Mz, story: Story) -> None:
         each for each in decoded(mz("review", "list", "--json"))["questions"] if each["question_kind"] == "budget"
     )
     assert (found["feature"], found["commands"][0]) == ("later", f"mz resume {story.run}")
-    assert f"mz cancel {story.run} --feature later" in found["commands"]
+    assert f"mz cancel {story.run}/later" in found["commands"]
     assert "the budget is used up" in mz("review", "show", "later").out
 
 

@@ -62,7 +62,8 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId, StreamId, feature_stream, run_stream
 from mz_projections.cost.calls import call_costs, totals
 from mz_projections.run.fold import fold_run
-from mz_projections.views.model import FeatureStatus, FeatureView, RunView, sum_known
+from mz_projections.usage import sum_known
+from mz_projections.views.model import FeatureStatus, FeatureView, RunView
 from mz_projections.views.run import RunProjection, run_view
 
 from tests.support.samples import samples

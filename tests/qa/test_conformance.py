@@ -323,7 +323,7 @@ class Twice(Broken):
 def test_a_broken_contract_is_named(adapter: type[Broken], check: str, words: str) -> None:
     found = [one for one in findings(check_contract(adapter())) if one.cause == f"claude-code.{check}"]
     assert any(words in one.message for one in found), found
-    assert all((one.kind, one.fix) == ("ADAPTER", "fix the adapter, then run: mz gate --layer 2") for one in found)
+    assert all((one.kind, one.fix) == ("ADAPTER", "fix the adapter, then run: mz doctor --self-test") for one in found)
 
 
 class Raises(Broken):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mz_engine.errors.exits import Exit
-from mz_qa.gate.run import LAYERS, NUMBERS, run_gate
+from mz_qa.gate.run import LAYERS, NUMBERS, SELF_TEST_LAYERS, run_gate, run_layer
 from mz_qa.results import CheckedItem, Layer, LayerOutput, LayerResult, Project, Remark
 from mz_recordings.findings.grouping import ORDER
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding
@@ -97,8 +97,20 @@ def test_a_layer_that_nobody_asked_for_is_skipped(project: Project) -> None:
 
 
 def test_the_layers_of_the_gate() -> None:
-    assert NUMBERS == (1, 2, 3, 4, 7)
+    assert NUMBERS == (1, 3, 4, 7)
     assert len({layer.name for layer in LAYERS}) == len(LAYERS)
+    assert {layer.number for layer in LAYERS} | {layer.number for layer in SELF_TEST_LAYERS} == {1, 2, 3, 4, 7}
+
+
+@pytest.mark.parametrize("layer", [layer for layer in SELF_TEST_LAYERS if layer.name in ("static", "formats")])
+def test_the_fast_self_tests_pass_outside_of_a_project(project: Project, layer: Layer) -> None:
+    result = run_layer(layer, project, may_be_empty=False)
+    assert (result.status, result.remarks) == ("passed", ()), result.findings
+
+
+def test_a_layer_about_what_a_project_may_lack_can_be_empty(project: Project) -> None:
+    results = run_gate(project, (3, 4)).layers
+    assert [layer.status for layer in results if layer.number in (3, 4)] == ["empty", "empty"]
 
 
 def test_every_kind_of_finding_has_a_place_in_the_order() -> None:

@@ -89,7 +89,9 @@ def test_both_opinions_agree_on_every_other_end(agent: str) -> None:
     adapter, ends = built_in_adapters()[agent], 0
     for stored in stored_endings(agent):
         *head, last = stored.result.stdout.splitlines(keepends=True) or [b"{}"]
-        for name, other, code in AGENTS[agent].stdout_endings(_object(last)):
+        endings = AGENTS[agent].stdout_endings
+        assert endings is not None
+        for name, other, code in endings(_object(last)):
             stdout = b"".join((*head, other))
             reading = adapter.parse_output(replace(stored.result, stdout=stdout, exit=code))
             assert (reading.ending == "success") is succeeds(agent, stdout), (stored.name, name)

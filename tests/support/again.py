@@ -72,7 +72,7 @@ class Again:
     def order(self, wish: CallSelection, **more: object) -> RerecordJob:
         fields: dict[str, object] = {
             "path": str(self.copy.place), "project": str(self.copy.root), "environment": self.environment,
-            "today": TODAY, "wish": wish, **more,
+            "now": TODAY, "selection": wish, **more,
         }  # fmt: skip
         return RerecordJob(**fields)  # type: ignore[arg-type]
 

@@ -12,7 +12,8 @@ from mz_engine.agents.registry import built_in_adapters
 HEAD = """# What agents can do, and what they report
 
 `python -m tools.docs.agents docs/what-agents-tell.md` writes this page from the adapters; the conformance suite
-(`mz gate --layer 2`) compares these claims with recordings. [agents.md](agents.md) describes the set-up of each agent.
+(`mz doctor --self-test`) compares these claims with recordings. [agents.md](agents.md) describes the set-up of each
+agent.
 """
 
 CAPABILITIES_SECTION = """

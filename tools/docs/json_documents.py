@@ -11,10 +11,9 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec import inspect
+from msgspec import Struct, inspect
 from mz_cli.common.json import LogEntry, LogHeader
 from mz_cli.documents import JSON_DOCUMENTS
-from mz_cli.terminal.json import Shape
 
 LOG_DOCUMENT = "log"
 HEAD = """# JSON
@@ -50,7 +49,7 @@ def markdown_page() -> str:
     return "\n".join([HEAD, *documents, "## Parts\n\nObjects nested in the documents above.\n", *parts])
 
 
-def _section(heading: str, shape: type[Shape], schema: str) -> str:
+def _section(heading: str, shape: type[Struct], schema: str) -> str:
     rows = [KeyRow("schema", "text", f"`{heading.removeprefix('## ')}`")] if schema else []
     rows += [
         KeyRow(field.encode_name, type_text(field.type), _field_docs(shape).get(field.name, ""))
@@ -60,7 +59,7 @@ def _section(heading: str, shape: type[Shape], schema: str) -> str:
     return "\n".join([f"{heading}\n\n{_description(shape)}\n", "| key | type | meaning |", "|---|---|---|", *lines, ""])
 
 
-def fields(shape: type[Shape]) -> tuple[inspect.Field, ...]:
+def fields(shape: type[Struct]) -> tuple[inspect.Field, ...]:
     kind = inspect.type_info(shape)
     assert isinstance(kind, inspect.StructType)
     return kind.fields
@@ -92,9 +91,9 @@ def type_text(kind: inspect.Type) -> str:
     return names[type(kind)]
 
 
-def nested_shapes() -> set[type[Shape]]:
+def nested_shapes() -> set[type[Struct]]:
     """Return all Structs nested in documents."""
-    shapes: set[type[Shape]] = set()
+    shapes: set[type[Struct]] = set()
     pending: list[inspect.Type] = [field.type for shape in JSON_DOCUMENTS.values() for field in fields(shape)]
     while pending:
         kind = pending.pop()
@@ -107,7 +106,7 @@ def nested_shapes() -> set[type[Shape]]:
                 pending.append(kind.value_type)
             case inspect.UnionType():
                 pending += kind.types
-            case inspect.StructType() if issubclass(kind.cls, Shape) and kind.cls not in shapes:
+            case inspect.StructType() if kind.cls not in shapes:
                 shapes.add(kind.cls)
                 pending += [field.type for field in kind.fields]
     return shapes
@@ -120,19 +119,19 @@ def shape_title(shape: type[object]) -> str:
 
 
 @cache
-def _all_shapes() -> frozenset[type[Shape]]:
+def _all_shapes() -> frozenset[type[Struct]]:
     return frozenset(nested_shapes())
 
 
-def _description(shape: type[Shape]) -> str:
+def _description(shape: type[Struct]) -> str:
     return " ".join(cleandoc(shape.__doc__ or "").split())
 
 
-def _field_docs(shape: type[Shape]) -> dict[str, str]:
+def _field_docs(shape: type[Struct]) -> dict[str, str]:
     """Return the docstrings of fields, those of base classes included."""
     docs: dict[str, str] = {}
     for base in reversed(shape.__mro__):
-        if base.__module__.startswith("mz_cli."):
+        if base.__module__.startswith("mz_"):
             docs |= _module_docs(base.__module__).get(base.__name__, {})
     return docs
 
@@ -154,7 +153,7 @@ def _class_docs(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             match text:
                 case ast.Expr(value=ast.Constant(value=str(doc))):
-                    yield field.target.id, " ".join(doc.split()).replace("|", "\\|")
+                    yield field.target.id, " ".join(doc.split()).replace("|", "\\|").replace("None:", "null:")
 
 
 if __name__ == "__main__":

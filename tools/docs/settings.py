@@ -53,7 +53,8 @@ def _values(kind: inspect.Type) -> Iterator[str]:
         case inspect.Metadata():
             yield from _values(kind.type)
         case inspect.UnionType():
-            yield ", ".join(value for member in kind.types for value in _values(member))
+            for member in kind.types:
+                yield from _values(member)
         case inspect.CustomType():
             yield "duration" if kind.cls is Duration else "money"
         case inspect.LiteralType():
@@ -85,7 +86,7 @@ def default_text(name: str) -> str:
     value: Any = msgspec.to_builtins(Settings(), enc_hook=encode_quantity)
     for key in name.split("."):
         value = value[key]
-    if isinstance(value, tuple):
+    if isinstance(value, list | tuple):
         return ", ".join(f"`{item}`" for item in value) or "none"
     return f"`{value}`" if value not in (None, {}) else "none"
 

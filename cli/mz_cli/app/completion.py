@@ -30,6 +30,10 @@ PHASES = (
     "stream_id IN (SELECT id FROM stream WHERE name LIKE ?) ORDER BY position"
 )
 
+STREAMS = "SELECT name FROM stream WHERE name LIKE 'run/%/%' ORDER BY id DESC LIMIT ?"
+PREFIX = "<prefix>"
+"""Key of the word to complete, among the parameters."""
+
 Parameters = Mapping[str, object]
 """Parameters already on the command line, by name."""
 
@@ -57,7 +61,8 @@ def print_completions(root: click.Command, instruction: str) -> int:
 def suggestions(kind: str, prefix: str, parameters: Parameters) -> list[str]:
     """Return the suggestions of a kind (`SOURCES`) with that prefix; empty on any error."""
     with suppress(Exception):
-        return [word for word in SOURCES[kind](parameters) if word.startswith(prefix)][:SUGGESTED_MAX]
+        names = SOURCES[kind]({**parameters, PREFIX: prefix})
+        return [name for name in names if name.startswith(prefix)][:SUGGESTED_MAX]
     return []
 
 
@@ -89,8 +94,33 @@ def selected_run(parameters: Parameters) -> str:
     return next(run for run in runs(parameters) if named is None or run.startswith(str(named)))
 
 
+def selectors(parameters: Parameters) -> Iterable[str]:
+    """Return runs and features that are not on the command line yet; after a `/`, selectors as deep as the prefix."""
+    entered = parameters.get("selectors") or ()
+    names = features(parameters)
+    if str(parameters.get(PREFIX, "")).count("/"):
+        return names
+    return [name for name in (*names, *runs(parameters)) if not isinstance(entered, tuple) or name not in entered]
+
+
+def longer_selectors(parameters: Parameters, depth: int) -> Iterable[str]:
+    """Return RUN/FEATURE and FEATURE/PHASE, or RUN/FEATURE/PHASE."""
+    streams = [str(name).removeprefix("run/") for (name,) in query_log(STREAMS, SUGGESTED_MAX)]
+    with_phases = dict.fromkeys(
+        f"{stream}/{phase}"
+        for stream in streams
+        if str(parameters.get(PREFIX, "")).startswith((stream.split("/")[0], stream.split("/")[1]))
+        for phase in payload_values(query_log(PHASES, f"run/{stream}"), "phase")
+    )
+    if depth > 1:
+        return with_phases
+    return (*streams, *dict.fromkeys(selector.partition("/")[2] for selector in with_phases))
+
+
 def features(parameters: Parameters) -> Iterable[str]:
-    """Return ids of the run's features that are not on the command line yet."""
+    """Return ids of the run's features that are not on the command line yet, or longer selectors after a `/`."""
+    if depth := str(parameters.get(PREFIX, "")).count("/"):
+        return longer_selectors(parameters, depth)
     entered = parameters.get("features") or ()
     features_of_run = payload_values(query_log(ITEMS, f"run/{selected_run(parameters)}"), "feature")
     return [name for name in features_of_run if not isinstance(entered, tuple) or name not in entered]
@@ -139,6 +169,7 @@ def topics(parameters: Parameters) -> Iterable[str]:
 SOURCES: Mapping[str, Callable[[Parameters], Iterable[str]]] = {
     "runs": runs,
     "features": features,
+    "selectors": selectors,
     "phases": phases,
     "pipelines": pipelines,
     "codes": codes,

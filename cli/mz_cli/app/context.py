@@ -88,6 +88,7 @@ class ProjectLog:
         runs = self.runs()
         if not runs:
             raise no_runs_error()
+        prefix = prefix.removeprefix("run/") if prefix else prefix
         if prefix is None or prefix in runs:
             return prefix or runs[0]
         matching = [run for run in runs if run.startswith(prefix)]

@@ -83,6 +83,15 @@ def translate_error(error: BaseException, arguments: Sequence[str]) -> MzError:
     match error:
         case MzError():
             return error
+        case click.NoSuchOption():
+            from mz_cli.app.help import did_you_mean, option_names
+
+            path, options = ("mz", []) if error.ctx is None else (error.ctx.command_path, option_names(error.ctx))
+            suggestion = did_you_mean(error.option_name, options).replace("`", "")
+            return MzError(
+                "MZ1002", f"no such option {error.option_name}{suggestion}",
+                hint=f"see `{path} --help`" + ("" if suggestion else f"; its options: {', '.join(options)}"),
+            )  # fmt: skip
         case click.UsageError():
             path = error.ctx.command_path if error.ctx is not None else "mz"
             return MzError("MZ1002", sentence(error.format_message()), hint=f"see `{path} --help`")

@@ -18,8 +18,11 @@ HELP_WIDTH = 96
 SUGGESTION_KINDS = {
     "run": "runs",
     "runs": "runs",
-    "left": "runs",
-    "right": "runs",
+    "left": "selectors",
+    "right": "selectors",
+    "selector": "selectors",
+    "selectors": "selectors",
+    "source": "selectors",
     "feature": "features",
     "features": "features",
     "phase": "phases",
@@ -55,15 +58,23 @@ class RenamedOption(click.Option):
 
     def __init__(self, declarations: Sequence[str], former: Sequence[str] = (), **attributes: Any) -> None:
         super().__init__((*declarations, *former), **attributes)
-        self._former = former
+        self.former = former
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         names = self.opts
-        self.opts = [name for name in names if name not in self._former]
+        self.opts = [name for name in names if name not in self.former]
         try:
             return super().get_help_record(ctx)
         finally:
             self.opts = names
+
+
+def option_names(ctx: click.Context) -> list[str]:
+    """Return the options of the command that help shows, by their longest names."""
+    options = [parameter for parameter in ctx.command.get_params(ctx) if isinstance(parameter, click.Option)]
+    shown = [option.opts + option.secondary_opts for option in options if not option.hidden]
+    former = {name for option in options if isinstance(option, RenamedOption) for name in option.former}
+    return [max((name for name in names if name not in former), key=len) for names in shown]
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -1,60 +1,145 @@
-"""Resolve an event ref `STREAM@VERSION`, in full or abbreviated."""
+"""Selectors of runs, features, phases, attempts and events: `[RUN/]FEATURE[/PHASE[#ATTEMPT]]`, `STREAM@VERSION`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+import msgspec
 from mz_engine.errors.diagnostics import MzError
 from mz_events.names import StreamId, feature_stream, run_stream
 
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.help import did_you_mean
 
-ACCEPTED_FORMS = "RUN@4, FEATURE@12, RUN/FEATURE@12, or as `mz log` prints it"
-
+FORMS = "RUN, [RUN/]FEATURE[/PHASE[#ATTEMPT]] or STREAM@VERSION, as `mz log` prints it"
 VERSION = re.compile("[1-9][0-9]{0,17}")
+ATTEMPT = re.compile("[1-9][0-9]{0,8}")
+DIGEST = re.compile("[0-9a-f]{8,64}")
+"""Beginning of a blob's digest."""
+
+
+class Selector(msgspec.Struct, frozen=True, kw_only=True):
+    """What a selector names, resolved against the log."""
+
+    run: str
+    names_run: bool
+    """False: the run is the newest one with the feature."""
+    feature: str | None = None
+    phase: str | None = None
+    attempt: int | None = None
+    version: int | None = None
+
+    @property
+    def stream(self) -> StreamId:
+        return run_stream(self.run) if self.feature is None else feature_stream(self.run, self.feature)
+
+    def __str__(self) -> str:
+        phase = f"/{self.phase}" if self.phase else ""
+        return f"{self.stream.removeprefix('run/')}{phase}" + (f"#{self.attempt}" if self.attempt else "")
+
+
+def select(log: ProjectLog, text: str, run: str | None = None, feature_only: bool = False) -> Selector:
+    """Resolve a selector. A single name is a feature of `run` (default: of the newest run that has it), else a run,
+    of which a unique prefix suffices. `feature_only`: a run is no answer.
+
+    Raises MzError (MZ1002, MZ4010, MZ5001, MZ5007).
+    """
+    name, attempt, version = _split(text)
+    parts = name.removeprefix("run/").split("/")
+    if parts[0] == "inbox" and len(parts) > 1:
+        hint = "`mz log` shows their outcome, in the run's own stream"
+        raise MzError("MZ5007", f"{name[:80]!r} is an inbox: it holds messages and has no state", hint=hint)
+    run_of_feature = None if name.startswith("run/") else _run_with_feature(log, parts, run)
+    if run_of_feature is None:
+        _check_name(log, parts[0], run, "MZ5007" if version else "MZ5001", feature_only and len(parts) == 1)
+    run_id = run_of_feature or log.find_run(parts.pop(0))
+    feature, phase, *excess = (*parts, None, None)[: max(len(parts), 2)]
+    if feature is not None:
+        log.check_feature(run_id, feature)
+    if excess or (attempt and phase is None) or (version and phase is not None):
+        raise MzError("MZ1002", f"{text[:80]!r} is not a selector", hint=f"write {FORMS}")
+    selector = Selector(
+        run=run_id, names_run=run_of_feature is None or run is not None, feature=feature, phase=phase, attempt=attempt,
+        version=version,
+    )  # fmt: skip
+    if feature_only and feature is None:
+        raise MzError("MZ1002", f"{run_id} is a run", hint=f"name a feature of it: {_listed(run_id, log)}")
+    if version is not None:
+        _check_version(log, selector.stream, version)
+    return selector
+
+
+def select_or_newest(log: ProjectLog, text: str | None) -> Selector:
+    """Resolve a selector; None is the newest run."""
+    return Selector(run=log.find_run(None), names_run=False) if text is None else select(log, text)
 
 
 def find_event_ref(log: ProjectLog, text: str, run: str | None) -> tuple[StreamId, int]:
-    """Return stream and version. A name is that of a run (a unique prefix suffices) or of a feature: of `run`, else of
-    the newest run that has it. Raises MzError (MZ5001, MZ5007)."""
-    name, _, digits = text.rpartition("@")
-    if not name or not VERSION.fullmatch(digits):
-        raise MzError("MZ5007", f"{text[:80]!r} is not an event", hint=f"write {ACCEPTED_FORMS}; versions count from 1")
-    stream, version = _find_stream(log, name, run), int(digits)
+    """Return stream and version of an event. Raises MzError (MZ4010, MZ5001, MZ5007)."""
+    selector = select(log, text, run)
+    if selector.version is None:
+        raise not_an_event(text)
+    return selector.stream, selector.version
+
+
+def select_one_run(selectors: Iterable[Selector]) -> str:
+    """Return the run of all selectors. Raises MzError (MZ1002) if they name several."""
+    runs = list(dict.fromkeys(selector.run for selector in selectors))
+    if len(runs) > 1:
+        raise MzError("MZ1002", f"the selectors name several runs: {', '.join(runs)}", hint="name one run at a time")
+    return runs[0]
+
+
+def not_an_event(text: str) -> MzError:
+    hint = "write RUN@4, FEATURE@12, RUN/FEATURE@12, or as `mz log` prints it; versions count from 1"
+    return MzError("MZ5007", f"{text[:80]!r} is not an event", hint=hint)
+
+
+def _split(text: str) -> tuple[str, int | None, int | None]:
+    """Return name, attempt and version. Raises MzError (MZ1002, MZ5007)."""
+    name, at, digits = text.rpartition("@")
+    if at:
+        if not name or not VERSION.fullmatch(digits):
+            raise not_an_event(text)
+        return name, None, int(digits)
+    name, number_sign, digits = text.partition("#")
+    if not name or (number_sign and not ATTEMPT.fullmatch(digits)):
+        raise MzError("MZ1002", f"{text[:80]!r} is not a selector", hint=f"write {FORMS}; attempts count from 1")
+    return name, int(digits) if number_sign else None, None
+
+
+def _run_with_feature(log: ProjectLog, parts: list[str], run: str | None) -> str | None:
+    """Return the run if the first part is a feature's name; None if it names a run."""
+    head, runs = parts[0], log.runs()
+    if head in runs:
+        return None
+    runs_by_prefix = [candidate for candidate in runs if candidate.startswith(head)]
+    if len(parts) > 1 and len(runs_by_prefix) == 1 and parts[1] in log.features(runs_by_prefix[0]):
+        return None
+    candidates = runs if run is None else (log.find_run(run),)
+    return next((candidate for candidate in candidates if head in log.features(candidate)), None)
+
+
+def _check_name(log: ProjectLog, name: str, run: str | None, code: str, feature_only: bool) -> None:
+    """Raise MzError if no run's id begins with the name; it is no feature."""
+    if any(candidate.startswith(name) for candidate in log.runs()):
+        return
+    newest = log.find_run(run)
+    if feature_only:
+        log.check_feature(newest, name)
+    suggestion = did_you_mean(name, (*log.runs(), *log.features(newest)))
+    hint = f"features of {newest}: {_listed(newest, log)}; `mz runs` lists the runs"
+    raise MzError(code, f"there is no run or feature {name[:80]!r}{suggestion}", hint=hint)
+
+
+def _listed(run: str, log: ProjectLog) -> str:
+    return ", ".join(log.features(run)[:20]) or "none"
+
+
+def _check_version(log: ProjectLog, stream: StreamId, version: int) -> None:
     newest_version = dict(log.store.streams(stream)).get(stream, 0)
     if not newest_version:
         raise MzError("MZ5007", f"{stream} has no events", hint="it has not started yet")
     if version > newest_version:
         raise MzError("MZ5007", f"{stream} has no version {version}", hint=f"the newest is {stream}@{newest_version}")
-    return stream, version
-
-
-def _find_stream(log: ProjectLog, name: str, run: str | None) -> StreamId:
-    head, *remaining_parts = name.split("/")
-    if head == "inbox":
-        hint = "`mz log` shows their outcome, in the run's own stream"
-        raise MzError("MZ5007", f"{name[:80]!r} is an inbox: it holds messages and has no state", hint=hint)
-    if head == "run" and remaining_parts:
-        head, *remaining_parts = remaining_parts
-    if not remaining_parts and head not in log.runs() and (run_with_feature := _run_with_feature(log, head, run)):
-        return feature_stream(run_with_feature, head)
-    if not remaining_parts:
-        _check_run_or_feature(log, head, run)
-        return run_stream(log.find_run(head))
-    chosen = log.find_run(head)
-    log.check_feature(chosen, "/".join(remaining_parts))
-    return feature_stream(chosen, remaining_parts[0])
-
-
-def _run_with_feature(log: ProjectLog, feature: str, run: str | None) -> str | None:
-    """Return the run for a feature's name alone."""
-    runs = log.runs() if run is None else (log.find_run(run),)
-    return next((candidate for candidate in runs if feature in log.features(candidate)), None)
-
-
-def _check_run_or_feature(log: ProjectLog, name: str, run: str | None) -> None:
-    if not any(candidate.startswith(name) for candidate in log.runs()):
-        newest = log.find_run(run)
-        suggestion = did_you_mean(name, (*log.runs(), *log.features(newest)))
-        raise MzError("MZ5007", f"there is no run or feature {name[:80]!r}{suggestion}", hint=f"write {ACCEPTED_FORMS}")

@@ -28,7 +28,7 @@ VARIABLES = {
     "GEMINI_CLI_HOME": "Directory of Gemini CLI's login and sessions; read for import, and passed on.",
     "CODEX_HOME": "Directory of Codex's login and sessions; read for import, and passed on.",
     "QWEN_RUNTIME_DIR, QWEN_HOME": "Directory of Qwen Code's sessions; read for import.",
-    "CI": "Set to anything: mz asks no questions.",
+    "CI": "Set to anything: mz asks no questions, and a run prints one line per change.",
     "GIT_SSH, GIT_SSH_COMMAND": "SSH program of git for remotes; mz adds `-o BatchMode=yes` to an OpenSSH command.",
     "CLAUDE_CONFIG_DIR": "Directory of Claude Code's login and sessions; read for import, and passed on.",
     "MZ_KEY": "Set by mz for agents and commands: the key of the call, by which mz finds processes. Do not change it.",

@@ -14,14 +14,16 @@ from mz_events.names import feature_stream
 from mz_events.store import BlobMissing
 from mz_projections.audit.auditor import audit as audit_of
 from mz_projections.run.pins import PinnedRun, decode_pinned
+from mz_projections.views.run import run_view
 from mz_projections.views.timeline import timeline
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command
+from mz_cli.app.selectors import select_or_newest
 from mz_cli.app.user_log import open_imported_log
 from mz_cli.audit.json import AuditReport
 from mz_cli.audit.query import audit_report
-from mz_cli.audit.text import render_text, table
+from mz_cli.audit.text import durations_of, render_text, table
 from mz_cli.common.verification import verify_log
 from mz_cli.live.milestones import milestone_text
 from mz_cli.terminal.console import is_terminal, print_line, print_note, terminal_width
@@ -34,39 +36,47 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 @command(
     "audit",
     examples=(
-        ("mz audit", "the newest run: verdict, evidence, timeline"),
-        ("mz audit r4f1 --feature login", "one feature of a run"),
+        ("mz audit", "the newest run: verdict, remarks, results"),
+        ("mz audit --full", "all evidence, then the timeline"),
+        ("mz audit r4f1/login", "one feature of a run"),
         ("mz audit --imported 3f2a", "the evidence for an imported session; without an id, for all"),
         ("mz audit --json | jq '.gaps[] | select(.fault)'", "why the verdict is no"),
     ),
     next_command="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz verify` checks the "
     "complete log.",
 )
-@click.argument("run", required=False)
-@click.option("--feature", metavar="ID", help="Only this feature.")
+@click.argument("selector", metavar="[RUN | [RUN/]FEATURE]", required=False)
+@click.option("--feature", hidden=True)
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
               help="An imported session, or all of them, in any directory.")  # fmt: skip
+@click.option(
+    "--full", is_flag=True, help="Also print the evidence for each feature, people's decisions, cost, timeline."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object, mz.audit/1 or mz.audit-imported/1.")
 @click.pass_context
-def audit(context: click.Context, run: str | None, feature: str | None, imported: str | None, as_json: bool) -> int:
+def audit(
+    context: click.Context, selector: str | None, feature: str | None, imported: str | None, full: bool, as_json: bool
+) -> int:
     """Report what a run did, with evidence.
 
-    Prints the verdict, requests, changes, gates, people's decisions, cost and gaps, then the timeline. Everything comes
-    from the log alone, with the address of its event, stream@version. The events and texts used are verified as by
-    `mz verify`. Exits with 1 if the verdict is no: something was not delivered, a check was skipped, or the log is
-    damaged.
+    Prints the verdict, remarks and the result of each feature; with --full also requests, changes, gates, people's
+    decisions and cost, then the timeline. Everything comes from the log alone, with the address of its event,
+    stream@version. The events and texts used are verified as by `mz verify`. Exits with 1 if the verdict is no:
+    something was not delivered, a check was skipped, or the log is damaged.
     """
     if imported is not None:
-        if run is not None or feature is not None:
-            raise click.UsageError("--imported cannot be combined with RUN or --feature", context)
+        if selector is not None or feature is not None:
+            raise click.UsageError("--imported cannot be combined with RUN or FEATURE", context)
         return print_imported_audit(imported, as_json)
     with open_log() as log:
-        run_id = log.find_run(run)
+        selected = select_or_newest(log, selector)
+        run_id, feature = selected.run, feature or selected.feature
         if feature is not None:
             log.check_feature(run_id, feature)
         events = tuple(log.events(run_id))
         statements = audit_of(run_id, events, load_pins(log, events), feature)
         verification = verify_log(log, run_id, print_note)
+        durations = durations_of(run_view(run_id, events))
         selected_events = tuple(filter_events(events, run_id, feature))
         report = audit_report(
             statements, verification, timeline(selected_events), str(log.home), feature, log.load_text
@@ -74,9 +84,10 @@ def audit(context: click.Context, run: str | None, feature: str | None, imported
     if as_json:
         print_document("audit", report)
     elif is_terminal(sys.stdout):
-        print_line("\n".join(render_text(report, tuple(milestones(selected_events)), terminal_width(sys.stdout))))
+        entries = tuple(milestones(selected_events)) if full else None
+        print_line("\n".join(render_text(report, entries, terminal_width(sys.stdout), durations)))
     else:
-        print_table(table(report))
+        print_table(table(report, full, durations))
     return int(audit_exit(report))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
 import msgspec
+from msgspec.structs import replace
+from mz_projections.views.model import RunView
 
 from mz_cli.audit.json import (
     ArtifactEvidence,
@@ -17,15 +19,16 @@ from mz_cli.audit.json import (
     ReplyEvidence,
     TestEvidence,
 )
-from mz_cli.common.run_text import money_text
+from mz_cli.common.run_text import SECOND_US, duration_cell, money_text, run_duration
 from mz_cli.cost.json import Amounts
 from mz_cli.terminal.table import Table, columns
-from mz_cli.terminal.text import single_line
+from mz_cli.terminal.text import format_elapsed, single_line
 
 SHORT = 12
 """Characters of a digest or commit on a terminal; a pipe gets it in full."""
 WIDTH_MIN = 20
 DONE_STATUSES = ("delivered", "merged", "tagged", "skipped")
+NO_DURATIONS: Mapping[str, str] = {}
 NOTHING_MISSING = "no remarks"
 
 
@@ -40,9 +43,12 @@ class Claim(msgspec.Struct, frozen=True):
     event_refs: tuple[str, ...]
 
 
-def claims(report: AuditReport, digits: int | None = None) -> Iterator[Claim]:
-    """Yield all claims, without the timeline. `digits`: length of digests and commits; None: full."""
-    yield from _verdict_claims(report, digits)
+def claims(
+    report: AuditReport, digits: int | None = None, full: bool = True, durations: Mapping[str, str] = NO_DURATIONS
+) -> Iterator[Claim]:
+    """Yield all claims, without the timeline; without `full`, only verdict, remarks and each feature's result.
+    `digits`: length of digests and commits; None: full. `durations`: of features that ended, and of the run."""
+    yield from _verdict_claims(report, digits, durations)
     for gap in report.gaps:
         yield _gap_claim(gap)
     for finding in report.record.findings:
@@ -50,14 +56,17 @@ def claims(report: AuditReport, digits: int | None = None) -> Iterator[Claim]:
     if not report.gaps and report.record.intact:
         yield Claim("remarks", "-", NOTHING_MISSING, ())
     for feature in report.features:
-        yield from _feature_claims(feature, digits)
+        feature_claims = _feature_claims(feature, digits, durations)
+        yield from (claim for claim in feature_claims if full or claim.subject == "result")
+    if not full:
+        return
     for decision in report.decisions:
         yield Claim("run", "person", _decision_text(decision), (decision.event_ref,))
     money = cost_text(report.cost, report.thrown_away, exact=digits is None)
     yield Claim("run", "cost", money, (report.begun, report.settled))
 
 
-def _verdict_claims(report: AuditReport, digits: int | None) -> Iterator[Claim]:
+def _verdict_claims(report: AuditReport, digits: int | None, durations: Mapping[str, str]) -> Iterator[Claim]:
     done = sum(feature.status in DONE_STATUSES for feature in report.features)
     faults = sum(gap.fault for gap in report.gaps) + len(report.record.findings)
     remarks = sum(not gap.fault for gap in report.gaps)
@@ -69,7 +78,9 @@ def _verdict_claims(report: AuditReport, digits: int | None) -> Iterator[Claim]:
     subject = f"feature {report.feature} of run {report.run}" if report.feature else f"run {report.run}"
     yield Claim("verdict", report.verdict, f"{subject}: {', '.join(counts)}", (report.settled,))
     origin = f"pipeline {report.pipeline} on {report.base} at {report.base_commit[:digits]}, mz {report.mz}"
-    yield Claim("verdict", "run", f"{origin}; now {report.status}", (report.begun, report.settled))
+    yield Claim(
+        "verdict", "run", f"{origin}; now {report.status}{durations.get('', '')}", (report.begun, report.settled)
+    )
     record = report.record
     state = "intact" if record.intact else f"damaged, {_count_noun(len(record.findings), 'finding')}"
     scope = f"{_count_noun(record.events, 'event')} in {_count_noun(record.streams, 'stream')}"
@@ -84,7 +95,7 @@ def _gap_claim(gap: GapShape) -> Claim:
 
 
 # a feature ------------------------------------------------------------------------------------------------------------
-def _feature_claims(feature: AuditFeature, digits: int | None) -> Iterator[Claim]:
+def _feature_claims(feature: AuditFeature, digits: int | None, durations: Mapping[str, str]) -> Iterator[Claim]:
     def claim(subject: str, text: str, *event_refs: str | None) -> Claim:
         return Claim(feature.id, subject, text, tuple(event_ref for event_ref in event_refs if event_ref))
 
@@ -95,7 +106,9 @@ def _feature_claims(feature: AuditFeature, digits: int | None) -> Iterator[Claim
     code = f" ({feature.code})" if feature.code else ""
     pull_request = f", {feature.pull_request}" if feature.pull_request else ""
     branch = f" on {feature.branch} for {feature.target}" if feature.branch else ""
-    yield claim("result", f"{feature.status}{code}{branch}{pull_request}", feature.event_ref)
+    yield claim(
+        "result", f"{feature.status}{code}{branch}{pull_request}{durations.get(feature.id, '')}", feature.event_ref
+    )
     if feature.files:
         yield claim(
             "changed", f"{_count_noun(len(feature.files), 'file')}: {', '.join(feature.files)}", feature.event_ref
@@ -183,26 +196,54 @@ def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def durations_of(run: RunView) -> dict[str, str]:
+    """Return `, took 3m 12s (plan 40s, code 2m 30s)` of each feature that ended, and `, took 5m 01s` of a finished run
+    under the empty name."""
+    durations = {"": f", took {elapsed}" if (elapsed := run_duration(run)) else ""}
+    for feature in run.features:
+        phases = [
+            f"{phase.phase} {format_elapsed((phase.ended_us - phase.started_us) / SECOND_US)}"
+            for phase in feature.phases
+            if phase.ended_us is not None
+        ]
+        if (elapsed := duration_cell(feature, exact=False)) != "-":
+            durations[feature.feature] = f", took {elapsed}" + (f" ({', '.join(phases)})" if phases else "")
+    return durations
+
+
 # drawn ----------------------------------------------------------------------------------------------------------------
-def table(report: AuditReport) -> Table:
-    """Return one row per claim, then the timeline, for a pipe."""
-    rows = [(claim.section, claim.subject, claim.text, " ".join(claim.event_refs)) for claim in claims(report)]
-    rows += [("timeline", entry.type, f"{entry.at} {entry.text}", entry.event_ref) for entry in report.timeline]
+def table(report: AuditReport, full: bool, durations: Mapping[str, str] = NO_DURATIONS) -> Table:
+    """Return one row per claim, with `full` also the timeline, for a pipe."""
+    rows = [
+        (claim.section, claim.subject, claim.text, " ".join(claim.event_refs))
+        for claim in claims(report, full=full, durations=durations)
+    ]
+    if full:
+        rows += [("timeline", entry.type, f"{entry.at} {entry.text}", entry.event_ref) for entry in report.timeline]
     return Table(columns=columns("section", "subject", "claim", "events"), rows=tuple(rows), empty="")
 
 
-def render_text(report: AuditReport, timeline: Sequence[tuple[str, str]], width: int) -> tuple[str, ...]:
-    """Return the lines for a terminal of that width. `timeline`: text and event ref of each entry."""
+def render_text(
+    report: AuditReport, timeline: Sequence[tuple[str, str]] | None, width: int,
+    durations: Mapping[str, str] = NO_DURATIONS,
+) -> tuple[str, ...]:  # fmt: skip
+    """Return the lines for a terminal of that width. `timeline`: text and event ref of each entry; None: only verdict,
+    remarks and one line per feature."""
     lines: list[str] = []
     section = ""
-    for claim in claims(report, SHORT):
-        if claim.section != section:
+    for claim in claims(report, SHORT, timeline is not None, durations):
+        if timeline is None and claim.subject == "result":
+            lines += ["", "features"] if section != "features" else []
+            section = "features"
+            claim = replace(claim, subject=claim.section, section=section)
+        elif claim.section != section:
             section = claim.section
             lines += ["", section] if lines else []
         indent = "  " if lines else ""
         lines += _wrapped_claim(indent, f"{claim.subject}: {claim.text}", claim.event_refs, width)
-    lines += ["", "timeline"]
-    for text, event_ref in timeline:
+    if timeline is not None:
+        lines += ["", "timeline"]
+    for text, event_ref in timeline or ():
         lines += _wrapped_claim("  ", text, (event_ref,), width)
     return tuple(lines)
 

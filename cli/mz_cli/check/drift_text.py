@@ -19,6 +19,7 @@ from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, Findin
 from mz_cli.check.json import BaselineShape, DriftClass, DriftedCassette, DriftResult, NoiseShape, RejectedNoise
 from mz_cli.common.json import finding_shape
 from mz_cli.reports.replay_text import fix_command
+from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import count_noun
 from mz_cli.terminal.width import Line, Span
@@ -177,11 +178,9 @@ def drift_result(
         against=against,
         classes=drift_classes(drift, fail_on),
         cassettes=tuple(
-            DriftedCassette(
-                path=cassette.path,
-                name=cassette.name,
-                provenance=cassette.provenance or None,
-                recordings=cassette.recordings,
+            shape_of(
+                DriftedCassette,
+                cassette,
                 played=cassette.calls_replayed,
                 findings=tuple(finding_shape(finding, cassette.path) for finding in cassette.findings),
             )
@@ -199,12 +198,4 @@ def drift_result(
 
 
 def _noise_shape(entry: NoiseEntry, hidden_count: int) -> NoiseShape:
-    return NoiseShape(
-        kind=entry.kind,
-        path=entry.path,
-        within=entry.within,
-        reason=entry.reason,
-        cassette=entry.cassette,
-        until=entry.until.isoformat() if entry.until else None,
-        hides=hidden_count,
-    )
+    return shape_of(NoiseShape, entry, until=entry.until.isoformat() if entry.until else None, hides=hidden_count)

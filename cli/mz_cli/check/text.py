@@ -32,7 +32,7 @@ def layer_line(layer: LayerResult) -> Line:
     )
 
 
-def remaining_lines(result: GateResult) -> Iterator[Line]:
+def remaining_lines(result: GateResult, name: str = "gate") -> Iterator[Line]:
     """Yield findings, remarks and verdict."""
     for layer in result.layers:
         if layer.findings:
@@ -46,10 +46,10 @@ def remaining_lines(result: GateResult) -> Iterator[Line]:
     for layer, remark in remarks:
         yield (Span(f"remark ({layer.name}): {remark}", "dim"),)
     yield ()
-    yield (Span(summary(result), "bold red" if result.first_failure else "bold green"),)
+    yield (Span(summary(result, name), "bold red" if result.first_failure else "bold green"),)
 
 
-def summary(result: GateResult) -> str:
+def summary(result: GateResult, name: str = "gate") -> str:
     """Return the verdict in one line."""
     ran = [layer for layer in result.layers if layer.status != "skipped"]
     parts = [
@@ -61,9 +61,9 @@ def summary(result: GateResult) -> str:
         parts.append(f"nothing to check in {', '.join(empty)}")
     failed = result.first_failure
     if failed is None:
-        return f"gate passed: {', '.join(parts)}"
+        return f"{name} passed: {', '.join(parts)}"
     number = count_noun(sum(len(layer.findings) for layer in result.layers), "finding")
-    return f"gate FAILED, first in layer {failed.number} ({failed.name}): {number}, {', '.join(parts)}"
+    return f"{name} FAILED, first in layer {failed.number} ({failed.name}): {number}, {', '.join(parts)}"
 
 
 def _group_lines(finding_group: FindingGroup) -> Iterator[Line]:

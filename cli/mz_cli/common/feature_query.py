@@ -12,7 +12,6 @@ from mz_projections.views.model import (
     ArtifactView,
     CallView,
     CommandView,
-    CommitView,
     FeatureView,
     PhaseView,
     Rejection,
@@ -31,8 +30,7 @@ from mz_cli.common.json import (
     ViolationShape,
 )
 from mz_cli.common.run_text import NO_CONTEXT, feature_status
-from mz_cli.terminal.json import Tokens
-from mz_cli.terminal.text import exact_usd, iso_time
+from mz_cli.terminal.json import Tokens, shape_of
 
 Patch = Callable[[Commit, Commit], str]
 """Two captures -> patch between them."""
@@ -97,64 +95,32 @@ def feature_detail(
         run=run.run,
         history=tuple(_phase_shape(phase, view, options) for phase in options.in_phase(view.phases)),
         calls=tuple(_attempt_shape(call, options, load_text) for call in options.calls(view)),
-        artifacts=tuple(_artifact_shape(artifact) for artifact in options.artifacts(view)),
+        artifacts=tuple(shape_of(ArtifactShape, artifact) for artifact in options.artifacts(view)),
         commands=tuple(_command_shape(command, options, load_text) for command in options.commands(view)),
-        commits=tuple(map(_commit, commits)),
+        commits=tuple(shape_of(CommitShape, commit) for commit in commits),
         changed_paths=options.changed_paths(view),
     )
 
 
-def _commit(commit: CommitView) -> CommitShape:
-    return CommitShape(
-        commit=commit.commit, purpose=commit.purpose, phase=commit.phase, unit=commit.unit or None,
-        files=commit.files, insertions=commit.insertions, deletions=commit.deletions,
-    )  # fmt: skip
-
-
-def _artifact_shape(artifact: ArtifactView) -> ArtifactShape:
-    return ArtifactShape(
-        artifact=artifact.artifact, phase=artifact.phase, unit=artifact.unit or None, path=artifact.path,
-        digest=artifact.digest,
-    )  # fmt: skip
-
-
 def _command_shape(command: CommandView, options: DetailOptions, load_text: TextLoader) -> CommandShape:
-    return CommandShape(
-        stage=command.stage, phase=command.phase, unit=command.unit or None, name=command.name, exit=command.exit,
-        passed=command.passed, failed=command.failed, duration_ms=command.duration_ms, iteration=command.iteration,
-        attempt=command.attempt, excerpt=load_text(command.excerpt), output_digest=command.output,
-        output=load_text(command.output) if options.outputs else None,
-    )  # fmt: skip
+    output = load_text(command.output) if options.outputs else None
+    return shape_of(
+        CommandShape, command, excerpt=load_text(command.excerpt), output_digest=command.output, output=output
+    )
 
 
 def _phase_shape(phase: PhaseView, view: FeatureView, options: DetailOptions) -> PhaseShape:
     calls = [call for call in view.calls if (call.phase, call.iteration) == (phase.phase, phase.iteration)]
-    return PhaseShape(
-        phase=phase.phase, iteration=phase.iteration, state=phase.state, started_at=iso_time(phase.started_us),
-        ended_at=iso_time(phase.ended_us), units=phase.units, units_done=phase.units_done,
-        diff=_diff(options, calls) if options.attempt is None else None,
-    )  # fmt: skip
+    return shape_of(PhaseShape, phase, diff=_diff(options, calls) if options.attempt is None else None)
 
 
 def _attempt_shape(call: CallView, options: DetailOptions, load_text: TextLoader) -> AttemptShape:
     show_output = options.outputs and bool(call.problem)
-    return AttemptShape(
-        key=call.key,
-        event_ref=call.event_ref,
-        phase=call.phase,
-        unit=call.unit or None,
-        iteration=call.iteration,
-        attempt=call.attempt,
-        role=call.role,
-        agent=call.agent,
-        model=call.model,
-        requested_at=iso_time(call.requested_us),
+    return shape_of(
+        AttemptShape,
+        call,
         outcome=call.status,
-        exit=call.exit,
-        duration_ms=call.duration_ms,
-        problem=call.problem or None,
         detail=load_text(call.detail) or None,
-        bad_lines=call.bad_lines,
         stdout_digest=call.stdout,
         stderr_digest=call.stderr,
         stdout=load_text(call.stdout) if show_output and call.stdout else None,
@@ -163,12 +129,9 @@ def _attempt_shape(call: CallView, options: DetailOptions, load_text: TextLoader
         reverted=call.forbidden_changes,
         refusals=tuple(_refusal_shape(refusal, load_text) for refusal in call.rejections),
         tokens=Tokens(input=call.input_tokens, output=call.output_tokens),
-        estimated_usd=exact_usd(call.estimated_nanousd),
-        reported_usd=exact_usd(call.reported_nanousd),
-        computed_usd=exact_usd(call.computed_nanousd),
         prompt_digest=call.prompt,
         prompt=load_text(call.prompt) if options.prompts else None,
-        artifacts=tuple(_artifact_shape(artifact) for artifact in call.artifacts),
+        artifacts=tuple(shape_of(ArtifactShape, artifact) for artifact in call.artifacts),
         diff=_diff(options, [call]) if options.attempt is not None else None,
     )
 

@@ -16,23 +16,17 @@ from mz_recordings.findings.model import KIND_PROPERTIES, Finding, risk_of
 from mz_cli.cost.json import Amounts
 from mz_cli.replay.json import ReplayFinding
 from mz_cli.reports.replay_text import fix_command
-from mz_cli.terminal.json import Shape, Tests, Tokens
+from mz_cli.terminal.json import Shape, Tests, Tokens, shape_of
 
 
 def finding_shape(finding: Finding, path: str) -> ReplayFinding:
     """Return the JSON form of a finding. `path`: its cassette."""
-    return ReplayFinding(
-        kind=finding.kind,
+    return shape_of(
+        ReplayFinding,
+        finding,
         risk=risk_of(finding),
         exit=int(KIND_PROPERTIES[finding.kind].exit) if finding.fails else 0,
-        message=finding.message,
-        feature=finding.feature or None,
-        call=finding.call or None,
-        cause=finding.cause or None,
-        detail=finding.detail,
         fix=fix_command(finding.fix, (path,)),
-        file=finding.file or None,
-        line=finding.line,
     )
 
 
@@ -332,14 +326,6 @@ class AttemptCounts(Shape, frozen=True, kw_only=True):
     """Failed or lost calls since the last answer of a person."""
 
 
-class CurrentArtifact(Shape, frozen=True, kw_only=True):
-    artifact: str
-    phase: str
-    unit: str | None
-    path: str | None
-    digest: str
-
-
 class OpenQuestion(Shape, frozen=True, kw_only=True):
     question_kind: str
     code: str | None
@@ -377,7 +363,7 @@ class FeatureState(Shape, frozen=True, kw_only=True):
     target: str | None
     base: str | None
     head: str | None
-    artifacts: tuple[CurrentArtifact, ...]
+    artifacts: tuple[ArtifactShape, ...]
     cost: Amounts
 
 

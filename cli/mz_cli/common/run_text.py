@@ -21,12 +21,13 @@ from mz_cli.common.advice import (
     status_label,
 )
 from mz_cli.common.json import CiChecksShape, FeatureStatus, FeatureSummary, RunStatus, TemplateErrorShape, WaitingShape
-from mz_cli.terminal.json import Tests, Tokens
+from mz_cli.terminal.json import Tests, Tokens, shape_of
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import (
     compact_number,
     exact_usd,
     format_count,
+    format_elapsed,
     format_time,
     iso_time,
     parse_usd,
@@ -57,25 +58,17 @@ def feature_status(
     view: FeatureView, run: str, load_text: TextLoader, context: RunContext = NO_CONTEXT
 ) -> FeatureStatus:
     checks = view.checks
-    return FeatureStatus(
+    return shape_of(
+        FeatureStatus,
+        view,
         **_summary_fields(view),
         title=single_line(load_text(view.title)),
-        source=view.source or None,
-        phase=view.phase or None,
         iteration=view.phases[-1].iteration if view.phases else None,
-        depends_on=view.depends_on,
-        quarantined=view.quarantined,
-        rollbacks=view.rollbacks,
         unpriced_calls=view.unpriced,
-        pull_request=view.pull_request or None,
         checks=CiChecksShape(passed=checks[0], failed=checks[1], pending=checks[2]) if checks else None,
         pull_request_text=context.pull_request_text_path(run, view.feature),
-        target=view.target or None,
         worktree=context.worktree_path(run, view.feature),
-        hold=view.hold.value if view.hold else None,
         until=iso_time(view.until_us),
-        blocked_by=view.blocked_by or None,
-        code=view.code or None,
         template_error=_template_error(view, load_text),
         waiting=_waiting_shape(view, run, load_text, context),
         next=resume_command(run, view, context),
@@ -106,7 +99,23 @@ def run_status(
 def heading(view: RunView, process_running: bool) -> str:
     """Return the run in one line."""
     since = f", since {format_time(view.started_us)}" if view.started_us is not None else ""
-    return f"run {view.run}: {run_status_label(view, process_running)}, {view.pipeline} on {view.base}{since}"
+    took = f", took {elapsed}" if (elapsed := run_duration(view)) else ""
+    return f"run {view.run}: {run_status_label(view, process_running)}, {view.pipeline} on {view.base}{since}{took}"
+
+
+def run_duration(view: RunView) -> str:
+    """Return the time from the start to the last event of a finished run; empty for any other."""
+    if view.status != "finished" or view.started_us is None or view.last_recorded_us is None:
+        return ""
+    return format_elapsed((view.last_recorded_us - view.started_us) / SECOND_US)
+
+
+def duration_cell(view: FeatureView, exact: bool) -> str:
+    """Return the time from start to end of an ended feature, `-` for any other; with `exact` in seconds."""
+    if view.status in SUSPENDED_STATUSES or view.started_us is None or view.ended_us is None:
+        return "-"
+    seconds = (view.ended_us - view.started_us) / SECOND_US
+    return f"{seconds:.3f}" if exact else format_elapsed(seconds)
 
 
 def run_status_label(view: RunView, process_running: bool) -> str:
@@ -166,13 +175,10 @@ def _waiting_shape(view: FeatureView, run: str, load_text: TextLoader, context: 
     question = view.question
     if question is None:
         return None
-    return WaitingShape(
-        question_kind=question.question_kind.value,
-        code=question.code or None,
-        phase=question.phase,
-        unit=question.unit or None,
+    return shape_of(
+        WaitingShape,
+        question,
         since=iso_time(question.since_us),
-        event_ref=question.event_ref,
         detail=load_text(question.detail) or None,
         answers=possible_verdicts(view),
         resume=resume_command(run, view, context) or f"mz resume {run}",
@@ -182,6 +188,9 @@ def _waiting_shape(view: FeatureView, run: str, load_text: TextLoader, context: 
 
 
 # tables ---------------------------------------------------------------------------------------------------------------
+SECOND_US = 1_000_000
+SUSPENDED_STATUSES = ("waiting", "held", "interrupted", "paused")
+"""Statuses of features that stopped but may continue, so that their duration is unknown."""
 CLOSING_COLUMNS = (">attempts", ">tests", "branch", ">tokens", ">estimated", ">reported", ">computed")
 
 
@@ -192,15 +201,17 @@ def status_table(
     if not exact:
         listed_features = features_to_list(view.features)[0]
         rows = tuple(
-            (feature.feature, status_label(feature), *closing_cells(feature, exact)) for feature in listed_features
+            (feature.feature, status_label(feature), *closing_cells(feature, exact), duration_cell(feature, exact))
+            for feature in listed_features
         )
-        return Table(columns=columns("*feature", "status", *CLOSING_COLUMNS), rows=rows, empty=NO_FEATURES)
+        return Table(columns=columns("*feature", "status", *CLOSING_COLUMNS, ">duration"), rows=rows, empty=NO_FEATURES)
     rows = tuple(
         (
             feature.feature, status_label(feature), feature.phase or "-", *closing_cells(feature, exact),
             load_text(feature.title), resume_command(view.run, feature, context) or "", feature.pull_request,
             context.worktree_path(view.run, feature.feature) or "", view.run, run_status_label(view, process_running),
             stack_branch(view, feature), context.pull_request_text_path(view.run, feature.feature) or "",
+            duration_cell(feature, exact),
         )
         for feature in view.features
     )  # fmt: skip
@@ -217,6 +228,7 @@ def status_table(
         "run_status",
         "builds_on",
         "pull_request_text",
+        "duration_s",
     )
     return Table(columns=columns(*heads), rows=rows, empty=NO_FEATURES)
 
@@ -227,11 +239,15 @@ def closing_table(features: Sequence[FeatureView], exact: bool) -> Table:
     with_status = exact or any(feature.status != "delivered" for feature in listed_features)
     rows = tuple(
         (feature.feature, *([status_label(feature)] if with_status else []), " ".join(feature.completed_phases) or "-",
-         *closing_cells(feature, exact))
+         *closing_cells(feature, exact), duration_cell(feature, exact))
         for feature in listed_features
     )  # fmt: skip
     heads = ("*feature", "status") if with_status else ("*feature",)
-    return Table(columns=columns(*heads, "phases", *CLOSING_COLUMNS), rows=rows, empty=NO_FEATURES)
+    return Table(
+        columns=columns(*heads, "phases", *CLOSING_COLUMNS, "duration_s" if exact else ">duration"),
+        rows=rows,
+        empty=NO_FEATURES,
+    )
 
 
 def closing_cells(view: FeatureView, exact: bool) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from mz_cli.app.help import command
 from mz_cli.app.period import Period, parse_period
 from mz_cli.cost.json import CalibrateResult, CalibrationShape, UncalibratedPhase
 from mz_cli.terminal.console import is_terminal, print_wrapped
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table
 from mz_cli.terminal.text import compact_number, count_noun
 
@@ -110,18 +110,9 @@ def calibration_samples(calls: Iterable[CallCost]) -> Iterable[CallSample]:
 
 
 def _calibration_shape(fitted: GroupCalibration) -> CalibrationShape:
-    coefficients = fitted.coefficients
-    return CalibrationShape(
-        agent=coefficients.agent,
-        model=coefficients.model or None,
-        phase=coefficients.phase or None,
-        calls=coefficients.calls,
-        input=coefficients.input,
-        output=coefficients.output,
-        cache_read=coefficients.cache_read,
-        cache_write=coefficients.cache_write,
-        input_tokens=coefficients.input_tokens,
-        output_tokens=coefficients.output_tokens,
+    return shape_of(
+        CalibrationShape,
+        fitted.coefficients,
         error_before=round(fitted.error_before, 4),
         error_after=round(fitted.error_after, 4),
         ratio=round(fitted.ratio, 4),

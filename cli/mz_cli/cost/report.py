@@ -15,6 +15,7 @@ from mz_projections.cost.totals import CauseTotals, Group, PricedCall, Spending
 
 from mz_cli.common.run_text import NOT_REPORTED, UNPRICED
 from mz_cli.cost.json import Amounts, CallOutcomeShape, CostGroup, CostReport, MismatchCount, OutcomeAmounts, WhatIf
+from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import compact_number, count_noun, exact_usd, iso_time, rounded_usd, single_line
 
@@ -68,7 +69,8 @@ def cost_report(spending: Spending, options: CostReportOptions) -> CostReport:
         groups=tuple(_group_shape(group) for group in spending.groups),
         total=amounts(spending.total), why=_cause_counts(spending.causes), thrown_away=amounts(spending.wasted),
         thrown_away_by_outcome=tuple(
-            OutcomeAmounts(outcome=fate, **_amounts(sums)) for fate, sums in spending.wasted_by_outcome
+            shape_of(OutcomeAmounts, sums, outcome=outcome, **_renamed_amounts(sums))
+            for outcome, sums in spending.wasted_by_outcome
         ),
         what_if=what_if if options.what_if else None,
         estimate_error=None if spending.estimate_error is None else round(spending.estimate_error, 4),
@@ -77,60 +79,42 @@ def cost_report(spending: Spending, options: CostReportOptions) -> CostReport:
 
 
 def _cause_counts(reasons: Sequence[CauseTotals]) -> tuple[MismatchCount, ...]:
-    return tuple(
-        MismatchCount(why=reason.cause, calls=reason.calls, difference_usd=exact_usd(reason.difference_nanousd))
-        for reason in reasons
-    )
+    return tuple(shape_of(MismatchCount, reason, why=reason.cause) for reason in reasons)
 
 
 def amounts(sums: Totals) -> Amounts:
     """Return the sums for JSON."""
-    return Amounts(**_amounts(sums))
+    return shape_of(Amounts, sums, **_renamed_amounts(sums))
 
 
-def _amounts(sums: Totals) -> dict[str, Any]:
+def _renamed_amounts(sums: Totals) -> dict[str, Any]:
+    """Return the amounts whose names differ in JSON."""
+    tokens = ("input", "output", "cache_read", "cache_write")
     return {
-        "calls": sums.calls,
+        **{f"{name}_tokens": getattr(sums, name) for name in tokens},
         "open_calls": sums.open,
         "unpriced_calls": sums.unpriced,
-        "input_tokens": sums.input,
-        "output_tokens": sums.output,
-        "cache_read_tokens": sums.cache_read,
-        "cache_write_tokens": sums.cache_write,
-        "estimated_usd": exact_usd(sums.estimated_nanousd),
-        "reported_usd": exact_usd(sums.reported_nanousd),
-        "computed_usd": exact_usd(sums.computed_nanousd),
         "settled_usd": exact_usd(sums.charged_nanousd),
-        "difference_usd": exact_usd(sums.difference_nanousd),
         "missed_usd": exact_usd(sums.underestimate_nanousd),
     }
 
 
 def _group_shape(group: Group) -> CostGroup:
     call = _call_shape(group.single_call) if group.single_call else None
-    return CostGroup(
-        name=group.name, call=call, thrown_away=amounts(group.wasted), why=_cause_counts(group.causes),
-        what_if_usd=exact_usd(group.alternative_nanousd), **_amounts(group.totals),
+    return shape_of(
+        CostGroup, group.totals, name=group.name, call=call, thrown_away=amounts(group.wasted),
+        why=_cause_counts(group.causes), what_if_usd=exact_usd(group.alternative_nanousd),
+        **_renamed_amounts(group.totals),
     )  # fmt: skip
 
 
 def _call_shape(priced_call: PricedCall) -> CallOutcomeShape:
-    call = priced_call.call
-    return CallOutcomeShape(
-        run=call.run,
-        feature=call.feature,
-        phase=call.phase,
-        unit=call.unit or None,
-        iteration=call.iteration,
-        attempt=call.attempt,
-        role=call.role,
-        agent=call.agent,
-        model=call.model,
-        requested_at=iso_time(call.requested_at_us),
+    return shape_of(
+        CallOutcomeShape,
+        priced_call.call,
         outcome=priced_call.outcome,
         why=priced_call.cause,
         why_detail=priced_call.detail,
-        prices=call.prices,
     )
 
 
@@ -287,10 +271,10 @@ def cost_csv(spending: Spending) -> str:
     names = [name for name in Amounts.__struct_fields__ if name != "calls"]
     writer.writerow([spending.by, "calls", *names, *LAST_CSV_COLUMNS])
     for group in spending.groups:
-        sums = _amounts(group.totals)
+        sums = amounts(group.totals)
         wasted = (group.wasted.calls, exact_usd(group.wasted.computed_nanousd))
         other = (exact_usd(group.alternative_nanousd), exact_usd(group.change_nanousd))
-        cells = (sums["calls"], *(sums[name] for name in names), _cause_cell(group.causes, True), *wasted, *other)
+        cells = (sums.calls, *(getattr(sums, name) for name in names), _cause_cell(group.causes, True), *wasted, *other)
         writer.writerow(
             [csv_name(_group_name(spending, group, True)), *("" if cell is None else cell for cell in cells)]
         )

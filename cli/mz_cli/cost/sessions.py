@@ -13,6 +13,7 @@ from mz_projections.cost.session_savings import (
 )
 
 from mz_cli.cost.json import SessionFigure, SessionsReport, SessionSums
+from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import count_noun, exact_usd, format_count
 
@@ -63,14 +64,12 @@ def sessions_report(run: SessionCost, baseline: SessionCost | None) -> SessionsR
 
 
 def _session_sums(feature: ContinuedSession, name: str | None) -> SessionSums:
-    return SessionSums(
+    return shape_of(
+        SessionSums,
+        feature,
         name=name,
-        calls=feature.calls,
-        continued_calls=feature.continued_calls,
         sessions=feature.sessions_kept,
         broken=feature.dropped,
-        sent_tokens=feature.sent_tokens,
-        full_prompt_tokens=feature.full_prompt_tokens,
         saved=_saved_share(estimated_saving(feature)),
     )
 

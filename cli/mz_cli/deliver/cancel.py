@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import click
+from msgspec.structs import replace
+from mz_engine.errors.diagnostics import MzError
 from mz_events.catalog.base import Event
 from mz_events.catalog.inbox import CancelPosted
 from mz_events.names import FeatureId
@@ -12,6 +14,7 @@ from mz_projections.views.model import RunView
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, message_option
 from mz_cli.app.input import read_text_option
+from mz_cli.app.selectors import select, select_one_run
 from mz_cli.common.json import CancelResult
 from mz_cli.people.inbox import PostedMessage, delivery_text, post_message, store_text, store_user_name
 from mz_cli.people.questions import unfinished_runs
@@ -25,30 +28,30 @@ ENDED_STATUSES = frozenset({"skipped", *(outcome.value for outcome in ENDED_OUTC
 @command(
     "cancel",
     examples=(
-        ("mz cancel --feature login", "cancel one feature of the newest run"),
+        ("mz cancel login export", "cancel two features of the newest run"),
         ("mz cancel r4f1a2b3c -m 'wrong base'", "cancel the rest of a run"),
     ),
     next_command="`mz status` shows whether the run has read the message.",
 )
-@click.argument("run", required=False)
-@click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
+@click.argument("selectors", metavar="FEATURE... | RUN", nargs=-1)
+@click.option("--feature", "features", multiple=True, hidden=True)
 @message_option("why", "Reason, kept in the log; - reads it from stdin.", "--why")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.cancel/1.")
 @click.pass_context
-def cancel(context: click.Context, run: str | None, features: tuple[str, ...], why: str | None, as_json: bool) -> None:
+def cancel(
+    context: click.Context, selectors: tuple[str, ...], features: tuple[str, ...], why: str | None, as_json: bool
+) -> None:
     """Cancel features, or the rest of a run.
 
     Posts a message to the run. The process that runs it reads the message within a second, otherwise the next
-    `mz resume` does. Branches and worktrees are kept, and `mz retry` resumes a feature. Name a run or at least one
-    feature.
+    `mz resume` does. Branches and worktrees are kept, and `mz retry` resumes a feature. FEATURE is a
+    feature or RUN/FEATURE (default: the newest unfinished run with the feature); RUN alone cancels the rest of the run.
     """
-    if run is None and not features:
+    if not selectors and not features:
         raise click.UsageError("name a run or a feature to cancel", context)
     reason = read_text_option(why, "the reason")
     with open_log() as log:
-        run_id = log.find_run(run) if run is not None else find_run_to_cancel(log, features)
-        for feature in features:
-            log.check_feature(run_id, feature)
+        run_id, features = find_features(log, selectors, features)
 
         def write() -> tuple[Event, ...]:
             check_open(log.view(run_id), features, context)
@@ -66,11 +69,24 @@ def cancel(context: click.Context, run: str | None, features: tuple[str, ...], w
     print_document("cancel", result) if as_json else print_result(posted, features)
 
 
-def find_run_to_cancel(log: ProjectLog, features: tuple[str, ...]) -> str:
-    """Return the newest unfinished run with the first feature, else the newest run. Raises MzError (MZ5001)."""
-    return next(
-        (run_id for run_id in unfinished_runs(log) if features[0] in log.features(run_id)), None
-    ) or log.find_run(None)
+def find_features(log: ProjectLog, selectors: tuple[str, ...], former: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the run and its features to cancel; none: all that remains. `former`: values of `--feature`, which
+    restrict a run. Raises MzError (MZ1002, MZ4010, MZ5001)."""
+    chosen = [select(log, text) for text in selectors]
+    if chosen and chosen[0].feature is None and former:
+        chosen = [select(log, f"{chosen[0].run}/{feature}") for feature in former]
+    elif not chosen:
+        chosen = [select(log, feature, feature_only=True) for feature in former]
+    if not any(selector.names_run for selector in chosen):
+        features = {selector.feature for selector in chosen}
+        unfinished = next((run for run in unfinished_runs(log) if features <= set(log.features(run))), None)
+        chosen = [replace(selector, run=unfinished or selector.run) for selector in chosen]
+    run_id, features_to_cancel = select_one_run(chosen), tuple(filter(None, (selector.feature for selector in chosen)))
+    if any(selector.phase or selector.version for selector in chosen):
+        raise MzError("MZ1002", "a phase or an event cannot be cancelled", hint="name a feature or a run")
+    if features_to_cancel and len(features_to_cancel) < len(chosen):
+        raise MzError("MZ1002", f"{run_id} is a run", hint="name either a run, or only features: RUN/FEATURE")
+    return run_id, tuple(dict.fromkeys(features_to_cancel))
 
 
 def cancel_messages(log: ProjectLog, features: tuple[str, ...], reason: str | None) -> tuple[CancelPosted, ...]:

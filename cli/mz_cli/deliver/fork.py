@@ -15,6 +15,7 @@ from mz_events.names import feature_stream
 
 from mz_cli.app.context import ProjectLog, find_home, open_log
 from mz_cli.app.help import command
+from mz_cli.app.selectors import select
 from mz_cli.live.driver import drive_run
 from mz_cli.live.progress import view_options
 from mz_cli.terminal.console import print_note
@@ -23,15 +24,13 @@ from mz_cli.terminal.console import print_note
 @command(
     "fork",
     examples=(
-        ("mz fork r4f1/login --at 57 --model claude-opus-4-6", "continue from event 57 with another model"),
-        ("mz fork r4f1/login --at techspec --prompt try.md.j2", "repeat a phase with another prompt"),
+        ("mz fork r4f1/login@57 --model claude-opus-4-6", "continue from event 57 with another model"),
+        ("mz fork r4f1/login/techspec --prompt try.md.j2", "repeat a phase with another prompt"),
     ),
     next_command="`mz diff RUN FORK` compares results, tokens and cost; `mz log RUN` shows the versions.",
 )
-@click.argument("source", metavar="RUN/FEATURE")
-@click.option(
-    "--at", metavar="VERSION", required=True, help="Version of the feature's stream, or a phase (its last start)."
-)
+@click.argument("source", metavar="RUN/FEATURE[/PHASE|@VERSION]")
+@click.option("--at", hidden=True)
 @click.option("--agent", metavar="NAME", help="Agent to use from there.")
 @click.option("--model", metavar="NAME", help="Model to use for every call from there.")
 @click.option(
@@ -41,18 +40,23 @@ from mz_cli.terminal.console import print_note
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.fork/1.")
 @click.pass_context
 def fork(
-    context: click.Context, source: str, at: str, agent: str | None, model: str | None, prompt: Path | None,
+    context: click.Context, source: str, at: str | None, agent: str | None, model: str | None, prompt: Path | None,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Start a new run from an event of a past run, with another agent, model or prompt.
 
-    The new run copies the feature's events up to that version and calls the agent from there, for real money. An
+    PHASE stands for its last start, VERSION for an event of the feature's stream, as `mz log` prints it. The new run
+    copies the feature's events up to there and calls the agent from there, for real money. An
     unfinished call is repeated. The fork has its own branches, opens no pull request, and is ignored by later runs: it
     serves for comparison. `mz resume ID` continues it.
     """
     home = find_home(Path.cwd())
     with open_log(home) as log:
-        run, feature = parse_feature(log, source, context)
+        selector = select(log, source, feature_only=True)
+        run, feature = selector.run, str(selector.feature)
+        at = at or selector.phase or (str(selector.version) if selector.version else None)
+        if at is None:
+            raise click.UsageError(f"name a phase or an event to start from: {run}/{feature}/PHASE", context)
         version = parse_version(log, run, feature, at)
     change = ForkChange(agent=agent, model=model, prompt=read_template(prompt) if prompt else None)
     started_runs: list[str] = []
@@ -61,24 +65,14 @@ def fork(
         try:
             session.fork(run, feature, version, change)
         except CannotFork as error:
-            hint = f"mz log {run} --feature {feature}"
-            raise MzError("MZ5008", f"cannot fork {source} at {at}: {error}", hint=hint) from error
+            hint = f"mz log {run}/{feature}"
+            raise MzError("MZ5008", f"cannot fork {run}/{feature} at {at}: {error}", hint=hint) from error
         assert session.coordinator is not None
         started_runs.append(session.coordinator.run)
 
     code = drive_run(home, begin, "fork", as_json)
     print_note(f"compare: mz diff {run} {started_runs[0]}")
     return code
-
-
-def parse_feature(log: ProjectLog, source: str, context: click.Context) -> tuple[str, str]:
-    """Return run and feature. Raises UsageError and MzError (MZ5001, MZ4010)."""
-    run_prefix, slash, feature = source.removeprefix("run/").partition("/")
-    if not slash or not feature:
-        raise click.UsageError(f"{source!r} is not RUN/FEATURE", context)
-    run = log.find_run(run_prefix)
-    log.check_feature(run, feature)
-    return run, feature
 
 
 def parse_version(log: ProjectLog, run: str, feature: str, at: str) -> int:
@@ -88,7 +82,7 @@ def parse_version(log: ProjectLog, run: str, feature: str, at: str) -> int:
     version = int(number) if number.isdecimal() and number.isascii() else phase_start(events, at)
     if version is None or not 1 <= version <= len(events):
         message = f"{at!r} is neither a version of {run}/{feature} (1 to {len(events)}) nor a phase that it started"
-        raise MzError("MZ5007", message, hint=f"mz log {run} --feature {feature}")
+        raise MzError("MZ5007", message, hint=f"mz log {run}/{feature}")
     return version
 
 

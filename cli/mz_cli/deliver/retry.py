@@ -14,6 +14,7 @@ from mz_projections.views.model import FeatureView
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean, message_option
 from mz_cli.app.input import read_text_option
+from mz_cli.app.selectors import select
 from mz_cli.people.inbox import post_message, print_delivery, store_text, store_user_name
 from mz_cli.people.questions import ReviewQueue, action_text, pipeline_of, review_queue, state_of
 
@@ -21,7 +22,7 @@ RETRIABLE_STATUSES = frozenset(status.value for status in RETRIABLE_OUTCOMES)
 """Statuses of features that can be retried."""
 NOT_RETRIABLE = {
     "queued": ("has not started", "see the reason with `mz status`"),
-    "working": ("is in progress", "cancel it with `mz cancel --feature {}`"),
+    "working": ("is in progress", "cancel it with `mz cancel {}`"),
     "interrupted": ("was interrupted and continues with its run", "mz resume {run}"),
     "paused": ("is paused and continues with its run", "mz resume {run}"),
 }
@@ -32,17 +33,20 @@ DELIVERED = ("is already {}", "use `mz fork` to try again from an earlier event"
     "retry",
     examples=(
         ("mz retry login", "retry from the current phase"),
-        ("mz retry login --from techspec -m 'use SQLite'", "from an earlier phase, with a note for the agent"),
+        ("mz retry login/techspec -m 'use SQLite'", "from an earlier phase, with a note for the agent"),
     ),
     next_command="`mz resume` continues the run if no process is running it.",
 )
-@click.argument("feature")
-@click.option("--from", "phase", metavar="PHASE", help="First phase to repeat. [default: the current one]")
+@click.argument("feature", metavar="FEATURE[/PHASE]")
+@click.option("--from", "phase", hidden=True)
 @message_option("note", "Note for the next prompt; - reads it from stdin.", "--note")
-@click.option("--run", metavar="RUN", help="The run. [default: the newest with the feature]")
+@click.option("--run", hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.retry/1.")
 def retry(feature: str, phase: str | None, note: str | None, run: str | None, as_json: bool) -> None:
     """Retry a failed, cancelled, waiting or held feature.
+
+    FEATURE is a feature or RUN/FEATURE (default: the newest run with the feature); PHASE is the first phase to repeat
+    (default: the current one).
 
     Restores the tree from before the phase in a new commit on the branch, discards later results, and resets the
     attempt counters. After the merge of a moved base, the tree is not restored, because that would undo the work of
@@ -50,7 +54,8 @@ def retry(feature: str, phase: str | None, note: str | None, run: str | None, as
     """
     note_text = read_text_option(note, "the note")
     with open_log() as log:
-        run_id = log.find_feature(run, feature)[0].run
+        selector = select(log, feature, run, feature_only=True)
+        run_id, feature, phase = selector.run, str(selector.feature), selector.phase or phase
 
         def write() -> tuple[Event, ...]:
             check_retriable(log, review_queue(log, run_id), feature, phase)

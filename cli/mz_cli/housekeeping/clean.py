@@ -26,7 +26,7 @@ from mz_cli.app.help import command
 from mz_cli.app.input import may_ask
 from mz_cli.housekeeping.json import CleanResult, LeftoverShape
 from mz_cli.terminal.console import is_terminal, print_note
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table
 from mz_cli.terminal.text import format_size
 
@@ -142,14 +142,7 @@ def clean_result(leftovers: tuple[Leftover, ...], dry_run: bool) -> CleanResult:
 
 
 def leftover_shape(leftover: Leftover) -> LeftoverShape:
-    return LeftoverShape(
-        kind=leftover.kind,
-        run=leftover.run,
-        feature=leftover.feature,
-        name=leftover.name,
-        bytes=leftover.size_bytes,
-        stays=leftover.keep_reason,
-    )
+    return shape_of(LeftoverShape, leftover, bytes=leftover.size_bytes, stays=leftover.keep_reason)
 
 
 def print_result(result: CleanResult) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 from msgspec.structs import replace
+from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_events.names import Digest
 from mz_events.store import BlobMissing
@@ -17,6 +18,7 @@ from mz_projections.views.model import RunView
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command
+from mz_cli.app.selectors import select
 from mz_cli.inspect.json import DifferenceShape, DiffReport, FeatureDiff
 from mz_cli.terminal.console import is_terminal, print_note
 from mz_cli.terminal.json import print_document
@@ -31,10 +33,11 @@ NONE = "-"
     "diff",
     examples=(
         ("mz diff r4f1 r77a", "the differences between two runs, feature by feature"),
+        ("mz diff r4f1/login r77a", "the differences of one feature"),
         ("mz diff r4f1 r77a --exit-code", "for scripts: exit code 1 if they differ"),
         ("mz diff r4f1 r77a --json | jq '.start'", "which settings, rules and templates differ"),
     ),
-    next_command="`mz show FEATURE --run RUN` shows one side in detail.",
+    next_command="`mz show RUN/FEATURE` shows one side in detail.",
 )
 @click.argument("left")
 @click.argument("right")
@@ -46,10 +49,10 @@ def diff(left: str, right: str, verdict_exit: bool, as_json: bool) -> int:
     Compares the pinned inputs (pipeline, settings, rules, templates) and each feature's status, phases, iterations,
     attempts, tests, tokens, cost, files, artifacts and duration. Equal values are omitted. For a fork and its source,
     only the forked feature is compared, including the events that both share. LEFT and RIGHT are run ids or their
-    beginnings.
+    beginnings; with RUN/FEATURE, only that feature is compared.
     """
     with open_log() as log:
-        views = comparable_views(log.view(log.find_run(left)), log.view(log.find_run(right)))
+        views = comparable_views(*selected_views(log, left, right))
         comparison = run_difference(*views, load_pins(log, views[0].pins), load_pins(log, views[1].pins))
         report = diff_report(comparison, str(log.home))
     if as_json:
@@ -59,6 +62,26 @@ def diff(left: str, right: str, verdict_exit: bool, as_json: bool) -> int:
     return int(Exit.VERDICT if verdict_exit and report.differs else Exit.OK)
 
 
+def selected_views(log: ProjectLog, *texts: str) -> tuple[RunView, RunView]:
+    """Return the runs, with the only feature that a selector names. Raises MzError (MZ1002, MZ4010, MZ5001, MZ5007)."""
+    selectors = [select(log, text) for text in texts]
+    if any(selector.phase or selector.version for selector in selectors):
+        raise MzError("MZ1002", "phases and events cannot be compared", hint="write RUN or RUN/FEATURE")
+    features = {selector.feature for selector in selectors} - {None}
+    left, right = (log.view(selector.run) for selector in selectors)
+    if len(features) > 1:
+        raise MzError("MZ1002", "two different features cannot be compared", hint="name one feature of two runs")
+    for feature in filter(None, features):
+        for selector in selectors:
+            log.check_feature(selector.run, feature)
+        left, right = narrowed(left, feature), narrowed(right, feature)
+    return left, right
+
+
+def narrowed(view: RunView, feature: str) -> RunView:
+    return replace(view, features=tuple(filter(None, (view.find_feature(feature),))))
+
+
 def comparable_views(left: RunView, right: RunView) -> tuple[RunView, RunView]:
     """Return both views; if one run is a fork of the other, only with the forked feature."""
     forked = next(
@@ -66,10 +89,7 @@ def comparable_views(left: RunView, right: RunView) -> tuple[RunView, RunView]:
     )
     if forked is None:
         return left, right
-    narrowed = [
-        replace(view, features=tuple(filter(None, (view.find_feature(forked.feature),)))) for view in (left, right)
-    ]
-    return narrowed[0], narrowed[1]
+    return narrowed(left, forked.feature), narrowed(right, forked.feature)
 
 
 def is_fork_of(view: RunView, source: RunView) -> bool:

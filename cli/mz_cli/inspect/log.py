@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import click
 from mz_events.catalog.base import Event
+from mz_events.codec import ALL_EVENTS, type_of
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId, feature_stream, run_stream
 from mz_projections.views.run import RunProjection
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.app.help import command
-from mz_cli.app.selectors import find_event_ref
+from mz_cli.app.help import command, did_you_mean
+from mz_cli.app.period import parse_period
+from mz_cli.app.selectors import Selector, find_event_ref, select, select_one_run, select_or_newest
 from mz_cli.app.user_log import open_imported_log
-from mz_cli.inspect.log_entry import entry_json, entry_line, log_header
+from mz_cli.common.feature_query import DetailOptions
+from mz_cli.inspect.log_entry import entry_json, entry_line, log_header, log_milestone, milestone_line
+from mz_cli.inspect.show import check_attempt, check_phase
 from mz_cli.inspect.state_at import state_at, state_rows
 from mz_cli.terminal.console import is_terminal, print_line, write_text
 from mz_cli.terminal.json import json_line, print_document
@@ -29,16 +34,24 @@ POLL_SECONDS = 0.1
 @command(
     "log",
     examples=(
-        ("mz log", "the events of the newest run"),
-        ("mz log --feature login --follow", "watch one feature until the run stops"),
+        ("mz log", "the milestones of the newest run"),
+        ("mz log --all --since 1h", "every event of the last hour"),
+        ("mz log --type gate.checked -n 5", "the last five events of a type"),
+        ("mz log login --follow", "watch one feature until the run stops"),
+        ("mz log r4f1/login/code#2", "one attempt of a phase in another run"),
         ("mz log --at login@12", "the state of a feature after the twelfth event of its stream"),
         ("mz log --imported 3f2a", "the events of an imported session; without an id, of all"),
         ("mz log --json | jq -r 'select(.type == \"gate.checked\") | .event_ref'", "JSON Lines, for programs"),
     ),
     next_command="`mz show FEATURE` shows the same, phase by phase.",
 )
-@click.argument("run", required=False)
-@click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature's events; repeatable.")
+@click.argument("selectors", metavar="[SELECTOR]...", nargs=-1)
+@click.option("--feature", "features", multiple=True, hidden=True)
+@click.option("--all", "all_events", is_flag=True, help="Print every event, not only milestones.")
+@click.option("--since", metavar="TIME", help="Events since then: a day, a time, or an age (7d, 36h).")
+@click.option("--type", "types", metavar="TYPE", multiple=True, help="Events of this type, such as gate.checked; "
+              "repeatable.")  # fmt: skip
+@click.option("-n", "last", metavar="N", type=click.IntRange(min=1), help="Only the last N lines.")
 @click.option("--follow", "-f", is_flag=True, help="Print new events until the run stops, or until Ctrl-C.")
 @click.option("--at", metavar="STREAM@VERSION", help="Print the state after that event instead of events.")
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
@@ -47,36 +60,79 @@ POLL_SECONDS = 0.1
     "--json",
     "as_json",
     is_flag=True,
-    help="Print JSON Lines: a version line, then one line per event; with --at, one object: mz.state/1.",
+    help="Print JSON Lines: a version line, then one line for every event; with --at, one object: mz.state/1.",
 )
 @click.pass_context
 def log(
-    context: click.Context, run: str | None, features: tuple[str, ...], follow: bool, at: str | None,
-    imported: str | None, as_json: bool,
+    context: click.Context, selectors: tuple[str, ...], features: tuple[str, ...], all_events: bool,
+    since: str | None, types: tuple[str, ...], last: int | None, follow: bool, at: str | None, imported: str | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Print the event log, one line per event.
 
-    Each line begins with the time and the event's address, stream@version. RUN is a run's id or its beginning
-    (default: the newest run). With --at, STREAM is a run's id or its beginning, a feature, or RUN/FEATURE.
+    Prints milestones: starts and ends of the run and of phases, calls with their cost, rejections, questions, holds and
+    deliveries, each with date, time and the event's address, stream@version; --all, --type and --json print all.
+    SELECTOR is a run's id or its beginning (default: the newest run), a feature, RUN/FEATURE, FEATURE/PHASE,
+    FEATURE/PHASE#ATTEMPT, or one event, STREAM@VERSION, where STREAM is a run, a feature or RUN/FEATURE.
     """
-    if at is not None and (features or follow):
-        raise click.UsageError("--at cannot be combined with --feature or --follow", context)
+    if at is not None and (features or follow or all_events or since or types or last):
+        raise click.UsageError("--at can be combined only with --json", context)
+    if follow and last is not None:
+        raise click.UsageError("-n cannot be combined with --follow", context)
+    entry_filter = make_filter(context, since, types)
     if imported is not None:
-        if run is not None or features or follow or at is not None:
+        if selectors or features or follow or since or types or last or at is not None:
             raise click.UsageError("--imported can be combined only with --json", context)
         print_imported_events(imported, as_json)
         return
     with open_log() as source:
         if at is not None:
-            print_state(source, at, run, as_json)
+            print_state(source, at, selectors[0] if selectors else None, as_json)
             return
-        run_id = source.find_run(run)
-        for feature in features:
-            source.check_feature(run_id, feature)
+        chosen = selected(source, selectors, features)
+        run_id = select_one_run(chosen)
         events = follow_events(source, run_id) if follow else source.events(run_id)
         if as_json:
             write_text(sys.stdout, json_line(log_header()) + "\n")
-        print_events(filter_events(events, run_id, features), as_json, full=not is_terminal(sys.stdout))
+        every_event = all_events or bool(types) or as_json or any(selector.version for selector in chosen)
+        entries: Iterable[Recorded[Event]] = filter(entry_filter, filter_events(events, chosen))
+        if not every_event:
+            entries = (recorded for recorded in entries if log_milestone(recorded))
+        if last is not None:
+            entries = deque(entries, maxlen=last)
+        print_events(entries, as_json, full=not is_terminal(sys.stdout), milestones=not every_event)
+
+
+def make_filter(context: click.Context, since: str | None, types: tuple[str, ...]) -> Callable[[Recorded[Event]], bool]:
+    """Return a filter by time and type. Raises UsageError for an invalid time or an unknown type."""
+    try:
+        period = parse_period(since, None, time.time_ns() // 1000, None)
+    except ValueError as error:
+        raise click.UsageError(str(error), context) from None
+    all_types = [type_of(event_type) for event_type in ALL_EVENTS]
+    for name in types:
+        if name not in all_types:
+            raise click.UsageError(f"there is no event type {name[:80]!r}{did_you_mean(name, all_types)}", context)
+
+    def matches(recorded: Recorded[Event]) -> bool:
+        return (not types or type_of(recorded.event) in types) and period.contains(recorded.recorded_at_us)
+
+    return matches
+
+
+def selected(source: ProjectLog, selectors: tuple[str, ...], features: tuple[str, ...]) -> tuple[Selector, ...]:
+    """Resolve the selectors; by default the newest run. `features`: values of `--feature`, which restrict a run. Raises
+    MzError (MZ1002, MZ4010, MZ5001, MZ5007) and UsageError."""
+    chosen = tuple(select(source, text) for text in selectors) or (select_or_newest(source, None),)
+    if features:
+        run = select_one_run(chosen)
+        chosen = tuple(select(source, f"{run}/{feature}") for feature in features)
+    for selector in chosen:
+        if selector.phase is not None:
+            view = source.find_feature(selector.run, str(selector.feature))[1]
+            check_phase(view, selector.phase)
+            check_attempt(view, DetailOptions(phase=selector.phase, attempt=selector.attempt))
+    return chosen
 
 
 def print_imported_events(session: str, as_json: bool) -> None:
@@ -102,19 +158,31 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
         print_table(Table(columns=columns("field", "value"), rows=state_rows(state, exact=True), empty=""))
 
 
-def print_events(events: Iterable[Recorded[Event]], as_json: bool, full: bool) -> None:
+def print_events(events: Iterable[Recorded[Event]], as_json: bool, full: bool, milestones: bool = False) -> None:
     for recorded in events:
-        text = json_line(entry_json(recorded)) if as_json else entry_line(recorded, full)
+        line = milestone_line(recorded) if milestones and not full else entry_line(recorded, full)
+        text = json_line(entry_json(recorded)) if as_json else line
         write_text(sys.stdout, f"{text}\n")
 
 
-def filter_events(events: Iterable[Recorded[Event]], run: str, features: tuple[str, ...]) -> Iterator[Recorded[Event]]:
-    """Yield the features' events, from their own streams and the run's; all events if no feature is named."""
-    streams = {feature_stream(run, feature) for feature in features}
+def filter_events(events: Iterable[Recorded[Event]], selectors: Iterable[Selector]) -> Iterator[Recorded[Event]]:
+    """Yield the events that a selector names; those of a feature are in its own stream and in the run's."""
     for recorded in events:
-        subject = getattr(recorded.event, "feature", None)
-        if not features or recorded.stream in streams or subject in features:
+        if any(is_selected(recorded, selector) for selector in selectors):
             yield recorded
+
+
+def is_selected(recorded: Recorded[Event], selector: Selector) -> bool:
+    if selector.version is not None:
+        return (recorded.stream, recorded.version) == (selector.stream, selector.version)
+    subject = getattr(recorded.event, "feature", None)
+    if selector.feature is not None and recorded.stream != selector.stream and subject != selector.feature:
+        return False
+    call = getattr(recorded.event, "ref", recorded.event)
+    return (
+        selector.phase in (None, getattr(call, "phase", None))
+        and selector.attempt in (None, getattr(call, "attempt", None))
+    )  # fmt: skip
 
 
 def follow_events(source: ProjectLog, run: str) -> Iterator[Recorded[Event]]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from mz_events.catalog.base import Event
+from mz_events.catalog.call import CallPriced
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
 from mz_projections.views.timeline import describe
 
-from mz_cli.terminal.text import iso_time, local_time, shorten, single_line
+from mz_cli.live.milestones import milestone_text
+from mz_cli.terminal.text import iso_time, local_time, rounded_usd, shorten, single_line
 
 TEXT_MAX = 160
 
@@ -36,6 +39,23 @@ def entry_json(recorded: Recorded[Event]) -> dict[str, Any]:
         "causation": recorded.causation or None,
         "event": fields,
     }
+
+
+def log_milestone(recorded: Recorded[Event]) -> str:
+    """Return what a person wants to know of a run, including the cost of calls; empty for a detail."""
+    event = recorded.event
+    if isinstance(event, CallPriced) and not recorded.is_forked_copy:
+        _, feature, phase, unit, _, attempt, _ = event.key.split("/")
+        cost = rounded_usd(event.computed_nanousd) or "cost unknown"
+        return f"{feature}: {phase}{'' if unit == '-' else f' {unit}'} attempt {attempt}: {cost}"
+    return milestone_text(recorded)
+
+
+def milestone_line(recorded: Recorded[Event]) -> str:
+    """Return date, time, zone, milestone and event ref."""
+    moment = datetime.fromtimestamp(recorded.recorded_at_us / 1_000_000).astimezone()
+    text = shorten(single_line(log_milestone(recorded)), TEXT_MAX)
+    return f"{moment:%Y-%m-%d %H:%M:%S %Z}  {text}  ({recorded.event_ref})"
 
 
 def entry_line(recorded: Recorded[Event], exact: bool) -> str:

@@ -6,10 +6,14 @@ import sys
 from functools import partial
 
 import click
+from mz_engine.errors.diagnostics import MzError
+from mz_events.codec import cited_digests
+from mz_events.names import Digest
 from mz_projections.views.model import ArtifactView, FeatureView, RunView
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean
+from mz_cli.app.selectors import DIGEST, select
 from mz_cli.common.advice import run_context
 from mz_cli.common.feature_query import DetailOptions, attempts_by_phase, feature_detail
 from mz_cli.common.feature_text import TextLimits, render_text
@@ -26,19 +30,20 @@ LIMITS = TextLimits(message_characters=300, excerpt_lines=12)
     "show",
     examples=(
         ("mz show login", "attempts and results, phase by phase"),
-        ("mz show login --phase code --attempt 2 --prompt --diff", "one attempt: its prompt and its changes"),
+        ("mz show login/code#2 --prompt --diff", "one attempt: its prompt and its changes"),
+        ("mz show 5f3a9c01", "a text that the log cites by its digest"),
         ("mz show login --artifact techspec > techspec.md", "one artifact in full"),
         ("mz show login --json | jq '.calls[].refusals'", "the reasons for rejected replies"),
     ),
-    next_command="`mz log --feature FEATURE` lists its events; `mz status` shows the run.",
+    next_command="`mz log FEATURE` lists its events; `mz status` shows the run.",
 )
-@click.argument("feature")
-@click.option("--run", metavar="RUN", help="The run. [default: the newest with the feature]")
-@click.option("--phase", metavar="PHASE", help="Only this phase.")
-@click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Only this attempt of each phase.")
+@click.argument("feature", metavar="[RUN/]FEATURE[/PHASE[#ATTEMPT]] | DIGEST")
+@click.option("--run", hidden=True)
+@click.option("--phase", hidden=True)
+@click.option("--attempt", type=click.IntRange(min=1), hidden=True)
 @click.option("--prompt", is_flag=True, help="Also print the prompts.")
 @click.option("--output", is_flag=True, help="Print the full output of commands, gates and failed calls.")
-@click.option("--diff", is_flag=True, help="Print the changes of each phase; with --attempt, of that attempt.")
+@click.option("--diff", is_flag=True, help="Print the changes of each phase; with #ATTEMPT, of that attempt.")
 @click.option("--artifact", metavar="NAME", help="Print only this artifact, in full; NAME/UNIT for one unit.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object: mz.show/1, or mz.artifact/1 of an artifact.")
 def show(
@@ -47,11 +52,21 @@ def show(
 ) -> None:  # fmt: skip
     """Show one feature: its phases, attempts and results.
 
+    FEATURE is a feature of the newest run that has it; RUN/FEATURE, FEATURE/PHASE and FEATURE/PHASE#ATTEMPT choose
+    another run, one phase or one attempt. DIGEST is a text's sha256 in the log, or its first 8 or more digits; the text
+    is printed as stored, without secrets.
+
     For each attempt: agent, cost, rejections with rule and location, results of commands and gates; then artifacts,
     commits and changed files. Changed files are those that differed at the end of the attempt.
     """
     with open_log() as log:
-        view, feature_view = log.find_feature(run, feature)
+        digest = find_digest(log, feature)
+        if digest is not None:
+            print_blob(log, digest, as_json)
+            return
+        selector = select(log, feature, run, feature_only=True)
+        phase, attempt = selector.phase or phase, selector.attempt or attempt
+        view, feature_view = log.find_feature(selector.run, str(selector.feature))
         check_phase(feature_view, phase)
         patch = patch_maker(log) if diff else None
         wanted = DetailOptions(phase=phase, attempt=attempt, prompts=prompt, outputs=output, patch=patch)
@@ -66,6 +81,29 @@ def show(
         print_document("show", detail)
     else:
         write_lines(sys.stdout, render_text(detail, LIMITS if is_terminal(sys.stdout) else TextLimits()))
+
+
+def find_digest(log: ProjectLog, text: str) -> Digest | None:
+    """Return the only digest that begins with the text and that an event cites; None if the text is no digest but names
+    a feature or a run. Raises MzError (MZ5001)."""
+    if not DIGEST.fullmatch(text) or any(text == run or text in log.features(run) for run in log.runs()):
+        return None
+    cited = {digest for recorded in log.store.read_all() for digest in cited_digests(recorded.event)}
+    digests = sorted(digest for digest in cited if digest.startswith(text))
+    if not digests and any(run.startswith(text) for run in log.runs()):
+        return None
+    if len(digests) != 1:
+        problem = f"{len(digests)} digests begin with {text!r}" if digests else f"the log cites no digest {text!r}"
+        hint = f"write more digits: {', '.join(digests[:3])}" if digests else "`mz log --json` prints the digests"
+        raise MzError("MZ5001", problem, hint=hint)
+    return digests[0]
+
+
+def print_blob(log: ProjectLog, digest: Digest, as_json: bool) -> None:
+    """Print a blob as stored, without escapes to a terminal. Raises BlobMissing if it was erased."""
+    if as_json:
+        raise usage_error("--json needs a feature; a blob is printed as it is stored")
+    write_file_bytes(sys.stdout, log.blobs.get(digest))
 
 
 def patch_maker(log: ProjectLog) -> partial[str]:

@@ -30,8 +30,8 @@ from mz_projections.views.timeline import describe
 
 from mz_cli.common.advice import TextLoader
 from mz_cli.common.json import (
+    ArtifactShape,
     AttemptCounts,
-    CurrentArtifact,
     FeatureState,
     OpenQuestion,
     RunStateShape,
@@ -40,6 +40,7 @@ from mz_cli.common.json import (
 )
 from mz_cli.common.run_text import money_text
 from mz_cli.cost.report import amounts
+from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.text import count_noun, exact_usd, iso_time, single_line
 
 STATE_NAMES: Mapping[type[State], str] = {
@@ -100,7 +101,7 @@ def feature_state(state: State, events: Iterable[Recorded[Event]], load_text: Te
         base=feature_progress.base if feature_progress else None,
         head=feature_progress.head if feature_progress else None,
         artifacts=tuple(
-            CurrentArtifact(artifact=a.artifact, phase=a.phase, unit=a.unit or None, path=a.path, digest=a.digest)
+            shape_of(ArtifactShape, a)
             for name, a in (feature_progress.artifacts if feature_progress else {}).items()
             if "/" in name or not a.unit
         ),
@@ -131,13 +132,7 @@ def _pending_intent(active_state: Active | NotStarted | Ended) -> str | None:
 
 
 def _question(request: HumanRequested, load_text: TextLoader) -> OpenQuestion:
-    return OpenQuestion(
-        question_kind=request.question_kind.value,
-        code=request.code or None,
-        phase=request.phase,
-        unit=request.unit or None,
-        detail=load_text(request.detail) or None,
-    )
+    return shape_of(OpenQuestion, request, detail=load_text(request.detail) or None)
 
 
 # the run --------------------------------------------------------------------------------------------------------------

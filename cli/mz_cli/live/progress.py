@@ -73,7 +73,9 @@ class QuietReporter:
 
 
 class LineReporter(QuietReporter):
-    """Reporter that prints one line per important event."""
+    """Reporter that prints one line per important event, and an empty line before the summary that follows."""
+
+    _printed = False
 
     def begin(self, run: str) -> None:
         self.show_text(f"watching run {run}")
@@ -82,6 +84,11 @@ class LineReporter(QuietReporter):
         text = milestone_text(recorded)
         if text:
             self.show_text(f"{local_time(recorded.observed_at_us)} {single_line(text)}")
+            self._printed = True
+
+    def close(self) -> None:
+        if self._printed:
+            print(file=self._stream, flush=True)
 
 
 class Progress:
@@ -188,9 +195,9 @@ def make_progress(
 
 
 def may_paint(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Return True if the stream supports a live view, and `MZ_NO_PROGRESS` does not forbid it."""
+    """Return True if the stream supports a live view, and neither `MZ_NO_PROGRESS` nor `CI` forbids it."""
     able = is_terminal(stream) and environment.get("TERM", "dumb") not in ("dumb", "unknown", "")
-    return able and may_escape(stream, environment) and not environment.get("MZ_NO_PROGRESS")
+    return able and may_escape(stream, environment) and not (environment.get("MZ_NO_PROGRESS") or environment.get("CI"))
 
 
 F = TypeVar("F", bound=Callable[..., Any])

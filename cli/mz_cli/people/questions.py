@@ -23,6 +23,7 @@ from mz_projections.views.model import FeatureView, RunView
 from mz_projections.views.run import run_view
 
 from mz_cli.app.context import ProjectLog
+from mz_cli.app.selectors import select
 from mz_cli.people.inbox import messages_of_run
 from mz_cli.terminal.text import format_time, single_line
 
@@ -85,8 +86,10 @@ def unfinished_runs(log: ProjectLog) -> tuple[str, ...]:
 
 
 def find_review_queue(log: ProjectLog, run: str | None, feature: str) -> tuple[ReviewQueue, FeatureView]:
-    """Return the queue of that run; without one, of the newest run with a question of the feature, else with the
-    feature. Raises MzError (MZ5001, MZ4010)."""
+    """Return the queue and the feature of a selector; if neither names a run, of the newest run with a question of the
+    feature, else with the feature. Raises MzError (MZ1002, MZ4010, MZ5001)."""
+    selector = select(log, feature, run, feature_only=True)
+    feature, run = str(selector.feature), selector.run if selector.names_run else None
     for unfinished_run in unfinished_runs(log) if run is None else ():
         if feature in log.features(unfinished_run):
             candidate = review_queue(log, unfinished_run)

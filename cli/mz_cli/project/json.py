@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from mz_cli.common.json import ErrorPart
 from mz_cli.terminal.json import Shape
 
 
@@ -139,34 +140,13 @@ class PipelineShown(Shape, frozen=True, kw_only=True):
     """All keys of docs/pipelines.md, including defaults; timeouts in seconds."""
 
 
-class FileLocation(Shape, frozen=True, kw_only=True):
-    """Location in a file; line and column count from 1."""
-
-    file: str
-    line: int | None
-    """Null: the whole file."""
-    column: int | None
-
-
-class DiagnosticShape(Shape, frozen=True, kw_only=True):
-    """One error or warning."""
-
-    severity: str
-    """`error` or `warning`."""
-    code: str
-    """Error code; `mz explain CODE` describes it."""
-    message: str
-    hint: str | None
-    where: FileLocation | None
-
-
 class LintResult(Shape, frozen=True, kw_only=True):
     """`mz pipelines lint --json`; the exit code is 10 if there are errors."""
 
     files: tuple[str, ...]
     errors: int
     warnings: int
-    diagnostics: tuple[DiagnosticShape, ...]
+    diagnostics: tuple[ErrorPart, ...]
 
 
 class NewPipeline(Shape, frozen=True, kw_only=True):

@@ -31,9 +31,8 @@ from mz_events.names import InvalidName, parse_name
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family
+from mz_cli.common.json import ErrorLocation, ErrorPart
 from mz_cli.project.json import (
-    DiagnosticShape,
-    FileLocation,
     LintResult,
     NewPipeline,
     PipelineList,
@@ -42,7 +41,7 @@ from mz_cli.project.json import (
 )
 from mz_cli.project.pipelines_text import PropertyRow, full_definition, head_lines, phase_lines
 from mz_cli.terminal.console import is_terminal, print_line, print_note
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.table import print_table as show_table
 from mz_cli.terminal.text import count_noun
@@ -190,7 +189,7 @@ def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
         files=(*material.files, *(file for file, _ in checked)),
         errors=error_count(all_diagnostics),
         warnings=warning_count(all_diagnostics),
-        diagnostics=tuple(map(diagnostic_shape, all_diagnostics)),
+        diagnostics=tuple(map(error_part, all_diagnostics)),
     )
     if as_json:
         print_document("pipelines-lint", result)
@@ -317,17 +316,7 @@ def warning_count(diagnostics: Sequence[Diagnostic]) -> int:
     return sum(diagnostic.severity == "warning" for diagnostic in diagnostics)
 
 
-def diagnostic_shape(diagnostic: Diagnostic) -> DiagnosticShape:
-    location = diagnostic.location
-    file_location = (
-        FileLocation(file=location.file, line=location.line or None, column=location.column or None)
-        if location
-        else None
-    )
-    return DiagnosticShape(
-        severity=diagnostic.severity,
-        code=diagnostic.code,
-        message=diagnostic.message,
-        hint=diagnostic.hint or None,
-        where=file_location,
-    )
+def error_part(diagnostic: Diagnostic) -> ErrorPart:
+    at = diagnostic.location
+    where = ErrorLocation(file=at.file, line=at.line or None, column=at.column or None) if at else None
+    return shape_of(ErrorPart, diagnostic, where=where)

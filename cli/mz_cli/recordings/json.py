@@ -5,7 +5,9 @@ JSON documents of `mz rerecord`.
 
 from __future__ import annotations
 
-from mz_cli.replay.json import ReplayFinding
+from mz_recordings.findings.lint import LintNotice
+
+from mz_cli.replay.json import ExcludedFeature, ReplayFinding
 from mz_cli.terminal.json import Shape
 
 
@@ -38,17 +40,6 @@ class CassetteList(Shape, frozen=True, kw_only=True):
     cassettes: tuple[CassetteLine, ...]
 
 
-class NoticeShape(Shape, frozen=True, kw_only=True):
-    """A possible problem, to be judged by a person."""
-
-    message: str
-    file: str
-    """Path within the cassette; files of its repository follow `repository.bundle:`."""
-    line: int | None
-    column: int | None
-    """From 1."""
-
-
 class LintedCassette(Shape, frozen=True, kw_only=True):
     path: str
     format: int | None
@@ -56,7 +47,7 @@ class LintedCassette(Shape, frozen=True, kw_only=True):
     files: int
     bytes: int
     findings: tuple[ReplayFinding, ...]
-    notices: tuple[NoticeShape, ...]
+    notices: tuple[LintNotice, ...]
 
 
 class RecordingsLint(Shape, frozen=True, kw_only=True):
@@ -79,13 +70,6 @@ class RerecordCall(Shape, frozen=True, kw_only=True):
     estimated_tokens: int
     estimated_usd: str | None
     """Null: unpriced."""
-
-
-class DroppedFeature(Shape, frozen=True, kw_only=True):
-    """A feature that keeps its old recordings."""
-
-    feature: str
-    why: str
 
 
 class RecordingDifference(Shape, frozen=True, kw_only=True):
@@ -115,7 +99,7 @@ class RerecordedCassette(Shape, frozen=True, kw_only=True):
     """`interrupted`, `budget`, or the code of a problem that further calls cannot fix; null: completed."""
     kept: tuple[str, ...]
     """Features with accepted new recordings."""
-    dropped: tuple[DroppedFeature, ...]
+    dropped: tuple[ExcludedFeature, ...]
     differences: tuple[RecordingDifference, ...]
     refused: tuple[str, ...]
     """Classes of differences that were not accepted."""

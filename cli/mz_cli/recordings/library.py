@@ -12,21 +12,20 @@ import click
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.secrets import project_secrets
 from mz_recordings.cassette.listing import CassetteSummary, summarize
-from mz_recordings.findings.lint import LintNotice, LintResult, lint_all
-from mz_recordings.findings.model import KIND_PROPERTIES, Finding
+from mz_recordings.findings.lint import LintResult, lint_all
+from mz_recordings.findings.model import KIND_PROPERTIES
 from mz_recordings.replay.parallel import find_cassettes
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family
+from mz_cli.common.json import finding_shape
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.common.recording_age import days_since
-from mz_cli.recordings.json import CassetteLine, CassetteList, LintedCassette, NoticeShape, RecordingsLint
+from mz_cli.recordings.json import CassetteLine, CassetteList, LintedCassette, RecordingsLint
 from mz_cli.recordings.library_text import render_text, table
 from mz_cli.replay.command import require_cassettes
-from mz_cli.replay.json import ReplayFinding
-from mz_cli.reports.replay_text import fix_command
 from mz_cli.terminal.console import is_terminal, write_lines
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import print_table as show_table
 
 
@@ -78,20 +77,18 @@ def list_(paths: tuple[Path, ...], as_json: bool) -> int:
 def cassette_line(cassette: CassetteSummary, today: datetime) -> CassetteLine:
     manifest = cassette.manifest
     recorded = manifest.fixture.clock_start if manifest else None
-    return CassetteLine(
+    described = {
+        name: getattr(manifest, name, None) for name in ("name", "pipeline", "agent", "provenance", "max_age_days")
+    }
+    return shape_of(
+        CassetteLine,
+        cassette,
+        **described,
         path=display_path(cassette.folder),
-        name=manifest.name if manifest else None,
-        pipeline=manifest.pipeline if manifest else None,
-        agent=manifest.agent if manifest else None,
-        provenance=manifest.provenance if manifest else None,
-        recordings=cassette.recordings,
         features=tuple(item.feature for item in manifest.fixture.items) if manifest else (),
         recorded=recorded,
         age_days=days_since(recorded, today) if recorded else None,
-        max_age_days=manifest.max_age_days if manifest else None,
-        format=cassette.format,
         bytes=cassette.size_bytes,
-        problem=cassette.problem or None,
     )
 
 
@@ -118,7 +115,10 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
     results = tuple(lint_all(display_paths, project_secrets(home, os.environ), os.environ, os.cpu_count() or 1))
     code = lint_exit(results)
     if as_json:
-        shapes = tuple(map(_cassette_shape, results))
+        shapes = tuple(
+            shape_of(LintedCassette, result, findings=tuple(finding_shape(f, result.path) for f in result.findings))
+            for result in results
+        )
         print_document("recordings-lint", RecordingsLint(exit=int(code), cassettes=shapes))
     else:
         write_lines(sys.stdout, render_text(results))
@@ -127,35 +127,3 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
 
 def lint_exit(results: Sequence[LintResult]) -> Exit:
     return most_severe(KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings)
-
-
-def _cassette_shape(result: LintResult) -> LintedCassette:
-    return LintedCassette(
-        path=result.path,
-        format=result.format,
-        recordings=result.recordings,
-        files=result.files,
-        bytes=result.bytes,
-        findings=tuple(_finding_shape(finding, result.path) for finding in result.findings),
-        notices=tuple(_notice_shape(notice) for notice in result.notices),
-    )
-
-
-def _finding_shape(finding: Finding, path: str) -> ReplayFinding:
-    return ReplayFinding(
-        kind=finding.kind,
-        risk=KIND_PROPERTIES[finding.kind].risk,
-        exit=int(KIND_PROPERTIES[finding.kind].exit),
-        message=finding.message,
-        feature=None,
-        call=None,
-        cause=None,
-        detail=finding.detail,
-        fix=fix_command(finding.fix, (path,)),
-        file=finding.file or None,
-        line=finding.line,
-    )
-
-
-def _notice_shape(notice: LintNotice) -> NoticeShape:
-    return NoticeShape(message=notice.message, file=notice.file, line=notice.line, column=notice.column)

@@ -10,10 +10,8 @@ from mz_recordings.findings.model import KIND_PROPERTIES
 from mz_cli.recordings.json import CassetteLine
 from mz_cli.reports.replay_text import fix_command
 from mz_cli.terminal.table import Table, columns
-from mz_cli.terminal.text import count_noun
+from mz_cli.terminal.text import count_noun, format_size
 from mz_cli.terminal.width import Line, Span
-
-UNITS = ((1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB"))
 
 
 def table(lines: Iterable[CassetteLine], exact: bool) -> Table:
@@ -32,7 +30,7 @@ def table(lines: Iterable[CassetteLine], exact: bool) -> Table:
             str(len(cassette.features)),
             (cassette.recorded or "-") if exact else age_cell(cassette),
             str(cassette.format or "-"),
-            str(cassette.bytes) if exact else size_text(cassette.bytes),
+            str(cassette.bytes) if exact else format_size(cassette.bytes),
             cassette.problem or "-",
         )
         for cassette in lines
@@ -49,11 +47,6 @@ def age_cell(cassette: CassetteLine) -> str:
         if cassette.max_age_days is None
         else f"{cassette.age_days} of {cassette.max_age_days} d"
     )
-
-
-def size_text(number: int) -> str:
-    """Return a size such as `1.4 MB`."""
-    return next((f"{number / unit:.1f} {name}" for unit, name in UNITS if number >= unit), f"{number} B")
 
 
 def render_text(results: Sequence[LintResult]) -> Iterator[Line]:
@@ -82,7 +75,7 @@ def summary(results: Sequence[LintResult]) -> str:
         count_noun(len(results), "cassette"),
         count_noun(sum(cassette.recordings for cassette in results), "recording"),
         count_noun(sum(cassette.files for cassette in results), "file"),
-        size_text(sum(cassette.bytes for cassette in results)),
+        format_size(sum(cassette.bytes for cassette in results)),
     ]
     verdict = "no findings" if not findings else count_noun(findings, "finding")
     warned = f", {count_noun(notices, 'warning')}" if notices else ""

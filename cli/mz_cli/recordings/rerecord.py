@@ -16,11 +16,11 @@ from mz_cli.recordings.rerecord_query import (
     ALL,
     RerecordOptions,
     accept_waiting,
-    find_at_paths,
     rerecord_cassettes,
     rerecord_exit,
 )
 from mz_cli.recordings.rerecord_text import result_lines
+from mz_cli.replay.command import require_cassettes
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.text import exact_usd
@@ -139,7 +139,7 @@ def rerecord(
         raise click.UsageError("--accept-pending can be combined only with PATH, --accept and --json", context)
     options = RerecordOptions(selection, agent or "", provenance, prune, budget, frozenset(accept), yes, in_ci)
     home = find_home(Path.cwd())
-    cassettes = find_at_paths(home, paths)
+    cassettes = require_cassettes(home, paths)
     results = (accept_waiting if take else rerecord_cassettes)(home, cassettes, options)
     if as_json:
         document = RerecordResult(exit=int(rerecord_exit(results)), budget_usd=exact_usd(budget), cassettes=results)

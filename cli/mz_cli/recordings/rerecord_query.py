@@ -28,7 +28,7 @@ from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.drift.compare import AgentDescriptions, compare_cassettes
 from mz_recordings.findings.model import Finding, FindingKind
 from mz_recordings.record.recorder import SecretInRecording
-from mz_recordings.replay.parallel import find_cassettes, without_git_variables
+from mz_recordings.replay.parallel import without_git_variables
 from mz_recordings.rerecord.driver import RunEnd, StopControl
 from mz_recordings.rerecord.plan import CallSelection
 from mz_recordings.rerecord.rerecord import (
@@ -50,7 +50,7 @@ from mz_recordings.rerecord.workspace import (
 )
 
 from mz_cli.app.input import ask_line, may_ask
-from mz_cli.common.recording import display_path, library_path
+from mz_cli.common.recording import display_path
 from mz_cli.common.run_text import fatal_exit
 from mz_cli.recordings.json import RerecordedCassette
 from mz_cli.recordings.rerecord_text import (
@@ -384,16 +384,6 @@ def accept_waiting(home: Path, paths: Sequence[Path], options: RerecordOptions) 
                 write_or_hold(path, old, new, described, options, rerecorded_cassette(display_path(path), None, None))
             )
     return tuple(results)
-
-
-def find_at_paths(home: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Return all cassettes at these paths, by default the library. Raises MzError (MZ6001) for a path without any."""
-    folders = tuple(paths) or (library_path(home),)
-    for folder in folders:
-        if not find_cassettes((folder,)):
-            message = f"there is no cassette in {display_path(folder)}"
-            raise MzError("MZ6001", message, hint="record a run first: mz run && mz record")
-    return find_cassettes(folders)
 
 
 def rerecord_exit(done: Sequence[RerecordedCassette]) -> Exit:

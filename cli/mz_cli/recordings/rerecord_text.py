@@ -12,7 +12,9 @@ from mz_recordings.rerecord.plan import REPEATABLE_KINDS, RepeatedCall
 from mz_recordings.rerecord.rerecord import RerecordPlan, RerecordResult
 
 from mz_cli.common.run_text import UNPRICED
-from mz_cli.recordings.json import DroppedFeature, RecordingDifference, RerecordCall, RerecordedCassette
+from mz_cli.recordings.json import RecordingDifference, RerecordCall, RerecordedCassette
+from mz_cli.replay.json import ExcludedFeature
+from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import compact_number, count_noun, exact_usd, format_count, rounded_usd
 from mz_cli.terminal.width import Line, Span
@@ -141,7 +143,7 @@ def rerecorded_cassette(path: str, prepared: RerecordPlan | None, outcome: Rerec
         stopped=(outcome.run_end.stop_reason or None) if outcome else None,
         kept=outcome.kept_features if outcome else (),
         dropped=tuple(
-            DroppedFeature(feature=entry.feature, why=entry.reason)
+            ExcludedFeature(feature=entry.feature, why=entry.reason)
             for entry in (outcome.dropped_features if outcome else ())
         ),
         differences=(),
@@ -165,14 +167,4 @@ def _planned_call(call: RepeatedCall) -> RerecordCall:
 
 
 def differences(findings: Sequence[Finding]) -> tuple[RecordingDifference, ...]:
-    return tuple(
-        RecordingDifference(
-            kind=finding.kind,
-            risk=risk_of(finding),
-            message=finding.message,
-            feature=finding.feature or None,
-            call=finding.call or None,
-            detail=finding.detail,
-        )
-        for finding in findings
-    )
+    return tuple(shape_of(RecordingDifference, finding, risk=risk_of(finding)) for finding in findings)

@@ -28,7 +28,7 @@ from mz_cli.reports.options import check_reports, project_relative, report_optio
 from mz_cli.reports.replay_text import render_text
 from mz_cli.reports.replays import replay_suites
 from mz_cli.terminal.console import print_note, write_lines
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 
 NETWORK_WARNING = (
     "warning: network-not-denied: this system has no network namespaces, so agents and commands only get a proxy "
@@ -179,17 +179,12 @@ def replay_document(results: Sequence[ReplayResult], exit_code: Exit) -> ReplayR
 
 
 def _cassette_shape(result: ReplayResult) -> ReplayedCassette:
-    return ReplayedCassette(
-        path=result.path,
-        name=result.name,
-        provenance=result.provenance or None,
-        recordings=result.recordings,
+    return shape_of(
+        ReplayedCassette,
+        result,
         played=result.calls_replayed,
-        accepted_replies=result.accepted_replies,
-        offline=result.offline,
         traces=result.trace_digests,
         compared=result.traces_compared,
-        duration_ms=result.duration_ms,
         findings=tuple(finding_shape(finding, result.path) for finding in result.findings),
         held=result.overridden_settings,
         renewed=result.changes,

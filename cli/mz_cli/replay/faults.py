@@ -21,7 +21,7 @@ from mz_recordings.replay.parallel import bundled_library, find_cassettes, witho
 
 from mz_cli.replay.json import BrokenVariant, InjectResult, VariantsResult, VariedCassette
 from mz_cli.terminal.console import print_line, print_note, write_lines
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table
 from mz_cli.terminal.text import single_line
 from mz_cli.terminal.width import Line, Span
@@ -155,18 +155,7 @@ def _varied_shape(path: str, outcomes: Sequence[VariantOutcome]) -> VariedCasset
         path=path,
         played=len(outcomes),
         ends=dict(Counter(outcome.end or "" for outcome in outcomes)),
-        broken=tuple(
-            BrokenVariant(
-                feature=outcome.feature,
-                call=outcome.call or None,
-                variant=outcome.variant,
-                how=outcome.mode,
-                end=outcome.end or None,
-                violations=outcome.violations,
-            )
-            for outcome in outcomes
-            if outcome.violations
-        ),
+        broken=tuple(shape_of(BrokenVariant, outcome, how=outcome.mode) for outcome in outcomes if outcome.violations),
     )
 
 

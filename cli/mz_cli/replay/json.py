@@ -7,11 +7,13 @@ JSON documents about variants of recordings and injected faults.
 
 from __future__ import annotations
 
+from mz_recordings.past_runs.model import EventFieldDifference
+
 from mz_cli.terminal.json import Shape
 
 
 class ExcludedFeature(Shape, frozen=True, kw_only=True):
-    """A feature that is not in the cassette."""
+    """A feature that keeps its old recordings, or has none."""
 
     feature: str
     why: str
@@ -95,18 +97,6 @@ class ReplayReport(Shape, frozen=True, kw_only=True):
     cassettes: tuple[ReplayedCassette, ...]
 
 
-class FieldDifferenceShape(Shape, frozen=True, kw_only=True):
-    """One field that differs from the recording."""
-
-    field: str
-    """Path within the event, such as `ref.attempt`."""
-    recorded: str | None
-    """As JSON; null: the field is missing."""
-    produced: str | None
-    lines: tuple[str, ...]
-    """Diff of a text that the field cites: `-` recorded, `+` current."""
-
-
 class DivergenceShape(Shape, frozen=True, kw_only=True):
     event_ref: str
     """`stream@version`."""
@@ -119,7 +109,7 @@ class DivergenceShape(Shape, frozen=True, kw_only=True):
     """Type of the recorded event; null: none."""
     produced: str | None
     """Type of the event that the current code produces; null: none."""
-    differences: tuple[FieldDifferenceShape, ...]
+    differences: tuple[EventFieldDifference, ...]
     note: str | None
     explained: str | None
     """Id of the intended change of mz that explains it."""

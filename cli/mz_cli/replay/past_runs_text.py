@@ -25,13 +25,13 @@ from mz_cli.replay.json import (
     CauseShape,
     ComparedStream,
     DivergenceShape,
-    FieldDifferenceShape,
     PastRun,
     RecheckResult,
     RuleChangeShape,
     RuleViolationShape,
     UncheckedPart,
 )
+from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.text import count_noun
 from mz_cli.terminal.width import Line, Span
 
@@ -136,10 +136,9 @@ def past_run(history: RunReplay) -> PastRun:
 
 def _stream_shape(stream: StreamReplay) -> ComparedStream:
     unexplained = _unexplained(stream)
-    return ComparedStream(
-        stream=stream.stream,
-        events=stream.events,
-        compared=stream.compared,
+    return shape_of(
+        ComparedStream,
+        stream,
         first=unexplained[0].event_ref if unexplained else None,
         divergences=len(unexplained),
         unfollowed=stream.not_compared,
@@ -148,33 +147,17 @@ def _stream_shape(stream: StreamReplay) -> ComparedStream:
 
 
 def _divergence_shape(divergence: Divergence) -> DivergenceShape:
-    return DivergenceShape(
-        event_ref=divergence.event_ref,
-        kind=divergence.kind,
-        finding=divergence.finding,
+    return shape_of(
+        DivergenceShape,
+        divergence,
         risk=KIND_PROPERTIES[divergence.finding].risk,
-        recorded=divergence.recorded,
-        produced=divergence.produced,
-        note=divergence.note or None,
         explained=divergence.intended_change or None,
-        differences=tuple(
-            FieldDifferenceShape(
-                field=difference.field,
-                recorded=difference.recorded,
-                produced=difference.produced,
-                lines=difference.lines,
-            )
-            for difference in divergence.differences
-        ),
     )
 
 
 def _cause_shape(cause: DivergenceCause) -> CauseShape:
     fields = sorted({field_name(difference.field) for difference in cause.first.differences})
-    return CauseShape(
-        kind=cause.first.kind, recorded=cause.first.recorded, produced=cause.first.produced, fields=tuple(fields),
-        event_refs=cause.event_refs,
-    )  # fmt: skip
+    return shape_of(CauseShape, cause.first, fields=tuple(fields), event_refs=cause.event_refs)
 
 
 def _skipped_shapes(counts: Mapping[str, int]) -> tuple[UncheckedPart, ...]:
@@ -239,20 +222,5 @@ def recheck_result(rechecked: Sequence[Recheck]) -> RecheckResult:
 def _change_shape(change: RuleChange) -> RuleChangeShape:
     valid = ("valid", "invalid")
     before, after = valid if change.now_fails else valid[::-1]
-    return RuleChangeShape(
-        run=change.run,
-        feature=change.feature,
-        event_ref=change.event_ref,
-        phase=change.phase,
-        artifact=change.artifact,
-        path=change.path or None,
-        rules=change.rule_set,
-        was=before,
-        now=after,
-        broken=tuple(
-            RuleViolationShape(
-                rule=violation.rule, path=violation.path, line=violation.line, message=violation.message or None
-            )
-            for violation in change.violations
-        ),
-    )
+    violations = tuple(shape_of(RuleViolationShape, violation) for violation in change.violations)
+    return shape_of(RuleChangeShape, change, rules=change.rule_set, was=before, now=after, broken=violations)

@@ -130,8 +130,8 @@ def open_question_shape(log: ProjectLog, queue: ReviewQueue, question: Question)
     ),
     next_command="answer with `mz review approve FEATURE`, `mz review answer FEATURE` or `mz review reject FEATURE`.",
 )
-@click.argument("feature")
-@click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
+@click.argument("feature", metavar="[RUN/]FEATURE")
+@click.option("--run", hidden=True)
 @click.option(
     "--full", "full_text", is_flag=True, cls=RenamedOption, former=("--whole",),
     help="Do not cut texts; a pipe always gets them complete.",
@@ -144,8 +144,8 @@ def show(feature: str, run: str | None, full_text: bool, as_json: bool) -> None:
     decisions with person, time and reason.
     """
     with open_log() as log:
-        queue, _ = find_review_queue(log, run, feature)
-        detail = review_detail(log, queue, feature)
+        queue, view = find_review_queue(log, run, feature)
+        detail = review_detail(log, queue, view.feature)
     if as_json:
         print_document("review-show", detail)
     else:
@@ -204,9 +204,9 @@ def stop_reason(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> tuple
     examples=(("mz review approve login", "continue with the work as it is"),),
     next_command="`mz status` shows the feature's progress.",
 )
-@click.argument("feature")
+@click.argument("feature", metavar="[RUN/]FEATURE")
 @message_option("note", "Reason, kept in the log; - reads it from stdin.", "--note")
-@click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
+@click.option("--run", hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
 def approve(feature: str, note: str | None, run: str | None, as_json: bool) -> None:
     """Approve, and let the feature continue.
@@ -221,9 +221,9 @@ def approve(feature: str, note: str | None, run: str | None, as_json: bool) -> N
     examples=(("mz review reject login -m 'we keep the old format'", "reject the work, with a reason"),),
     next_command="`mz review list` shows the next questions.",
 )
-@click.argument("feature")
+@click.argument("feature", metavar="[RUN/]FEATURE")
 @message_option("note", "Reason; goes into the agent's next prompt; - reads it from stdin.", "--note", required=True)
-@click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
+@click.option("--run", hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
 def reject(feature: str, note: str, run: str | None, as_json: bool) -> None:
     """Reject the work.
@@ -243,9 +243,9 @@ def reject(feature: str, note: str, run: str | None, as_json: bool) -> None:
     ),
     next_command="`mz status` shows the feature's progress.",
 )
-@click.argument("feature")
+@click.argument("feature", metavar="[RUN/]FEATURE")
 @click.argument("text", required=False)
-@click.option("--run", metavar="RUN", help="The run. [default: the newest with an open question of the feature]")
+@click.option("--run", hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
 def answer(feature: str, text: str | None, run: str | None, as_json: bool) -> None:
     """Answer the agent, and let it try again.
@@ -264,7 +264,8 @@ def answer(feature: str, text: str | None, run: str | None, as_json: bool) -> No
 def answer_question(feature: str, run: str | None, verdict: Verdict, note: str | None, as_json: bool) -> None:
     """Post the answer to the currently open question. Raises MzError (MZ5001, MZ4010, MZ5004)."""
     with open_log() as log:
-        run_id = find_review_queue(log, run, feature)[0].run.run
+        queue_of_run, view_of_feature = find_review_queue(log, run, feature)
+        run_id, feature = queue_of_run.run.run, view_of_feature.feature
 
         def write() -> tuple[Event, ...]:
             queue, view = find_review_queue(log, run_id, feature)

@@ -77,7 +77,7 @@ def dependency_question(run: RunView, view: FeatureView, load_text: TextLoader) 
         since=None,
         event_ref=None,
         answered=None,
-        commands=(f"mz retry {view.blocked_by}", f"mz cancel {run.run} --feature {view.feature}"),
+        commands=(f"mz retry {view.blocked_by}", f"mz cancel {run.run}/{view.feature}"),
     )
 
 
@@ -96,7 +96,7 @@ def budget_question(run: RunView, view: FeatureView, load_text: TextLoader) -> Q
         since=None,
         event_ref=None,
         answered=None,
-        commands=(f"mz resume {run.run}", f"mz cancel {run.run} --feature {view.feature}"),
+        commands=(f"mz resume {run.run}", f"mz cancel {run.run}/{view.feature}"),
     )
 
 

@@ -38,18 +38,29 @@ VERDICTS = {
     examples=(
         ("mz doctor", "is everything installed that a run needs?"),
         ("mz doctor --online", "also query the remote and the forge"),
+        ("mz doctor --self-test", "test mz itself instead: adapters, bundled rules, formats"),
         ("mz doctor --json | jq '.checks[] | select(.status != \"ok\")'", "warnings and failures, for programs"),
     ),
     next_command="`mz init` creates the first files; `mz run --dry-run` shows the plan.",
 )
 @click.option("--online", is_flag=True, help="Use the network: check the remote and the login of gh.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.doctor/1.")
-def doctor(online: bool, as_json: bool) -> int:
+@click.option("--self-test", is_flag=True, help="Test mz itself instead; takes up to two minutes.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one object with the schema mz.doctor/1, or mz.self-test/1."
+)
+def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     """Check that everything a run needs is installed.
 
     Checks this machine, the agents and their logins, and the project in the current directory. Writes nothing, calls no
     model, prints no keys, and uses no network without --online. Exits with 11 if something required is missing.
+
+    With --self-test, checks mz itself, offline and free: bundled pipelines, rules and templates, each agent's adapter
+    with all stored outputs of the agent, and stored data of older versions. Exits with 1 if something fails.
     """
+    if self_test:
+        from mz_cli.check.command import run_self_test
+
+        return run_self_test(home() or Path.cwd(), as_json)
     now = time.time()
     examined = run_checks(
         DoctorOptions(directory=Path.cwd(), root=home(), environment=os.environ, online=online, now_seconds=now)

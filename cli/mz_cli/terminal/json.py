@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import re
 import sys
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from mz_engine.errors.diagnostics import replace_surrogates
 
 from mz_cli.terminal.console import write_text
+from mz_cli.terminal.text import exact_usd, iso_time
 
 UNSAFE_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 """Characters that JSON strings may contain and that a terminal would act on."""
@@ -57,6 +61,37 @@ def escape_unsafe(json: str) -> str:
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Base class of every `--json` object."""
+
+
+S = TypeVar("S", bound=Shape)
+
+
+def shape_of(shape: type[S], source: object, **values: object) -> S:
+    """Return the JSON form of a domain object: `values`, and the attributes of the same name.
+
+    Money `x_usd` is read from `x_nanousd`, a time `x_at` from `x_us` or `x_at_us`; an empty text becomes None where the
+    field is optional. Raises AttributeError for a field that the source lacks."""
+    for name, optional in _fields(shape):
+        if name not in values:
+            value = _attribute(source, name)
+            values[name] = None if optional and value == "" else value
+    return shape(**values)
+
+
+@cache
+def _fields(shape: type[Shape]) -> tuple[tuple[str, bool], ...]:
+    """Return the names of the fields, and whether they may be None."""
+    return tuple((field.name, type(None) in get_args(field.type)) for field in msgspec.structs.fields(shape))
+
+
+def _attribute(source: object, name: str) -> Any:
+    if name.endswith("_usd"):
+        return exact_usd(getattr(source, f"{name.removesuffix('_usd')}_nanousd"))
+    if name.endswith("_at"):
+        attribute = f"{name}_us" if hasattr(source, f"{name}_us") else f"{name.removesuffix('_at')}_us"
+        return iso_time(getattr(source, attribute))
+    value = getattr(source, name)
+    return value.value if isinstance(value, Enum) else value
 
 
 class Tests(Shape, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from mz_projections.imported.model import ImportedFile, ImportedSession, Quarter
 from mz_cli.app.user_log import PREFIX, ImportedLog
 from mz_cli.common.run_text import INCOMPLETE_TOKENS, NOT_REPORTED, UNPRICED
 from mz_cli.common.verification import Verification
+from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import compact_number, count_noun, iso_time, parse_usd, rounded_usd
 from mz_cli.usage.costs import NOT_REPORTED_LABEL, ImportedTotals, amounts, models
@@ -110,13 +111,12 @@ def session_audit(
         requests_ahead=counts.future_dated,
         incomplete_reasons=incomplete_reasons(files, rows),
         files=tuple(
-            SessionFile(
+            shape_of(
+                SessionFile,
+                file,
                 path=paths.find(file),
-                format=file.format,
-                subagent=file.subagent or None,
                 bytes=file.size_bytes,
                 bytes_read=file.offset_end,
-                lines=file.lines,
                 bad_lines=file.undecodable_lines,
             )
             for file in files

@@ -18,6 +18,7 @@ from mz_recordings.importing.names import project_of
 from mz_cli.app.period import SECOND_US, Period, day_function
 from mz_cli.app.user_log import PREFIX, ImportedLog, open_imported_log
 from mz_cli.common.run_text import INCOMPLETE_TOKENS, NOT_REPORTED, UNPRICED
+from mz_cli.cost.report import csv_name
 from mz_cli.terminal.console import is_terminal, print_note, write_text
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import Table, columns, print_table
@@ -338,13 +339,8 @@ def imported_csv(costs: ImportedCosts) -> str:
     for name, sums in costs.groups:
         group = _group(name, sums)
         values = (" ".join(group.models), *(getattr(group, field) for field in fields[1:]))
-        writer.writerow((_escape_formula(name), *("" if value is None else value for value in values)))
+        writer.writerow((csv_name(name), *("" if value is None else value for value in values)))
     return out.getvalue()
-
-
-def _escape_formula(name: str) -> str:
-    """Escape a name that a spreadsheet would take for a formula."""
-    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 
 def _limit_names(names: Iterable[str], exact: bool) -> str:

@@ -18,7 +18,7 @@ from mz_cli.app.help import command
 from mz_cli.app.user_log import user_data_directory
 from mz_cli.common.run_text import INCOMPLETE_TOKENS
 from mz_cli.terminal.console import is_terminal, print_line, print_note
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table
 from mz_cli.terminal.text import count_noun, exact_usd, format_size, rounded_usd
 from mz_cli.usage.json import ImportResult, UnpricedModel, UnreadFile
@@ -113,18 +113,15 @@ def progress_printer() -> Callable[[ImportProgress], None]:
 def import_result(outcome: ImportOutcome, home: Path) -> ImportResult:
     totals = outcome.totals
     unpriced = sorted(totals.unpriced.items(), key=lambda item: -item[1])
-    return ImportResult(
+    return shape_of(
+        ImportResult,
+        outcome,
         log=str(home),
-        files=outcome.files,
-        files_read=outcome.files_read,
         files_unchanged=outcome.unchanged,
         files_passed_over=outcome.skipped,
         unknown=unread_files(outcome.unknown_format),
         unreadable=unread_files(outcome.unreadable),
-        sessions=outcome.sessions,
         sessions_short=outcome.incomplete_sessions,
-        bytes_read=outcome.bytes_read,
-        lines=outcome.lines,
         bad_lines=outcome.undecodable_lines,
         requests_new=totals.new,
         requests_already_counted=totals.already_counted,

@@ -9,6 +9,7 @@ from mz_engine.agents.reading.records import NOTES
 from mz_engine.ports import Prices
 from mz_engine.transcripts.summary import TranscriptSummary, usage_totals
 
+from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import count_noun, exact_usd, format_count, rounded_usd, shorten, single_line
 from mz_cli.usage.json import TranscriptReport, TranscriptUsage
@@ -38,18 +39,15 @@ def computed_price(transcript: TranscriptSummary, prices: Prices, default_us: in
 
 
 def transcript_report(transcript: TranscriptSummary, price: ComputedPrice) -> TranscriptReport:
-    return TranscriptReport(
-        agent=transcript.agent,
+    return shape_of(
+        TranscriptReport,
+        transcript,
         version=transcript.version,
         session_id=transcript.session,
-        status=transcript.status,
-        models=transcript.models,
+        final_text=transcript.final_text,
         usage=TranscriptUsage(**usage_totals(transcript)),
-        reported_usd=exact_usd(transcript.reported_nanousd),
         computed_usd=exact_usd(price.nanousd),
         unpriced=price.unpriced,
-        final_text=transcript.final_text,
-        bad_lines=transcript.bad_lines,
         notes=tuple(note_texts(transcript)),
     )
 

@@ -48,8 +48,8 @@ MEANINGS: Mapping[Exit, str] = {
 """The meaning of each, in one sentence."""
 
 NEXT_STEPS: Mapping[Exit, str] = {
-    Exit.VERDICT: "After a run: see `mz show FEATURE` for the cause, then use `mz retry FEATURE`, with --from for an "
-    "earlier phase. Other commands print what failed.",
+    Exit.VERDICT: "After a run: see `mz show FEATURE` for the cause, then use `mz retry FEATURE`, or "
+    "`mz retry FEATURE/PHASE` from an earlier phase. Other commands print what failed.",
     Exit.USAGE: "The message names the error; see `mz COMMAND --help`.",
     Exit.DRIFT: "See the first difference: fix the bug or, if the change is intended, record again with `mz record`.",
     Exit.RECORDING: "The message names the recording; `mz record` makes one from a run.",

@@ -4,18 +4,16 @@ message."""
 from __future__ import annotations
 
 import pathlib
-import time
 
 from mz_events.names import Commit
 
 from mz_engine.git.process import Git, GitResult
+from mz_engine.git.repository import remove_stale_lock
 from mz_engine.ports import RemoteError, RepositoryUnusable
 
 FETCHED_TARGETS = "refs/mz/targets/"
 """Fetched branches, by remote and branch. Run names begin with `r` and a digest, so none equals `targets`."""
 NO_SUCH_BRANCH = "couldn't find remote ref"
-STALE_LOCK_SECONDS = 2.0
-"""A lock on a ref older than this was left by a killed process."""
 
 
 def has_remote(git: Git, remote: str) -> bool:
@@ -45,9 +43,9 @@ def fetch(git: Git, remote: str, branch: str) -> Commit | None:
     follow_setting = f"remote.{remote}.followRemoteHEAD=never"
     flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
     command = ("-c", follow_setting, "fetch", *flags, "--", remote, f"+refs/heads/{branch}:{ref}")
-    _remove_stale_lock(git, ref)
+    remove_stale_lock(git.directory, ref)
     result = _run_as_user(git, *command)
-    if result.exit_code and _remove_stale_lock(git, ref):
+    if result.exit_code and remove_stale_lock(git.directory, ref):
         result = _run_as_user(git, *command)
     if result.exit_code and NO_SUCH_BRANCH in result.stderr:
         return None
@@ -65,18 +63,6 @@ def local_head(git: Git, branch: str) -> Commit | None:
 def escape_ref_part(name: str) -> str:
     """Escape a name to one part of a ref's name, so that no name is a directory of another."""
     return name.replace("%", "%25").replace("/", "%2F")
-
-
-def _remove_stale_lock(git: Git, ref: str) -> bool:
-    """Remove a stale lock on this ref of mz's; return True if there was one."""
-    lock = git.directory / f"{ref}.lock"
-    try:
-        is_stale = time.time() - lock.stat().st_mtime > STALE_LOCK_SECONDS
-    except FileNotFoundError:
-        return False
-    if is_stale:
-        lock.unlink(missing_ok=True)
-    return is_stale
 
 
 def push(git: Git, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:

@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import stat
+import time
 from collections.abc import Mapping
 
 import msgspec
@@ -22,6 +23,9 @@ from mz_events.names import Commit
 from mz_engine.git.process import GitResult, spawn_git, user_environment
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import RepositoryUnusable
+
+STALE_LOCK_SECONDS = 2.0
+"""A lock on a ref older than this was left by a killed process."""
 
 
 class Repository(msgspec.Struct, frozen=True):
@@ -150,6 +154,18 @@ def read_head(entry: pathlib.Path) -> str:
     if match is None:
         raise NeedsGit
     return (match[1] or match[2]).decode()
+
+
+def remove_stale_lock(directory: pathlib.Path, ref: str) -> bool:
+    """Remove a stale lock on this ref of mz's; return True if there was one."""
+    lock = directory / f"{ref}.lock"
+    try:
+        is_stale = time.time() - lock.stat().st_mtime > STALE_LOCK_SECONDS
+    except FileNotFoundError:
+        return False
+    if is_stale:
+        lock.unlink(missing_ok=True)
+    return is_stale
 
 
 def _read(file: pathlib.Path) -> bytes | None:

@@ -11,11 +11,26 @@ import pathlib
 import shutil
 import stat
 import subprocess
+from collections.abc import Mapping
 
-from mz_engine.git.content import EXECUTABLE, LINK, SUBMODULE, TreeEntry, TreeListing, WorktreeScan, parent_directories
+from mz_events.names import Path
+
+from mz_engine.git.content import (
+    EXECUTABLE,
+    FILE,
+    LINK,
+    SUBMODULE,
+    TreeEntry,
+    TreeListing,
+    WorktreeScan,
+    parent_directories,
+)
 from mz_engine.git.objects import ObjectStore
 from mz_engine.git.scan import make_accessible
+from mz_engine.paths import MZ_FOLDER
 from mz_engine.ports import RepositoryUnusable
+
+IGNORE_ALL = b"*\n"
 
 
 def restore(
@@ -76,6 +91,19 @@ def make_directory(top: bytes, path: bytes, created: set[bytes]) -> None:
         os.mkdir(directory)
     make_accessible(directory)
     created.add(path)
+
+
+def write_engine_files(top: pathlib.Path, files: Mapping[Path, bytes]) -> None:
+    """Write the engine's own files, whose paths begin with `.mz/`; git in the worktree ignores them. Raises OSError.
+
+    An agent may have written there before: a link in the way is removed, never followed.
+    """
+    created: set[bytes] = set()
+    for path, data in ({Path(f"{MZ_FOLDER}/.gitignore"): IGNORE_ALL} | dict(files)).items():
+        make_directory(os.fsencode(top), os.fsencode(path).rpartition(b"/")[0], created)
+        file = top / path
+        if not (file.is_file() and not file.is_symlink() and file.read_bytes() == data):
+            write_file(os.fsencode(file), data, FILE)
 
 
 def copy_missing(

@@ -21,12 +21,11 @@ from mz_engine.git import commits as git_fence
 from mz_engine.git import content as git_content
 from mz_engine.git import remote as git_remote
 from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, event_path
-from mz_engine.git.files import write_engine_files
 from mz_engine.git.notes import WorktreeNotes
 from mz_engine.git.objects import ObjectStore, RefMovedError
 from mz_engine.git.process import Git
 from mz_engine.git.repository import describe_repository
-from mz_engine.git.restore import copy_missing, restore
+from mz_engine.git.restore import copy_missing, restore, write_engine_files
 from mz_engine.git.scan import WorktreeScanner, read_file
 from mz_engine.git.worktree import GitWorktree, write_text_file
 from mz_engine.model.config import WorkspaceSettings

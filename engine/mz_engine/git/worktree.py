@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import stat
-import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -14,7 +13,7 @@ from mz_events.names import Commit
 
 from mz_engine.git.notes import NotesStore, WorktreeNotes, file_signature, write_bytes
 from mz_engine.git.process import Git
-from mz_engine.git.repository import NeedsGit, read_head, read_ref
+from mz_engine.git.repository import NeedsGit, read_head, read_ref, remove_stale_lock
 from mz_engine.git.restore import remove_tree
 from mz_engine.paths import MZ_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
@@ -40,9 +39,6 @@ UNFINISHED_OPERATION_FILES = frozenset(
     ]
 )
 """Files that an unfinished merge, rebase or bisection leaves in the worktree's entry."""
-
-STALE_LOCK_SECONDS = 2.0
-"""A lock on a ref older than this was left by a killed process."""
 
 T = TypeVar("T")
 
@@ -176,9 +172,7 @@ class GitWorktree:
             if file.name in UNFINISHED_OPERATION_FILES or file.suffix == ".lock":
                 remove_tree(os.fsencode(file))
         for ref in (self.branch_ref, self.capture_ref):
-            lock = self._git.directory / f"{ref}.lock"
-            if lock.exists() and time.time() - lock.stat().st_mtime > STALE_LOCK_SECONDS:
-                lock.unlink(missing_ok=True)
+            remove_stale_lock(self._git.directory, ref)
         refs = self._read_refs_with_repair(entry)
         if refs.branch != head:
             old = refs.branch

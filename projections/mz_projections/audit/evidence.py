@@ -18,8 +18,8 @@ from mz_projections.audit.model import (
     ReplyDecision,
     TestCounts,
 )
-from mz_projections.cost.outcomes import track_phases
 from mz_projections.cost.totals import PricedCall
+from mz_projections.feature.rollback import track_phases
 
 Stream = Sequence[Recorded[Event]]
 

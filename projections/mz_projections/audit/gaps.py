@@ -18,11 +18,12 @@ from mz_events.catalog.feature import (
 from mz_events.catalog.run import Verdict
 from mz_events.catalog.validation import ArtifactValidated, ChangesChecked, CommandRan, GateChecked, RefMoved
 from mz_events.envelope import Recorded
+from mz_events.names import BUILDER
 
 from mz_projections.audit.model import DONE_STATUSES, Gap, GapKind
-from mz_projections.cost.outcomes import BUILDER
 from mz_projections.cost.totals import PricedCall
 from mz_projections.views.model import FeatureView
+from mz_projections.views.timeline import unit_name
 
 Stream = Sequence[Recorded[Event]]
 LISTED_MAX = 5
@@ -72,7 +73,7 @@ def _commits_past_gates(feature: str, stream: Stream) -> Iterator[Gap]:
                 failing_by_unit.clear()
             case CommitRequested(purpose="work") as event:
                 for gate, event_ref in failing_by_unit.pop((event.phase, event.unit), {}).items():
-                    message = f"{_unit_name(event.phase, event.unit)} was committed although {gate} had rejected it"
+                    message = f"{unit_name(event)} was committed although {gate} had rejected it"
                     yield Gap(
                         kind="past-gate",
                         feature=feature,
@@ -87,7 +88,7 @@ def _moved_refs(feature: str, stream: Stream) -> Iterator[Gap]:
     approvals = tuple(_approvals(stream, QuestionKind.REPOSITORY))
     for index, recorded in enumerate(stream):
         if isinstance(event := recorded.event, RefMoved):
-            message = f"{event.name} changed during {_unit_name(event.ref.phase, event.ref.unit)}"
+            message = f"{event.name} changed during {unit_name(event.ref)}"
             allowed_by = next((event_ref for answer_index, event_ref in approvals if answer_index > index), "")
             yield Gap(
                 kind="ref-moved",
@@ -161,9 +162,7 @@ def _reverted_changes(feature: str, stream: Stream) -> Iterator[Gap]:
         if isinstance(event, AgentReplied | ChangesChecked) and event.forbidden_changes:
             changes = [f"{change.kind} {change.path}" for change in event.forbidden_changes]
             suffix = f" and {len(changes) - LISTED_MAX} more" if len(changes) > LISTED_MAX else ""
-            message = (
-                f"changes outside the write scope of {_unit_name(event.ref.phase, event.ref.unit)} were reverted: "
-            )
+            message = f"changes outside the write scope of {unit_name(event.ref)} were reverted: "
             message += ", ".join(changes[:LISTED_MAX]) + suffix
             yield Gap(kind="reverted", feature=feature, message=message, event_refs=(recorded.event_ref,))
 
@@ -187,7 +186,3 @@ def _call_gaps(feature: str, stream: Stream, calls: Sequence[PricedCall]) -> Ite
     ended = (priced.call for priced in calls if priced.call.status != "open")
     unpriced = (call.key for call in ended if call.computed_nanousd is None)
     yield from gap("unpriced", unpriced, "without a computed price")
-
-
-def _unit_name(phase: str, unit: str) -> str:
-    return f"{phase}/{unit}" if unit else phase

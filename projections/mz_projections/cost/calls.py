@@ -20,6 +20,7 @@ from mz_events.catalog.call import (
 from mz_events.envelope import Recorded
 
 from mz_projections.read_models.model import Key, ReadModel
+from mz_projections.usage import sum_known
 
 
 class CallCost(msgspec.Struct, frozen=True, gc=False):
@@ -87,8 +88,7 @@ def totals(calls: Iterable[CallCost]) -> Totals:
     call_list = tuple(calls)
 
     def total(amount: Callable[[CallCost], int | None]) -> int | None:
-        amounts = [value for value in map(amount, call_list) if value is not None]
-        return sum(amounts) if amounts else None
+        return sum_known(map(amount, call_list))
 
     return Totals(
         calls=len(call_list),

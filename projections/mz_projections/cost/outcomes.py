@@ -16,15 +16,15 @@ from mz_events.catalog.delivery import CommitRequested
 from mz_events.catalog.feature import FeatureRetried, PhaseStarted, RolledBack
 from mz_events.catalog.validation import ArtifactValidated, GateChecked
 from mz_events.envelope import Recorded
-from mz_events.names import StreamId
+from mz_events.names import BUILDER, StreamId
 
 from mz_projections.cost.calls import CallCost
+from mz_projections.feature.rollback import track_phases
 from mz_projections.read_models.model import Key, ReadModel
 
 CallOutcome = Literal["open", "kept", "rejected", "failed", "lost", "superseded"]
 WASTED: tuple[CallOutcome, ...] = ("rejected", "failed", "lost", "superseded")
 """Outcomes of wasted calls, in the order of reports."""
-BUILDER = "builder"
 
 
 class CallOutcomes(msgspec.Struct, frozen=True):
@@ -99,28 +99,6 @@ def _supersede(outcomes: CallOutcomes, event: Event, units: tuple[str, ...]) -> 
     for name in (*superseded_phases, *units):
         counts[name] = counts.get(name, 0) + 1
     return replace(outcomes, superseded_counts=counts, current_phases=current_phases)
-
-
-def track_phases(current_phases: tuple[str, ...], event: Event) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the current phases after the event, in the order of their start, and the phases that it supersedes.
-
-    Superseded are phases started at or after the target of a rollback; if only units go back, the target phase itself
-    stays.
-    """
-    match event:
-        case PhaseStarted(phase=phase):
-            return (current_phases if phase in current_phases else (*current_phases, phase)), ()
-        case RolledBack(to=target, units=units):
-            superseded_phases = _phases_since(current_phases, target)[1 if units else 0 :]
-        case FeatureRetried(to=target):
-            superseded_phases = _phases_since(current_phases, target)
-        case _:
-            return current_phases, ()
-    return tuple(phase for phase in current_phases if phase not in superseded_phases), superseded_phases
-
-
-def _phases_since(current_phases: tuple[str, ...], phase: str) -> tuple[str, ...]:
-    return current_phases[current_phases.index(phase) :] if phase in current_phases else ()
 
 
 def evolve(find: Callable[[Key], CallOutcomes | None], recorded: Recorded[Event]) -> CallOutcomes | None:

@@ -14,6 +14,7 @@ from mz_events.names import StreamId, feature_stream
 
 from mz_projections.cost.calls import CallCost, Totals, difference, paid_nanousd, totals, underestimate
 from mz_projections.cost.outcomes import WASTED, CallOutcome, CallOutcomes, outcome_of
+from mz_projections.usage import sum_known
 
 GroupBy = Literal["run", "phase", "feature", "agent", "model", "day", "week", "month", "cause", "attempt"]
 CauseCode = Literal["match", "cache-lifetime", "tier", "promotion", "sub-agent", "killed", "unexplained", "unknown"]
@@ -116,7 +117,7 @@ def spending(calls: Iterable[PricedCall], by: GroupBy, day_of: DayOf = utc_day) 
         ),
         causes=cause_totals(call_list),
         alternative_nanousd=_alternative_nanousd(call_list),
-        compared_nanousd=_sum_known(paid_nanousd(priced.call) for priced in compared),
+        compared_nanousd=sum_known(paid_nanousd(priced.call) for priced in compared),
         change_nanousd=_change_nanousd(call_list),
         estimate_error=_estimate_error(call_list),
         calibration_calls=max(
@@ -144,19 +145,12 @@ def _sum(members: Iterable[PricedCall]) -> Totals:
 
 
 def _alternative_nanousd(members: Iterable[PricedCall]) -> int | None:
-    return _sum_known(priced.alternative_nanousd for priced in members)
+    return sum_known(priced.alternative_nanousd for priced in members)
 
 
 def _change_nanousd(members: Iterable[PricedCall]) -> int | None:
     pairs = ((priced.alternative_nanousd, paid_nanousd(priced.call)) for priced in members)
-    return _sum_known(
-        None if alternative is None or paid is None else alternative - paid for alternative, paid in pairs
-    )
-
-
-def _sum_known(amounts: Iterable[int | None]) -> int | None:
-    known_amounts = [amount for amount in amounts if amount is not None]
-    return sum(known_amounts) if known_amounts else None
+    return sum_known(None if alternative is None or paid is None else alternative - paid for alternative, paid in pairs)
 
 
 def cause_totals(members: Iterable[PricedCall]) -> tuple[CauseTotals, ...]:
@@ -164,7 +158,7 @@ def cause_totals(members: Iterable[PricedCall]) -> tuple[CauseTotals, ...]:
     ended = [priced for priced in members if priced.call.status != "open"]
     calls_by_cause = [(cause, [priced.call for priced in ended if priced.cause == cause]) for cause in CAUSE_CODES]
     return tuple(
-        CauseTotals(cause, len(calls), _sum_known(map(difference, calls))) for cause, calls in calls_by_cause if calls
+        CauseTotals(cause, len(calls), sum_known(map(difference, calls))) for cause, calls in calls_by_cause if calls
     )
 
 

@@ -54,8 +54,9 @@ from mz_events.catalog.feature import (
 from mz_events.catalog.run import ClaimRejected, FeatureOutcome, FilesClaimed, Hold, Verdict
 from mz_events.catalog.validation import ArtifactParsed, CommandRan
 from mz_events.envelope import Recorded
-from mz_events.names import Digest
+from mz_events.names import BUILDER, Digest
 
+from mz_projections.feature.rollback import superseded_phases
 from mz_projections.feature.session import SESSION_HANDLERS, add_written, drop_session
 from mz_projections.feature.state import (
     Active,
@@ -298,7 +299,7 @@ def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAn
             approved_questions=approved_questions,
         )
     reset_attempts = {role: replace(attempts, rejected=0, failures={}) for role, attempts in unit_run.attempts.items()}
-    role = "builder" if question.question_kind in (QuestionKind.APPROVAL, QuestionKind.UNROUTED) else unit_run.role
+    role = BUILDER if question.question_kind in (QuestionKind.APPROVAL, QuestionKind.UNROUTED) else unit_run.role
     tree = unit_run.base if question.question_kind is QuestionKind.SECRET else unit_run.tree
     return replace(unit_run, last_event=event, attempts=reset_attempts, block=None, role=role, tree=tree)
 
@@ -418,22 +419,19 @@ def _supersede_phases(
     progress: FeatureProgress, target: str, units: tuple[str, ...], reasons: tuple[Digest, ...]
 ) -> FeatureProgress:
     """Supersede phases started at or after `to`, or only these units of it, with their artifacts and completions."""
-    started_phases = list(progress.start_trees)
-    from_target = started_phases[started_phases.index(target) :] if target in started_phases else []
-    superseded_phases = [phase for phase in from_target if phase != target] if units else from_target
+    from_target = superseded_phases(tuple(progress.start_trees), target)
+    superseded = superseded_phases(tuple(progress.start_trees), target, units)
     counts = dict(progress.superseded_counts)
-    for key in (*superseded_phases, *(f"{target}/{unit}" for unit in units)):
+    for key in (*superseded, *(f"{target}/{unit}" for unit in units)):
         counts[key] = counts.get(key, 0) + 1
-    notes = {key: value for key, value in progress.notes.items() if key.split("/")[0] not in superseded_phases}
+    notes = {key: value for key, value in progress.notes.items() if key.split("/")[0] not in superseded}
     for key in [f"{target}/{unit}" for unit in units] or [target]:
         notes[key] = (*notes.get(key, ()), *reasons)
     return replace(
         progress,
         completed_phases=tuple(phase for phase in progress.completed_phases if phase not in from_target),
-        artifacts={
-            name: artifact for name, artifact in progress.artifacts.items() if artifact.phase not in superseded_phases
-        },
-        start_trees={phase: tree for phase, tree in progress.start_trees.items() if phase not in superseded_phases},
+        artifacts={name: artifact for name, artifact in progress.artifacts.items() if artifact.phase not in superseded},
+        start_trees={phase: tree for phase, tree in progress.start_trees.items() if phase not in superseded},
         superseded_counts=counts,
         kept_units={phase: names for phase, names in progress.kept_units.items() if phase not in from_target},
         notes=notes,

@@ -36,7 +36,7 @@ from mz_events.catalog.feature import (
 )
 from mz_events.catalog.run import FeatureOutcome, Hold
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
-from mz_events.names import Commit, Digest, Path
+from mz_events.names import BUILDER, Commit, Digest, Path
 
 
 class StateStruct(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -165,7 +165,7 @@ class UnitRun(StateStruct, frozen=True):
     tree: Commit
     """Capture that the next call starts from: the tree before a first or failed call, the reply's tree after a rejected
     reply."""
-    role: str = "builder"
+    role: str = BUILDER
     """Role of the pending or last call."""
     attempts: dict[str, Attempts] = {}
     preparation_runs: tuple[CommandRan, ...] = ()

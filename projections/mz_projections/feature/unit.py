@@ -37,7 +37,7 @@ from mz_events.catalog.validation import (
     GateChecked,
     RefMoved,
 )
-from mz_events.names import Digest
+from mz_events.names import BUILDER, Digest
 
 from mz_projections.feature.state import Attempts, UnitRun, UnitUsage
 
@@ -51,7 +51,7 @@ twice in a row, since the repeated call starts a new session."""
 def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) -> UnitRun:
     role = event.ref.role
     attempts = {**unit_run.attempts, role: replace(unit_run.attempts.get(role, NO_ATTEMPTS), attempt=event.ref.attempt)}
-    checked = {} if role == "builder" else unit_run.check_results
+    checked = {} if role == BUILDER else unit_run.check_results
     return replace(
         unit_run,
         role=role,
@@ -150,7 +150,7 @@ def _on_gate_checked(unit_run: UnitRun, event: GateChecked, at_us: int) -> UnitR
         return unit_run
     if event.cause == "person":
         return replace(unit_run, reports=(event.report,))
-    return replace(_reject_reply(unit_run, event.report, "builder"), signature=event.signature)
+    return replace(_reject_reply(unit_run, event.report, BUILDER), signature=event.signature)
 
 
 def _reject_reply(unit_run: UnitRun, report: Digest, role: str) -> UnitRun:

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from mz_projections.views.model import FeatureView, RunView, sum_known
+from mz_projections.usage import sum_known
+from mz_projections.views.model import FeatureView, RunView
 
 TEXT_MAX = 80
 """Characters; longer or multi-line texts are shown by their digest."""

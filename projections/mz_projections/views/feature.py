@@ -35,9 +35,10 @@ from mz_events.catalog.feature import (
 )
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.envelope import Recorded
+from mz_events.names import BUILDER
 
+from mz_projections.feature.rollback import superseded_phases
 from mz_projections.views.model import (
-    BUILDER,
     ArtifactView,
     CallView,
     CommandView,
@@ -300,6 +301,6 @@ def _supersede_phases(view: FeatureView, target: str, now_us: int, units: tuple[
         else phase
         for index, phase in enumerate(view.phases)
     )
-    superseded_phases = {phase.phase for phase in view.phases[first_index:]} - ({target} if units else set())
-    artifacts = tuple(artifact for artifact in view.artifacts if artifact.phase not in superseded_phases)
+    superseded = superseded_phases(tuple(dict.fromkeys(p.phase for p in view.phases[first_index:])), target, units)
+    artifacts = tuple(artifact for artifact in view.artifacts if artifact.phase not in superseded)
     return replace(view, phases=phases, artifacts=artifacts)

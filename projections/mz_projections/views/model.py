@@ -5,7 +5,6 @@ Decides nothing. Money is integer nano-dollars; None means unknown, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -13,7 +12,9 @@ from mz_events.catalog.call import Usage
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import BudgetChanged, Hold, RunForked
 from mz_events.catalog.validation import Violation
-from mz_events.names import Commit, Digest, Path
+from mz_events.names import BUILDER, Commit, Digest, Path
+
+from mz_projections.usage import sum_known
 
 FeatureStatus = Literal[
     "queued", "skipped", "working",
@@ -21,17 +22,10 @@ FeatureStatus = Literal[
 ]  # fmt: skip
 RunStatus = Literal["running", "paused", "halted", "stopped", "idle", "finished"]
 CallStatus = Literal["open", "replied", "failed", "lost"]
-BUILDER = "builder"
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """Base of display data."""
-
-
-def sum_known(amounts: Iterable[int | None]) -> int | None:
-    """Return the sum of the known amounts; None if there are none."""
-    known_amounts = [amount for amount in amounts if amount is not None]
-    return sum(known_amounts) if known_amounts else None
 
 
 class Rejection(View, frozen=True, kw_only=True):

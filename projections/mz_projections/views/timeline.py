@@ -54,13 +54,13 @@ def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _unit_name(event: feature.Blocked | feature.HumanRequested | feature.UnitCompleted | Any) -> str:
+def unit_name(event: feature.Blocked | feature.HumanRequested | feature.UnitCompleted | Any) -> str:
     return f"{event.phase}/{event.unit}" if event.unit else str(event.phase)
 
 
 def _call_name(ref: call.CallRef) -> str:
     iteration = f" iteration {ref.iteration}" if ref.iteration > 1 else ""
-    return f"{_unit_name(ref)}{iteration} attempt {ref.attempt} ({ref.role})"
+    return f"{unit_name(ref)}{iteration} attempt {ref.attempt} ({ref.role})"
 
 
 def _path_list(paths: tuple[str, ...]) -> str:
@@ -99,7 +99,7 @@ def _reply_parsed(event: call.ReplyParsed) -> str:
 def _command_ran(event: validation.CommandRan) -> str:
     tests = "" if event.passed is None else f", {_count_noun(event.passed, 'test')} passed, {event.failed or 0} failed"
     exit_text = "killed at its time limit" if event.exit is None else f"exit {event.exit}"
-    return f"{event.stage} {event.name} {_unit_name(event)}".strip() + f": {exit_text}{tests}, {event.duration_ms} ms"
+    return f"{event.stage} {event.name} {unit_name(event)}".strip() + f": {exit_text}{tests}, {event.duration_ms} ms"
 
 
 def _artifact_validated(event: validation.ArtifactValidated) -> str:
@@ -109,7 +109,7 @@ def _artifact_validated(event: validation.ArtifactValidated) -> str:
 
 
 def _gate_checked(event: validation.GateChecked) -> str:
-    return f"{_unit_name(event)}: {event.gate} " + (
+    return f"{unit_name(event)}: {event.gate} " + (
         "passed" if event.passed else f"failed: {_rule_list(event.violations)}"
     )
 
@@ -148,7 +148,7 @@ def _feature_held(event: feature.FeatureHeld) -> str:
 
 
 def _human_requested(event: feature.HumanRequested) -> str:
-    unit = f"{_unit_name(event)}: " if event.phase else ""
+    unit = f"{unit_name(event)}: " if event.phase else ""
     return f"{unit}question to a person, {event.question_kind.value}" + (f" ({event.code})" if event.code else "")
 
 
@@ -170,7 +170,7 @@ def _claim_compared(event: run.ClaimCompared) -> str:
 
 def _artifact_parsed(event: validation.ArtifactParsed) -> str:
     units = f", {_count_noun(len(event.units), 'unit')}" if event.units else ""
-    return f"{_unit_name(event)}: {event.artifact} in {event.path or 'the reply'}{units}"
+    return f"{unit_name(event)}: {event.artifact} in {event.path or 'the reply'}{units}"
 
 
 def _imported_file_read(event: imported.ImportedFileRead) -> str:
@@ -219,11 +219,11 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     feature.WorkspaceReady: lambda e: f"worktree at {e.head[:SHORT]}",
     feature.WorkspaceConflicted: lambda e: f"conflict between the starting commits: {_path_list(e.paths)}",
     feature.PhaseStarted: _phase_started,
-    feature.UnitStarted: lambda e: f"{_unit_name(e)} iteration {e.iteration}",
-    feature.Blocked: lambda e: f"{_unit_name(e)}: {e.check} {e.path}".rstrip() + f", cause {e.cause}",
+    feature.UnitStarted: lambda e: f"{unit_name(e)} iteration {e.iteration}",
+    feature.Blocked: lambda e: f"{unit_name(e)}: {e.check} {e.path}".rstrip() + f", cause {e.cause}",
     feature.RolledBack: _rolled_back,
     feature.TreeRestored: lambda e: f"tree {e.tree[:SHORT]} restored",
-    feature.UnitCompleted: _unit_name,
+    feature.UnitCompleted: unit_name,
     feature.PhaseCompleted: lambda e: e.phase,
     feature.FeatureHeld: _feature_held,
     feature.HoldReleased: lambda e: f"continues: {e.hold.value} released",
@@ -254,7 +254,7 @@ DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     validation.ArtifactParsed: _artifact_parsed,
     validation.ArtifactValidated: _artifact_validated,
     validation.GateChecked: _gate_checked,
-    delivery.CommitRequested: lambda e: f"{e.purpose} {_unit_name(e)}",
+    delivery.CommitRequested: lambda e: f"{e.purpose} {unit_name(e)}",
     delivery.Committed: lambda e: f"{e.commit[:SHORT]}: {_count_noun(e.files, 'file')}, +{e.insertions} -{e.deletions}",
     delivery.PushRequested: lambda e: f"{e.branch} at {e.commit[:SHORT]} to {e.remote}",
     delivery.Pushed: lambda e: e.commit[:SHORT],

@@ -72,7 +72,7 @@ def run_check(adapter: Adapter, name: str, check: ContractCheck) -> Iterator[Fin
 
 def adapter_finding(adapter: Adapter, check: str, problem: str) -> Finding:
     message = " ".join(f"{adapter.name} {problem}".split())
-    fix = "fix the adapter, then run: mz gate --layer 2"
+    fix = "fix the adapter, then run: mz doctor --self-test"
     return Finding(kind="ADAPTER", message=message[:400], cause=f"{adapter.name}.{check}", fix=fix)
 
 

@@ -1,7 +1,7 @@
 """Layer 3: every rule set accepts valid artifacts and rejects invalid ones by the violated rule.
 
-Artifacts are generated from the rules, then broken one rule at a time; artifacts recorded in cassettes are validated
-again."""
+Artifacts are generated from the rules, then broken one rule at a time. The gate checks the project's rule sets and
+validates the artifacts recorded in cassettes again; the self-test checks the bundled rule sets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.parse import parse_artifact
 from mz_engine.artifacts.validate import BLOCKING_KINDS, MESSAGE_SLOT, requirements, validate
 from mz_engine.model.config import Limits
@@ -34,17 +35,19 @@ REPORTED_KINDS = (*ABOUT_ARTIFACTS, "PIPELINE", "UNREADABLE")
 
 
 def check(project: Project) -> Iterator[LayerOutput]:
-    """Check all rule sets available here, and the artifacts of all cassettes."""
+    """Check the project's rule sets and the artifacts of all cassettes."""
     material = load_pipeline_files(project.root)
-    project_files = {
-        file.rpartition("/")[2].removesuffix(".yaml"): file for file in material.files if file.startswith(RULES_FOLDER)
-    }
-    for name, rules in material.rules.items():
-        if name in project_files:
-            yield from check_project_rules(rules, project.config.limits, project_files[name])
-        else:
-            yield from check_rules(rules, project.config.limits, "")
+    for file in material.files:
+        rules = material.rules.get(file.rpartition("/")[2].removesuffix(".yaml"))
+        if rules is not None and file.startswith(RULES_FOLDER):
+            yield from check_project_rules(rules, project.config.limits, file)
     yield from check_recorded(project)
+
+
+def check_bundled(project: Project) -> Iterator[LayerOutput]:
+    """Check the bundled rule sets with the project's limits."""
+    for rules in load_rules().values():
+        yield from check_rules(rules, project.config.limits, "")
 
 
 def check_project_rules(

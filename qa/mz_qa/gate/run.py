@@ -1,7 +1,5 @@
-"""Runs all layers of the gate in order and times each; an exception in a layer becomes a finding of it.
-
-The layers of the gate, in the order in which they run.
-"""
+"""Layers of `mz gate` and of `mz doctor --self-test`; runs them in order and times each. An exception in a layer
+becomes a finding of it."""
 
 from __future__ import annotations
 
@@ -18,23 +16,27 @@ from mz_engine.run.settings import load_config
 from mz_recordings.findings.model import Finding
 from mz_recordings.replay.parallel import find_cassettes
 
-from mz_qa.gate.adapters import check as adapters
-from mz_qa.gate.artifacts import check as artifacts
-from mz_qa.gate.formats import check as formats
-from mz_qa.gate.replays import check as replays
-from mz_qa.gate.static import check as static
+from mz_qa.gate import adapters, artifacts, formats, replays, static
 from mz_qa.results import CheckedItem, GateResult, Layer, LayerResult, Project, Remark, Status
 
 LAYERS: tuple[Layer, ...] = (
-    Layer(1, "static", "settings, pipelines, rules and templates are valid", static),
-    Layer(2, "adapters", "every agent's adapter fulfils its contract", adapters),
-    Layer(3, "artifacts", "rules accept valid artifacts and reject invalid ones by name", artifacts),
-    Layer(4, "formats", "data of older versions is read correctly", formats),
-    Layer(7, "replays", "replays through the current pipeline match the recordings", replays),
+    Layer(1, "static", "settings, pipelines, rules and templates are valid", static.check),
+    Layer(3, "artifacts", "rules accept valid artifacts and reject invalid ones by name", artifacts.check, True),
+    Layer(4, "formats", "the log and the recordings are read correctly", formats.check, True),
+    Layer(7, "replays", "replays through the current pipeline match the recordings", replays.check),
 )
-"""5 (a canary against live agents) and 6 (a soak test of days) are not implemented; their numbers stay free."""
+"""Layers that check the project. 5 (a canary against live agents) and 6 (a soak test of days) are not implemented;
+their numbers stay free."""
+SELF_TEST_LAYERS: tuple[Layer, ...] = (
+    Layer(1, "static", "bundled pipelines, rules and templates are valid", static.check_bundled),
+    Layer(2, "adapters", "every agent's adapter fulfils its contract", adapters.check),
+    Layer(
+        3, "artifacts", "bundled rules accept valid artifacts and reject invalid ones by name", artifacts.check_bundled
+    ),
+    Layer(4, "formats", "data of older versions is read correctly", formats.check_bundled),
+)
+"""Layers that check mz itself."""
 NUMBERS = tuple(layer.number for layer in LAYERS)
-
 
 FRAMES_SHOWN = 4
 NOT_SELECTED = "not selected"
@@ -70,17 +72,17 @@ def load_project(
 
 def run_gate(
     project: Project,
-    chosen: Collection[int] = NUMBERS,
+    chosen: Collection[int] | None = None,
     allow_empty: Collection[int] = (),
     on_result: Callable[[LayerResult], None] = lambda result: None,
     layers: tuple[Layer, ...] = LAYERS,
 ) -> GateResult:
-    """Run the chosen layers, whatever earlier ones find; call `on_result` after each."""
+    """Run the chosen layers (None: all), whatever earlier ones find; call `on_result` after each."""
     started, started_s = datetime.now(UTC), time.monotonic()
     results = []
     for layer in layers:
-        if layer.number in chosen:
-            result = run_layer(layer, project, layer.number in allow_empty)
+        if chosen is None or layer.number in chosen:
+            result = run_layer(layer, project, layer.may_be_empty or layer.number in allow_empty)
         else:
             result = replace(_skipped_result(layer), reason=NOT_SELECTED)
         on_result(result)

@@ -1,4 +1,4 @@
-"""Layer 1: settings, pipelines, rule sets, templates and backlog of a project, and those bundled with mz.
+"""Layer 1: settings, pipelines, rule sets, templates and backlog of a project; in the self-test, those bundled with mz.
 
 Reads files of the repository only; `mz doctor` checks tools, logins and remotes.
 """
@@ -6,8 +6,11 @@ Reads files of the repository only; `mz doctor` checks tools, logins and remotes
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
+from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
 from mz_engine.backlog.load import read_backlog
 from mz_engine.errors.diagnostics import Diagnostic, MzError
@@ -46,8 +49,7 @@ def check(project: Project) -> Iterator[LayerOutput]:
     material = load_pipeline_files(project.root)
     yield CheckedItem("files of the project's own", len(material.files))
     yield from to_layer_output(material.diagnostics)
-    yield from check_bundled_material()
-    for name in pipeline_names(project):
+    for name in dict.fromkeys((project.config.pipeline, *project_pipelines(project.root))):
         for output in check_pipeline(project, name, material):
             if not (settings_invalid and isinstance(output, Finding) and output.cause == MISSING_COMMAND_CODE):
                 yield output
@@ -72,8 +74,8 @@ def check_settings(project: Project) -> Iterator[LayerOutput]:
             )
 
 
-def check_bundled_material() -> Iterator[LayerOutput]:
-    """Check bundled templates and rules like those of a project."""
+def check_bundled(project: Project) -> Iterator[LayerOutput]:
+    """Check bundled templates, rules and pipelines like those of a project that has none of its own."""
     templates = load_templates()
     for name, text in templates.items():
         yield CheckedItem("templates")
@@ -83,11 +85,10 @@ def check_bundled_material() -> Iterator[LayerOutput]:
         fault = find_fault(rules)
         if fault:
             yield Finding(kind="RULE", message=f"the rule set {name} is invalid: {fault}", cause=name, fix="report it")
-
-
-def pipeline_names(project: Project) -> tuple[str, ...]:
-    """Return the pipelines of the project and of mz, and the configured one, which may be any file."""
-    return tuple(dict.fromkeys((project.config.pipeline, *project_pipelines(project.root), *built_in_pipelines())))
+    with tempfile.TemporaryDirectory(prefix="mz-self-test-") as folder:
+        empty_project = replace(project, root=Path(folder), config=replace(project.config, pipeline=""))
+        for name in built_in_pipelines():
+            yield from check_pipeline(empty_project, name, load_pipeline_files(empty_project.root))
 
 
 def check_pipeline(project: Project, name: str, material: PipelineFiles) -> Iterator[LayerOutput]:

@@ -1,0 +1,113 @@
+"""Selectors: one notation for runs, features, phases, attempts and events in every command."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from mz_cli.app.completion import suggestions
+from mz_cli.app.context import open_log
+from mz_cli.app.selectors import select
+
+from tests.cli.drive import run
+from tests.cli.story import RUN, Story
+
+
+@pytest.mark.parametrize(
+    ("text", "stream", "phase", "attempt", "version", "names_run"),
+    [
+        ("login", f"run/{RUN}/login", None, None, None, False),
+        (RUN[:8], f"run/{RUN}", None, None, None, True),
+        (f"run/{RUN}", f"run/{RUN}", None, None, None, True),
+        (f"{RUN[:8]}/login", f"run/{RUN}/login", None, None, None, True),
+        ("login/code", f"run/{RUN}/login", "code", None, None, False),
+        ("login/code#2", f"run/{RUN}/login", "code", 2, None, False),
+        (f"run/{RUN}/login/code#2", f"run/{RUN}/login", "code", 2, None, True),
+        ("login@3", f"run/{RUN}/login", None, None, 3, False),
+        (f"run/{RUN}@3", f"run/{RUN}", None, None, 3, True),
+    ],
+)
+def test_forms(
+    story: Story, text: str, stream: str, phase: str | None, attempt: int | None, version: int | None, names_run: bool
+) -> None:
+    with open_log(story.home) as log:
+        selector = select(log, text)
+    assert (selector.stream, selector.phase, selector.attempt) == (stream, phase, attempt)
+    assert (selector.version, selector.names_run) == (version, names_run)
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "message"),
+    [
+        (("log", "lgin"), 2, "there is no run or feature 'lgin'; did you mean `login`?"),
+        (("log", f"{RUN}/lgin"), 10, "did you mean `login`?"),
+        (("log", "login/cod"), 2, "did you mean `code`?"),
+        (("log", "login/code#9"), 2, "login has no attempt 9: it made 2 in code"),
+        (("log", "login/code/u1"), 2, "'login/code/u1' is not a selector"),
+        (("log", "login#2"), 2, "'login#2' is not a selector"),
+        (("log", "login/code#x"), 2, "attempts count from 1"),
+        (("log", "login/code@3"), 2, "is not a selector"),
+        (("log", "login@99"), 2, f"the newest is run/{RUN}/login@43"),
+        (("show", RUN), 2, f"{RUN} is a run\nhint: name a feature of it: login, audit, export, later"),
+        (("cancel", RUN, "login"), 2, "name either a run, or only features"),
+        (("cancel", "later/code"), 2, "a phase or an event cannot be cancelled"),
+        (("retry", "lgin"), 10, "did you mean `login`?"),
+        (("review", "show", f"{RUN}/lgin"), 10, "did you mean `login`?"),
+        (("fork", "login"), 2, "name a phase or an event to start from"),
+        (("diff", "login", f"{RUN}/audit"), 2, "two different features"),
+    ],
+)
+def test_errors_name_what_exists(
+    story: Story, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], exit_code: int, message: str
+) -> None:
+    answer = run(capsys, *words)
+    assert (answer.exit, answer.out) == (exit_code, "")
+    assert message in answer.err
+
+
+def test_former_options_select_the_same(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    for selector, former in (
+        (("log", "login"), ("log", "--feature", "login")),
+        (("log", "login", "audit"), ("log", "--feature", "login", "--feature", "audit")),
+        (("log", f"{RUN}/login"), ("log", RUN, "--feature", "login")),
+        (("show", "login/code#1"), ("show", "login", "--phase", "code", "--attempt", "1")),
+        (("show", f"{RUN}/login"), ("show", "login", "--run", RUN)),
+        (("audit", f"{RUN}/login"), ("audit", "--feature", "login")),
+        (("review", "show", f"{RUN}/audit"), ("review", "show", "audit", "--run", RUN)),
+    ):
+        answer = run(capsys, *selector, "--json")
+        assert answer.out
+        assert answer == run(capsys, *former, "--json")
+
+
+def test_the_log_of_a_phase_of_an_attempt_and_of_an_event(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    def events(selector: str) -> list[dict[str, object]]:
+        return [msgspec.json.decode(line) for line in run(capsys, "log", selector, "--json").out.splitlines()[1:]]
+
+    phase, attempt, event = events("login/code"), events("login/code#2"), events("login@3")
+    assert {line["stream"] for line in phase} == {f"run/{RUN}/login"}
+    assert [line for line in phase if line in attempt] == attempt
+    assert 0 < len(attempt) < len(phase)
+    assert [line["event_ref"] for line in event] == [f"run/{RUN}/login@3"]
+
+
+def test_a_text_by_its_digest(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    digest = story.blob("Let people log in")
+    assert run(capsys, "show", digest[:10]).out == run(capsys, "show", digest).out == "Let people log in"
+    unknown = run(capsys, "show", "0123456789")
+    assert (unknown.exit, unknown.out) == (2, "")
+    assert "the log cites no digest '0123456789'" in unknown.err
+    assert "hint: " in unknown.err
+    assert run(capsys, "show", digest, "--json").exit == 2
+
+
+def test_a_text_that_no_event_cites(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "the log cites no digest" in run(capsys, "show", story.blob("cited by nothing")).err
+
+
+def test_suggestions_grow_with_the_selector(story: Story) -> None:
+    assert suggestions("selectors", "l", {}) == ["login", "later"]
+    assert suggestions("selectors", "2", {}) == [RUN]
+    assert suggestions("selectors", "", {"selectors": ("login", RUN)}) == ["audit", "export", "later"]
+    assert suggestions("selectors", "login/", {}) == ["login/prd", "login/code"]
+    assert suggestions("features", f"{RUN}/a", {}) == [f"{RUN}/audit"]
+    assert suggestions("features", f"{RUN}/login/c", {}) == [f"{RUN}/login/code"]
