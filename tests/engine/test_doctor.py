@@ -16,8 +16,14 @@ from mz_engine.model.agent_description import AgentDescription, EndConditions, L
 from mz_engine.processes import guard
 from mz_engine.setup import checks as doctor_machine
 from mz_engine.setup.checks import CheckStatus, DoctorCheck, failed_check
-from mz_engine.setup.doctor import DoctorOptions, overall_status, run_checks
-from mz_engine.setup.doctor_agents import agent_checks, newest_date, price_table_check
+from mz_engine.setup.doctor import (
+    DoctorOptions,
+    agent_checks,
+    newest_date,
+    overall_status,
+    price_table_check,
+    run_checks,
+)
 from mz_engine.setup.templates import DetectedProject, InitChoices, starter_backlog, starter_config
 from mz_events.adapters.sqlite_log import SqliteStore
 

@@ -124,7 +124,7 @@ def _budget_holds(cost: Estimate | None, committed_nanousd: int, config: Config)
 
 
 def _phase_step(phase: Phase, config: Config, costs: Costs, price_context: PriceContext | None) -> PlannedPhase:
-    uses: list[AgentUse | AgentReview] = [use for use in (phase.agent, phase.agent_review) if use is not None]
+    uses = phase.calls
     total = total_estimate(phases[phase.phase] for phases in costs.values()) if price_context else None
     return PlannedPhase(
         phase=phase.phase,

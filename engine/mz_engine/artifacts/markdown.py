@@ -14,16 +14,18 @@ import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from mz_events.names import InvalidName, Path, parse_path
 
-from mz_engine.model.rules import FileList, RuleSet, SectionRule
+from mz_engine.model.rules import FileList, RuleBase, RuleSet, SectionRule
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
+
+R = TypeVar("R", bound=RuleBase)
 
 TEXT_CHARS_MAX = 262_144
 """Characters parsed; the rule sets' limits are far lower."""
@@ -237,7 +239,7 @@ def is_empty(part: SectionPart, document: MarkdownDocument) -> bool:
 
 def listed_files(rules: RuleSet, rule: FileList, document: MarkdownDocument) -> tuple[ListedFile, ...]:
     """Return the files that the rule's section lists, each once, in the order of the text."""
-    section = find_section_rule(rules, rule.section)
+    section = find_rule(rules, rule.section, SectionRule)
     files_by_name: dict[str, ListedFile] = {}
     for part in section_parts(rules, section, document):
         ranges_to_skip = tuple(ignored_ranges(rule, part, document))
@@ -249,18 +251,10 @@ def listed_files(rules: RuleSet, rule: FileList, document: MarkdownDocument) -> 
     return tuple(files_by_name.values())
 
 
-def find_section_rule(rules: RuleSet, name: str) -> SectionRule:
-    """Return a section rule. Raises KeyError for an unknown id."""
+def find_rule(rules: RuleSet, name: str, kind: type[R]) -> R:
+    """Return a rule of this kind. Raises KeyError for an unknown id."""
     for rule in rules.rules:
-        if isinstance(rule, SectionRule) and rule.id == name:
-            return rule
-    raise KeyError(name)
-
-
-def find_files_rule(rules: RuleSet, name: str) -> FileList:
-    """Return a files rule. Raises KeyError for an unknown id."""
-    for rule in rules.rules:
-        if isinstance(rule, FileList) and rule.id == name:
+        if isinstance(rule, kind) and rule.id == name:
             return rule
     raise KeyError(name)
 

@@ -20,15 +20,14 @@ from mz_engine.artifacts.json_items import (
 from mz_engine.artifacts.json_rules import is_name
 from mz_engine.artifacts.markdown import (
     MarkdownDocument,
-    find_files_rule,
-    find_section_rule,
+    find_rule,
     listed_files,
     read_markdown,
     repository_path,
     section_parts,
 )
 from mz_engine.artifacts.subject import defined_ids
-from mz_engine.model.rules import ParsedArtifact, RuleSet, UnitFields
+from mz_engine.model.rules import FileList, ParsedArtifact, RuleSet, SectionRule, UnitFields
 
 BREAKING_CHANGE = re.compile(r"[\W_]{0,12}BREAKING[ -]CHANGE\b")
 """As in Conventional Commits; list marks and emphasis may precede it."""
@@ -53,7 +52,7 @@ def parse_markdown(rules: RuleSet, document: MarkdownDocument) -> ParsedArtifact
     extraction = rules.extract
     files: Iterable[Path | None] = ()
     if extraction.files:
-        files = (listed.path for listed in listed_files(rules, find_files_rule(rules, extraction.files), document))
+        files = (listed.path for listed in listed_files(rules, find_rule(rules, extraction.files, FileList), document))
     ids = defined_ids(extraction.ids, document) if extraction.ids else ()
     return ParsedArtifact(
         files=tuple(dict.fromkeys(filter(None, files))),
@@ -64,7 +63,7 @@ def parse_markdown(rules: RuleSet, document: MarkdownDocument) -> ParsedArtifact
 
 
 def count_entries(rules: RuleSet, section: str, document: MarkdownDocument) -> int:
-    parts = section_parts(rules, find_section_rule(rules, section), document)
+    parts = section_parts(rules, find_rule(rules, section, SectionRule), document)
     return len({entry.line for part in parts for entry in document.entries_between(part.first, part.end)})
 
 

@@ -8,8 +8,7 @@ from itertools import pairwise
 
 from mz_engine.artifacts.markdown import (
     comparable_heading,
-    find_files_rule,
-    find_section_rule,
+    find_rule,
     is_empty,
     listed_files,
     section_parts,
@@ -108,7 +107,7 @@ def find_misplaced_heading(rule: SectionRule, subject: ArtifactSubject) -> int |
 
 def file_count(rule: FileList, subject: ArtifactSubject) -> Iterator[RuleViolation]:
     """Check the number of listed files; an absent or empty section is left to its own rule."""
-    parts = section_parts(subject.rules, find_section_rule(subject.rules, rule.section), subject.document)
+    parts = section_parts(subject.rules, find_rule(subject.rules, rule.section, SectionRule), subject.document)
     filled_parts = [part for part in parts if not is_empty(part, subject.document)]
     count = len(listed_files(subject.rules, rule, subject.document))
     if filled_parts and not subject.limit(rule.min) <= count <= subject.limit(rule.max):
@@ -116,7 +115,7 @@ def file_count(rule: FileList, subject: ArtifactSubject) -> Iterator[RuleViolati
 
 
 def file_paths(rule: FilePaths, subject: ArtifactSubject) -> Iterator[RuleViolation]:
-    for listed in listed_files(subject.rules, find_files_rule(subject.rules, rule.files), subject.document):
+    for listed in listed_files(subject.rules, find_rule(subject.rules, rule.files, FileList), subject.document):
         if listed.path is None:
             yield RuleViolation(line=listed.line + 1, actual=listed.text)
 

@@ -105,7 +105,7 @@ def agent_of(progress: FeatureProgress, config: Config) -> str:
 
 def next_agent(agent: str, config: Config) -> str | None:
     """Return the agent that `failover` names after this one, or None."""
-    order = tuple(dict.fromkeys((config.agent, *config.failover)))
+    order = config.agent_order
     later = order[order.index(agent) + 1 :] if agent in order else order
     return next(iter(later), None)
 

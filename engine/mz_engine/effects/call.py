@@ -7,7 +7,6 @@ from hashlib import sha256
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 from mz_events.catalog.call import (
-    BUILDER,
     AgentFailed,
     AgentLost,
     AgentReplied,
@@ -19,7 +18,6 @@ from mz_events.catalog.call import (
     Problem,
     ProblemClass,
     ReplyParsed,
-    Usage,
 )
 from mz_events.catalog.validation import RefMoved
 from mz_projections.feature.fold import AgentOutcome
@@ -41,7 +39,7 @@ from mz_engine.effects.steps import (
     put_blob,
 )
 from mz_engine.effects.validation import ensure_worktree
-from mz_engine.model.pipeline import Phase, Tool
+from mz_engine.model.pipeline import AgentReview
 from mz_engine.ports import CallResult, CallSpec, Capture, FeatureWorktree, ParsedReply, RefChange, RepositoryUnusable
 from mz_engine.pricing.budget_charge import charged_cost, may_be_higher
 from mz_engine.pricing.calibration import expected_tokens
@@ -59,13 +57,12 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
     phase_state, unit_run, phase, worktree = context.phase_state, context.unit_run, context.phase, context.worktree
     yield from ensure_worktree(context, unit_run.tree)
     yield from write_schemas(context, outputs_of(context, action.role))
-    tier, tools, template = _call_settings(phase, action.role)
-    agent, key = (
-        agent_of(phase_state.progress, context.pins.config),
-        context.key(f"agent.{action.role}", action.attempt),
-    )
-    model = configured_model(context.pins.config, agent, tier) or (
-        yield from call_port("agents.model", lambda ports: ports.agents.model(agent, tier))
+    use = phase.call_of(action.role)
+    template = use.prompt if isinstance(use, AgentReview) else phase.prompt or phase.phase
+    agent = agent_of(phase_state.progress, context.pins.config)
+    key = context.key(f"agent.{action.role}", action.attempt)
+    model = configured_model(context.pins.config, agent, use.tier) or (
+        yield from call_port("agents.model", lambda ports: ports.agents.model(agent, use.tier))
     )
     session_plan = yield from plan_session(context, action.role, agent, model, key)
     composed = yield from compose_prompt(context, action.role, template, session_plan)
@@ -78,11 +75,17 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         prompt=prompt,
         session=session_plan.continued_session.id if session_plan.continued_session else session_id(key),
         resumes=session_plan.continued_session is not None,
-        tools=tools,
+        tools=use.tools,
         total_seconds=phase.timeout.total,
         idle_seconds=phase.timeout.idle,
     )
-    tokens = yield from _estimated_tokens(agent, prompt)
+    tokens = yield from call_port("agents.estimate_tokens", lambda ports: ports.agents.estimate_tokens(agent, prompt))
+    full_prompt_tokens = None
+    if session_plan.continued_session:
+        full_prompt = yield from _format_prompt(agent, composed.full_text)
+        full_prompt_tokens = yield from call_port(
+            "agents.estimate_tokens", lambda ports: ports.agents.estimate_tokens(agent, full_prompt)
+        )
     counted = yield from call_port("agents.count_tokens", lambda ports: ports.agents.count_tokens(spec))
     input_tokens = estimated_input_tokens(counted, tokens, session_plan.continued_session)
     refs_before = yield from call_port("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
@@ -109,9 +112,7 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         keeps_session=session_plan.keeps_session,
         seen_marks=composed.seen_marks,
         prompt_tokens=tokens if session_plan.continued_session else None,
-        full_prompt_tokens=(yield from _full_prompt_tokens(agent, composed.full_text))
-        if session_plan.continued_session
-        else None,
+        full_prompt_tokens=full_prompt_tokens,
         counted_tokens=counted,
     )
     granted: bool = yield ReserveCall(request)
@@ -146,14 +147,6 @@ def _estimated_cost(context: StepContext, agent: str, model: str, input_tokens: 
 
 def _format_prompt(agent: str, text: str) -> Steps[str]:
     return (yield from call_port("agents.format_prompt", lambda ports: ports.agents.format_prompt(agent, text)))
-
-
-def _estimated_tokens(agent: str, prompt: str) -> Steps[int]:
-    return (yield from call_port("agents.estimate_tokens", lambda ports: ports.agents.estimate_tokens(agent, prompt)))
-
-
-def _full_prompt_tokens(agent: str, text: str) -> Steps[int]:
-    return (yield from _estimated_tokens(agent, (yield from _format_prompt(agent, text))))
 
 
 def switch_agent(action: SwitchAgent, context: StepContext) -> Effect:
@@ -242,15 +235,6 @@ def branch_of(ref: str) -> str:
     return ""
 
 
-def _call_settings(phase: Phase, role: str) -> tuple[str, tuple[Tool, ...], str]:
-    """Return tier, tools and template of a role's call."""
-    if role == BUILDER:
-        assert phase.agent is not None
-        return phase.agent.tier, phase.agent.tools, phase.prompt or phase.phase
-    assert phase.agent_review is not None
-    return phase.agent_review.tier, phase.agent_review.tools, phase.agent_review.prompt
-
-
 def reconcile_call(intent: AgentRequested, context: StepContext) -> Effect:
     """Record the outcome of a call that a crash interrupted, after killing what still runs under its key.
 
@@ -312,10 +296,11 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
     outcome = action.outcome
     request = context.unit_run.request
     assert request is not None
+    session = context.phase_state.progress.agent_session
     result = replace(
         (yield from _stored_result(outcome)),
         model=request.model,
-        session_usage_before=_session_usage_before(request, context),
+        session_usage_before=session.usage_before if request.resumes and session is not None else (),
     )
     reading = yield from _parse_bytes(request.agent, result)
     ended_at_us = context.unit_run.ended_at_us
@@ -344,11 +329,6 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
     was_started = not (isinstance(outcome, AgentFailed) and outcome.problem.code in NOT_STARTED_CODES)
     cost = charged_cost(reading, price) if was_started else 0
     yield SettleCall(outcome.ref.key, cost, (parsed, priced), was_started and may_be_higher(reading, price))
-
-
-def _session_usage_before(request: AgentRequested, context: StepContext) -> tuple[Usage, ...]:
-    session = context.phase_state.progress.agent_session
-    return session.usage_before if request.resumes and session is not None else ()
 
 
 def _stored_result(outcome: AgentOutcome) -> Steps[CallResult]:

@@ -28,6 +28,7 @@ from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase, PhaseOutput, PromptFiles
 from mz_engine.path_patterns import select
 from mz_engine.ports import TEMPLATE_BROKEN
+from mz_engine.pricing.estimate import CHARACTERS_PER_TOKEN
 from mz_engine.prompts.data import (
     CommandData,
     ContextFile,
@@ -128,10 +129,6 @@ def schema_files(outputs: tuple[PhaseOutput, ...], pins: Pins) -> Mapping[Path, 
         for output in outputs
         if (path := schema_path(output, pins))
     }
-
-
-CHARACTERS_PER_TOKEN = 4
-"""For the token budget of context files."""
 
 
 class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):

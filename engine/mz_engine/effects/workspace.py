@@ -10,10 +10,9 @@ from mz_events.names import Commit
 from mz_projections.feature.state import FeatureProgress, Restoring, UnitUsage
 
 from mz_engine.decide.actions import CreateWorkspace, RestoreTree
+from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
 from mz_engine.ports import CreatedCommit, RepositoryUnusable, WorkspaceCreated
-
-NANOUSD_PER_USD = 1_000_000_000
 
 
 def create_workspace(action: CreateWorkspace, context: StepContext) -> Effect:

@@ -304,5 +304,10 @@ class Coefficients(SettingsBase, frozen=True, kw_only=True):
 class Config(Settings, frozen=True, kw_only=True):
     """The settings as a run pins them."""
 
+    @property
+    def agent_order(self) -> tuple[str, ...]:
+        """Return every agent that a run may call: the configured one, then its successors."""
+        return tuple(dict.fromkeys((self.agent, *self.failover)))
+
     calibration: tuple[Coefficients, ...] = ()
     """From `calibration.yaml`; a call uses the coefficients of the narrowest group that it belongs to."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import msgspec
+from mz_events.catalog.call import BUILDER
 
 from mz_engine.decoding.quantity import Duration, default_duration
 
@@ -169,6 +170,17 @@ class Phase(PipelineStruct, frozen=True, kw_only=True):
     """Subject of the engine's commit; may contain `{feature}`, `{title}`, `{phase}` and `{unit}`. Absent: a plain
     one."""
     deliver: tuple[DeliveryStep, ...] = ()
+
+    @property
+    def calls(self) -> tuple[AgentUse | AgentReview, ...]:
+        """Return how the phase calls its builder and its reviewer, as far as it has them."""
+        return tuple(use for use in (self.agent, self.agent_review) if use is not None)
+
+    def call_of(self, role: str) -> AgentUse | AgentReview:
+        """Return how the phase calls this role."""
+        use = self.agent if role == BUILDER else self.agent_review
+        assert use is not None
+        return use
 
 
 class Pipeline(PipelineStruct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from mz_engine.model.pipeline import Phase, Pipeline
+from mz_engine.model.pipeline import Phase
 
 CHARACTERS_PER_TOKEN = 4
 WRITING_TOKENS = 8_000
@@ -39,18 +39,13 @@ def no_typical_calls(model: str, phase: str) -> Estimate | None:
     return None
 
 
-def estimate_feature(pipeline: Pipeline, text: str, model_of: Callable[[str], str], price: Price) -> Estimate:
-    """Estimate one feature: every phase once. `text` is title and body; `model_of` maps a tier to a model."""
-    return total_estimate(estimate_phase(phase, text, model_of, price) for phase in pipeline.phases)
-
-
 def estimate_phase(
     phase: Phase, text: str, model_of: Callable[[str], str], price: Price, typical: Typical = no_typical_calls
 ) -> Estimate:
     """Estimate one phase of one feature: one call of each agent that it names."""
     calls = []
-    for tier in tiers_of(phase):
-        model = model_of(tier)
+    for call in phase.calls:
+        model = model_of(call.tier)
         total = len(text) // CHARACTERS_PER_TOKEN + baseline_tokens(phase)
         output = total * OUTPUT_SHARE_PERCENT // 100
         by_baseline = Estimate(tokens=total, nanousd=price(model, total - output, output))
@@ -67,12 +62,6 @@ def total_estimate(estimates: Iterable[Estimate]) -> Estimate:
         nanousd += estimate.nanousd or 0
         unpriced = unpriced or estimate.nanousd is None
     return Estimate(tokens=tokens, nanousd=None if unpriced else nanousd)
-
-
-def tiers_of(phase: Phase) -> tuple[str, ...]:
-    """Return the tiers of the phase's calls: the builder's and the reviewer's."""
-    builder = (phase.agent.tier,) if phase.agent else ()
-    return (*builder, phase.agent_review.tier) if phase.agent_review else builder
 
 
 def baseline_tokens(phase: Phase) -> int:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,10 +28,11 @@ from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import decode_document, parse_yaml
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.config import Config, PriceRow, SettingsBase
+from mz_engine.model.config import Config, LongRequestRates, PriceRow, Rates, SettingsBase
 from mz_engine.ports import Price
-from mz_engine.pricing.models import AGENT_PRICES, candidate_names
+from mz_engine.pricing.models import AGENT_PRICES, base_name, candidate_names
 from mz_engine.pricing.rate_card import (
+    SCALE,
     Rate,
     RateCard,
     distinct,
@@ -39,7 +42,6 @@ from mz_engine.pricing.rate_card import (
     scale_price,
     usage_cost,
 )
-from mz_engine.pricing.user_prices import find_row, row_card
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider
@@ -260,6 +262,59 @@ def _first_days(info: ModelInfo) -> list[datetime]:
         return []
     starts = [price.constraint.start_date for price in info.prices if isinstance(price.constraint, StartDateConstraint)]
     return [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in starts]
+
+
+# prices of the user ---------------------------------------------------------------------------------------------------
+SCALED_PER_NANO = SCALE // 10**9
+"""Rows hold nano-dollars per million tokens."""
+_OTHER_WILDCARDS = re.compile(r"[?\[]")
+"""Wildcards of `fnmatch` other than `*`."""
+
+
+def find_row(rows: Iterable[PriceRow], model: str, day: date) -> PriceRow | None:
+    """Return the row in force on that day: of those that match the model, the one with the latest start; of several
+    with the same start, the first."""
+    names = {base_name(model), *(name.model for name in candidate_names(model))}
+    matching_rows = [
+        row
+        for row in rows
+        if (row.since or "") <= day.isoformat() and any(fnmatchcase(name, _pattern(row.model)) for name in names)
+    ]
+    return max(matching_rows, key=lambda row: row.since or "", default=None)
+
+
+def _pattern(model: str) -> str:
+    """Return a glob in which only `*` is a wildcard, without the mark of a long context window."""
+    return _OTHER_WILDCARDS.sub(r"[\g<0>]", base_name(model))
+
+
+def row_card(row: PriceRow, tier: str = "") -> RateCard | None:
+    """Return the row's rate card; None: it has no prices for that service tier."""
+    if tier:
+        rates = getattr(row.tiers, tier) if tier in row.tiers.__struct_fields__ else None
+        return _card(rates, None) if rates else None
+    return _card(row, row.above)
+
+
+def _card(rates: Rates, above: LongRequestRates | None) -> RateCard:
+    low, high = _fill_defaults(rates), _fill_defaults(above) if above else None
+
+    def rate(name: str) -> Rate:
+        base = flat_rate(low[name] * SCALED_PER_NANO)
+        return base if above is None or high is None else (*base, (above.tokens, high[name] * SCALED_PER_NANO))
+
+    return RateCard(**{name: rate(name) for name in RateCard.__struct_fields__})
+
+
+def _fill_defaults(rates: Rates) -> dict[str, int]:
+    cache_write = rates.input if rates.cache_write_5m is None else rates.cache_write_5m
+    return {
+        "input": rates.input,
+        "output": rates.output,
+        "cache_read": rates.input if rates.cache_read is None else rates.cache_read,
+        "cache_write_5m": cache_write,
+        "cache_write_1h": cache_write if rates.cache_write_1h is None else rates.cache_write_1h,
+    }
 
 
 PRICE_FILE = Path("mz", "prices.yaml")

@@ -9,7 +9,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,7 +22,7 @@ from mz_engine.git.repository import describe_repository
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Config
-from mz_engine.model.pipeline import Pipeline, Tool
+from mz_engine.model.pipeline import Pipeline
 
 PLAIN_PROGRAM = re.compile(r"[\w./+-]+\Z")
 ASSIGNMENT = re.compile(r"\w+=\S*\Z")
@@ -52,14 +51,9 @@ def check_agent(name: str, environment: Mapping[str, str], described: Mapping[st
         raise MzError(code, check.message, hint=check.fix)
 
 
-def agents_of(config: Config) -> tuple[str, ...]:
-    """Return every agent that a run may call: the configured one and its successors."""
-    return tuple(dict.fromkeys((config.agent, *config.failover)))
-
-
 def check_agents(config: Config, environment: Mapping[str, str]) -> None:
     """Check every agent that a run may call, successors included. Raises MzError."""
-    for name in agents_of(config):
+    for name in config.agent_order:
         check_agent(name, environment, config.agents)
 
 
@@ -121,7 +115,7 @@ def preflight_warnings(root: Path, config: Config, environment: Mapping[str, str
 
     Raises RepositoryUnusable, and MzError (MZ1004) for an unknown agent.
     """
-    for name in agents_of(config):
+    for name in config.agent_order:
         find_agent(name, config.agents)
     git = Git(describe_repository(root, environment).directory, environment)
     checks: tuple[Callable[[], None], ...] = (
@@ -148,23 +142,15 @@ UNREPORTED_TOOL = "read"
 """A tool that is never reported as missing: prompts hold or name what the agent needs to read."""
 
 
-class PhaseCall(NamedTuple):
-    """One call of a phase, by its builder or its reviewer."""
-
-    phase: str
-    tier: str
-    tools: tuple[Tool, ...]
-
-
 def missing_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
     """Return a warning (MZ3019) for each agent and tool. An agent that describes no tools is assumed to have all."""
     phases_by_tool: dict[tuple[str, str], dict[str, None]] = {}
     for name, adapter in _agents(config):
         agent_tools = adapter.capabilities().tools
-        for call in _calls(pipeline):
-            for tool in call.tools if agent_tools else ():
+        for phase in pipeline.phases:
+            for tool in (tool for call in phase.calls for tool in call.tools if agent_tools):
                 if tool != UNREPORTED_TOOL and tool not in agent_tools:
-                    phases_by_tool.setdefault((name, tool), {})[call.phase] = None
+                    phases_by_tool.setdefault((name, tool), {})[phase.phase] = None
     return tuple(_missing_tool_warning(name, tool, tuple(phases)) for (name, tool), phases in phases_by_tool.items())
 
 
@@ -189,7 +175,8 @@ def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str
     models = dict.fromkeys(
         configured_model(config, name, call.tier) or adapter.capabilities().models[call.tier]
         for name, adapter in _agents(config)
-        for call in _calls(pipeline)
+        for phase in pipeline.phases
+        for call in phase.calls
     )
     unpriced = [model for model in models if not has_price(model)]
     if not unpriced:
@@ -203,13 +190,6 @@ def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str
 def _agents(config: Config) -> Iterator[tuple[str, Adapter]]:
     """Return the agents that a run may call; unknown names are reported elsewhere."""
     adapters_by_name = all_adapters(config.agents)
-    for name in dict.fromkeys((config.agent, *config.failover)):
+    for name in config.agent_order:
         if name in adapters_by_name:
             yield name, adapters_by_name[name]
-
-
-def _calls(pipeline: Pipeline) -> Iterator[PhaseCall]:
-    for phase in pipeline.phases:
-        for use in (phase.agent, phase.agent_review):
-            if use is not None:
-                yield PhaseCall(phase.phase, use.tier, use.tools)

@@ -121,17 +121,18 @@ class _SettingLayers:
             if origin.startswith(FILE_NAME)
         }
 
-    def values(self, settings: Settings) -> dict[str, object]:
-        """Return all settings as they are written; commands with the defaults of their entries."""
-        defaults = msgspec.to_builtins(Settings(), enc_hook=encode_quantity, builtin_types=(tuple,))
+    def values(self, finished: Settings) -> dict[str, object]:
+        """Return scalars and lists as they were written, entries of mappings with their defaults filled in."""
+        complete = msgspec.to_builtins(finished, enc_hook=encode_quantity)
         values: dict[str, object] = {}
         for setting in self.known_settings:
             value: Any = _nested(self.merged, setting.name)
-            value = _nested(defaults, setting.name) if value is None else value
-            if setting.name == "commands":
-                value = msgspec.to_builtins(settings.commands, enc_hook=encode_quantity, builtin_types=(tuple,))
+            value = _nested(complete, setting.name) if value is None else value
             entries = value if isinstance(value, dict) else {}
-            values |= {f"{setting.name}.{name}": entry for name, entry in entries.items()} or {setting.name: value}
+            values |= {
+                f"{setting.name}.{name}": complete[setting.name][name] if isinstance(entry, dict) else entry
+                for name, entry in entries.items()
+            } or {setting.name: value}
         return values
 
     def override(self, setting: SettingInfo, value: object, origin: str) -> None:
