@@ -40,7 +40,7 @@ def test_ways_to_end(name: str, tmp_path: Path) -> None:
 TORN = """
 import os, signal
 from mz_engine.agents.anthropic_api import main
-from mz_engine.agents.anthropic_api.model import Stopped
+from mz_engine.agents.anthropic_api.model import Terminated
 
 class Client:
     def __init__(self):
@@ -52,7 +52,7 @@ class Client:
 signal.signal(signal.SIGTERM, main._stop)
 try:
     Client()
-except Stopped:
+except Terminated:
     print("stopped")
 """
 

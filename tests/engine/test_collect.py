@@ -123,15 +123,15 @@ import sys, time
 from pathlib import Path
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
-from mz_events.catalog.inbox import PauseLeft
+from mz_events.catalog.inbox import PausePosted
 from mz_events.names import inbox_stream
 from mz_events.store import Append
 home = Path(sys.argv[1])
 blobs = FileBlobs(home / "blobs")
 with SqliteStore(home / "mz.db") as store:
     for number in range(int(sys.argv[2])):
-        who = blobs.put(b"person %d" % number)
-        store.append([Append(inbox_stream("r1"), None, (PauseLeft(who=who),))], time.time_ns() // 1000)
+        actor = blobs.put(b"person %d" % number)
+        store.append([Append(inbox_stream("r1"), None, (PausePosted(actor=actor),))], time.time_ns() // 1000)
 """
 
 

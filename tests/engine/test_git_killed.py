@@ -21,11 +21,11 @@ WORKER = """
 import pathlib, sys
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
-from mz_engine.ports import Place
+from mz_engine.ports import FeatureWorktree
 
 root, base, turn = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 port = GitWorkspace(root, WorkspaceSettings())
-place = Place(run="r1", feature="f1", branch="feat/f1")
+place = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
 top = root / ".mz/worktrees/r1/f1"
 
 
@@ -46,7 +46,7 @@ while True:
         file.write_text(f"{key} {number}")
     captured = port.capture(place, tree).tree
     say("captured", captured)
-    tree = port.keep(place, captured, base, ("dir0/file0",))
+    tree = port.revert_paths(place, captured, base, ("dir0/file0",))
     say("captured", tree)
     port.ensure(place, head, tree)
     say("asked", key)
@@ -127,12 +127,12 @@ FEATURE = """
 import os, pathlib, sys
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
-from mz_engine.ports import Place
+from mz_engine.ports import FeatureWorktree
 
 
 def work(root, base):
     port = GitWorkspace(root, WorkspaceSettings())
-    place = Place(run="r1", feature="f1", branch="feat/f1")
+    place = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
     port.open(place, (base,))
     made = port.find_commit(place, "one")
     if made is None:
@@ -140,7 +140,7 @@ def work(root, base):
         (root / ".mz/worktrees/r1/f1/one").write_text("one")
         (root / ".mz/worktrees/r1/f1/outside").write_text("one")
         tree = port.capture(place, base).tree
-        tree = port.keep(place, tree, base, ("outside",))
+        tree = port.revert_paths(place, tree, base, ("outside",))
         port.ensure(place, base, tree)
         made = port.commit(place, tree, base, b"one\\n\\nMz-Key: one\\n")
     port.ensure(place, made.commit, made.commit)

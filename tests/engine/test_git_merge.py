@@ -263,12 +263,12 @@ FEATURE = """
 import os, pathlib, sys
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import WorkspaceSettings
-from mz_engine.ports import Place
+from mz_engine.ports import FeatureWorktree
 
 
 def work(root, base):
     port = GitWorkspace(root, WorkspaceSettings())
-    place = Place(run="r1", feature="f1", branch="feat/f1")
+    place = FeatureWorktree(run="r1", feature="f1", branch="feat/f1")
     other = port.target_head(None, "main")
     merged = port.merge(place, base, other, b"merge\\n\\nMz-Key: one\\n")
     print(merged.commit, merged.tree, merged.conflicts, merged.changed, file=open(root / "merged", "w"))
