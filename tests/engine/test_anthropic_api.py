@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.anthropic_api.adapter import invocation
-from mz_engine.agents.registry import built_in_adapters
+from mz_engine.agents.anthropic_api.adapter import AnthropicApi
+from mz_engine.agents.registry import built_in_adapters, load_patterns
 from mz_engine.agents.version_query import estimate_tokens
 
 from tests.support.anthropic_cli import BIN, spec
 from tests.support.programs import put_program
+
+invocation = AnthropicApi(load_patterns()).invocation
 
 ADAPTER = built_in_adapters()["anthropic"]
 SESSION = "11111111-2222-4333-8444-555555555555"

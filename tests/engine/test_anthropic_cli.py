@@ -10,14 +10,16 @@ import threading
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.anthropic_api.adapter import invocation
+from mz_engine.agents.anthropic_api.adapter import AnthropicApi
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import built_in_adapters
+from mz_engine.agents.registry import built_in_adapters, load_patterns
 from mz_events.redaction.redactor import Secrets
 
 from tests.support.anthropic_cases import ANTHROPIC
 from tests.support.anthropic_cli import BIN, environment, spec
 from tests.support.endpoint import Answer, Endpoint, Hang, Reply, Request
+
+invocation = AnthropicApi(load_patterns()).invocation
 
 pytestmark = pytest.mark.slow
 

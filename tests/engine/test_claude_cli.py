@@ -7,14 +7,16 @@ import uuid
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.claude_code.adapter import invocation
-from mz_engine.agents.registry import built_in_adapters
+from mz_engine.agents.claude_code.adapter import ClaudeCode
+from mz_engine.agents.registry import built_in_adapters, load_patterns
 from mz_engine.ports import CallResult, CallSpec
 from mz_engine.pricing.table import GenaiPrices
 
 from tests.support.claude_cases import CLAUDE
 from tests.support.claude_cli import environment, plain_spawn, spec
 from tests.support.endpoint import Answer, Endpoint, Reply, Request, Unexpected
+
+invocation = ClaudeCode(load_patterns()).invocation
 
 pytestmark = [
     pytest.mark.cli,

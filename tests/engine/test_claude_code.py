@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.claude_code.adapter import invocation
-from mz_engine.agents.registry import AgentRegistry, UnknownAgent, built_in_adapters
+from mz_engine.agents.claude_code.adapter import ClaudeCode
+from mz_engine.agents.registry import AgentRegistry, UnknownAgent, built_in_adapters, load_patterns
 from mz_engine.ports import CallResult, CallSpec
 
 from tests.support import programs
 from tests.support.claude_cli import spec
+
+invocation = ClaudeCode(load_patterns()).invocation
 
 ADAPTER = built_in_adapters()["claude-code"]
 SESSION = "11111111-2222-4333-8444-555555555555"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.codex.adapter import invocation
-from mz_engine.agents.registry import built_in_adapters
+from mz_engine.agents.codex.adapter import Codex
+from mz_engine.agents.registry import built_in_adapters, load_patterns
 
 from tests.support import programs
 from tests.support.codex_cli import spec
+
+invocation = Codex(load_patterns()).invocation
 
 ADAPTER = built_in_adapters()["codex"]
 THREAD = "01a1ffbe-f7cb-7430-bb9f-b557a3820cbb"

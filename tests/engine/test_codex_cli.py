@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.agents.codex.adapter import invocation
+from mz_engine.agents.codex.adapter import Codex
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentRegistry, built_in_adapters
+from mz_engine.agents.registry import AgentRegistry, built_in_adapters, load_patterns
 from mz_engine.ports import CallResult, CallSpec
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.environment import temporary_path
@@ -20,6 +20,8 @@ from tests.support.claude_cli import plain_spawn
 from tests.support.codex_cases import CODEX
 from tests.support.endpoint import Answer, Endpoint, Hang, Reply, Request, Unexpected
 from tests.support.processes import PLACE, fresh_key, left, repository, wait_for
+
+invocation = Codex(load_patterns()).invocation
 
 pytestmark = [pytest.mark.cli, pytest.mark.slow]
 

@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.gemini.adapter import TOOLS, escape_prompt, invocation, policy_file_name, policy_text
-from mz_engine.agents.registry import built_in_adapters
+from mz_engine.agents.gemini.adapter import TOOLS, Gemini, escape_prompt, policy_file_name, policy_text
+from mz_engine.agents.registry import built_in_adapters, load_patterns
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec
 
 from tests.support import programs
 from tests.support.gemini_cli import spec
+
+invocation = Gemini(load_patterns()).invocation
 
 ADAPTER = built_in_adapters()["gemini"]
 SESSION = "11111111-2222-4333-8444-555555555555"

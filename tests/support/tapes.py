@@ -7,9 +7,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from mz_engine.agents.claude_code.adapter import invocation
+from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentRegistry
+from mz_engine.agents.registry import AgentRegistry, load_patterns
 from mz_engine.ports import CallResult, CallSpec
 from mz_engine.processes.environment import INHERITED_VARIABLES
 from mz_events.redaction.redactor import Secrets
@@ -28,6 +28,8 @@ from mz_recordings.cassette.model import (
 from mz_recordings.replay.stand_in import install
 
 from tests.support.claude_cli import spec
+
+invocation = ClaudeCode(load_patterns()).invocation
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 OTHER_SESSION = "77777777-2222-4333-8444-555555555555"

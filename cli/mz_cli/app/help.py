@@ -80,17 +80,17 @@ def option_names(ctx: click.Context) -> list[str]:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def message_option(name: str, help: str, former: str, **attributes: Any) -> Decorator:  # noqa: A002
+def message_option(name: str, help_text: str, former: str, **attributes: Any) -> Decorator:
     """Return the option `-m/--message`, the reason or note of an action, as the parameter `name`."""
     return click.option(
-        "-m", "--message", name, metavar="TEXT", help=help, cls=RenamedOption, former=(former,), **attributes
+        "-m", "--message", name, metavar="TEXT", help=help_text, cls=RenamedOption, former=(former,), **attributes
     )
 
 
-def jobs_option(help: str, former: str) -> Decorator:  # noqa: A002
+def jobs_option(help_text: str, former: str) -> Decorator:
     """Return the option `-j/--jobs`, as the parameter `jobs`; None if absent."""
     return click.option(
-        "-j", "--jobs", metavar="N", type=click.IntRange(min=1), help=help, cls=RenamedOption, former=(former,)
+        "-j", "--jobs", metavar="N", type=click.IntRange(min=1), help=help_text, cls=RenamedOption, former=(former,)
     )
 
 

@@ -54,7 +54,8 @@ from mz_engine.processes.supervise import (
 
 
 class ProgramAdapter:
-    """Base class with default token estimates and prompts."""
+    """Base class of adapters whose calls are one process: defaults for everything but capabilities, login, the process
+    to run (`invocation`) and the parser."""
 
     name: str
     passed_variables: tuple[str, ...] = ()
@@ -76,11 +77,17 @@ class ProgramAdapter:
     def format_prompt(self, prompt: str) -> str:
         return prompt
 
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        return spawn(spec, self.invocation(spec, environment))
 
-def call_environment(adapter: type[ProgramAdapter], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a call: those that pass through, and those that mz sets."""
-    passed = {name: environment[name] for name in adapter.passed_variables if name in environment}
-    return {**passed, **adapter.set_variables}
+    def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+        """Build the process to run. Every adapter defines it, or `run_phase` itself."""
+        raise NotImplementedError
+
+    def call_environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of a call: those that pass through, and those that mz sets."""
+        passed = {name: environment[name] for name in self.passed_variables if name in environment}
+        return {**passed, **self.set_variables}
 
 
 def require_login(check: AuthCheck, has_login: bool, message: str, fix: str) -> AuthCheck:

@@ -13,7 +13,7 @@ import msgspec
 
 from mz_engine.agents.anthropic_api.stream import read_count, read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
-from mz_engine.agents.process import ProgramAdapter, call_environment, require_login
+from mz_engine.agents.process import ProgramAdapter, require_login
 from mz_engine.agents.version_query import check_tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
@@ -65,25 +65,21 @@ class AnthropicApi(ProgramAdapter):
 
     def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
         """Count by the API, including instructions and tools; free of charge."""
-        count_call = invocation(spec, environment)
+        count_call = self.invocation(spec, environment)
         result = spawn(spec, msgspec.structs.replace(count_call, argv=(*count_call.argv, "--count")))
         return None if result.problem or result.exit != 0 else read_count(result.stdout)
-
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        return spawn(spec, invocation(spec, environment))
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return read_stream(result, self.parser, self._patterns, watch)
 
-
-def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-    """Build the process to run: the prompt goes to stdin, keys only into the environment."""
-    argv = [COMMAND, "--model", spec.model]
-    if spec.session is not None:
-        argv += ["--resume" if spec.resumes else "--session", spec.session]
-    argv += [f"--tools={','.join(spec.tools)}", f"--max-turns={TURNS_MAX}"]
-    env = {**call_environment(AnthropicApi, environment), **_path(environment)}
-    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env)
+    def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+        """Build the process to run: the prompt goes to stdin, keys only into the environment."""
+        argv = [COMMAND, "--model", spec.model]
+        if spec.session is not None:
+            argv += ["--resume" if spec.resumes else "--session", spec.session]
+        argv += [f"--tools={','.join(spec.tools)}", f"--max-turns={TURNS_MAX}"]
+        env = {**self.call_environment(environment), **_path(environment)}
+        return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env)
 
 
 def _path(environment: Mapping[str, str]) -> dict[str, str]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mz_engine.agents.claude_code.stream import read_stream
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
-from mz_engine.agents.process import ProgramAdapter, call_environment, require_login
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields
+from mz_engine.agents.process import ProgramAdapter, require_login
 from mz_engine.agents.version_query import check_tool
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
@@ -110,23 +110,19 @@ class ClaudeCode(ProgramAdapter):
             "run `claude` once and log in, or set ANTHROPIC_API_KEY",
         )
 
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        return spawn(spec, invocation(spec, environment))
-
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return read_stream(result, self.parser, self._patterns, watch)
 
-
-def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-    """Build the process to run; the prompt goes to stdin, which takes any size."""
-    tools = tuple(name for tool in TOOLS if tool in spec.tools for name in TOOLS[tool])
-    argv = [COMMAND, "-p", "--output-format", "stream-json", "--verbose", "--model", spec.model]
-    if spec.session is not None:
-        argv += ["--resume" if spec.resumes else "--session-id", spec.session]
-    argv += ["--permission-mode", "acceptEdits", f"--tools={','.join(tools)}"]
-    if "shell" in spec.tools:
-        argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
-    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=call_environment(ClaudeCode, environment))
+    def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+        """Build the process to run; the prompt goes to stdin, which takes any size."""
+        tools = tuple(name for tool in TOOLS if tool in spec.tools for name in TOOLS[tool])
+        argv = [COMMAND, "-p", "--output-format", "stream-json", "--verbose", "--model", spec.model]
+        if spec.session is not None:
+            argv += ["--resume" if spec.resumes else "--session-id", spec.session]
+        argv += ["--permission-mode", "acceptEdits", f"--tools={','.join(tools)}"]
+        if "shell" in spec.tools:
+            argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
+        return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=self.call_environment(environment))
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:

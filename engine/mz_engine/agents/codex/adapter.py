@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from mz_engine.agents.codex.stream import read_stream
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
-from mz_engine.agents.process import ProgramAdapter, call_environment, require_login
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields
+from mz_engine.agents.process import ProgramAdapter, require_login
 from mz_engine.agents.version_query import check_tool
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
@@ -111,25 +111,21 @@ class Codex(ProgramAdapter):
             "run `codex login`, or set CODEX_API_KEY (it does not read OPENAI_API_KEY)",
         )
 
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        return spawn(spec, invocation(spec, environment))
-
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return read_stream(result, self.parser, self._patterns, watch)
 
-
-def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-    """Build the process to run; the prompt goes to stdin. Codex names a new thread itself: `spec.session` is used only
-    if the call continues one."""
-    argv = [COMMAND, "exec", "--json", "--skip-git-repo-check", "-m", spec.model, "-s", _sandbox_mode(spec.tools)]
-    for name, value in SETTINGS.items():
-        argv += ["-c", f"{name}={value}"]
-    if not spec.tools:
-        argv += ["-c", NO_SHELL]
-    if spec.resumes and spec.session is not None:
-        argv += ["resume", spec.session]
-    env = call_environment(Codex, environment)
-    return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
+    def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+        """Build the process to run; the prompt goes to stdin. Codex names a new thread itself: `spec.session` is used
+        only if the call continues one."""
+        argv = [COMMAND, "exec", "--json", "--skip-git-repo-check", "-m", spec.model, "-s", _sandbox_mode(spec.tools)]
+        for name, value in SETTINGS.items():
+            argv += ["-c", f"{name}={value}"]
+        if not spec.tools:
+            argv += ["-c", NO_SHELL]
+        if spec.resumes and spec.session is not None:
+            argv += ["resume", spec.session]
+        env = self.call_environment(environment)
+        return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
 
 
 def _sandbox_mode(tools: tuple[Tool, ...]) -> str:

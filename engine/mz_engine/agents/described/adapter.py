@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import get_args
 
 from mz_engine.agents.classify import ProblemPatterns
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
+from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields
 from mz_engine.agents.described.stream import read_output
-from mz_engine.agents.version_query import VersionResult, estimate_tokens, query_version
+from mz_engine.agents.process import ProgramAdapter
+from mz_engine.agents.version_query import VersionResult, query_version
 from mz_engine.model.agent_description import MODEL, SESSION, TOOLS, AgentDescription
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
@@ -20,13 +21,15 @@ VERSION_PATTERN = re.compile(rb"\d+(?:\.\d+)+[\w.+-]*")
 ALL_TOOLS: tuple[Tool, ...] = get_args(Tool)
 
 
-class DescribedAgent:
+class DescribedAgent(ProgramAdapter):
     """Implements `mz_engine.agents.contract.Adapter` for one description."""
 
     def __init__(self, name: str, description: AgentDescription, patterns: ProblemPatterns, install: str = "") -> None:
         """`install` tells how to get a program whose description is bundled; empty if `mz.yaml` describes it."""
+        super().__init__(patterns)
         self.name, self.parser = name, f"{name}/1"
-        self._description, self._patterns, self._install = description, patterns, install
+        self.passed_variables, self.set_variables = description.passes, description.environment
+        self._description, self._install = description, install
 
     def capabilities(self) -> Capabilities:
         description = self._description
@@ -91,20 +94,6 @@ class DescribedAgent:
             )
         return AuthCheck(version=result.version)
 
-    def estimate_tokens(self, prompt: str) -> int:
-        return estimate_tokens(prompt)
-
-    def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
-        """Return None: a description has no way to count tokens."""
-        del spec, environment, spawn
-        return None
-
-    def format_prompt(self, prompt: str) -> str:
-        return prompt
-
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        return spawn(spec, self.invocation(spec, environment))
-
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return read_output(result, self.name, self._description, self._patterns, watch)
 
@@ -125,8 +114,7 @@ class DescribedAgent:
         if description.session is not None and spec.session is not None:
             arguments = description.session.resume if spec.resumes else description.session.new
             argv += [argument.replace(SESSION, spec.session) for argument in arguments]
-        passed = {name: environment[name] for name in description.passes if name in environment}
-        return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env={**passed, **description.environment})
+        return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=self.call_environment(environment))
 
     def _has_login(self, environment: Mapping[str, str]) -> bool:
         login = self._description.login

@@ -23,7 +23,7 @@ from mz_events.catalog.call import Problem, ProblemClass
 
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
 from mz_engine.agents.gemini.stream import read_stream
-from mz_engine.agents.process import ProgramAdapter, call_environment, require_login
+from mz_engine.agents.process import ProgramAdapter, require_login
 from mz_engine.agents.version_query import check_tool
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
@@ -188,24 +188,24 @@ class Gemini(ProgramAdapter):
         home = _home(environment)
         if home is not None:
             _write_policy(home / POLICY_FOLDER, policy_text(spec.tools))
-        return spawn(spec, invocation(spec, environment))
+        return spawn(spec, self.invocation(spec, environment))
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return read_stream(result, self.parser, self._patterns, watch)
 
+    def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+        """Build the process to run; the prompt goes to stdin.
 
-def invocation(spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-    """Build the process to run; the prompt goes to stdin.
-
-    The CLI denies every tool call that would need approval: also writes and commands if it cannot read the policy.
-    """
-    argv = [COMMAND, "--output-format", "stream-json", "--model", spec.model, "--skip-trust"]
-    argv += ["--approval-mode", "default", "--policy", f"~/{POLICY_FOLDER}/{policy_file_name(policy_text(spec.tools))}"]
-    if spec.session is not None:
-        argv += ["--resume" if spec.resumes else "--session-id", spec.session]
-    env = call_environment(Gemini, environment)
-    # It leaves a directory behind when a command is killed.
-    return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
+        The CLI denies every tool call that would need approval: also writes and commands if it cannot read the policy.
+        """
+        argv = [COMMAND, "--output-format", "stream-json", "--model", spec.model, "--skip-trust"]
+        policy = f"~/{POLICY_FOLDER}/{policy_file_name(policy_text(spec.tools))}"
+        argv += ["--approval-mode", "default", "--policy", policy]
+        if spec.session is not None:
+            argv += ["--resume" if spec.resumes else "--session-id", spec.session]
+        env = self.call_environment(environment)
+        # It leaves a directory behind when a command is killed.
+        return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
 
 
 def escape_prompt(prompt: str) -> str:
