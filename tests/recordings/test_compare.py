@@ -28,7 +28,13 @@ from mz_recordings.cassette.files import digest
 from mz_recordings.cassette.model import Accepted, Cassette, Identity, Item, RecordedCall
 from mz_recordings.findings.grouping import group_results
 from mz_recordings.findings.model import ACCEPTABLE, CallMismatch, Finding, ReplayResult
-from mz_recordings.record.trace import encode_trace, feature_trace, first_difference, with_produced_requests
+from mz_recordings.record.trace import (
+    EventDifference,
+    encode_trace,
+    event_differences,
+    feature_trace,
+    with_produced_requests,
+)
 from mz_recordings.replay.accept import accept_differences, new_secrets, prune
 from mz_recordings.replay.compare import (
     ReplayOutcome,
@@ -40,6 +46,11 @@ from mz_recordings.replay.compare import (
 )
 
 from tests.support.tapes import cassette, recording
+
+
+def first_difference(recorded: bytes, produced: bytes) -> EventDifference | None:
+    return next(event_differences(recorded, produced), None)
+
 
 TREE = "1" * 40
 TODAY = datetime(2026, 6, 2, tzinfo=UTC)

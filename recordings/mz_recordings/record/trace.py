@@ -121,11 +121,6 @@ def _request_lines(trace_lines: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]
             yield raw, line
 
 
-def first_difference(recorded: bytes, produced: bytes) -> EventDifference | None:
-    """Return the first difference of two traces; None: there is none."""
-    return next(event_differences(recorded, produced), None)
-
-
 def event_differences(recorded: bytes, produced: bytes) -> Iterator[EventDifference]:
     """Yield every event that differs from the one at the same position of the other trace."""
     old_lines, new_lines = recorded.splitlines(), produced.splitlines()
