@@ -168,7 +168,7 @@ def check_reference() -> None:
     try:
         temporal()
     except ReferenceMissing as error:
-        raise MzError("MZ1004", str(error), hint="pip install 'mz-engine[bench]'") from error
+        raise MzError("MZ1004", str(error), hint="run `make dev`, which installs it") from error
 
 
 def write(out: Path, figures: tuple[Figure, ...]) -> None:

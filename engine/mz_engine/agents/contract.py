@@ -80,7 +80,7 @@ Spawn = Callable[[CallSpec, Invocation], CallResult]
 
 
 class Adapter(Protocol):
-    """One agent; a new one is one module and one line in the registry."""
+    """One agent; a new one is one folder and one line in `agents.catalog`."""
 
     name: str
     parser: str
