@@ -22,7 +22,7 @@ from tests.cli.drive import MZ
 from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.slow
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("CI", "COLUMNS", "LINES", "NO_COLOR")}
 ONLY = "group-thousands"
 
 

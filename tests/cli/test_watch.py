@@ -19,7 +19,7 @@ from tests.cli.drive import MZ, run
 from tests.cli.story import RUN, Story, tell
 from tests.support.terminal import Terminal
 
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("CI", "COLUMNS", "LINES", "NO_COLOR")}
 
 
 @pytest.fixture
