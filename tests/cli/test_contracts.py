@@ -25,6 +25,7 @@ from tests.cli.drive import on_terminal, run
 from tests.cli.story import RUN, Story
 from tests.support.tree import ROOT
 from tools.docs.commands import command_pages
+from tools.docs.json_documents import WRITTEN
 from tools.docs.json_documents import markdown_page as json_page
 
 PAGES = dict(command_pages())
@@ -170,7 +171,7 @@ def test_the_page_of_json_is_what_the_code_says() -> None:
 @pytest.mark.parametrize("name", JSON_DOCUMENTS)
 def test_the_schema_of_each_document(name: str, snapshot: SnapshotAssertion) -> None:
     """A change here is a change for everybody's scripts: additions keep the number, anything else raises it."""
-    schema = msgspec.json.schema(JSON_DOCUMENTS[name])
+    schema = msgspec.json.schema(WRITTEN[name])
     jsonschema.Draft202012Validator.check_schema(schema)
     assert msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() == snapshot
 
@@ -191,7 +192,7 @@ def test_one_object_of_the_schema_that_is_documented(story: Story, capsys: pytes
         told = msgspec.json.decode(answer.out)
         name = re.fullmatch(r"mz\.([a-z-]+)/1", told.pop("schema"))
         assert name is not None, words
-        shape = JSON_DOCUMENTS[name[1]]
+        shape = WRITTEN[name[1]]
         assert set(told) == {field.encode_name for field in msgspec.structs.fields(shape)}, words
         jsonschema.validate(told, msgspec.json.schema(shape))
 
@@ -202,8 +203,8 @@ def test_errors_are_documented_objects_too(story: Story, capsys: pytest.CaptureF
         told = msgspec.json.decode(answer.err)
         assert (answer.out, told["exit"]) == ("", answer.exit), words
         assert told.pop("schema") == "mz.error/1"
-        assert set(told) == {field.encode_name for field in msgspec.structs.fields(JSON_DOCUMENTS["error"])}
-        jsonschema.validate(told, msgspec.json.schema(JSON_DOCUMENTS["error"]))
+        assert set(told) == {field.encode_name for field in msgspec.structs.fields(WRITTEN["error"])}
+        jsonschema.validate(told, msgspec.json.schema(WRITTEN["error"]))
 
 
 def test_a_pipe_gets_columns_apart_by_tabs(story: Story, capsys: pytest.CaptureFixture[str]) -> None:

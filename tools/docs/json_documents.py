@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from functools import cache
 from inspect import cleandoc
 from pathlib import Path
-from typing import NamedTuple
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from msgspec import Struct, inspect
+from msgspec import Struct, defstruct, inspect, structs
 from mz_cli.common.json import LogEntry, LogHeader
 from mz_cli.documents import JSON_DOCUMENTS
+from mz_cli.terminal.json import field_rule
 
 LOG_DOCUMENT = "log"
 HEAD = """# JSON
@@ -38,12 +40,13 @@ class KeyRow(NamedTuple):
 
 def markdown_page() -> str:
     """Return the page as Markdown."""
-    documents = [
-        _section(f"## mz.{name}/1", shape, "schema") for name, shape in JSON_DOCUMENTS.items() if name < LOG_DOCUMENT
-    ]
-    documents += [_section(f"## mz.{LOG_DOCUMENT}/1", LogHeader, ""), _section("### The other lines", LogEntry, "")]
+    documents = [_section(f"## mz.{name}/1", shape, "schema") for name, shape in WRITTEN.items() if name < LOG_DOCUMENT]
     documents += [
-        _section(f"## mz.{name}/1", shape, "schema") for name, shape in JSON_DOCUMENTS.items() if name > LOG_DOCUMENT
+        _section(f"## mz.{LOG_DOCUMENT}/1", document_type(LogHeader), ""),
+        _section("### The other lines", document_type(LogEntry), ""),
+    ]
+    documents += [
+        _section(f"## mz.{name}/1", shape, "schema") for name, shape in WRITTEN.items() if name > LOG_DOCUMENT
     ]
     parts = [_section(f"### {shape_title(shape)}", shape, "") for shape in sorted(nested_shapes(), key=shape_title)]
     return "\n".join([HEAD, *documents, "## Parts\n\nObjects nested in the documents above.\n", *parts])
@@ -59,10 +62,44 @@ def _section(heading: str, shape: type[Struct], schema: str) -> str:
     return "\n".join([f"{heading}\n\n{_description(shape)}\n", "| key | type | meaning |", "|---|---|---|", *lines, ""])
 
 
+@cache
+def document_type(shape: type[Struct]) -> type[Struct]:
+    """Return the Struct as it is written: with the keys and types that `field_rule` gives its fields, nested ones
+    included."""
+    fields: list[tuple[str, Any]] = []
+    for field in structs.fields(shape):
+        key, convert = field_rule(field)
+        may_be_null = field.default == "" or type(None) in get_args(field.type)
+        fields.append((key, (str | None if may_be_null else str) if convert else _written_type(field.type)))
+    written = defstruct(shape.__name__, fields, kw_only=True, module=shape.__module__)
+    written.__doc__ = shape.__doc__
+    SOURCES[written] = shape
+    return written
+
+
+SOURCES: dict[type[Struct], type[Struct]] = {}
+"""Struct as it is written -> Struct in the code."""
+
+
+def _written_type(kind: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return document_type(kind)
+    arguments = get_args(kind)
+    if not arguments or get_origin(kind) is Literal:
+        return kind
+    written = tuple(map(_written_type, arguments))
+    origin = get_origin(kind)
+    return Union[written] if origin in (Union, UnionType) else origin[written]  # noqa: UP007
+
+
 def fields(shape: type[Struct]) -> tuple[inspect.Field, ...]:
     kind = inspect.type_info(shape)
     assert isinstance(kind, inspect.StructType)
     return kind.fields
+
+
+WRITTEN = {name: document_type(shape) for name, shape in JSON_DOCUMENTS.items()}
+"""All JSON documents as they are written."""
 
 
 def type_text(kind: inspect.Type) -> str:
@@ -94,7 +131,7 @@ def type_text(kind: inspect.Type) -> str:
 def nested_shapes() -> set[type[Struct]]:
     """Return all Structs nested in documents."""
     shapes: set[type[Struct]] = set()
-    pending: list[inspect.Type] = [field.type for shape in JSON_DOCUMENTS.values() for field in fields(shape)]
+    pending: list[inspect.Type] = [field.type for shape in WRITTEN.values() for field in fields(shape)]
     while pending:
         kind = pending.pop()
         match kind:
@@ -130,10 +167,12 @@ def _description(shape: type[Struct]) -> str:
 def _field_docs(shape: type[Struct]) -> dict[str, str]:
     """Return the docstrings of fields, those of base classes included."""
     docs: dict[str, str] = {}
-    for base in reversed(shape.__mro__):
+    source = SOURCES[shape]
+    for base in reversed(source.__mro__):
         if base.__module__.startswith("mz_"):
             docs |= _module_docs(base.__module__).get(base.__name__, {})
-    return docs
+    keys = {field.name: field_rule(field).key for field in structs.fields(source)}
+    return {keys[name]: text for name, text in docs.items() if name in keys}
 
 
 @cache

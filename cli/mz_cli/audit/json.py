@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
+from mz_cli.common.verification import IntegrityFinding
 from mz_cli.cost.json import Amounts
 from mz_cli.terminal.json import Shape
-
-
-class IntegrityFinding(Shape, frozen=True, kw_only=True):
-    """One damaged part of the log."""
-
-    event_ref: str
-    """`stream@version`, or `log`."""
-    kind: str
-    """chain, event, blob or file."""
-    message: str
-    hint: str
 
 
 class IntegrityResult(Shape, frozen=True, kw_only=True):

@@ -26,7 +26,6 @@ from mz_cli.audit.json import (
     DecisionEvidence,
     GapShape,
     GateEvidence,
-    IntegrityFinding,
     IntegrityResult,
     ReplyEvidence,
     RequestedItemShape,
@@ -79,10 +78,7 @@ def audit_report(
 def checked_record(record: Verification) -> IntegrityResult:
     return IntegrityResult(
         intact=record.is_intact, events=record.events, streams=record.streams, blobs=record.blobs,
-        findings=tuple(
-            IntegrityFinding(event_ref=finding.event_ref, kind=finding.kind, message=finding.message, hint=finding.hint)
-            for finding in record.findings
-        ),
+        findings=record.findings,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from mz_engine.errors.exits import Exit
 from mz_cli.app.context import open_log
 from mz_cli.app.help import command
 from mz_cli.app.user_log import open_imported_log
-from mz_cli.audit.json import IntegrityFinding, VerifyResult
+from mz_cli.audit.json import VerifyResult
 from mz_cli.common.verification import Verification, verify_log
 from mz_cli.terminal.console import is_terminal, print_line, print_note
 from mz_cli.terminal.json import print_document
@@ -64,14 +64,7 @@ def verify_result(verification: Verification, repository: str, run: str | None) 
         events=verification.events,
         streams=verification.streams,
         blobs=verification.blobs,
-        findings=finding_shapes(verification),
-    )
-
-
-def finding_shapes(verification: Verification) -> tuple[IntegrityFinding, ...]:
-    return tuple(
-        IntegrityFinding(event_ref=finding.event_ref, kind=finding.kind, message=finding.message, hint=finding.hint)
-        for finding in verification.findings
+        findings=verification.findings,
     )
 
 

@@ -20,10 +20,8 @@ from mz_projections.views.model import (
 
 from mz_cli.common.advice import RunContext, TextLoader
 from mz_cli.common.json import (
-    ArtifactShape,
     AttemptShape,
     CommandShape,
-    CommitShape,
     FeatureDetail,
     PhaseShape,
     RejectionShape,
@@ -95,9 +93,9 @@ def feature_detail(
         run=run.run,
         history=tuple(_phase_shape(phase, view, options) for phase in options.in_phase(view.phases)),
         calls=tuple(_attempt_shape(call, options, load_text) for call in options.calls(view)),
-        artifacts=tuple(shape_of(ArtifactShape, artifact) for artifact in options.artifacts(view)),
+        artifacts=options.artifacts(view),
         commands=tuple(_command_shape(command, options, load_text) for command in options.commands(view)),
-        commits=tuple(shape_of(CommitShape, commit) for commit in commits),
+        commits=commits,
         changed_paths=options.changed_paths(view),
     )
 
@@ -131,7 +129,7 @@ def _attempt_shape(call: CallView, options: DetailOptions, load_text: TextLoader
         tokens=Tokens(input=call.input_tokens, output=call.output_tokens),
         prompt_digest=call.prompt,
         prompt=load_text(call.prompt) if options.prompts else None,
-        artifacts=tuple(shape_of(ArtifactShape, artifact) for artifact in call.artifacts),
+        artifacts=call.artifacts,
         diff=_diff(options, [call]) if options.attempt is not None else None,
     )
 

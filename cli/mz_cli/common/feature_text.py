@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 import msgspec
+from mz_projections.views.model import CommitView
 
-from mz_cli.common.json import AttemptShape, CommandShape, CommitShape, FeatureDetail, PhaseShape, RejectionShape
+from mz_cli.common.json import AttemptShape, CommandShape, FeatureDetail, PhaseShape, RejectionShape
 from mz_cli.common.run_text import money_text, tokens_cell
 from mz_cli.terminal.text import count_noun, format_elapsed, shorten, single_line, strip_escapes
 from mz_cli.terminal.width import Line, Span, styled_line
@@ -188,7 +189,7 @@ def command_text(command: CommandShape) -> str:
     return f"{tests}{ending}, {format_elapsed(command.duration_ms / 1000)}"
 
 
-def _commit_text(commit: CommitShape) -> str:
+def _commit_text(commit: CommitView) -> str:
     files = count_noun(commit.files, "file")
     return f"  {commit.commit[:COMMIT_SHORT]} {commit.phase}: {files}, +{commit.insertions} -{commit.deletions}"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from mz_projections.views.model import ArtifactView, CommitView, PhaseView
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, risk_of
 
 from mz_cli.cost.json import Amounts
@@ -173,15 +174,6 @@ class RejectionShape(Shape, frozen=True, kw_only=True):
     """Empty if a command failed: its output has the reason."""
 
 
-class ArtifactShape(Shape, frozen=True, kw_only=True):
-    artifact: str
-    phase: str
-    unit: str | None
-    path: str | None
-    """Null: the artifact is the reply itself."""
-    digest: str
-
-
 class AttemptShape(Shape, frozen=True, kw_only=True):
     """One agent call."""
 
@@ -218,20 +210,13 @@ class AttemptShape(Shape, frozen=True, kw_only=True):
     prompt_digest: str
     prompt: str | None
     """With `--prompt`."""
-    artifacts: tuple[ArtifactShape, ...]
+    artifacts: tuple[ArtifactView, ...]
     """Artifacts produced by this reply, current or not."""
     diff: str | None
     """With `--diff` and `--attempt`: its changes as a patch."""
 
 
-class PhaseShape(Shape, frozen=True, kw_only=True):
-    phase: str
-    iteration: int
-    state: str
-    started_at: str | None
-    ended_at: str | None
-    units: tuple[str, ...]
-    units_done: tuple[str, ...]
+class PhaseShape(PhaseView, frozen=True, kw_only=True):
     diff: str | None
     """With `--diff`: the changes of all attempts of the iteration, as a patch."""
 
@@ -256,25 +241,15 @@ class CommandShape(Shape, frozen=True, kw_only=True):
     """With `--output`: the complete output."""
 
 
-class CommitShape(Shape, frozen=True, kw_only=True):
-    commit: str
-    purpose: str
-    phase: str
-    unit: str | None
-    files: int
-    insertions: int
-    deletions: int
-
-
 class FeatureDetail(FeatureStatus, frozen=True, kw_only=True):
     """`mz show FEATURE --json`; `--phase` and `--attempt` filter the lists."""
 
     run: str
     history: tuple[PhaseShape, ...]
     calls: tuple[AttemptShape, ...]
-    artifacts: tuple[ArtifactShape, ...]
+    artifacts: tuple[ArtifactView, ...]
     commands: tuple[CommandShape, ...]
-    commits: tuple[CommitShape, ...]
+    commits: tuple[CommitView, ...]
     changed_paths: tuple[str, ...]
 
 
@@ -363,7 +338,7 @@ class FeatureState(Shape, frozen=True, kw_only=True):
     target: str | None
     base: str | None
     head: str | None
-    artifacts: tuple[ArtifactShape, ...]
+    artifacts: tuple[ArtifactView, ...]
     cost: Amounts
 
 

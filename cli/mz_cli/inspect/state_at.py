@@ -26,11 +26,11 @@ from mz_projections.feature.state import (
     progress_of,
 )
 from mz_projections.run.fold import FeatureTrack, RunState, fold_run
+from mz_projections.views.model import ArtifactView
 from mz_projections.views.timeline import describe
 
 from mz_cli.common.advice import TextLoader
 from mz_cli.common.json import (
-    ArtifactShape,
     AttemptCounts,
     FeatureState,
     OpenQuestion,
@@ -101,7 +101,7 @@ def feature_state(state: State, events: Iterable[Recorded[Event]], load_text: Te
         base=feature_progress.base if feature_progress else None,
         head=feature_progress.head if feature_progress else None,
         artifacts=tuple(
-            shape_of(ArtifactShape, a)
+            shape_of(ArtifactView, a)
             for name, a in (feature_progress.artifacts if feature_progress else {}).items()
             if "/" in name or not a.unit
         ),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from mz_engine.setup.checks import DoctorCheck
+
 from mz_cli.common.json import ErrorPart
 from mz_cli.terminal.json import Shape
 
@@ -38,15 +40,6 @@ class InitShape(Shape, frozen=True, kw_only=True):
     """Steps left to do by hand."""
 
 
-class CheckShape(Shape, frozen=True, kw_only=True):
-    name: str
-    """Stable name; for an agent `agent:NAME`."""
-    status: Literal["ok", "warn", "fail"]
-    """`fail`: runs cannot work."""
-    summary: str
-    hint: str | None
-
-
 class DoctorShape(Shape, frozen=True, kw_only=True):
     """`mz doctor --json`."""
 
@@ -56,7 +49,7 @@ class DoctorShape(Shape, frozen=True, kw_only=True):
     status: Literal["ok", "warn", "fail"]
     """Worst status of all checks."""
     exit: int
-    checks: tuple[CheckShape, ...]
+    checks: tuple[DoctorCheck, ...]
 
 
 class SettingShape(Shape, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from mz_engine.setup.doctor import DoctorOptions, overall_status, run_checks
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command
 from mz_cli.common.recording_age import recordings_check
-from mz_cli.project.json import CheckShape, DoctorShape
+from mz_cli.project.json import DoctorShape
 from mz_cli.terminal.console import is_terminal, may_escape, print_line, terminal_width, write_text
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import Table, columns, print_table
@@ -72,9 +72,8 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     code = Exit.PREREQUISITE if status is CheckStatus.FAIL else Exit.OK
     if as_json:
         root = str(examined.root) if examined.root else None
-        shapes = tuple(check_shape(check) for check in checks)
         print_document(
-            "doctor", DoctorShape(repository=root, online=online, status=status.value, exit=code, checks=shapes)
+            "doctor", DoctorShape(repository=root, online=online, status=status.value, exit=code, checks=checks)
         )
     elif is_terminal(sys.stdout):
         print_checks(checks)
@@ -90,10 +89,6 @@ def home() -> Path | None:
         return find_home(Path.cwd())
     except MzError:
         return None
-
-
-def check_shape(check: DoctorCheck) -> CheckShape:
-    return CheckShape(name=check.name, status=check.status.value, summary=check.summary, hint=check.hint or None)
 
 
 def print_checks(checks: tuple[DoctorCheck, ...]) -> None:

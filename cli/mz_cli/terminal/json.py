@@ -3,15 +3,18 @@
 Base of all JSON documents. Adding a field keeps the schema's number; any other change raises it.
 
 Money is a decimal string of USD or null; times are ISO 8601 in UTC; null means unknown or none.
+
+A document may contain any Struct, so a domain Struct needs no copy: `field_rule` tells how its fields are written.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 from mz_engine.errors.diagnostics import replace_surrogates
@@ -25,8 +28,45 @@ UNSAFE_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\
 
 def json_document(command: str, body: msgspec.Struct) -> str:
     """Return `{"schema": "mz.<command>/1", ...}`, indented, without a final line end."""
-    plain = {"schema": f"mz.{command}/1", **msgspec.to_builtins(body)}
+    plain = {"schema": f"mz.{command}/1", **msgspec.to_builtins(_plain(body))}
     return escape_unsafe(msgspec.json.format(encode_json(plain), indent=2).decode())
+
+
+class FieldRule(NamedTuple):
+    """How a Struct's field is written."""
+
+    key: str
+    convert: Callable[[Any], object] | None
+    """Conversion to text or null; None: nested values are converted by their own rules."""
+
+
+def field_rule(field: msgspec.structs.FieldInfo) -> FieldRule:
+    """Return the rule of a field: `x_nanousd` is the amount `x_usd`, `x_us` or `x_at_us` the time `x_at`; a text with
+    the default "" is null while empty."""
+    name = field.encode_name
+    if name.endswith("_nanousd"):
+        return FieldRule(f"{name.removesuffix('_nanousd')}_usd", exact_usd)
+    if name.endswith("_us"):
+        return FieldRule(f"{name.removesuffix('_us').removesuffix('_at')}_at", iso_time)
+    return FieldRule(name, (lambda text: text or None) if field.default == "" else None)
+
+
+@cache
+def _rules(kind: type[msgspec.Struct]) -> tuple[tuple[str, FieldRule], ...]:
+    return tuple((field.name, field_rule(field)) for field in msgspec.structs.fields(kind))
+
+
+def _plain(value: Any) -> Any:
+    """Return the value with a dictionary for each Struct."""
+    match value:
+        case msgspec.Struct():
+            fields = ((rule, getattr(value, name)) for name, rule in _rules(type(value)))
+            return {rule.key: rule.convert(field) if rule.convert else _plain(field) for rule, field in fields}
+        case dict():
+            return {key: _plain(element) for key, element in value.items()}
+        case list() | tuple():
+            return [_plain(element) for element in value]
+    return value
 
 
 def json_line(plain: object) -> str:
@@ -63,7 +103,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Base class of every `--json` object."""
 
 
-S = TypeVar("S", bound=Shape)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def shape_of(shape: type[S], source: object, **values: object) -> S:
@@ -79,7 +119,7 @@ def shape_of(shape: type[S], source: object, **values: object) -> S:
 
 
 @cache
-def _fields(shape: type[Shape]) -> tuple[tuple[str, bool], ...]:
+def _fields(shape: type[msgspec.Struct]) -> tuple[tuple[str, bool], ...]:
     """Return the names of the fields, and whether they may be None."""
     return tuple((field.name, type(None) in get_args(field.type)) for field in msgspec.structs.fields(shape))
 

@@ -51,7 +51,6 @@ class FilePaths:
 
 def imported_audit(log: ImportedLog, verification: Verification, stream: str | None) -> ImportedAudit:
     """Audit one session, or all."""
-    from mz_cli.audit.verify import finding_shapes
 
     paths = FilePaths(log)
     versions = {str(name): version for name, version in log.store.streams(PREFIX)}
@@ -66,7 +65,7 @@ def imported_audit(log: ImportedLog, verification: Verification, stream: str | N
     return ImportedAudit(
         log=str(log.home),
         intact=verification.is_intact,
-        findings=finding_shapes(verification),
+        findings=verification.findings,
         sessions=tuple(sessions),
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_cli.audit.json import IntegrityFinding
+from mz_cli.common.verification import IntegrityFinding
 from mz_cli.terminal.json import Shape
 
 

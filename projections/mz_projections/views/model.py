@@ -41,7 +41,7 @@ class Rejection(View, frozen=True, kw_only=True):
 class ArtifactView(View, frozen=True, kw_only=True):
     artifact: str
     phase: str
-    unit: str
+    unit: str = ""
     path: Path | None
     """None: it is the reply itself."""
     digest: Digest
@@ -130,7 +130,7 @@ class CommandView(View, frozen=True, kw_only=True):
 
     stage: Literal["setup", "prepare", "gate"]
     phase: str
-    unit: str
+    unit: str = ""
     name: str
     exit: int | None
     passed: int | None
@@ -148,7 +148,7 @@ class CommandView(View, frozen=True, kw_only=True):
 
 class CommitView(View, frozen=True, kw_only=True):
     phase: str
-    unit: str
+    unit: str = ""
     purpose: Literal["work", "restore"]
     commit: Commit
     files: int
