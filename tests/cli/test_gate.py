@@ -100,7 +100,9 @@ def test_a_self_test(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(capsys, "doctor", "--self-test", "--json")
     document = json.loads(found.out)
     assert (found.exit, document["schema"], document["verdict"]) == (0, "mz.self-test/1", "passed"), found.err
-    assert [layer["name"] for layer in document["layers"]] == ["static", "adapters", "artifacts", "formats"]
+    assert [layer["name"] for layer in document["layers"]] == [
+        "static", "adapters", "artifacts", "formats", "replays",
+    ]  # fmt: skip
 
 
 def test_nothing_recorded(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

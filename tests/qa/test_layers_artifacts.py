@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,11 @@ from mz_engine.artifacts.load import assemble_rules, load_rules, shared_rules
 from mz_engine.artifacts.validate import validate
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import ByteSize, FieldRule, RuleSet, SectionRule
-from mz_qa.gate.artifacts import check_project_rules, check_recorded, check_rules, rejection_error
+from mz_qa.gate.artifacts import check_project_rules, check_rules, rejection_error
 from mz_qa.generators.artifacts import generate_artifact
 from mz_qa.generators.mutations import Mutation, mutations
-from mz_recordings.cassette.files import load
 
-from tests.support.gates import checked, findings, project_of, remarks
+from tests.support.gates import checked, findings, remarks
 from tests.support.tree import ROOT
 
 BUNDLED = ROOT / "recordings" / "mz_recordings" / "bundled" / "monozukuri-claude-code"
@@ -180,32 +178,6 @@ def test_limits_by_name_are_those_of_the_project() -> None:
     made = generate_artifact(rules, Limits(task_files_max=1), 3)
     assert all(len(item.get(files.field, item.get("files", ()))) == 1 for item in made.items)
     assert findings(check_rules(rules, Limits(task_files_max=1), "")) == []
-
-
-# what was recorded ----------------------------------------------------------------------------------------------------
-def test_recorded_artifacts_count_as_they_are_judged(tmp_path: Path) -> None:
-    said = list(check_recorded(project_of(tmp_path, BUNDLED)))
-    assert findings(said) == []
-    stored = [file for one in load(BUNDLED).calls for file in one.recording.files if file.kind == "artifact"]
-    assert checked(said) == {"recorded artifacts": len(stored)}
-
-
-def test_without_a_pipeline_of_today_nothing_was_judged(tmp_path: Path) -> None:
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "monozukuri.yaml").write_text("pipeline: monozukuri\n")
-    said = list(check_recorded(project_of(tmp_path, BUNDLED)))
-    assert [one.kind for one in findings(said)] == ["PIPELINE"]
-    assert checked(said) == {"recorded artifacts": 0}
-
-
-def test_a_cassette_that_cannot_be_read_is_found_here_too(tmp_path: Path) -> None:
-    copy = tmp_path / "cassette"
-    shutil.copytree(BUNDLED, copy)
-    with open(copy / "cassette.yaml", "a") as file:
-        file.write("# changed\n")
-    said = list(check_recorded(project_of(tmp_path, copy)))
-    assert [one.kind for one in findings(said)] == ["UNREADABLE"]
-    assert checked(said) == {"recorded artifacts": 0}
 
 
 @pytest.mark.slow

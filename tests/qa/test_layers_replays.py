@@ -1,4 +1,4 @@
-"""Layer 7: cassettes of a project against today; each fault is found with its place and what mends it."""
+"""Layer 7: cassettes of a project against the current code; each fault is located, with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_qa.gate.artifacts import check_recorded as recorded_artifacts
-from mz_qa.gate.drift import project_library
-from mz_qa.gate.replays import check
+from mz_qa.gate.replays import check, check_bundled, read_project_library
 from mz_qa.gate.run import run_gate
+from mz_qa.variants import play
+from mz_recordings.cassette.files import load
 from mz_recordings.findings.model import Finding
 
 from tests.support.gates import checked, findings, project_of
@@ -19,23 +19,21 @@ from tests.support.workshop import Copy, clone
 
 @pytest.fixture
 def copy(recorded: Path, tmp_path: Path) -> Copy:
-    made = clone(recorded, tmp_path / "clone")
-    GitRepo(made.root).commit()
-    return made
+    cloned = clone(recorded, tmp_path / "clone")
+    GitRepo(cloned.root).commit()
+    return cloned
 
 
-def said_of(copy: Copy) -> list[Finding]:
+def findings_of(copy: Copy) -> list[Finding]:
     return findings(check(project_of(copy.root)))
 
 
 @pytest.mark.slow
 def test_a_library_that_is_as_it_was_recorded(copy: Copy) -> None:
-    said = list(check(project_of(copy.root)))
-    assert findings(said) == []
-    counts = checked(said)
-    assert (counts["cassettes"], counts["recordings"]) == (1, 8)
-    assert counts["variants"] > 500
-    assert findings(recorded_artifacts(project_of(copy.root))) == []
+    outputs = list(check(project_of(copy.root)))
+    assert findings(outputs) == []
+    artifacts = [file for call in load(copy.place).calls for file in call.recording.files if file.kind == "artifact"]
+    assert checked(outputs) == {"cassettes": 1, "recordings": 8, "recorded artifacts": len(artifacts)}
 
 
 @pytest.mark.slow
@@ -44,29 +42,40 @@ def test_a_prompt_and_a_rule_that_have_changed(copy: Copy) -> None:
     copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 22")
     result = run_gate(project_of(copy.root), (3, 7))
     artifacts, replays = (layer for layer in result.layers if layer.status != "skipped")
-    assert result.first_failure is artifacts
-    assert {(one.kind, one.feature, one.call) for one in artifacts.findings} == {
-        ("DECISION", "alpha", "sign"),
-        ("DECISION", "beta", "sign"),
+    assert (result.first_failure, artifacts.status) == (replays, "passed"), "recorded artifacts are judged once"
+    decisions = {
+        (finding.kind, finding.feature, finding.call) for finding in replays.findings if finding.kind == "DECISION"
     }
-    assert {one.kind for one in replays.findings} >= {"PROMPT"}
-    prompt = next(one for one in replays.findings if one.kind == "PROMPT")
+    assert decisions >= {("DECISION", "alpha", "sign"), ("DECISION", "beta", "sign")}
+    prompt = next(finding for finding in replays.findings if finding.kind == "PROMPT")
     assert (prompt.file, prompt.line) == ("pipelines/templates/write.md.j2", 2)
     assert prompt.fix == "mz replay recordings/notes --accept PROMPT -m TEXT"
-    assert "variants" not in replays.checked, "what drifted is mended first"
+
+
+def test_without_a_valid_pipeline_no_recorded_artifact_counts_as_checked(copy: Copy) -> None:
+    copy.edit("pipelines/notes.yaml", "phases:", "phasen:")
+    outputs = list(check(project_of(copy.root)))
+    assert {finding.kind for finding in findings(outputs)} == {"PIPELINE"}
+    assert checked(outputs)["recorded artifacts"] == 0
+
+
+@pytest.mark.slow
+def test_every_ending_of_the_bundled_recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = list(check_bundled(project_of(tmp_path)))
+    assert findings(outputs) == []
+    assert checked(outputs)["variants"] > 5000
+    monkeypatch.setattr(play, "violations", lambda *_: ("a failure passed as success",))
+    finding = findings(check_bundled(project_of(tmp_path)))[0]
+    assert (finding.kind, finding.fix) == ("VARIANT", "report it")
+    assert finding.message.endswith(": a failure passed as success")
 
 
 def test_a_cassette_that_cannot_be_read(copy: Copy) -> None:
     (copy.place / "alpha" / "write.json").write_text("{")
-    (found,) = said_of(copy)
-    assert (found.kind, found.file) == ("UNREADABLE", "recordings/notes/cassette.yaml")
-    assert found.fix == "git restore recordings/notes"
-    assert str(copy.root) not in found.message
-
-
-def test_a_pipeline_that_is_invalid(copy: Copy) -> None:
-    copy.edit("pipelines/notes.yaml", "phases:", "phasen:")
-    assert {one.kind for one in said_of(copy)} == {"PIPELINE"}
+    (finding,) = findings_of(copy)
+    assert (finding.kind, finding.file) == ("UNREADABLE", "recordings/notes/cassette.yaml")
+    assert finding.fix == "git restore recordings/notes"
+    assert str(copy.root) not in finding.message
 
 
 @pytest.mark.parametrize(
@@ -78,18 +87,18 @@ def test_a_pipeline_that_is_invalid(copy: Copy) -> None:
 )
 def test_noise_that_cannot_be_used(copy: Copy, text: str, words: str) -> None:
     (copy.root / "recordings" / "noise.yaml").write_text(text)
-    known, (wrong,) = project_library(project_of(copy.root))
-    assert known.noise == ()
-    assert (wrong.kind, wrong.file) == ("PIPELINE", "recordings/noise.yaml")
-    assert words in wrong.message
-    assert str(copy.root) not in wrong.message
+    library, (finding,) = read_project_library(project_of(copy.root))
+    assert library.noise == ()
+    assert (finding.kind, finding.file) == ("PIPELINE", "recordings/noise.yaml")
+    assert words in finding.message
+    assert str(copy.root) not in finding.message
 
 
 def test_nothing_recorded_is_nothing_checked(tmp_path: Path) -> None:
     project = project_of(tmp_path)
     assert list(check(project)) == []
-    (layer,) = (one for one in run_gate(project, (7,)).layers if one.status == "failed")
-    assert [one.kind for one in layer.findings] == ["NOTHING-CHECKED"]
+    (layer,) = (layer for layer in run_gate(project, (7,)).layers if layer.status == "failed")
+    assert [finding.kind for finding in layer.findings] == ["NOTHING-CHECKED"]
 
 
 def test_cassettes_can_be_named(copy: Copy, tmp_path: Path) -> None:

@@ -59,11 +59,11 @@ def gate(
     """Check everything that needs no agent, offline and free.
 
     Four layers: 1 static (settings, pipelines, rules, templates, backlog), 3 artifacts (your rules accept valid
-    artifacts and reject others; recorded artifacts are still judged alike), 4 formats (your log and recordings are
-    readable), 7 replays (recordings through the current pipeline, drift). All layers run, even if one fails. What comes
-    with mz is tested by `mz doctor --self-test`. PATH is a cassette or a folder of cassettes for layer 7 (default: the
-    library). Exits with 1, or with the code of the finding: 10 for an invalid pipeline, 3 for drift, 4 for missing
-    recordings or none at all.
+    artifacts and reject others), 4 formats (your log and recordings are readable), 7 replays (recordings through the
+    current pipeline, drift, verdicts on recorded artifacts). All layers run, even if one fails. What comes with mz is
+    tested by `mz doctor --self-test`. PATH is a cassette or a folder of cassettes for layer 7 (default: the library).
+    Exits with 1, or with the code of the finding: 10 for an invalid pipeline, 3 for drift, 4 for missing recordings or
+    none at all.
     """
     check_reports(reports, as_json)
     home = find_home(Path.cwd())

@@ -55,7 +55,8 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     model, prints no keys, and uses no network without --online. Exits with 11 if something required is missing.
 
     With --self-test, checks mz itself, offline and free: bundled pipelines, rules and templates, each agent's adapter
-    with all stored outputs of the agent, and stored data of older versions. Exits with 1 if something fails.
+    with all stored outputs of the agent, stored data of older versions, and every ending of recorded calls. Exits with
+    1 if something fails.
     """
     if self_test:
         from mz_cli.check.command import run_self_test

@@ -1,13 +1,12 @@
 """Layer 3: every rule set accepts valid artifacts and rejects invalid ones by the violated rule.
 
-Artifacts are generated from the rules, then broken one rule at a time. The gate checks the project's rule sets and
-validates the artifacts recorded in cassettes again; the self-test checks the bundled rule sets."""
+Artifacts are generated from the rules, then broken one rule at a time. The gate checks the project's rule sets, the
+self-test the bundled ones."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.parse import parse_artifact
@@ -19,7 +18,6 @@ from mz_recordings.findings.model import Finding
 
 from mz_qa.conformance.parsing import damage
 from mz_qa.conformance.timeout import TimeLimitExceeded, call_with_timeout
-from mz_qa.gate.drift import ABOUT_ARTIFACTS, compare_cassettes, to_layer_output
 from mz_qa.generators.artifacts import CannotGenerate, GeneratedArtifact, generate_artifact
 from mz_qa.generators.mutations import Mutation, mutations
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
@@ -30,18 +28,15 @@ TIMEOUT_SECONDS = 60
 DAMAGED_COUNT = 20
 ARTIFACT_NAME = "artifact"
 SHOWN_MAX = 200
-REPORTED_KINDS = (*ABOUT_ARTIFACTS, "PIPELINE", "UNREADABLE")
-"""Kinds of findings about validation, and those that prevent it."""
 
 
 def check(project: Project) -> Iterator[LayerOutput]:
-    """Check the project's rule sets and the artifacts of all cassettes."""
+    """Check the project's rule sets."""
     material = load_pipeline_files(project.root)
     for file in material.files:
         rules = material.rules.get(file.rpartition("/")[2].removesuffix(".yaml"))
         if rules is not None and file.startswith(RULES_FOLDER):
             yield from check_project_rules(rules, project.config.limits, file)
-    yield from check_recorded(project)
 
 
 def check_bundled(project: Project) -> Iterator[LayerOutput]:
@@ -63,16 +58,6 @@ def check_project_rules(
 
 def _collect_rule_checks(rules: RuleSet, limits: Limits, file: str) -> tuple[LayerOutput, ...]:
     return tuple(check_rules(rules, limits, file))
-
-
-def check_recorded(project: Project) -> Iterator[LayerOutput]:
-    """Validate and parse the artifacts recorded in cassettes; also report what prevents that."""
-    results, _ = compare_cassettes(project, replay=False) if project.cassettes else ((), ())
-    for result in results:
-        yield CheckedItem("recorded artifacts", result.artifacts_checked)
-        yield from to_layer_output(
-            project, Path(result.path), [finding for finding in result.findings if finding.kind in REPORTED_KINDS]
-        )
 
 
 def check_rules(rules: RuleSet, limits: Limits, file: str) -> Iterator[LayerOutput]:

@@ -1,86 +1,103 @@
-"""Layer 7: replays of recordings with the current code.
+"""Layer 7: recordings of agents' calls.
 
-Every cassette is replayed through the current pipeline and parsers; for some, variants of their calls are played too.
-"""
+The gate replays the project's cassettes through the current pipeline and compares them with the current code. The
+self-test plays the bundled recordings with every ending that a call can have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mz_engine.errors.diagnostics import MzError
-from mz_recordings.cassette.files import CassetteUnreadable, load
-from mz_recordings.cassette.model import Cassette
-from mz_recordings.cassette.repository import FixtureUnavailable
-from mz_recordings.findings.model import Finding
-from mz_recordings.replay.parallel import without_git_variables
+from msgspec.structs import replace
+from mz_recordings.cassette.files import is_cassette, list_cassettes, load
+from mz_recordings.cassette.model import MANIFEST
+from mz_recordings.drift.library import LibraryKnowledge, read_library
+from mz_recordings.drift.noise import FILE_NAME
+from mz_recordings.drift.run import check_current
+from mz_recordings.findings.grouping import verdict_line
+from mz_recordings.findings.model import Finding, risk_of
+from mz_recordings.replay.parallel import bundled_library, without_git_variables
+from mz_recordings.replay.replay import ReplayJob
 
-from mz_qa.gate.drift import ABOUT_ARTIFACTS, compare_cassettes, to_layer_output
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
 from mz_qa.variants.play import play_variants
 
-VARIED_RECORDINGS_MAX = 40
-"""Total of recordings with variants, smallest cassettes first; one cassette is always played."""
-VIOLATIONS_MAX = 10
 NOT_OFFLINE = "the network was not blocked: network namespaces do not work here"
 
 
 def check(project: Project) -> Iterator[LayerOutput]:
-    """Replay all cassettes, also if some are unreadable. Layer 3 reports findings about recorded artifacts."""
+    """Replay all cassettes, also if some are unreadable, and compare them minus the differences that the library's
+    `noise.yaml` allows. Also reports unusable noise and baselines."""
     if not project.cassettes:
         return
-    results, library_findings = compare_cassettes(project, replay=True)
+    library, library_findings = read_project_library(project)
     yield from library_findings
-    matching: list[Path] = []
-    for result in results:
+    environment = without_git_variables(project.environment)
+    features_parallel = max(1, project.workers // len(project.cassettes))
+    jobs = tuple(
+        ReplayJob(
+            path=str(path), project=str(project.root), environment=environment,
+            features_parallel=features_parallel, today=project.now,
+        )
+        for path in project.cassettes
+    )  # fmt: skip
+    report = check_current(
+        jobs,
+        library,
+        static=False,
+        is_whole_library=set(project.cassettes) == set(list_cassettes(library.library)),
+        workers=project.workers,
+        report=lambda result: project.report_progress(verdict_line(result, project.display_path(Path(result.path)))),
+    )
+    for result in report.results:
         path = Path(result.path)
-        outputs = tuple(to_layer_output(project, path, result.findings))
         if path in project.cassettes:  # The library's noise.yaml may have findings too.
             yield CheckedItem("cassettes")
             yield CheckedItem("recordings", result.calls_replayed)
-            matching += [path] if all(isinstance(output, Remark) for output in outputs) else []
-        yield from (
-            output for output in outputs if not (isinstance(output, Finding) and output.kind in ABOUT_ARTIFACTS)
-        )
-    if not all(result.offline for result in results):
+            yield CheckedItem("recorded artifacts", result.artifacts_checked)
+        yield from to_layer_output(project, path, result.findings)
+    if not all(result.offline for result in report.results):
         yield Remark(NOT_OFFLINE)
-    cassettes = {path: cassette for path in matching if (cassette := load_if_readable(path))}
-    for path in choose_cassettes(cassettes):
-        yield from check_variants(project, path, cassettes[path])
 
 
-def load_if_readable(path: Path) -> Cassette | None:
-    """Load a cassette; None if unreadable, which the replay has reported."""
-    try:
-        return load(path)
-    except CassetteUnreadable:
-        return None
-
-
-def choose_cassettes(cassettes: dict[Path, Cassette]) -> Iterator[Path]:
-    """Yield cassettes, the smallest first, until there are enough recordings."""
-    remaining = VARIED_RECORDINGS_MAX
-    for at, path in enumerate(sorted(cassettes, key=lambda path: (len(cassettes[path].calls), str(path)))):
-        remaining -= len(cassettes[path].calls)
-        if remaining >= 0 or at == 0:
-            yield path
-
-
-def check_variants(project: Project, path: Path, cassette: Cassette) -> Iterator[LayerOutput]:
-    """Play every variant of every call; each must end in a named state and never in a false success."""
-    try:
-        outcomes = play_variants(cassette, project.root, without_git_variables(project.environment))
-    except (FixtureUnavailable, MzError):
-        return  # The replay has reported it.
-    yield CheckedItem("variants", len(outcomes))
-    violating = [outcome for outcome in outcomes if outcome.violations]
-    findings = tuple(
+def read_project_library(project: Project) -> tuple[LibraryKnowledge, tuple[Finding, ...]]:
+    """Read the library's noise and baselines; unusable entries are ignored and reported."""
+    config = project.config
+    library, problems = read_library(project.root / config.recordings, config.agents, project.now.date())
+    noise_file = project.display_path(library.library / FILE_NAME)
+    return library, tuple(
         Finding(
-            kind="VARIANT", message=f"{outcome.variant} ({outcome.mode}): {'; '.join(outcome.violations)}",
-            feature=outcome.feature, call=outcome.call, cause=outcome.variant, fix="report it with the cassette",
+            kind="PIPELINE", message=problem.message.replace(f"{project.root}/", ""), cause=problem.rejection,
+            file=noise_file if problem.code == "MZ6020" else "", fix=f"mz explain {problem.code}",
         )
-        for outcome in violating[:VIOLATIONS_MAX]
+        for problem in problems
     )  # fmt: skip
-    yield from to_layer_output(project, path, findings)
-    if len(violating) > VIOLATIONS_MAX:
-        yield Remark(f"{project.display_path(path)}: {len(violating) - VIOLATIONS_MAX} more variants with violations")
+
+
+def to_layer_output(project: Project, path: Path, findings: Sequence[Finding]) -> Iterator[LayerOutput]:
+    """Add file and cassette path to findings; those of low risk become remarks, as in `mz drift`."""
+    shown = project.display_path(path)
+    for finding in findings:
+        file = finding.file or (f"{shown}/{MANIFEST}" if is_cassette(path) else shown)
+        message = finding.message.replace(str(path), shown)
+        if risk_of(finding) == "low" and not (finding.kind == "UNUSED" and is_cassette(path)):
+            yield Remark(f"{shown}: {finding.kind}: {message}")
+        else:
+            yield replace(
+                finding, fix=finding.fix.replace("{cassette}", project.shell_path(path)), message=message, file=file
+            )
+
+
+def check_bundled(project: Project) -> Iterator[LayerOutput]:
+    """Play every variant of every call of the recorded faults; each must end in a named state and never in a false
+    success."""
+    faults = bundled_library() / "faults"
+    for path in list_cassettes(faults):
+        outcomes = play_variants(load(path), faults / "project", without_git_variables(project.environment))
+        yield CheckedItem("variants", len(outcomes))
+        for outcome in outcomes:
+            if outcome.violations:
+                yield Finding(
+                    kind="VARIANT", message=f"{outcome.variant} ({outcome.mode}): {'; '.join(outcome.violations)}",
+                    feature=outcome.feature, call=outcome.call, cause=outcome.variant, fix="report it",
+                )  # fmt: skip

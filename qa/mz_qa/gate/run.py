@@ -34,6 +34,7 @@ SELF_TEST_LAYERS: tuple[Layer, ...] = (
         3, "artifacts", "bundled rules accept valid artifacts and reject invalid ones by name", artifacts.check_bundled
     ),
     Layer(4, "formats", "data of older versions is read correctly", formats.check_bundled),
+    Layer(7, "replays", "every ending of a recorded call is handled as required", replays.check_bundled),
 )
 """Layers that check mz itself."""
 NUMBERS = tuple(layer.number for layer in LAYERS)
