@@ -174,7 +174,11 @@ def test_what_the_agent_said_is_shown_of_what_is_held_for_it() -> None:
         agent="house",
         model="m",
         prompt=Digest(""),
-        requested_us=0,
+        run="r1",
+        feature="a",
+        requested_at_us=0,
+        estimated_tokens=0,
+        estimated_nanousd=None,
         problem="auth-failure",
         detail=Digest(""),
     )

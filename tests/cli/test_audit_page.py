@@ -7,8 +7,8 @@ from typing import get_args
 
 from mz_cli.common.verification import IntegrityFindingKind
 from mz_projections.audit.model import FAULT_KINDS, GapKind
-from mz_projections.cost.outcomes import CallOutcome
 from mz_projections.cost.totals import GroupBy
+from mz_projections.feature.calls import CallOutcome
 
 from tests.support.tree import ROOT
 

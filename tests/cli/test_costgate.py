@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mz_cli.cost.gate import CALLS_MIN, FLOOR_NANOUSD, RunCost, compare_phases, cost_gate, parse_allowed_increase
-from mz_projections.cost.calls import CallCost
+from mz_projections.feature.calls import Call
 
 CENT = 10_000_000
 ALLOWED = Fraction(15, 100)
 
 
-def call(
-    nanousd: int | None, phase: str = "code", settled: int | None = None, estimated: int | None = None
-) -> CallCost:
-    return CallCost("k", "r", "f", phase, "", 1, 1, "builder", "a", "m", 0, 0, estimated, "replied",
-                    computed_nanousd=nanousd, charged_nanousd=settled)  # fmt: skip
+def call(nanousd: int | None, phase: str = "code", settled: int | None = None, estimated: int | None = None) -> Call:
+    return Call(key="k", run="r", feature="f", phase=phase, unit="", iteration=1, attempt=1, role="builder", agent="a",
+                model="m", requested_at_us=0, estimated_tokens=0, estimated_nanousd=estimated, status="replied",
+                computed_nanousd=nanousd, charged_nanousd=settled)  # fmt: skip
 
 
 def bill(*amounts: int | None, delivered: int = 1, run: str = "new", phase: str = "code") -> RunCost:

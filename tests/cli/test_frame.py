@@ -58,7 +58,11 @@ def call(phase: str = "code", attempt: int = 2) -> CallView:
         agent="a",
         model="m",
         prompt=Digest("d"),
-        requested_us=NOW_US - 12_000_000,
+        run=RUN,
+        feature="login",
+        estimated_tokens=0,
+        estimated_nanousd=None,
+        requested_at_us=NOW_US - 12_000_000,
     )
 
 

@@ -20,7 +20,7 @@ from mz_events.catalog.feature import FeatureStarted, PhaseStarted
 from mz_events.catalog.run import FeatureOutcome
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
-from mz_projections.cost.calls import call_costs
+from mz_projections.feature.calls import paid_calls
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED, latest_deliveries
 from mz_projections.run.fold import RunState
@@ -75,7 +75,7 @@ def test_a_fork_goes_on_live_and_pays_only_for_itself(done: tuple[Workshop, str]
     assert [(call.ref.phase, call.ref.iteration, call.model) for call in calls] == [("sign", 2, "claude-opus-4-6")]
     assert calls[0].ref.key.startswith(f"{name}/alpha/sign/")
 
-    paid = call_costs(session.store.read_all())
+    paid = paid_calls(session.store.read_all())
     assert len({call.key for call in paid}) == len(paid)
     assert [call.phase for call in paid if call.run == name] == ["sign"]
     assert {call.run for call in paid} == {run, name}

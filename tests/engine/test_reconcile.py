@@ -27,8 +27,8 @@ from mz_engine.pricing.mismatch import (
 from mz_engine.pricing.rate_card import RateCard
 from mz_engine.pricing.table import GenaiPrices
 from mz_events.catalog.call import Usage
-from mz_projections.cost.calls import CallCost
 from mz_projections.cost.totals import CAUSE_CODES, CauseCode
+from mz_projections.feature.calls import Call
 
 from tests.support.tree import ROOT
 
@@ -51,11 +51,12 @@ CASES = msgspec.convert(
 )
 
 
-def call(case: Case) -> CallCost:
+def call(case: Case) -> Call:
     price = PRICES.price(case.usage, AT_US)
-    return CallCost(
-        "key", "r", "f", "code", "", 1, 1, "builder", "an-agent", case.model, AT_US, 0, None, "replied",
-        input=sum(each.input for each in case.usage), output=sum(each.output for each in case.usage),
+    return Call(
+        key="key", run="r", feature="f", phase="code", unit="", iteration=1, attempt=1, role="builder",
+        agent="an-agent", model=case.model, requested_at_us=AT_US, estimated_tokens=0, estimated_nanousd=None,
+        status="replied", usage=case.usage,
         reported_nanousd=None if case.reported is None else int(Decimal(case.reported).scaleb(9)),
         computed_nanousd=price.nanousd if case.usage else None, ended_at_us=AT_US, ending=case.terminal,
         unpriced=price.unpriced,
@@ -107,7 +108,7 @@ def test_a_model_without_a_price_is_said_also_of_a_call_that_we_ended() -> None:
 
 def test_a_call_that_never_began_was_not_killed() -> None:
     never = msgspec.structs.replace(
-        call(CASES[0]), status="failed", ending="no-terminal", input=None, output=None, reported_nanousd=None,
+        call(CASES[0]), status="failed", ending="no-terminal", usage=(), reported_nanousd=None,
         computed_nanousd=0, estimated_nanousd=5, charged_nanousd=0,
     )  # fmt: skip
     assert explain_mismatch(never, (), PRICES) == ("unknown", NEVER_BEGAN)

@@ -34,11 +34,11 @@ from mz_events.catalog.run import (
 )
 from mz_events.catalog.validation import ChangesChecked, CommandRan, RefMoved
 from mz_events.envelope import Recorded
-from mz_events.names import FeatureId
+from mz_events.names import FeatureId, feature_stream
 from mz_projections.audit.auditor import audit
 from mz_projections.audit.model import FAULT_KINDS, Gap, RunAudit
-from mz_projections.cost.calls import call_costs, totals
-from mz_projections.cost.outcomes import call_outcomes
+from mz_projections.cost.totals import totals
+from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import progress_of
 from mz_projections.run.pins import PinnedConfig, PinnedRun, decode_pinned
@@ -253,8 +253,8 @@ def test_one_feature_only() -> None:
 def test_it_agrees_with_the_other_projections() -> None:
     told = run_of(feature=(*given.planned(), *given.refused_reply(UNIT_CALL), DELIVERED))
     found = audit("r1", told, PinnedRun())
-    assert found.spending.total == totals(call_costs(told))
-    assert found.features[0].spending.total == totals(call_costs(told))
+    assert found.spending.total == totals(paid_calls(told))
+    assert found.features[0].spending.total == totals(paid_calls(told))
     assert [feature.status for feature in found.features] == [view.status for view in run_view("r1", told).features]
 
 
@@ -282,7 +282,7 @@ def test_a_run_of_the_engine() -> None:
         ("u1", "check", False), ("u1", "check", True), ("u2", "check", True), ("u2", "check", True),
         ("u3", "check", True), ("u3", "final", True)]  # fmt: skip
     assert {made.call.outcome for made in first.artifacts if made.call} == {"kept"}
-    for stream, mine in call_outcomes(told).items():
-        book = progress_of(fold(world.store.read(stream)))
-        assert book is not None
-        assert (mine.superseded_counts, mine.current_phases) == (book.superseded_counts, tuple(book.start_trees))
+    for view in run_view(trial.RUN, told).features:
+        progress = progress_of(fold(world.store.read(feature_stream(trial.RUN, view.feature))))
+        assert progress is not None
+        assert view.current_phases == tuple(progress.start_trees)

@@ -21,8 +21,8 @@ from mz_events.catalog.call import (
 )
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream
-from mz_projections.cost.calls import Totals, call_costs, totals
-from mz_projections.cost.tokens import usage_by_call
+from mz_projections.cost.totals import Totals, totals
+from mz_projections.feature.calls import paid_calls
 
 from tests.projections.logs import feature_events
 from tests.support.examples import examples
@@ -45,7 +45,7 @@ def recorded(events: Iterable[Event]) -> list[Recorded[Event]]:
 
 
 def test_a_call_from_request_to_settlement() -> None:
-    (call,) = call_costs(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, PRICED, SETTLED]))
+    (call,) = paid_calls(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, PRICED, SETTLED]))
     assert (call.run, call.feature, call.phase, call.role, call.agent, call.status, call.requested_at_us) == (
         "r", "login", "phase", "role", "agent", "replied", 1001)  # fmt: skip
     assert (call.input, call.output, call.cache_read, call.cache_write) == (110, 22, 50, 12)
@@ -54,19 +54,19 @@ def test_a_call_from_request_to_settlement() -> None:
 
 
 def test_what_is_not_known_is_none() -> None:
-    (call,) = call_costs(recorded([replace(ASKED, estimated_nanousd=None)]))
+    (call,) = paid_calls(recorded([replace(ASKED, estimated_nanousd=None)]))
     assert call.status == "open"
     assert totals([call]) == UNKNOWN
 
 
 def test_a_newer_reading_replaces_the_older() -> None:
-    (call,) = call_costs(recorded([ASKED, READ, replace(READ, usage=(), reported_nanousd=None)]))
+    (call,) = paid_calls(recorded([ASKED, READ, replace(READ, usage=(), reported_nanousd=None)]))
     assert (call.input, call.output, call.cache_read, call.cache_write, call.reported_nanousd) == (None,) * 5
 
 
 def test_failed_and_lost_calls_count() -> None:
     other = replace(REF, key="k2")
-    calls = call_costs(recorded([
+    calls = paid_calls(recorded([
         ASKED, replace(sample(AgentFailed), ref=REF), replace(ASKED, ref=other), replace(sample(AgentLost), ref=other)
     ]))  # fmt: skip
     assert [call.status for call in calls] == ["failed", "lost"]
@@ -76,7 +76,7 @@ def test_failed_and_lost_calls_count() -> None:
 
 def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
     free = replace(ASKED, ref=replace(REF, key="k2"), estimated_nanousd=None)
-    found = totals(call_costs(recorded([ASKED, free, READ, PRICED])))
+    found = totals(paid_calls(recorded([ASKED, free, READ, PRICED])))
     assert found == Totals(
         calls=2,
         open=2,
@@ -97,7 +97,7 @@ def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
 def test_calls_that_ended_without_a_price_are_counted() -> None:
     replied = replace(sample(AgentReplied), ref=REF)
     stages: list[list[Event]] = [[ASKED], [ASKED, replied], [ASKED, replied, PRICED]]
-    assert [totals(call_costs(recorded(events))).unpriced for events in stages] == [0, 1, 0]
+    assert [totals(paid_calls(recorded(events))).unpriced for events in stages] == [0, 1, 0]
 
 
 def test_what_was_refused_costs_nothing() -> None:
@@ -107,7 +107,7 @@ def test_what_was_refused_costs_nothing() -> None:
     free, unread = replace(SETTLED, nanousd=0), replace(PRICED, computed_nanousd=None)
 
     def found(asked: AgentRequested, read: ReplyParsed, priced: CallPriced, settled: CallSettled) -> int | None:
-        (call,) = call_costs(recorded([asked, replied, read, priced, settled]))
+        (call,) = paid_calls(recorded([asked, replied, read, priced, settled]))
         assert totals([call]).unpriced == (call.computed_nanousd is None)
         return call.computed_nanousd
 
@@ -122,7 +122,7 @@ def test_a_difference_needs_both_sides() -> None:
     """Reported less computed; and what was paid less what was estimated."""
 
     def found(*events: Event) -> tuple[int | None, int | None]:
-        sums = totals(call_costs(recorded(events)))
+        sums = totals(paid_calls(recorded(events)))
         return sums.difference_nanousd, sums.underestimate_nanousd
 
     free = replace(ASKED, estimated_nanousd=None)
@@ -138,15 +138,15 @@ def test_a_difference_needs_both_sides() -> None:
 
 def test_a_call_keeps_what_explains_its_price() -> None:
     priced = replace(PRICED, unpriced=("small",), prices="table 1")
-    (call,) = call_costs(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, priced]))
+    (call,) = paid_calls(recorded([ASKED, replace(sample(AgentReplied), ref=REF), READ, priced]))
     assert (call.unpriced, call.prices, call.ending) == (("small",), "table 1", READ.ending)
     assert call.ended_at_us == 1002
 
 
 def test_tokens_are_those_of_the_newest_reading() -> None:
     newer = replace(READ, usage=READ.usage[:1])
-    assert usage_by_call(recorded([ASKED, READ])) == {"k1": READ.usage}
-    assert usage_by_call(recorded([ASKED, READ, newer])) == {"k1": READ.usage[:1]}
+    assert [call.usage for call in paid_calls(recorded([ASKED, READ]))] == [READ.usage]
+    assert [call.usage for call in paid_calls(recorded([ASKED, READ, newer]))] == [READ.usage[:1]]
 
 
 def test_nothing_costs_nothing_that_is_known() -> None:
@@ -154,13 +154,13 @@ def test_nothing_costs_nothing_that_is_known() -> None:
 
 
 def test_events_of_calls_that_were_never_asked_for_are_left() -> None:
-    assert call_costs(recorded([READ, PRICED, SETTLED, replace(sample(AgentReplied), ref=REF)])) == ()
+    assert paid_calls(recorded([READ, PRICED, SETTLED, replace(sample(AgentReplied), ref=REF)])) == ()
 
 
 @examples(40)
 @given(st.lists(feature_events("r", "login"), max_size=30))
 def test_totals_are_sums_over_any_split(events: list[Event]) -> None:
-    calls = call_costs(recorded(events))
+    calls = paid_calls(recorded(events))
     together = totals(calls)
     apart = [totals([call]) for call in calls]
     for name in Totals.__struct_fields__:

@@ -15,8 +15,9 @@ from mz_projections.views.model import ArtifactView, CallView, CommandView, Feat
 from tests.support.samples import sample
 
 CALL = CallView(
-    key="k", event_ref="p@1", phase="code", unit="", iteration=1, attempt=1, role="builder", agent="a", model="m",
-    prompt=Digest("d"), requested_us=1, tree_before=Commit("b"), computed_nanousd=5, reported_nanousd=4,
+    key="k", run="r1", feature="login", event_ref="p@1", phase="code", unit="", iteration=1, attempt=1,
+    role="builder", agent="a", model="m", prompt=Digest("d"), requested_at_us=1, estimated_tokens=0,
+    estimated_nanousd=None, tree_before=Commit("b"), computed_nanousd=5, reported_nanousd=4,
 )  # fmt: skip
 VIEW = FeatureView(
     feature="login", status="delivered", calls=(CALL,),

@@ -15,10 +15,8 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentLost, Problem, ProblemClass
 from mz_events.catalog.delivery import CommitRequested
 from mz_events.catalog.feature import FeatureRetried, PhaseCompleted, PhaseStarted, RolledBack, UnitStarted
-from mz_events.names import feature_stream
-from mz_projections.cost.calls import Totals, call_costs
-from mz_projections.cost.outcomes import WASTED, CallOutcomes, call_outcomes, outcome_of
-from mz_projections.cost.totals import GroupBy, group_name, priced_calls, spending, utc_day
+from mz_projections.cost.totals import GroupBy, Totals, group_name, priced_calls, spending, utc_day
+from mz_projections.feature.calls import WASTED, FeatureCalls, evolve, paid_calls
 from mz_projections.feature.state import progress_of
 
 from tests.projections.logs import feature_events
@@ -37,12 +35,15 @@ COMMIT = CommitRequested(
 
 def fates(*events: Event) -> list[str]:
     told = given.recorded(*events)
-    followed = call_outcomes(told)
-    return [each.outcome for each in priced_calls(call_costs(told), followed)]
+    return [call.outcome for call in paid_calls(told)]
 
 
-def course(*events: Event) -> CallOutcomes:
-    return call_outcomes(given.recorded(*events))[feature_stream("r1", "a")]
+def calls_of(*events: Event) -> FeatureCalls:
+    row: FeatureCalls | None = None
+    for recorded in given.recorded(*events):
+        row = evolve(lambda _, latest=row: latest, recorded)  # type: ignore[misc]
+    assert row is not None
+    return row
 
 
 def built(attempt: int = 1) -> tuple[Event, ...]:
@@ -98,13 +99,18 @@ def test_it_counts_as_the_state_does(back: RolledBack) -> None:
     events = (*given.planned(), BUILD, UNIT, *built(), TEST_FAILED, back)
     book = progress_of(given.given(*events))
     assert book is not None
-    mine = course(*events)
-    assert mine.superseded_counts == book.superseded_counts
-    assert mine.current_phases == tuple(book.start_trees)
+    row = calls_of(*events)
+    assert row.current_phases == tuple(book.start_trees)
+    superseded = {call.key for call in row.calls if call.is_superseded}
+    counts = book.superseded_counts
+    assert superseded == {
+        call.key for call in row.calls
+        if call.iteration <= counts.get(call.phase, 0) + counts.get(f"{call.phase}/{call.unit}", 0)
+    }  # fmt: skip
 
 
 def test_completed_phases_change_nothing() -> None:
-    assert course(PhaseCompleted(phase="plan")) == CallOutcomes("r1", "a")
+    assert calls_of(PhaseCompleted(phase="plan")) == FeatureCalls("r1", "a")
 
 
 # sums -----------------------------------------------------------------------------------------------------------------
@@ -112,15 +118,13 @@ def test_completed_phases_change_nothing() -> None:
 @given_data(st.lists(feature_events("r1", "a"), max_size=30), st.sampled_from(get_args(GroupBy)))
 def test_groups_and_fates_add_up(events: list[Event], by: GroupBy) -> None:
     told = given.recorded(*events)
-    calls = priced_calls(call_costs(told), call_outcomes(told))
+    calls = priced_calls(paid_calls(told))
     found = spending(calls, by)
     assert add(group.totals for group in found.groups) == add([found.total])
     assert add(group.wasted for group in found.groups) == add([found.wasted])
     assert add(sums for _, sums in found.wasted_by_outcome) == add([found.wasted])
     kept = [each.call for each in calls if each.outcome not in WASTED]
     assert found.total.calls == found.wasted.calls + len(kept)
-    for each in calls:
-        assert outcome_of(each.call, call_outcomes(told)[feature_stream("r1", "a")]) == each.outcome
 
 
 def add(parts: object) -> list[int]:
@@ -131,7 +135,7 @@ def add(parts: object) -> list[int]:
 
 def test_an_attempt_is_a_group_of_its_own() -> None:
     told = given.recorded(*given.refused_reply(FIRST), *given.accepted(SECOND))
-    found = spending(priced_calls(call_costs(told), call_outcomes(told)), "attempt")
+    found = spending(priced_calls(paid_calls(told)), "attempt")
     assert [(group.name, group.single_call.outcome if group.single_call else None) for group in found.groups] == [
         (FIRST.key, "rejected"), (SECOND.key, "kept")]  # fmt: skip
 
@@ -142,7 +146,7 @@ def test_whatever_was_for_nothing_is_counted_as_such() -> None:
         *given.refused_reply(FIRST), given.requested(lost), AgentLost(ref=lost, stdout=DIGEST),
         *given.replied(failed, Problem(kind=ProblemClass.PHASE, code="no-terminal")), *given.accepted(last),
     )  # fmt: skip
-    found = spending(priced_calls(call_costs(told), call_outcomes(told)), "phase")
+    found = spending(priced_calls(paid_calls(told)), "phase")
     assert [(fate, sums.calls) for fate, sums in found.wasted_by_outcome] == [
         ("rejected", 1),
         ("failed", 1),
@@ -155,7 +159,7 @@ def test_whatever_was_for_nothing_is_counted_as_such() -> None:
 # groups ---------------------------------------------------------------------------------------------------------------
 def test_groups_of_time_are_those_of_the_reader() -> None:
     told = given.recorded(*given.accepted(FIRST))
-    (call,) = priced_calls(call_costs(told), call_outcomes(told))
+    (call,) = priced_calls(paid_calls(told))
     late = replace(call, call=replace(call.call, requested_at_us=1_767_225_600_000_000 - 1))
 
     def tomorrow(at_us: int) -> date:
@@ -167,7 +171,7 @@ def test_groups_of_time_are_those_of_the_reader() -> None:
 
 def test_reasons_are_counted_with_their_differences() -> None:
     told = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
-    calls = priced_calls(call_costs(told), call_outcomes(told))
+    calls = priced_calls(paid_calls(told))
     first = replace(calls[0], cause="tier", call=replace(calls[0].call, reported_nanousd=30, computed_nanousd=20))
     found = spending((first, replace(calls[1], cause="match")), "cause")
     assert [group.name for group in found.groups] == ["tier", "match"]
@@ -177,7 +181,7 @@ def test_reasons_are_counted_with_their_differences() -> None:
 
 def test_estimates_are_judged_by_the_median_call() -> None:
     told = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
-    calls = priced_calls(call_costs(told), call_outcomes(told))
+    calls = priced_calls(paid_calls(told))
     paid = [replace(each, call=replace(each.call, estimated_nanousd=100, computed_nanousd=amount))
             for each, amount in zip(calls, (50, 200), strict=True)]  # fmt: skip
     assert spending(paid, "run").estimate_error == 0.75

@@ -60,7 +60,8 @@ from mz_events.catalog.run import (
 from mz_events.catalog.validation import ArtifactParsed, ChangesChecked, CommandRan, GateChecked
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest, FeatureId, Path, RunId, StreamId, feature_stream, run_stream
-from mz_projections.cost.calls import call_costs, totals
+from mz_projections.cost.totals import totals
+from mz_projections.feature.calls import paid_calls
 from mz_projections.run.fold import fold_run
 from mz_projections.usage import sum_known
 from mz_projections.views.model import FeatureStatus, FeatureView, RunView
@@ -161,11 +162,11 @@ def test_it_agrees_with_the_other_projections(events: Sequence[tuple[str, Event]
     for view in run_view(RUN, told).features:
         mine = [each for each in told if each.stream == feature_stream(RUN, view.feature)]
         if len({call.key for call in view.calls}) == len(view.calls):
-            sums = totals(call_costs(mine))
+            sums = totals(paid_calls(mine))
             assert (view.input_tokens, view.output_tokens) == (sums.input, sums.output)
             assert view.estimated_nanousd == sums.estimated_nanousd
             assert (view.reported_nanousd, view.computed_nanousd) == (sums.reported_nanousd, sums.computed_nanousd)
-            assert [call.status for call in view.calls] == [cost.status for cost in call_costs(mine)]
+            assert [call.status for call in view.calls] == [cost.status for cost in paid_calls(mine)]
 
 
 # the run --------------------------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ import pytest
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 from mz_projections.audit.auditor import audit
-from mz_projections.cost.calls import call_costs, totals
-from mz_projections.cost.outcomes import call_outcomes
-from mz_projections.cost.totals import priced_calls, spending
+from mz_projections.cost.totals import priced_calls, spending, totals
+from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.rollback import superseded_phases
 from mz_projections.views.run import run_view
 from mz_qa.gate.formats import read_log
@@ -38,9 +37,9 @@ def test_phases_since_the_target_are_superseded(
 def test_status_cost_and_audit_show_the_same_money(path: Path) -> None:
     events: tuple[Recorded[Event], ...] = read_log(path.read_bytes())
     run = next(recorded.stream for recorded in events if recorded.stream.count("/") == 1).removeprefix("run/")
-    view, calls = run_view(run, events), call_costs(events)
+    view, calls = run_view(run, events), paid_calls(events)
     report = audit(run, events, None)
-    assert report.spending.total == spending(priced_calls(calls, call_outcomes(events)), "run").total == totals(calls)
+    assert report.spending.total == spending(priced_calls(calls), "run").total == totals(calls)
     for feature, audited in zip(view.features, report.features, strict=True):
         of_feature = totals(call for call in calls if call.feature == feature.feature)
         assert audited.spending.total == of_feature

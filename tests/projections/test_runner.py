@@ -33,8 +33,7 @@ from mz_events.catalog.run import (
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, run_stream
 from mz_events.store import Append, StoreUnusable
-from mz_projections.cost.calls import COSTS, call_costs
-from mz_projections.cost.outcomes import CALL_OUTCOMES
+from mz_projections.feature.calls import CALLS, paid_calls
 from mz_projections.read_models.model import ReadModel
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
@@ -44,7 +43,7 @@ from tests.projections.logs import logs
 from tests.support.mounts import in_small_filesystem
 from tests.support.samples import sample
 
-MODELS: tuple[ReadModel[Any], ...] = (DELIVERED, RUNS, COSTS, CALL_OUTCOMES)
+MODELS: tuple[ReadModel[Any], ...] = (DELIVERED, RUNS, CALLS)
 NOW = 1_700_000_000_000_000
 Entries = Sequence[tuple[StreamId, Event]]
 
@@ -102,7 +101,8 @@ def test_rebuilt_from_zero_and_step_by_step_and_in_memory_are_the_same(
             memory.refresh()
             assert exact(whole, log)
             assert exact(memory, log)
-            assert whole.rows(COSTS) == tuple(sorted(call_costs(log.read_all()), key=lambda call: call.key))
+            calls = [call for row in whole.rows(CALLS) for call in row.calls]
+            assert {*calls} == {*paid_calls(log.read_all())}
 
 
 def test_what_was_taken_in_is_not_read_again(tmp_path: Path, store: SqliteStore) -> None:
@@ -252,7 +252,7 @@ def test_a_log_that_was_put_back_to_an_older_copy(tmp_path: Path) -> None:
         append(store, [(RUN, sample(RunIdle)), (RUN, sample(RunResumed))])
         views.refresh()
         assert exact(views, store)
-        assert views.rows(COSTS) == ()
+        assert views.rows(CALLS) == ()
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a database at all" * 300, None])

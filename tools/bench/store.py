@@ -17,7 +17,7 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import StreamId
 from mz_events.store import Append
-from mz_projections.cost.calls import COSTS
+from mz_projections.feature.calls import CALLS
 from mz_projections.read_models.model import ReadModel
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED
@@ -38,7 +38,7 @@ SINGLE, BATCHES, BATCH = 100, 10, 100
 CITING, TEXT_BYTES = 20, 18_800
 """Appends that cite a text, in a round; a text of an agent has about this size."""
 APPEND_MIN, BATCH_MIN, CITING_MIN, READ_MIN, REBUILD_MIN = 0.80, 0.50, 0.50, 0.90, 0.25
-MODELS: tuple[ReadModel[Any], ...] = (COSTS, RUNS, DELIVERED)
+MODELS: tuple[ReadModel[Any], ...] = (CALLS, RUNS, DELIVERED)
 TEXTS = "texts"
 """The blobs of the filled log, to which those are added that new events cite."""
 OTHER_RUNS = 1 << 16

@@ -20,8 +20,8 @@ from mz_engine.pricing.calibration import (
 )
 from mz_engine.pricing.calibration import calibrate as fit_all
 from mz_engine.run.calibration_file import FILE_NAME, write_calibration
-from mz_projections.cost.calls import COSTS, CallCost
 from mz_projections.cost.totals import has_calibration_data
+from mz_projections.feature.calls import CALLS, Call
 from mz_projections.read_models.store import ReadModelStore
 
 from mz_cli.app.context import ProjectLog, open_log
@@ -86,13 +86,14 @@ def calibrate(context: click.Context, since: str | None, until: str | None, writ
     return Exit.NOT_COMPARABLE if write and not coefficients else Exit.OK
 
 
-def calls_in(log: ProjectLog, period: Period) -> tuple[CallCost, ...]:
-    with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (COSTS,)) as views:
+def calls_in(log: ProjectLog, period: Period) -> tuple[Call, ...]:
+    with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (CALLS,)) as views:
         views.refresh()
-        return tuple(call for call in views.rows(COSTS) if period.contains(call.requested_at_us))
+        calls = (call for row in views.rows(CALLS) for call in row.calls if not call.is_forked_copy)
+        return tuple(call for call in calls if period.contains(call.requested_at_us))
 
 
-def calibration_samples(calls: Iterable[CallCost]) -> Iterable[CallSample]:
+def calibration_samples(calls: Iterable[Call]) -> Iterable[CallSample]:
     """Yield the successful calls with known tokens; others do not show what the work needs."""
     for call in calls:
         if has_calibration_data(call) and call.input and call.output is not None:

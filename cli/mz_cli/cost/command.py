@@ -252,8 +252,7 @@ def _cost_data(
     log: ProjectLog, options: CostOptions, run: str | None, context: click.Context
 ) -> tuple[CostData, CostReportOptions]:
     """Return the calls, priced as requested and with mismatch causes, and the report's options."""
-    reprices = options.prices_on is not None or bool(options.what_if)
-    cost_data = run_costs(log, run, options.period) if run else all_costs(log, options.period, needs_tokens=reprices)
+    cost_data = run_costs(log, run, options.period) if run else all_costs(log, options.period)
     prices, notes = current_prices(log)
     at_us = None if options.prices_on is None else _midnight_us(options.prices_on)
     report_notes = list(notes)
@@ -272,7 +271,7 @@ def _cost_data(
             raise click.UsageError(problem, context)
         cost_data = with_alternative_costs(cost_data, prices, model_choice(model_names, options.what_if), at_us)
         report_notes.append(WHAT_IF)
-    crossing_note = price_step_warning(cost_data, prices) if cost_data.usage else None
+    crossing_note = price_step_warning(cost_data, prices)
     report_options = CostReportOptions(
         repository=str(log.home), run=run, since_us=options.period.since_us, until_us=options.period.until_us,
         prices_on=None if options.prices_on is None else options.prices_on.isoformat(), what_if=options.what_if,

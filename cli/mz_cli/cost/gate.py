@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 from mz_engine.errors.exits import Exit
-from mz_projections.cost.calls import CallCost, paid_nanousd
+from mz_projections.feature.calls import Call
 
 from mz_cli.cost.json import CostGate, CostGateLine
 from mz_cli.terminal.table import Table, columns
@@ -33,7 +33,7 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one run, and the number of features that it delivered."""
 
     run: str
-    calls: tuple[CallCost, ...]
+    calls: tuple[Call, ...]
     delivered: int
     shared_features: int = 0
     """Features with calls that another run made and paid for (of a fork)."""
@@ -89,9 +89,9 @@ def _phase_cost(run_cost: RunCost, phase: str | None) -> FeatureCost:
     )
 
 
-def _call_nanousd(call: CallCost) -> int | None:
+def _call_nanousd(call: Call) -> int | None:
     """Return the cost of a call; None if unknown. A settled amount of 0 counts only if money was reserved."""
-    paid = paid_nanousd(call)
+    paid = call.paid_nanousd
     if paid is not None:
         return paid
     return call.charged_nanousd if call.charged_nanousd or call.estimated_nanousd else None

@@ -11,18 +11,16 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Models, PriceRow
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
-from mz_engine.pricing.mismatch import UsageEntries, entries_cost, explain_mismatch, is_within_tolerance
+from mz_engine.pricing.mismatch import entries_cost, explain_mismatch
 from mz_engine.pricing.models import base_name
 from mz_engine.pricing.rate_card import may_cross_step
 from mz_engine.pricing.table import GenaiPrices, user_prices
 from mz_engine.run.settings import load_config
 from mz_events.catalog.run import RunStarted
-from mz_events.names import feature_stream, run_stream
+from mz_events.names import run_stream
 from mz_events.store import BlobMissing
-from mz_projections.cost.calls import COSTS, CallCost, call_costs, difference, was_rejected
-from mz_projections.cost.outcomes import CALL_OUTCOMES, call_outcomes
-from mz_projections.cost.tokens import TOKENS, usage_by_call
 from mz_projections.cost.totals import PricedCall, priced_calls, reprice
+from mz_projections.feature.calls import CALLS, Call, paid_calls
 
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.period import Period
@@ -36,43 +34,24 @@ ANY_MODEL = "model"
 
 
 class CostData(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls with their outcomes, and the token usage that their agents reported."""
-
     calls: tuple[PricedCall, ...]
-    usage: Mapping[str, UsageEntries]
-    """By key of the call."""
     notes: tuple[str, ...] = ()
 
 
 def run_costs(log: ProjectLog, run: str, period: Period) -> CostData:
     """Return the calls of one run, from its features' streams."""
-    calls: list[CallCost] = []
-    outcomes, usage = {}, dict[str, UsageEntries]()
-    for stream in log.streams(run)[1:]:
-        events = tuple(log.store.read(stream))
-        calls += (call for call in call_costs(events) if period.contains(call.requested_at_us))
-        outcomes.update(call_outcomes(events))
-        usage |= usage_by_call(events)
-    return CostData(calls=priced_calls(calls, outcomes), usage=usage)
+    calls = (call for stream in log.streams(run)[1:] for call in paid_calls(log.store.read(stream)))
+    return CostData(calls=priced_calls(call for call in calls if period.contains(call.requested_at_us)))
 
 
-def all_costs(log: ProjectLog, period: Period, *, needs_tokens: bool) -> CostData:
-    """Return the calls of all runs, from the read models beside the log. Token usage is loaded only if a call has a
-    mismatch, or with `needs_tokens`."""
+def all_costs(log: ProjectLog, period: Period) -> CostData:
+    """Return the calls of all runs, from the read model beside the log."""
     from mz_projections.read_models.store import ReadModelStore
 
-    with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (COSTS, CALL_OUTCOMES, TOKENS)) as views:
+    with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (CALLS,)) as views:
         views.refresh()
-        outcomes = {feature_stream(row.run, row.feature): row for row in views.rows(CALL_OUTCOMES)}
-        calls = priced_calls((call for call in views.rows(COSTS) if period.contains(call.requested_at_us)), outcomes)
-        load_tokens = needs_tokens or any(_has_mismatch(priced_call.call) for priced_call in calls)
-        return CostData(calls=calls, usage={row.key: row.usage for row in views.rows(TOKENS)} if load_tokens else {})
-
-
-def _has_mismatch(call: CallCost) -> bool:
-    return difference(call) is not None and not is_within_tolerance(
-        call.reported_nanousd or 0, call.computed_nanousd or 0
-    )
+        calls = (call for row in views.rows(CALLS) for call in row.calls if not call.is_forked_copy)
+        return CostData(calls=priced_calls(call for call in calls if period.contains(call.requested_at_us)))
 
 
 # prices ---------------------------------------------------------------------------------------------------------------
@@ -95,7 +74,7 @@ def with_causes(cost_data: CostData, prices: GenaiPrices) -> CostData:
     """Add the cause of a mismatch to each call."""
     calls = []
     for priced_call in cost_data.calls:
-        why, detail = explain_mismatch(priced_call.call, cost_data.usage.get(priced_call.call.key, ()), prices)
+        why, detail = explain_mismatch(priced_call.call, priced_call.call.usage, prices)
         calls.append(replace(priced_call, cause=why, detail=detail))
     return replace(cost_data, calls=tuple(calls))
 
@@ -105,9 +84,9 @@ def repriced_at(cost_data: CostData, prices: GenaiPrices, at_us: int) -> CostDat
     costs nothing."""
     calls = []
     for priced_call in cost_data.calls:
-        usage = cost_data.usage.get(priced_call.call.key, ())
+        usage = priced_call.call.usage
         price = prices.price(usage, at_us)
-        repriced = reprice(priced_call, price.nanousd if usage else 0 if was_rejected(priced_call.call) else None)
+        repriced = reprice(priced_call, price.nanousd if usage else 0 if priced_call.call.was_rejected else None)
         calls.append(replace(repriced, call=replace(repriced.call, unpriced=price.unpriced, prices=price.prices)))
     return replace(cost_data, calls=tuple(calls))
 
@@ -117,11 +96,7 @@ def price_step_warning(cost_data: CostData, prices: GenaiPrices) -> str | None:
     affected_calls = 0
     for priced_call in cost_data.calls:
         at_us = priced_call.call.ended_at_us or priced_call.call.requested_at_us
-        sums = [
-            usage
-            for usage in cost_data.usage.get(priced_call.call.key, ())
-            if usage.requests != 1 and usage.input > STEP_MIN
-        ]
+        sums = [usage for usage in priced_call.call.usage if usage.requests != 1 and usage.input > STEP_MIN]
         cards = ((usage, prices.card(usage.model, at_us, usage.tier)) for usage in sums)
         affected_calls += any(card is not None and may_cross_step(card, usage) for usage, card in cards)
     if not affected_calls:
@@ -189,7 +164,7 @@ def _read_pins(log: ProjectLog, run: str) -> Pins | None:
         return None
 
 
-def _tier_of(pins: Pins | None, call: CallCost) -> str:
+def _tier_of(pins: Pins | None, call: Call) -> str:
     """Return the tier of the phase's agent or reviewer; empty if unknown."""
     phase = (
         next((pinned_phase for pinned_phase in pins.pipeline.phases if pinned_phase.phase == call.phase), None)
@@ -208,7 +183,7 @@ def with_alternative_costs(
     """Add the cost of the same tokens under the alternative models, priced at the time of each call or at `at_us`."""
     calls = []
     for priced_call in cost_data.calls:
-        usage = cost_data.usage.get(priced_call.call.key, ())
+        usage = priced_call.call.usage
         if usage:
             model = choose_model(priced_call)
             called_us = priced_call.call.ended_at_us or priced_call.call.requested_at_us

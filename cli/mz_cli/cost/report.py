@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from mz_engine.pricing.calibration import FITTING_RATIOS, GROUP_CALLS_MIN
-from mz_projections.cost.calls import CallCost, Totals
-from mz_projections.cost.totals import CauseTotals, Group, PricedCall, Spending
+from mz_projections.cost.totals import CauseTotals, Group, PricedCall, Spending, Totals
+from mz_projections.feature.calls import Call
 
 from mz_cli.common.run_text import NOT_REPORTED, UNPRICED
 from mz_cli.cost.json import Amounts, CallOutcomeShape, CostGroup, CostReport, MismatchCount, OutcomeAmounts, WhatIf
@@ -175,7 +175,7 @@ def _group_name(spending: Spending, group: Group, exact: bool) -> str:
     return group.name if exact or group.single_call is None else call_name(group.single_call.call)
 
 
-def call_name(call: CallCost) -> str:
+def call_name(call: Call) -> str:
     """Return feature, phase, unit and attempt of a call, with iteration and role where they are not the usual ones."""
     where = "/".join(part for part in (call.feature, call.phase, call.unit) if part)
     again = f" iteration {call.iteration}" if call.iteration > 1 else ""

@@ -8,7 +8,8 @@ from mz_events.catalog.base import Event, EventKind
 from mz_events.catalog.feature import HumanRequested
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
-from mz_projections.cost.calls import call_costs, totals
+from mz_projections.cost.totals import totals
+from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import (
     Active,
@@ -105,7 +106,7 @@ def feature_state(state: State, events: Iterable[Recorded[Event]], load_text: Te
             for name, a in (feature_progress.artifacts if feature_progress else {}).items()
             if "/" in name or not a.unit
         ),
-        cost=amounts(totals(call_costs(events))),
+        cost=amounts(totals(paid_calls(events))),
     )
 
 

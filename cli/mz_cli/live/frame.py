@@ -156,7 +156,7 @@ def _attempt_text(feature: FeatureView, call: CallView | None, now_us: int) -> s
     role = "" if call.role == "builder" else f"{call.role} "
     unit = f"{call.unit} " if call.unit else ""
     if call.status == "open":
-        return f"{unit}{role}attempt {call.attempt}  {_elapsed(call.requested_us, now_us)}"
+        return f"{unit}{role}attempt {call.attempt}  {_elapsed(call.requested_at_us, now_us)}"
     state = "rejected" if call.rejections else "checking" if call.status == "replied" else call.status
     return f"{unit}{role}attempt {call.attempt}  {state}"
 

@@ -16,8 +16,8 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.cost.calls import CallCost, was_rejected
 from mz_projections.cost.totals import CauseCode
+from mz_projections.feature.calls import Call
 
 from mz_engine.pricing.models import base_name
 from mz_engine.pricing.rate_card import RateCard, total_input_tokens, usage_cost, writes_as_1h, writes_as_5m
@@ -331,12 +331,12 @@ ZERO_AFTER_ERROR = (
 NO_CHARGE = "the agent reported tokens but a cost of 0: a subscription, a gateway, or a model that it has no price for"
 
 
-def explain_mismatch(call: CallCost, usage: UsageEntries, prices: Pricer) -> tuple[CauseCode, str]:
+def explain_mismatch(call: Call, usage: UsageEntries, prices: Pricer) -> tuple[CauseCode, str]:
     """Return the cause, and details in words. `usage`: the call's, entry by entry."""
     reported, computed = call.reported_nanousd, call.computed_nanousd
     if reported is not None and computed is not None and is_within_tolerance(reported, computed):
         return "match", ""
-    if reported is None and was_rejected(call):
+    if reported is None and call.was_rejected:
         return "unknown", NEVER_BEGAN
     if was_cut_off(call):
         return (
@@ -361,7 +361,7 @@ def is_within_tolerance(reported: int, computed: int) -> bool:
     return abs(reported - computed) <= TOLERANCE_NANOUSD
 
 
-def was_cut_off(call: CallCost) -> bool:
+def was_cut_off(call: Call) -> bool:
     """Return True without a terminal event; or if mz ended the call and one of the figures is missing; or for an error
     that reports zero after tokens were used. For a model without a price, zero or a missing computed cost prove
     nothing."""
@@ -389,7 +389,7 @@ def likely_pairs(usage: UsageEntries, model: str, at_us: int, prices: Pricer) ->
     return tuple(causes)
 
 
-def _missing_cost_reason(call: CallCost) -> str:
+def _missing_cost_reason(call: Call) -> str:
     if call.unpriced:
         return f"no price for {', '.join(call.unpriced)}"
     if call.computed_nanousd is None:

@@ -12,9 +12,8 @@ from mz_events.names import StreamId, feature_stream, run_stream
 from mz_projections.audit import evidence
 from mz_projections.audit.gaps import feature_gaps
 from mz_projections.audit.model import FeatureAudit, Gap, RequestedItem, RunAudit
-from mz_projections.cost.calls import call_costs
-from mz_projections.cost.outcomes import call_outcomes
 from mz_projections.cost.totals import PricedCall, priced_calls, spending
+from mz_projections.feature.calls import paid_calls
 from mz_projections.run.pins import PinnedRun
 from mz_projections.views.messages import Decision, decisions
 from mz_projections.views.model import FeatureView
@@ -29,7 +28,7 @@ def audit(run: str, events: Stream, pinned: PinnedRun | None, only: str | None =
     `pinned`: its pins, if readable; `only`: one feature.
     """
     view, run_events = run_view(run, events), [recorded for recorded in events if recorded.stream == run_stream(run)]
-    calls, people_decisions = priced_calls(call_costs(events), call_outcomes(events)), decisions(events)
+    calls, people_decisions = priced_calls(paid_calls(events)), decisions(events)
     streams: dict[StreamId, list[Recorded[Event]]] = {}
     for recorded in events:
         streams.setdefault(recorded.stream, []).append(recorded)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from statistics import median
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
-from mz_events.names import StreamId, feature_stream
 
-from mz_projections.cost.calls import CallCost, Totals, difference, paid_nanousd, totals, underestimate
-from mz_projections.cost.outcomes import WASTED, CallOutcome, CallOutcomes, outcome_of
+from mz_projections.feature.calls import WASTED, Call, CallOutcome
 from mz_projections.usage import sum_known
 
 GroupBy = Literal["run", "phase", "feature", "agent", "model", "day", "week", "month", "cause", "attempt"]
@@ -27,15 +25,40 @@ DayOf = Callable[[int], date]
 
 
 class PricedCall(msgspec.Struct, frozen=True):
-    """A call, its outcome and the cause of a cost mismatch."""
+    """A call and the cause of a cost mismatch."""
 
-    call: CallCost
-    outcome: CallOutcome
+    call: Call
     cause: CauseCode = "unknown"
     detail: str = ""
     """Explanation of the cause; may be empty."""
     alternative_nanousd: int | None = None
     """Cost of the same tokens with another model, if requested."""
+
+    @property
+    def outcome(self) -> CallOutcome:
+        return self.call.outcome
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Sums of the known values over some calls; None if none is known."""
+
+    calls: int
+    open: int
+    """Calls that have not ended."""
+    unpriced: int
+    """Ended calls missing in the computed sum: no price, or unknown token counts."""
+    input: int | None
+    output: int | None
+    cache_read: int | None
+    cache_write: int | None
+    estimated_nanousd: int | None
+    reported_nanousd: int | None
+    computed_nanousd: int | None
+    charged_nanousd: int | None
+    difference_nanousd: int | None
+    """Reported minus computed, over the calls with both."""
+    underestimate_nanousd: int | None
+    """Paid minus estimated, over the calls with both."""
 
 
 class CauseTotals(msgspec.Struct, frozen=True):
@@ -82,16 +105,20 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """Successful calls with known tokens, of the agent with most of them: the basis of a calibration."""
 
 
-def priced_calls(
-    calls: Iterable[CallCost], outcomes_by_stream: Mapping[StreamId, CallOutcomes]
-) -> tuple[PricedCall, ...]:
-    """Return the calls in the order of their requests, each with its outcome."""
-    ordered = sorted(calls, key=lambda call: call.requested_at_us)
-    return tuple(PricedCall(call, outcome_of(call, _outcomes_of(call, outcomes_by_stream))) for call in ordered)
+def totals(calls: Iterable[Call]) -> Totals:
+    """Return the totals of some calls."""
+    call_list = tuple(calls)
+    return Totals(
+        len(call_list),
+        sum(call.status == "open" for call in call_list),
+        sum(call.computed_nanousd is None and call.status != "open" for call in call_list),
+        *(sum_known(getattr(call, name) for call in call_list) for name in Totals.__struct_fields__[3:]),
+    )
 
 
-def _outcomes_of(call: CallCost, outcomes_by_stream: Mapping[StreamId, CallOutcomes]) -> CallOutcomes:
-    return outcomes_by_stream.get(feature_stream(call.run, call.feature)) or CallOutcomes(call.run, call.feature)
+def priced_calls(calls: Iterable[Call]) -> tuple[PricedCall, ...]:
+    """Return the calls in the order of their requests."""
+    return tuple(map(PricedCall, sorted(calls, key=lambda call: call.requested_at_us)))
 
 
 def utc_day(at_us: int) -> date:
@@ -117,7 +144,7 @@ def spending(calls: Iterable[PricedCall], by: GroupBy, day_of: DayOf = utc_day) 
         ),
         causes=cause_totals(call_list),
         alternative_nanousd=_alternative_nanousd(call_list),
-        compared_nanousd=sum_known(paid_nanousd(priced.call) for priced in compared),
+        compared_nanousd=sum_known(priced.call.paid_nanousd for priced in compared),
         change_nanousd=_change_nanousd(call_list),
         estimate_error=_estimate_error(call_list),
         calibration_calls=max(
@@ -149,7 +176,7 @@ def _alternative_nanousd(members: Iterable[PricedCall]) -> int | None:
 
 
 def _change_nanousd(members: Iterable[PricedCall]) -> int | None:
-    pairs = ((priced.alternative_nanousd, paid_nanousd(priced.call)) for priced in members)
+    pairs = ((priced.alternative_nanousd, priced.call.paid_nanousd) for priced in members)
     return sum_known(None if alternative is None or paid is None else alternative - paid for alternative, paid in pairs)
 
 
@@ -158,17 +185,19 @@ def cause_totals(members: Iterable[PricedCall]) -> tuple[CauseTotals, ...]:
     ended = [priced for priced in members if priced.call.status != "open"]
     calls_by_cause = [(cause, [priced.call for priced in ended if priced.cause == cause]) for cause in CAUSE_CODES]
     return tuple(
-        CauseTotals(cause, len(calls), sum_known(map(difference, calls))) for cause, calls in calls_by_cause if calls
+        CauseTotals(cause, len(calls), sum_known(call.difference_nanousd for call in calls))
+        for cause, calls in calls_by_cause
+        if calls
     )
 
 
 def _estimate_error(members: Iterable[PricedCall]) -> float | None:
-    errors = [(underestimate(priced.call), paid_nanousd(priced.call)) for priced in members]
+    errors = [(priced.call.underestimate_nanousd, priced.call.paid_nanousd) for priced in members]
     relative_errors = [abs(error) / paid for error, paid in errors if error is not None and paid]
     return median(relative_errors) if relative_errors else None
 
 
-def has_calibration_data(call: CallCost) -> bool:
+def has_calibration_data(call: Call) -> bool:
     """Return True if the call succeeded with known tokens, so that it can be used for calibration."""
     return call.status == "replied" and call.ending == "success" and bool(call.input) and call.output is not None
 

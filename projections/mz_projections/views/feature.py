@@ -12,8 +12,6 @@ from mz_events.catalog.call import (
     AgentLost,
     AgentReplied,
     AgentRequested,
-    CallPriced,
-    CallSettled,
     ForbiddenChange,
     ReplyParsed,
 )
@@ -35,9 +33,9 @@ from mz_events.catalog.feature import (
 )
 from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, ChangesChecked, CommandRan, GateChecked
 from mz_events.envelope import Recorded
-from mz_events.names import BUILDER
 
-from mz_projections.feature.rollback import superseded_phases
+from mz_projections.feature.calls import change_call, evolve_calls, last_builder_key, new_call
+from mz_projections.feature.rollback import superseded_phases, track_phases
 from mz_projections.views.model import (
     ArtifactView,
     CallView,
@@ -54,18 +52,17 @@ from mz_projections.views.model import (
 def evolve_feature(view: FeatureView, recorded: Recorded[Event]) -> FeatureView:
     """Return the view after one more event of the feature's own stream."""
     event = recorded.event
+    calls = evolve_calls(view.calls, view.current_phases, recorded)
+    view = view if calls is view.calls else replace(view, calls=calls)
     match event:
         case AgentRequested():
-            return replace(view, calls=(*view.calls, _new_call(event, recorded)))
+            call = new_call(
+                CallView, recorded, event, event_ref=recorded.event_ref, prompt=event.prompt, template=event.template,
+                tree_before=event.tree,
+            )  # fmt: skip
+            return replace(view, calls=(*view.calls, call))
         case AgentReplied() | AgentFailed() | AgentLost() | ReplyParsed() | ChangesChecked() | ArtifactValidated():
             return _change_call(view, event.ref.key, lambda call: _apply_to_call(call, event))
-        case CallPriced(key=key):
-            computed_nanousd, unpriced = event.computed_nanousd, event.unpriced
-            return _change_call(
-                view, key, lambda call: replace(call, computed_nanousd=computed_nanousd, unpriced=unpriced, priced=True)
-            )
-        case CallSettled(key=key, nanousd=0):
-            return _change_call(view, key, lambda call: replace(call, computed_nanousd=0) if call.is_unbilled else call)
         case GateChecked() | ArtifactParsed() | CommandRan() | CommitRequested() | Committed():
             return _apply_check_or_commit(view, event)
         case PhaseStarted() | UnitCompleted() | PhaseCompleted() | RolledBack():
@@ -116,9 +113,14 @@ def _apply_lifecycle(view: FeatureView, event: Event, recorded: Recorded[Event])
             )
         case HumanAnswered() | HoldReleased():
             return replace(_clear_hold(view), status="working", blocked_by="", code="")
-        case FeatureRetried(to=target):
-            retried = _supersede_phases(view, target, now_us) if target else view
-            return replace(_clear_hold(retried), status="working", blocked_by="", code="", ended_us=None)
+        case FeatureRetried():
+            return replace(
+                _clear_hold(_supersede_phases(view, event, now_us)),
+                status="working",
+                blocked_by="",
+                code="",
+                ended_us=None,
+            )
         case FeatureDelivered():
             return replace(_clear_hold(view), status=event.ending, changed_paths=event.changed_paths, ended_us=now_us)
         case FeatureFailed():
@@ -134,18 +136,8 @@ def _clear_hold(view: FeatureView) -> FeatureView:
 
 
 # calls ----------------------------------------------------------------------------------------------------------------
-def _new_call(event: AgentRequested, recorded: Recorded[Event]) -> CallView:
-    ref = event.ref
-    return CallView(
-        key=ref.key, event_ref=recorded.event_ref, phase=ref.phase, unit=ref.unit, iteration=ref.iteration,
-        attempt=ref.attempt, role=ref.role, agent=event.agent, model=event.model, prompt=event.prompt,
-        requested_us=recorded.recorded_at_us, is_forked_copy=recorded.is_forked_copy, tree_before=event.tree,
-        estimated_nanousd=event.estimated_nanousd,
-    )  # fmt: skip
-
-
-def _change_call(view: FeatureView, key: str, change: Callable[[CallView], CallView]) -> FeatureView:
-    return replace(view, calls=tuple(change(call) if call.key == key else call for call in view.calls))
+def _change_call(view: FeatureView, key: str | None, change: Callable[[CallView], CallView]) -> FeatureView:
+    return replace(view, calls=change_call(view.calls, key, change))
 
 
 def _apply_to_call(call: CallView, event: Event) -> CallView:
@@ -154,7 +146,6 @@ def _apply_to_call(call: CallView, event: Event) -> CallView:
         case AgentReplied():
             return replace(
                 call,
-                status="replied",
                 exit=event.exit,
                 duration_ms=event.duration_ms,
                 salvaged=event.salvaged,
@@ -165,16 +156,13 @@ def _apply_to_call(call: CallView, event: Event) -> CallView:
             )
         case AgentFailed(problem=problem):
             return replace(
-                call, status="failed", problem=problem.code, detail=problem.detail, duration_ms=event.duration_ms,
-                stdout=event.stdout, stderr=event.stderr, tree_after=event.tree,
+                call, problem=problem.code, detail=problem.detail, duration_ms=event.duration_ms, stdout=event.stdout,
+                stderr=event.stderr, tree_after=event.tree,
             )  # fmt: skip
         case AgentLost():
-            return replace(call, status="lost", problem="lost", stdout=event.stdout)
+            return replace(call, problem="lost", stdout=event.stdout)
         case ReplyParsed(problem=problem):
-            parsed = replace(
-                call, usage=event.usage, reported_nanousd=event.reported_nanousd, text=event.text,
-                bad_lines=event.bad_lines,
-            )  # fmt: skip
+            parsed = replace(call, text=event.text, bad_lines=event.bad_lines)
             return parsed if problem is None else replace(parsed, problem=problem.code, detail=problem.detail)
         case ChangesChecked():
             paths = tuple(change.path for change in event.changes)
@@ -232,15 +220,11 @@ def _add_artifact(view: FeatureView, event: ArtifactParsed) -> FeatureView:
     )
 
 
-def _last_builder_call(view: FeatureView, phase: str, unit: str) -> CallView | None:
-    """Return the last builder call in that unit."""
-    return next((c for c in reversed(view.calls) if (c.phase, c.unit, c.role) == (phase, unit, BUILDER)), None)
-
-
 def _command_view(view: FeatureView, event: CommandRan) -> CommandView:
     current_phase = next((phase for phase in reversed(view.phases) if phase.phase == event.phase), None)
     iteration = current_phase.iteration if current_phase else 0
-    call = _last_builder_call(view, event.phase, event.unit)
+    key = last_builder_key(view.calls, event.phase, event.unit)
+    call = next((call for call in view.calls if call.key == key), None)
     return CommandView(
         stage=event.stage, phase=event.phase, unit=event.unit, name=event.name, exit=event.exit, passed=event.passed,
         failed=event.failed, output=event.output, excerpt=event.excerpt, duration_ms=event.duration_ms,
@@ -250,11 +234,9 @@ def _command_view(view: FeatureView, event: CommandRan) -> CommandView:
 
 def _add_gate_rejection(view: FeatureView, event: GateChecked) -> FeatureView:
     """Add a gate's rejection to the last builder call in that unit."""
-    builder_call = _last_builder_call(view, event.phase, event.unit)
-    if builder_call is None:
-        return view
     rejection = Rejection(gate=event.gate, violations=event.violations, report=event.report)
-    return _change_call(view, builder_call.key, lambda call: replace(call, rejections=(*call.rejections, rejection)))
+    key = last_builder_key(view.calls, event.phase, event.unit)
+    return _change_call(view, key, lambda call: replace(call, rejections=(*call.rejections, rejection)))
 
 
 # phases ---------------------------------------------------------------------------------------------------------------
@@ -265,13 +247,14 @@ def _apply_phase_event(view: FeatureView, event: Event, now_us: int) -> FeatureV
                 phase=event.phase, iteration=event.iteration, started_us=now_us,
                 units=tuple(unit for unit in event.units if unit),
             )  # fmt: skip
-            return replace(view, status="working", phases=(*view.phases, phase))
+            current_phases, _ = track_phases(view.current_phases, event)
+            return replace(view, status="working", phases=(*view.phases, phase), current_phases=current_phases)
         case UnitCompleted(unit=unit) if unit:
             return _change_phase(view, event.phase, "started", lambda p: {"units_done": (*p.units_done, unit)})
         case PhaseCompleted():
             return _change_phase(view, event.phase, "started", lambda _: {"state": "completed", "ended_us": now_us})
         case RolledBack():
-            return _roll_back(view, event, now_us)
+            return replace(_supersede_phases(view, event, now_us), rollbacks=view.rollbacks + 1)
     return view
 
 
@@ -285,22 +268,16 @@ def _change_phase(view: FeatureView, name: str, state: str, changes: Any) -> Fea
     return replace(view, phases=tuple(phases))
 
 
-def _roll_back(view: FeatureView, event: RolledBack, now_us: int) -> FeatureView:
-    return replace(_supersede_phases(view, event.to, now_us, event.units), rollbacks=view.rollbacks + 1)
-
-
-def _supersede_phases(view: FeatureView, target: str, now_us: int, units: tuple[str, ...] = ()) -> FeatureView:
-    """Supersede the iterations since phase `to` began, and drop artifacts of later phases; with units, keep its own
-    artifacts."""
-    first_index = next((i for i, p in enumerate(view.phases) if p.phase == target and p.state != "superseded"), None)
-    if first_index is None:
-        return view
+def _supersede_phases(view: FeatureView, event: RolledBack | FeatureRetried, now_us: int) -> FeatureView:
+    """Supersede the iterations since the target phase began, and drop artifacts of superseded phases: if only units of
+    the target go back, it keeps its own."""
+    ended = superseded_phases(view.current_phases, event.to)
+    current_phases, superseded = track_phases(view.current_phases, event)
     phases = tuple(
         replace(phase, state="superseded", ended_us=phase.ended_us or now_us)
-        if index >= first_index and phase.state != "superseded"
+        if phase.phase in ended and phase.state != "superseded"
         else phase
-        for index, phase in enumerate(view.phases)
+        for phase in view.phases
     )
-    superseded = superseded_phases(tuple(dict.fromkeys(p.phase for p in view.phases[first_index:])), target, units)
     artifacts = tuple(artifact for artifact in view.artifacts if artifact.phase not in superseded)
-    return replace(view, phases=phases, artifacts=artifacts)
+    return replace(view, phases=phases, current_phases=current_phases, artifacts=artifacts)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from mz_events.catalog.call import Usage
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import BudgetChanged, Hold, RunForked
 from mz_events.catalog.validation import Violation
 from mz_events.names import BUILDER, Commit, Digest, Path
 
+from mz_projections.feature.calls import Call
 from mz_projections.usage import sum_known
 
 FeatureStatus = Literal[
@@ -21,7 +21,6 @@ FeatureStatus = Literal[
     "delivered", "merged", "tagged", "failed", "waiting", "held", "cancelled", "interrupted", "paused",
 ]  # fmt: skip
 RunStatus = Literal["running", "paused", "halted", "stopped", "idle", "finished"]
-CallStatus = Literal["open", "replied", "failed", "lost"]
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,28 +46,18 @@ class ArtifactView(View, frozen=True, kw_only=True):
     digest: Digest
 
 
-class CallView(View, frozen=True, kw_only=True):
-    """One agent call and the result of its reply."""
+class CallView(Call, frozen=True, kw_only=True):
+    """One agent call and the result of its reply, for display."""
 
-    key: str
     event_ref: str
     """`stream@version` of the request."""
-    phase: str
-    unit: str
-    iteration: int
-    attempt: int
-    role: str
-    agent: str
-    model: str
     prompt: Digest
-    requested_us: int
-    is_forked_copy: bool = False
-    """The call was made and paid in the run that this one was forked from."""
+    template: str = ""
+    """Name of the template in the pins."""
     tree_before: Commit | None = None
     """Capture at the start of the call."""
     tree_after: Commit | None = None
     """Capture after the call, with forbidden changes reverted."""
-    status: CallStatus = "open"
     exit: int | None = None
     duration_ms: int | None = None
     salvaged: bool = False
@@ -82,7 +71,6 @@ class CallView(View, frozen=True, kw_only=True):
     stderr: Digest | None = None
     bad_lines: int = 0
     """Output lines that the parser could not read."""
-    usage: tuple[Usage, ...] = ()
     changed_paths: tuple[Path, ...] = ()
     forbidden_changes: tuple[str, ...] = ()
     """Reverted changes, as `kind path`."""
@@ -91,26 +79,14 @@ class CallView(View, frozen=True, kw_only=True):
     """The rules were checked; without rejections, the reply is valid."""
     artifacts: tuple[ArtifactView, ...] = ()
     """Artifacts of this reply, superseded or not."""
-    estimated_nanousd: int | None = None
-    reported_nanousd: int | None = None
-    computed_nanousd: int | None = None
-    priced: bool = False
-    """The price table was applied; `computed_nanousd` is its result."""
-    unpriced: tuple[str, ...] = ()
-    """Models without a price."""
-
-    @property
-    def is_unbilled(self) -> bool:
-        """True if the provider rejected the call, given that it was charged nothing; see `cost.was_rejected`."""
-        return not (self.usage or self.unpriced or self.computed_nanousd) and bool(self.estimated_nanousd)
 
     @property
     def input_tokens(self) -> int | None:
-        return sum_known(usage.input for usage in self.usage)
+        return self.input
 
     @property
     def output_tokens(self) -> int | None:
-        return sum_known(usage.output for usage in self.usage)
+        return self.output
 
 
 class PhaseView(View, frozen=True, kw_only=True):
@@ -203,6 +179,8 @@ class FeatureView(View, frozen=True, kw_only=True):
     ended_us: int | None = None
     """Time of the last stop; None while running."""
     phases: tuple[PhaseView, ...] = ()
+    current_phases: tuple[str, ...] = ()
+    """Phases not superseded, in the order of their start."""
     calls: tuple[CallView, ...] = ()
     artifacts: tuple[ArtifactView, ...] = ()
     """The latest of each, without superseded ones."""

@@ -26,7 +26,7 @@ from mz_events.codec import CODEC
 from mz_events.envelope import FEATURE_DEPTH, Recorded
 from mz_events.names import StreamId
 from mz_events.store import BlobMissing, Blobs, StoreUnusable, UnknownEvent
-from mz_projections.cost.calls import call_costs
+from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.fold import fold
 from mz_projections.run.fold import fold_run
 from mz_projections.views.messages import decisions, open_questions
@@ -103,7 +103,7 @@ def project_events(events: Sequence[Recorded[Event]]) -> dict[str, Any]:
                 if recorded_event.stream == name or recorded_event.stream.startswith(f"{name}/")
             ]
             projections[name] = {
-                "state": fold_run(stream_events), "view": run_view(run, run_events), "costs": call_costs(run_events),
+                "state": fold_run(stream_events), "view": run_view(run, run_events), "costs": paid_calls(run_events),
                 "questions": open_questions(run_events), "decisions": decisions(run_events),
             }  # fmt: skip
     builtins: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(projections, order="deterministic"))

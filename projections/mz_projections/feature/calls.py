@@ -1,0 +1,283 @@
+"""The calls of a feature, folded from its stream: what each cost, and what became of its reply.
+
+Views, costs and audits read these; none of them interprets the stream again. Money in nano-dollars, tokens as in
+`Usage`; unknown is None, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+from mz_events.catalog.base import Event
+from mz_events.catalog.call import (
+    AgentFailed,
+    AgentLost,
+    AgentReplied,
+    AgentRequested,
+    CallPriced,
+    CallSettled,
+    ReplyParsed,
+    Usage,
+)
+from mz_events.catalog.delivery import CommitRequested
+from mz_events.catalog.feature import FeatureRetried, PhaseStarted, RolledBack
+from mz_events.catalog.validation import ArtifactValidated, GateChecked
+from mz_events.envelope import FEATURE_DEPTH, Recorded
+from mz_events.names import BUILDER
+
+from mz_projections.feature.rollback import superseded_phases, track_phases
+from mz_projections.read_models.model import Key, ReadModel
+from mz_projections.usage import sum_known
+
+CallOutcome = Literal["open", "kept", "rejected", "failed", "lost", "superseded"]
+WASTED: tuple[CallOutcome, ...] = ("rejected", "failed", "lost", "superseded")
+"""Outcomes of wasted calls, in the order of reports."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One agent call."""
+
+    key: str
+    run: str
+    feature: str
+    phase: str
+    unit: str
+    iteration: int
+    attempt: int
+    role: str
+    agent: str
+    model: str
+    requested_at_us: int
+    estimated_tokens: int
+    estimated_nanousd: int | None
+    is_forked_copy: bool = False
+    """The call was made and paid in the run that this one was forked from."""
+    status: Literal["open", "replied", "failed", "lost"] = "open"
+    ended_at_us: int | None = None
+    """Time of the outcome, which determines the prices."""
+    ending: str = ""
+    """End of the agent's output: success, error, no-terminal; empty: not parsed."""
+    usage: tuple[Usage, ...] = ()
+    """Empty: unknown."""
+    reported_nanousd: int | None = None
+    """By the agent."""
+    computed_nanousd: int | None = None
+    """Tokens of each request by the price then in force; 0 for a call rejected by the provider."""
+    charged_nanousd: int | None = None
+    """Amount charged to the budget."""
+    priced: bool = False
+    """The price table was applied; `computed_nanousd` is its result."""
+    unpriced: tuple[str, ...] = ()
+    """Models without a price."""
+    prices: str = ""
+    """Name, version and digest of the price table."""
+    flaw: Literal["failed", "rejected"] | None = None
+    """Of the reply: a problem of the agent, or broken rules or a failed gate. A rejected reply that a person approved
+    has none: the last reply of a unit's builder is what is committed."""
+    is_superseded: bool = False
+    """By a rollback or a retry."""
+
+    @property
+    def outcome(self) -> CallOutcome:
+        if self.status != "replied":
+            return self.status
+        return "superseded" if self.is_superseded else self.flaw or "kept"
+
+    @property
+    def input(self) -> int | None:
+        """Cache reads and writes included."""
+        return sum_known(usage.input for usage in self.usage)
+
+    @property
+    def output(self) -> int | None:
+        return sum_known(usage.output for usage in self.usage)
+
+    @property
+    def cache_read(self) -> int | None:
+        return sum_known(usage.cache_read for usage in self.usage)
+
+    @property
+    def cache_write(self) -> int | None:
+        return sum_known(usage.cache_write_5m + usage.cache_write_1h for usage in self.usage)
+
+    @property
+    def difference_nanousd(self) -> int | None:
+        """Reported minus computed; None if one is unknown."""
+        reported, computed = self.reported_nanousd, self.computed_nanousd
+        return None if reported is None or computed is None else reported - computed
+
+    @property
+    def underestimate_nanousd(self) -> int | None:
+        """Paid minus estimated; None if one is unknown."""
+        paid = self.paid_nanousd
+        return None if paid is None or self.estimated_nanousd is None else paid - self.estimated_nanousd
+
+    @property
+    def paid_nanousd(self) -> int | None:
+        """The computed cost, or the reported one if nothing was computed.
+
+        A successful call reported as free, with unknown tokens or price, has an unknown cost: its reservation is kept
+        too.
+        """
+        if self.computed_nanousd is not None:
+            return self.computed_nanousd
+        return None if self.ending == "success" and not self.reported_nanousd else self.reported_nanousd
+
+    @property
+    def was_rejected(self) -> bool:
+        """True if the provider rejected the call before any work: money was reserved and nothing was charged at its
+        end.
+
+        Without a price for the model nothing is reserved, so this is False.
+        """
+        is_usage_unknown = not (self.usage or self.unpriced or self.computed_nanousd) and self.ending != "success"
+        return is_usage_unknown and bool(self.estimated_nanousd) and self.charged_nanousd == 0
+
+
+C = TypeVar("C", bound=Call)
+
+
+class FeatureCalls(msgspec.Struct, frozen=True):
+    """The calls of one feature."""
+
+    run: str
+    feature: str
+    current_phases: tuple[str, ...] = ()
+    """Phases not superseded, in the order of their start."""
+    calls: tuple[Call, ...] = ()
+    """In the order of their requests, with those copied by a fork."""
+
+
+def paid_calls(events: Iterable[Recorded[Event]]) -> tuple[Call, ...]:
+    """Return the calls of these events (of any number of features, each in its order), without those copied by a fork:
+    they were paid in the original run."""
+    rows: dict[Key, FeatureCalls] = {}
+    for recorded in events:
+        if row := evolve(rows.get, recorded):
+            rows[row.run, row.feature] = row
+    return tuple(call for row in rows.values() for call in row.calls if not call.is_forked_copy)
+
+
+def new_call(kind: type[C], recorded: Recorded[Event], event: AgentRequested, **display: object) -> C:
+    """Return the requested call, with further fields of its type."""
+    _, run, feature = recorded.stream.split("/", 2)
+    fields: dict[str, Any] = msgspec.structs.asdict(event.ref) | display
+    return kind(
+        run=run,
+        feature=feature,
+        agent=event.agent,
+        model=event.model,
+        requested_at_us=recorded.observed_at_us,
+        estimated_tokens=event.estimated_tokens,
+        estimated_nanousd=event.estimated_nanousd,
+        is_forked_copy=recorded.is_forked_copy,
+        **fields,
+    )
+
+
+def evolve_calls(calls: tuple[C, ...], current_phases: tuple[str, ...], recorded: Recorded[Event]) -> tuple[C, ...]:
+    """Return the calls after one more event of their feature's stream; a request is added by `new_call`."""
+    event = recorded.event
+    handler = HANDLERS.get(type(event))
+    if handler is not None:
+        return change_call(calls, call_key(event), lambda call: handler(call, event, recorded.observed_at_us))
+    match event:
+        case GateChecked(passed=False) | CommitRequested(purpose="work"):
+            flaw = "rejected" if isinstance(event, GateChecked) else None
+            return change_call(
+                calls, last_builder_key(calls, event.phase, event.unit), lambda call: replace(call, flaw=flaw)
+            )
+        case RolledBack(to=target, units=units):
+            superseded = superseded_phases(current_phases, target, units)
+            unit_names = [f"{target}/{unit}" for unit in units]
+        case FeatureRetried(to=target):
+            superseded, unit_names = superseded_phases(current_phases, target), []
+        case _:
+            return calls
+    return tuple(
+        replace(call, is_superseded=True)
+        if call.phase in superseded or f"{call.phase}/{call.unit}" in unit_names
+        else call
+        for call in calls
+    )
+
+
+def change_call(calls: tuple[C, ...], key: str | None, change: Callable[[C], C]) -> tuple[C, ...]:
+    """Return the calls with one of them changed."""
+    return tuple([change(call) if call.key == key else call for call in calls])
+
+
+def call_key(event: Any) -> str:
+    """Return the key of the call that an event is about."""
+    key: str = event.key if isinstance(event, CallPriced | CallSettled) else event.ref.key
+    return key
+
+
+def last_builder_key(calls: tuple[Call, ...], phase: str, unit: str) -> str | None:
+    """Return the key of the last builder call in that unit."""
+    return next((c.key for c in reversed(calls) if (c.phase, c.unit, c.role) == (phase, unit, BUILDER)), None)
+
+
+def _on_reply_parsed(call: C, event: ReplyParsed, at_us: int) -> C:
+    return replace(
+        call,
+        usage=event.usage,
+        reported_nanousd=event.reported_nanousd,
+        ending=event.ending,
+        flaw=None if event.problem is None else "failed",
+    )
+
+
+def _on_artifact_validated(call: C, event: ArtifactValidated, at_us: int) -> C:
+    return replace(call, flaw="rejected") if event.violations else call
+
+
+def _on_call_priced(call: C, event: CallPriced, at_us: int) -> C:
+    return replace(
+        call, computed_nanousd=event.computed_nanousd, priced=True, unpriced=event.unpriced, prices=event.prices
+    )
+
+
+def _on_call_settled(call: C, event: CallSettled, at_us: int) -> C:
+    charged = replace(call, charged_nanousd=event.nanousd)
+    return replace(charged, computed_nanousd=0) if charged.was_rejected else charged
+
+
+HANDLERS: dict[type[Event], Callable[[Any, Any, int], Any]] = {
+    AgentReplied: lambda call, _, at_us: replace(call, status="replied", ended_at_us=at_us),
+    AgentFailed: lambda call, _, at_us: replace(call, status="failed", ended_at_us=at_us),
+    AgentLost: lambda call, _, at_us: replace(call, status="lost", ended_at_us=at_us),
+    ReplyParsed: _on_reply_parsed,
+    ArtifactValidated: _on_artifact_validated,
+    CallPriced: _on_call_priced,
+    CallSettled: _on_call_settled,
+}
+"""By type of the events about one call."""
+
+
+def evolve(find: Callable[[Key], FeatureCalls | None], recorded: Recorded[Event]) -> FeatureCalls | None:
+    """Return the calls of the feature that the event belongs to; None for an event of no feature."""
+    if recorded.stream.count("/") != FEATURE_DEPTH:
+        return None
+    _, run, feature = recorded.stream.split("/")
+    row, event = find((run, feature)) or FeatureCalls(run, feature), recorded.event
+    if isinstance(event, AgentRequested):
+        return replace(row, calls=(*row.calls, new_call(Call, recorded, event)))
+    return replace(
+        row,
+        calls=evolve_calls(row.calls, row.current_phases, recorded),
+        current_phases=track_phases(row.current_phases, event)[0],
+    )
+
+
+CALLS = ReadModel(
+    name="calls",
+    row=FeatureCalls,
+    key=("run", "feature"),
+    types=(PhaseStarted, AgentRequested, *HANDLERS, GateChecked, CommitRequested, RolledBack, FeatureRetried),
+    evolve=evolve,
+)
+"""Over all runs: one row per feature."""
