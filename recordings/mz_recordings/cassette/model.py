@@ -273,6 +273,14 @@ class RecordedCall(NamedTuple):
     def lines(self, kind: Kind) -> list[str]:
         return self.content(kind).decode("utf-8", "replace").splitlines()
 
+    def artifacts(self) -> dict[StoredFile, str]:
+        """Return the texts of the recorded artifacts."""
+        return {
+            file: self.contents[file.name].decode("utf-8", "replace")
+            for file in self.recording.files
+            if file.kind == "artifact"
+        }
+
 
 class Cassette(NamedTuple):
     manifest: Manifest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import all_adapters
 from mz_engine.model.agent_description import AgentDescription
 
-from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, Recording
+from mz_recordings.cassette.model import Cassette, Identity, Recording
 from mz_recordings.cassette.trace_format import REQUESTED, EventJson, call_of_event, trace_events
 from mz_recordings.drift.model import Difference, RecordingPair, call_difference
 from mz_recordings.drift.outputs import (
@@ -21,7 +22,7 @@ from mz_recordings.drift.outputs import (
     stream_differences,
 )
 from mz_recordings.findings.grouping import ORDER
-from mz_recordings.findings.model import RECORD_NEW, RERECORD, Finding, FindingKind, rerecord_call, rerecord_feature
+from mz_recordings.findings.model import RECORD_NEW, RERECORD_ALL, Finding, Risk, rerecord_call, rerecord_feature
 from mz_recordings.replay.compare import diff_lines, trace_divergences
 
 AgentDescriptions = Mapping[str, AgentDescription]
@@ -43,7 +44,7 @@ def differences(old: Cassette, new: Cassette, described: AgentDescriptions) -> t
     templates = {**templates_of(old), **templates_of(new)}
     result = [
         *fixture_differences(old, new),
-        *_pair_differences(pairs, templates, agents),
+        *itertools.chain.from_iterable(_pair_differences(pair, templates, agents) for pair in pairs),
         *stream_differences(pairs, agents),
         *_tree_differences(pairs, old, new),
     ]
@@ -52,37 +53,26 @@ def differences(old: Cassette, new: Cassette, described: AgentDescriptions) -> t
     }
     result += [
         *trace_differences(old, new, unpaired, features_ended_differently),
-        *_unpaired_differences(old_calls, new_calls),
+        *(_unpaired_difference(call, call in new_calls) for call in unpaired),
     ]
     return tuple(sorted(result, key=lambda difference: ORDER.index(difference.finding.kind)))
 
 
 def _pair_differences(
-    pairs: list[RecordingPair], templates: Mapping[Identity, str], agents: Mapping[str, Adapter]
+    pair: RecordingPair, templates: Mapping[Identity, str], agents: Mapping[str, Adapter]
 ) -> Iterator[Difference]:
-    for pair in pairs:
-        yield from input_differences(pair, templates)
-        yield from artifact_differences(pair)
-        yield from file_differences(pair)
-        yield from cost_differences(pair, agents)
-        yield from end_differences(pair)
+    yield from input_differences(pair, templates)
+    yield from artifact_differences(pair)
+    yield from file_differences(pair)
+    yield from cost_differences(pair, agents)
+    yield from end_differences(pair)
 
 
-def _unpaired_differences(
-    old_calls: Mapping[Identity, RecordedCall], new_calls: Mapping[Identity, RecordedCall]
-) -> Iterator[Difference]:
-    for call in new_calls:
-        if call not in old_calls:
-            message = "only the new recording makes this call"
-            yield Difference(
-                Finding(kind="MISSING", message=message, feature=call.feature, call=call.name, fix=RECORD_NEW)
-            )
-    for call in old_calls:
-        if call not in new_calls:
-            message = "only the old recording makes this call"
-            yield Difference(
-                Finding(kind="UNUSED", message=message, feature=call.feature, call=call.name, fix=rerecord_call(call))
-            )
+def _unpaired_difference(call: Identity, is_new: bool) -> Difference:
+    message = f"only the {'new' if is_new else 'old'} recording makes this call"
+    if is_new:
+        return call_difference("MISSING", call, message, fix=RECORD_NEW)
+    return call_difference("UNUSED", call, message)
 
 
 def _tree_differences(pairs: list[RecordingPair], old: Cassette, new: Cassette) -> Iterator[Difference]:
@@ -91,72 +81,50 @@ def _tree_differences(pairs: list[RecordingPair], old: Cassette, new: Cassette) 
     if old.manifest.fixture.base_tree != new.manifest.fixture.base_tree:
         return
     changed = {pair.identity.feature for pair in pairs if pair.old.content("patch") != pair.new.content("patch")}
-    dependencies = {item.feature: {*item.depends_on} for item in old.manifest.fixture.items}
-    features_with_other_tree: set[str] = set()
+    dependencies = {item.feature: item.depends_on for item in old.manifest.fixture.items}
     for pair in pairs:
-        old_recording, new_recording, feature = pair.old.recording, pair.new.recording, pair.identity.feature
-        explained = feature in features_with_other_tree or bool(
-            ({feature} | dependencies.get(feature, set())) & (changed | features_with_other_tree)
-        )
-        start_differs, end_differs = (
-            old_recording.tree_before != new_recording.tree_before,
-            old_recording.tree_after != new_recording.tree_after,
-        )
-        if (start_differs or end_differs) and not explained:
-            features_with_other_tree.add(feature)
-            message = "the call starts from another tree" if start_differs else "the call ends with another tree"
-            trees = (
-                (old_recording.tree_before, new_recording.tree_before)
-                if start_differs
-                else (old_recording.tree_after, new_recording.tree_after)
-            )
-            detail = (f"- {trees[0]}", f"+ {trees[1]}")
-            finding = Finding(
-                kind="FILES", message=message, feature=feature, call=pair.identity.name, cause="tree", detail=detail,
-                fix=rerecord_call(pair.identity),
-            )  # fmt: skip
-            yield Difference(finding)
+        feature = pair.identity.feature
+        for field, message in (
+            ("tree_before", "the call starts from another tree"), ("tree_after", "the call ends with another tree"),
+        ):  # fmt: skip
+            before, after = getattr(pair.old.recording, field), getattr(pair.new.recording, field)
+            if before != after and changed.isdisjoint({feature, *dependencies.get(feature, ())}):
+                changed.add(feature)
+                yield call_difference("FILES", pair.identity, message, "tree", (f"- {before}", f"+ {after}"))
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------
 EVIDENCE_KEYS = ("pipeline", "rules")
 """Parts of the evidence that are compared; templates show in the prompts."""
+SETTING_MESSAGES = {
+    "model": "another model",
+    "arguments": "other arguments",
+    "environment": "the agent sees other variables",
+    "version": "another version of the CLI",
+}
 FIXTURE_FIELDS = ("items", "config", "decisions", "hints")
+MANIFEST_FIELDS = ("pipeline", "agent", "provenance")
 
 
 def fixture_differences(old: Cassette, new: Cassette) -> Iterator[Difference]:
     """Yield differences that concern all calls."""
     old_manifest, new_manifest = old.manifest, new.manifest
-    values = {
-        name: (getattr(old_manifest.fixture, name), getattr(new_manifest.fixture, name)) for name in FIXTURE_FIELDS
-    }
-    values |= {
-        name: (getattr(old_manifest, name), getattr(new_manifest, name)) for name in ("pipeline", "agent", "provenance")
-    }
-    for name, (before, after) in values.items():
+    old_fixture, new_fixture = old_manifest.fixture, new_manifest.fixture
+    compared = (
+        *((f"the {name} of the fixture differ", f"fixture.{name}", getattr(old_fixture, name),
+           getattr(new_fixture, name)) for name in FIXTURE_FIELDS),
+        *((f"another {name}", f"fixture.{name}", getattr(old_manifest, name), getattr(new_manifest, name))
+          for name in MANIFEST_FIELDS),
+        *((f"recorded with different {name}", f"evidence.{name}", old_manifest.evidence.get(name),
+           new_manifest.evidence.get(name)) for name in EVIDENCE_KEYS),
+    )  # fmt: skip
+    for message, cause, before, after in compared:
         if before != after:
             detail = diff_lines(_flatten(before), _flatten(after))
-            yield _config_difference(
-                f"the {name} of the fixture differ" if name in FIXTURE_FIELDS else f"another {name}",
-                f"fixture.{name}",
-                detail,
-            )
-    for name in EVIDENCE_KEYS:
-        before, after = old_manifest.evidence.get(name), new_manifest.evidence.get(name)
-        if before != after:
-            yield _config_difference(
-                f"recorded with different {name}", f"evidence.{name}", diff_lines(_flatten(before), _flatten(after))
-            )
-    if old_manifest.fixture.base_tree != new_manifest.fixture.base_tree:
-        message = (
-            f"the repository had the tree {old_manifest.fixture.base_tree[:12]}, now "
-            f"{new_manifest.fixture.base_tree[:12]}"
-        )
-        yield Difference(Finding(kind="FILES", message=message, cause="fixture.base_tree", fix=f"{RERECORD} --all"))
-
-
-def _config_difference(message: str, cause: str, detail: tuple[str, ...]) -> Difference:
-    return Difference(Finding(kind="CONFIG", message=message, cause=cause, detail=detail, fix=f"{RERECORD} --all"))
+            yield Difference(Finding(kind="CONFIG", message=message, cause=cause, detail=detail, fix=RERECORD_ALL))
+    if old_fixture.base_tree != new_fixture.base_tree:
+        message = f"the repository had the tree {old_fixture.base_tree[:12]}, now {new_fixture.base_tree[:12]}"
+        yield Difference(Finding(kind="FILES", message=message, cause="fixture.base_tree", fix=RERECORD_ALL))
 
 
 def _flatten(value: object, path: str = "") -> list[str]:
@@ -174,46 +142,32 @@ def _flatten(value: object, path: str = "") -> list[str]:
 def input_differences(pair: RecordingPair, templates: Mapping[Identity, str]) -> Iterator[Difference]:
     """Yield PROMPT and CONFIG differences of one call."""
     yield from _prompt_difference(pair, templates.get(pair.identity, ""))
-    old_recording, new_recording = pair.old.recording, pair.new.recording
-    if (old_recording.agent, old_recording.model) != (new_recording.agent, new_recording.model):
-        yield call_difference(
-            "CONFIG", pair.identity, "another model", "model",
-            diff_lines(_model_line(old_recording), _model_line(new_recording)),
-        )  # fmt: skip
-    old_argv = tuple("<MODEL>" if argument == old_recording.model else argument for argument in old_recording.argv)
-    new_argv = tuple("<MODEL>" if argument == new_recording.model else argument for argument in new_recording.argv)
-    if old_argv != new_argv:
-        yield call_difference(
-            "CONFIG", pair.identity, "other arguments", "arguments", diff_lines(old_recording.argv, new_recording.argv)
-        )
-    if set(old_recording.environment) != set(new_recording.environment):
-        before, after = sorted(old_recording.environment), sorted(new_recording.environment)
-        yield call_difference(
-            "CONFIG", pair.identity, "the agent sees other variables", "environment", diff_lines(before, after)
-        )
-    if old_recording.version != new_recording.version:
-        yield call_difference(
-            "CONFIG",
-            pair.identity,
-            "another version of the CLI",
-            "version",
-            diff_lines([old_recording.version], [new_recording.version]),
-            "low",
-        )
+    old, new = pair.old.recording, pair.new.recording
+    old_settings, new_settings = _call_settings(old), _call_settings(new)
+    for cause, message in SETTING_MESSAGES.items():
+        before, after = old_settings[cause], new_settings[cause]
+        if before != after:
+            detail = diff_lines(old.argv, new.argv) if cause == "arguments" else diff_lines(before, after)
+            risk: Risk | None = "low" if cause == "version" else None
+            yield call_difference("CONFIG", pair.identity, message, cause, detail, risk)
 
 
-def _model_line(recording: Recording) -> list[str]:
-    return [f"{recording.agent} {recording.model}"]
+def _call_settings(recording: Recording) -> dict[str, list[str]]:
+    """Return the settings of a call by cause, as lines."""
+    return {
+        "model": [f"{recording.agent} {recording.model}"],
+        "arguments": ["<MODEL>" if argument == recording.model else argument for argument in recording.argv],
+        "environment": sorted(set(recording.environment)),
+        "version": [recording.version],
+    }
 
 
 def _prompt_difference(pair: RecordingPair, template: str) -> Iterator[Difference]:
     before, after = pair.old.lines("prompt"), pair.new.lines("prompt")
     if before == after:
         return
-    old_replies, new_replies = (
-        _earlier_artifact_lines(pair.old_cassette, pair.identity),
-        _earlier_artifact_lines(pair.new_cassette, pair.identity),
-    )
+    old_replies = _earlier_artifact_lines(pair.old_cassette, pair.identity)
+    new_replies = _earlier_artifact_lines(pair.new_cassette, pair.identity)
     removed, added = old_replies - new_replies, new_replies - old_replies
     if [line for line in before if line not in removed] == [line for line in after if line not in added]:
         message = "the prompt differs only in text from earlier replies"
@@ -230,9 +184,8 @@ def _earlier_artifact_lines(cassette: Cassette, call: Identity) -> set[str]:
         if identity == call:
             break
         if identity.feature == call.feature:
-            for file in recorded_call.recording.files:
-                if file.kind == "artifact":
-                    lines |= set(recorded_call.contents[file.name].decode("utf-8", "replace").splitlines())
+            for text in recorded_call.artifacts().values():
+                lines |= set(text.splitlines())
     return lines
 
 
@@ -257,36 +210,27 @@ def trace_differences(
 
     `unpaired`: calls of only one recording; `features_ended_differently`: features with a call that ended differently.
     """
+    unpaired_names = {(call.feature, call.name) for call in unpaired}
     for feature in sorted(old.traces.keys() & new.traces.keys()):
         for divergence in trace_divergences(
             _comparable_trace(old.traces[feature]), _comparable_trace(new.traces[feature])
         ):
-            calls = [
-                call
-                for line in (divergence.difference.recorded, divergence.difference.produced)
-                if (call := call_of_event(line))
-            ]
+            events = (divergence.difference.recorded, divergence.difference.produced)
+            calls = [call for event in events if (call := call_of_event(event, feature=feature))]
             if divergence.kind == "TRACE" and (
-                feature in features_ended_differently or any(_is_among(call, feature, unpaired) for call in calls)
+                feature in features_ended_differently or any((feature, call.name) in unpaired_names for call in calls)
             ):
                 continue
-            yield Difference(
-                _trace_finding(feature, divergence.kind, divergence.description, divergence.difference.lines(), calls)
-            )
+            finding = Finding(
+                kind=divergence.kind, message=f"the trace of {feature} {divergence.description}", feature=feature,
+                call=calls[0].name if calls else "", detail=divergence.difference.lines(),
+                fix=rerecord_call(calls[0]) if calls else rerecord_feature(feature),
+            )  # fmt: skip
+            yield Difference(finding)
     for feature in sorted(old.traces.keys() ^ new.traces.keys()):
         side = "the old" if feature in old.traces else "the new"
         message = f"only {side} recording has a trace of {feature}"
         yield Difference(Finding(kind="TRACE", message=message, feature=feature, fix=rerecord_feature(feature)))
-
-
-def _trace_finding(
-    feature: str, kind: FindingKind, description: str, detail: tuple[str, ...], calls: list[Identity]
-) -> Finding:
-    name = calls[0].name if calls else ""
-    fix = rerecord_call(msgspec.structs.replace(calls[0], feature=feature)) if calls else rerecord_feature(feature)
-    return Finding(
-        kind=kind, message=f"the trace of {feature} {description}", feature=feature, call=name, detail=detail, fix=fix
-    )
 
 
 def _comparable_trace(trace: bytes) -> bytes:
@@ -310,10 +254,6 @@ def _comparable_value(name: str, value: Any, ignored: frozenset[str]) -> Any:
     if isinstance(value, list):
         return [_comparable_value("", inner, ignored) for inner in value]
     return value
-
-
-def _is_among(call: Identity, feature: str, calls: Collection[Identity]) -> bool:
-    return any((other.feature, other.name) == (feature, call.name) for other in calls)
 
 
 def templates_of(cassette: Cassette) -> Mapping[Identity, str]:

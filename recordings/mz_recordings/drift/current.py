@@ -17,7 +17,7 @@ from mz_engine.model.rules import RuleSet
 from mz_engine.ports import ParsedReply, Prices
 from mz_events.catalog.validation import Violation
 
-from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, StoredFile, parse_time
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, parse_time
 from mz_recordings.cassette.trace_format import EventJson, call_of_event, trace_events
 from mz_recordings.drift.model import Difference, LeafDifference, call_difference
 from mz_recordings.drift.noise import WITHIN_PERCENT_MAX
@@ -70,6 +70,10 @@ def _parsed_fields(reading: ParsedReply) -> EventJson:
     values = {
         name: reading.undecodable_lines if name == "bad_lines" else getattr(reading, name) for name in PARSED_FIELDS
     }
+    return _as_json(values)
+
+
+def _as_json(values: Mapping[str, Any]) -> EventJson:
     decoded: EventJson = msgspec.json.decode(msgspec.json.encode(values))
     return decoded
 
@@ -101,24 +105,25 @@ def _price_differences(
         if price is not None and reading.reported_nanousd is not None:
             calls, reported, computed = calls + 1, reported + reading.reported_nanousd, computed + price
     leaf = LeafDifference("prices", str(reported), str(computed))
-    if calls and abs(relative_growth(leaf) or Fraction()) > PRICE_TOLERANCE:
+    growth = abs(relative_growth(leaf) or Fraction())
+    if calls and growth > PRICE_TOLERANCE:
         amounts = [f"${amount / NANOUSD_PER_USD:.6f}" for amount in (reported, computed)]
         message = f"the agent reported {amounts[0]} for {calls} calls, the current price table gives {amounts[1]}"
         detail = (f"- prices: {amounts[0]}", f"+ prices: {amounts[1]}")
-        fix = PROPOSE_NOISE if abs(relative_growth(leaf) or Fraction()) * 100 <= WITHIN_PERCENT_MAX else RERECORD_ALL
+        fix = PROPOSE_NOISE if growth * 100 <= WITHIN_PERCENT_MAX else RERECORD_ALL
         yield Difference(Finding(kind="COST", message=message, cause="prices", detail=detail, fix=fix), (leaf,))
 
 
 # rules ----------------------------------------------------------------------------------------------------------------
-class ProducedArtifacts(NamedTuple):
+class ProducedArtifact(NamedTuple):
     """An artifact that a call had to produce, with its rules and the artifacts that existed before."""
 
     artifact: str
     path: str
     rules: RuleSet
-    stored: StoredFile | None
-    """None: it is missing."""
+    sha256: str | None
     text: str | None
+    """None: it is missing."""
     earlier_artifacts: Mapping[str, str]
 
 
@@ -138,42 +143,29 @@ def _rule_differences(cassette: Cassette, pins: Pins) -> Iterator[Difference]:
     }
     for call, line, artifacts in _produced_artifacts(cassette, pins):
         violations: list[tuple[str, str]] = []
-        for artifact in artifacts:
-            problems = validate(
-                artifact.rules,
-                artifact.text,
-                artifact.path or artifact.artifact,
-                pins.config.limits,
-                artifact.earlier_artifacts,
-            )
+        for name, path, rules, sha256, text, earlier_artifacts in artifacts:
+            problems = validate(rules, text, path or name, pins.config.limits, earlier_artifacts)
             violations += [(problem.violation.rule, problem.violation.path) for problem in problems]
-            if artifact.text is not None and artifact.stored is not None:
-                before = parsed.get((call.feature, artifact.stored.sha256))
-                yield from _parse_difference(
-                    call, artifact.artifact, before, parse_artifact(artifact.rules, artifact.text)
-                )
+            before = parsed.get((call.feature, sha256))
+            if text is not None and before is not None:
+                yield from _parse_difference(call, name, before, parse_artifact(rules, text))
         yield from _verdict_difference(call, _recorded_violations(line), violations)
 
 
 def _produced_artifacts(
     cassette: Cassette, pins: Pins
-) -> Iterator[tuple[Identity, EventJson, tuple[ProducedArtifacts, ...]]]:
+) -> Iterator[tuple[Identity, EventJson, tuple[ProducedArtifact, ...]]]:
     """Yield each call with a recorded verdict and a current phase: the call, the verdict's event, its artifacts."""
     order = [phase.phase for phase in pins.pipeline.phases]
     recorded_calls = cassette.by_identity()
     texts: dict[str, dict[tuple[int, str], str]] = {}
     for call, line in _call_events(cassette, "artifact.validated"):
-        recorded_call, phase = (
-            recorded_calls.get(call),
-            pins.pipeline.find_phase(call.phase) if call.phase in order else None,
-        )
-        if recorded_call is None or phase is None:
+        if call not in recorded_calls or call.phase not in order:
             continue
         position, feature_texts = order.index(call.phase), texts.setdefault(call.feature, {})
-        earlier_artifacts = {
-            name: text for (text_position, name), text in sorted(feature_texts.items()) if text_position <= position
-        }
-        artifacts = tuple(_artifacts_of_call(recorded_call, phase, pins, earlier_artifacts))
+        earlier_artifacts = {name: text for (at, name), text in sorted(feature_texts.items()) if at <= position}
+        phase = pins.pipeline.phases[position]
+        artifacts = tuple(_artifacts_of_call(recorded_calls[call], phase, pins, earlier_artifacts))
         feature_texts |= {
             (position, artifact.artifact): artifact.text for artifact in artifacts if artifact.text is not None
         }
@@ -182,15 +174,14 @@ def _produced_artifacts(
 
 def _artifacts_of_call(
     call: RecordedCall, phase: Phase, pins: Pins, earlier_artifacts: Mapping[str, str]
-) -> Iterator[ProducedArtifacts]:
+) -> Iterator[ProducedArtifact]:
     """Yield the artifacts that a call had to produce and that have rules now."""
+    stored = {(file.artifact, file.path): (file.sha256, text) for file, text in call.artifacts().items()}
     for artifact, path, rules in phase_outputs(phase, call.identity):
-        if rules not in pins.rules:
-            continue
-        stored = next((file for file in call.recording.files if (file.artifact, file.path) == (artifact, path)), None)
-        text = call.contents[stored.name].decode("utf-8", "replace") if stored else None
-        yield ProducedArtifacts(artifact, path, pins.rules[rules], stored, text, earlier_artifacts)
-        earlier_artifacts = earlier_artifacts if text is None else {**earlier_artifacts, artifact: text}
+        if rules in pins.rules:
+            sha256, text = stored.get((artifact, path), (None, None))
+            yield ProducedArtifact(artifact, path, pins.rules[rules], sha256, text, earlier_artifacts)
+            earlier_artifacts = earlier_artifacts if text is None else {**earlier_artifacts, artifact: text}
 
 
 def _verdict_difference(
@@ -215,12 +206,8 @@ def _recorded_violations(line: EventJson) -> list[tuple[str, str]]:
     return [(violation.rule, violation.path) for violation in violations if not violation.rule.startswith(TREE_RULES)]
 
 
-def _parse_difference(call: Identity, artifact: str, before: EventJson | None, parsed: Any) -> Iterator[Difference]:
-    if before is None:
-        return
-    current = msgspec.json.decode(
-        msgspec.json.encode({name: getattr(parsed, name) for name in ("units", "files", "fields")})
-    )
+def _parse_difference(call: Identity, artifact: str, before: EventJson, parsed: Any) -> Iterator[Difference]:
+    current = _as_json({name: getattr(parsed, name) for name in ("units", "files", "fields")})
     old = {"type": "artifact.parsed", **{name: before.get(name, current[name]) for name in current}}
     new = {"type": "artifact.parsed", **current}
     if old != new:

@@ -38,8 +38,8 @@ class Difference(NamedTuple):
 
 
 def call_difference(
-    kind: FindingKind, call: Identity, message: str, cause: str, detail: tuple[str, ...], risk: Risk | None = None,
-    leaves: tuple[LeafDifference, ...] = (), fix: str | None = None,
+    kind: FindingKind, call: Identity, message: str, cause: str = "", detail: tuple[str, ...] = (),
+    risk: Risk | None = None, leaves: tuple[LeafDifference, ...] = (), fix: str | None = None,
 ) -> Difference:  # fmt: skip
     """Return a difference of one call, which a new reply fixes unless `fix` names another command."""
     finding = Finding(

@@ -9,7 +9,9 @@ reason.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -152,14 +154,14 @@ class NoiseMatch(NamedTuple):
 
 def hide_noise(differences: Iterable[Difference], entries: Iterable[NoiseEntry], names: Iterable[str]) -> NoiseMatch:
     """Hide the differences of which every part is noise. `names`: names of the compared cassettes."""
-    applicable = [entry for entry in entries if entry.cassette is None or entry.cassette in set(names)]
-    remaining, counts, hidden = [], dict[int, int](), 0
+    cassettes = {None, *names}
+    applicable = [entry for entry in entries if entry.cassette in cassettes]
+    remaining, counts, hidden = [], Counter[int](), 0
     for difference in differences:
-        matching = [_first_match(difference, atom, applicable) for atom in difference.leaves]
-        if matching and all(at is not None for at in matching):
+        matching = [_first_match(difference, leaf, applicable) for leaf in difference.leaves]
+        if matching and None not in matching:
             hidden += 1
-            for at in {at for at in matching if at is not None}:
-                counts[at] = counts.get(at, 0) + 1
+            counts.update({at for at in matching if at is not None})
         else:
             remaining.append(difference)
     return NoiseMatch(tuple(remaining), tuple((applicable[at], count) for at, count in sorted(counts.items())), hidden)
@@ -233,25 +235,13 @@ def append_entries(text: str, before: tuple[NoiseEntry, ...], entries: tuple[Noi
     """Return the file's text with more entries. If they cannot be appended in its style, the file is generated again,
     with all comments at the top."""
     body, entries_yaml = text.rstrip("\n"), _yaml(entries)
-    open_list = (
-        EMPTY_LIST.sub("noise:", body)
-        if EMPTY_LIST.search(body)
-        else body
-        if NOISE_KEY.search(body)
-        else f"{body}\nnoise:"
-    )
+    open_list = EMPTY_LIST.sub("noise:", body) if NOISE_KEY.search(body) else f"{body}\nnoise:"
     result = f"{open_list}\n{entries_yaml}"
-    if _parse_or_empty(result) == (*before, *entries):
-        return result
+    with suppress(yaml.YAMLError, msgspec.ValidationError, ValueError):
+        if _parse(result) == (*before, *entries):
+            return result
     comments = "".join(f"{line}\n" for line in text.splitlines() if line.startswith("#"))
     return f"{comments or HEADER}noise:\n{_yaml((*before, *entries))}"
-
-
-def _parse_or_empty(text: str) -> tuple[NoiseEntry, ...]:
-    try:
-        return _parse(text)
-    except (yaml.YAMLError, msgspec.ValidationError, ValueError):
-        return ()
 
 
 def _parse(text: str | bytes) -> tuple[NoiseEntry, ...]:

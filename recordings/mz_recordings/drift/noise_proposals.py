@@ -42,32 +42,23 @@ def propose_noise(
     entries: dict[tuple[FindingKind, str], NoiseEntry] = {}
     rejections = list[NoiseRejection]()
     for difference in differences:
-        subject = (
-            f"{difference.finding.kind} {difference.finding.feature} {difference.finding.call}: "
-            f"{difference.finding.message}"
-        )
-        if not difference.leaves or rejection_of_kind(difference.finding.kind):
-            rejections.append(
-                NoiseRejection(
-                    rejection_of_kind(difference.finding.kind) or "STRUCTURAL_CHANGE", " ".join(subject.split())
-                )
-            )
+        finding = difference.finding
+        rejection = rejection_of_kind(finding.kind)
+        if not difference.leaves or rejection:
+            subject = f"{finding.kind} {finding.feature} {finding.call}: {finding.message}"
+            rejections.append(NoiseRejection(rejection or "STRUCTURAL_CHANGE", " ".join(subject.split())))
             continue
         for entry in _entries_for(difference, cassette, reason):
             if name := rejection_of(entry, today):
-                rejections.append(NoiseRejection(name, f"{entry.kind} {entry.path}: {difference.finding.message}"))
+                rejections.append(NoiseRejection(name, f"{entry.kind} {entry.path}: {finding.message}"))
                 continue
             key = entry.kind, entry.path
             before = entries.get(key)
             wider = max((candidate.within or 0) for candidate in (entry, before) if candidate is not None) or None
             entries[key] = msgspec.structs.replace(entry, within=wider)
     if len(entries) > ENTRIES_MAX:
-        rejections.append(
-            NoiseRejection(
-                "TOO_MANY_DIFFS", f"{len(entries)} entries would be needed, at most {ENTRIES_MAX} are proposed"
-            )
-        )
-        return (), tuple(rejections)
+        subject = f"{len(entries)} entries would be needed, at most {ENTRIES_MAX} are proposed"
+        return (), (*rejections, NoiseRejection("TOO_MANY_DIFFS", subject))
     return tuple(entries.values()), tuple(rejections)
 
 
@@ -110,11 +101,10 @@ def may_match(entry: NoiseEntry, cassette: Cassette) -> bool:
         return bool(cassette.calls)
     if entry.kind == "STREAM":
         return any(_names_event(entry, call.contents.values()) for call in cassette.calls)
-    files = [(call, file) for call in cassette.calls for file in call.recording.files if file.kind == "artifact"]
+    artifacts = [(file.artifact, text) for call in cassette.calls for file, text in call.artifacts().items()]
     if not entry.is_pattern:
-        return any(f"{file.artifact}.text" == entry.path for _, file in files)
-    texts = (call.contents[file.name].decode("utf-8", "replace") for call, file in files)
-    return any(line_matches(entry.path, line) for text in texts for line in text.splitlines())
+        return any(f"{artifact}.text" == entry.path for artifact, _ in artifacts)
+    return any(line_matches(entry.path, line) for _, text in artifacts for line in text.splitlines())
 
 
 def _names_event(entry: NoiseEntry, contents: Iterable[bytes]) -> bool:

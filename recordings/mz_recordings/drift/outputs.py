@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import NamedTuple
 
 from mz_engine.agents.contract import Adapter
 from mz_engine.ports import ParsedReply
 
-from mz_recordings.cassette.model import RecordedCall, Recording
+from mz_recordings.cassette.model import Identity, RecordedCall, Recording
 from mz_recordings.drift.model import Difference, LeafDifference, RecordingPair, call_difference
-from mz_recordings.drift.stream_diff import compare_shapes, limit_lines, shape_findings
+from mz_recordings.drift.stream_diff import compare_shapes, limit_lines, shape_differences
 from mz_recordings.drift.stream_shape import CallStream, observe_streams
 from mz_recordings.drift.structure import changed_files, structure
 from mz_recordings.findings.model import RERECORD_ALL, Finding
@@ -26,67 +26,41 @@ NANOUSD_PER_USD = 10**9
 
 
 # artifacts ------------------------------------------------------------------------------------------------------------
-class ArtifactText(NamedTuple):
-    """An artifact of a recording."""
-
-    artifact: str
-    path: str
-    name: str
-    text: str
-
-
-def artifact_texts(call: RecordedCall) -> dict[str, ArtifactText]:
-    """Return the artifacts of a recording, by name in the pipeline and path."""
-    texts_by_name = {}
-    for file in call.recording.files:
-        if file.kind == "artifact":
-            text = call.contents[file.name].decode("utf-8", "replace")
-            texts_by_name[f"{file.artifact} {file.path}".strip()] = ArtifactText(
-                file.artifact, file.path, file.name, text
-            )
-    return texts_by_name
-
-
 def artifact_differences(pair: RecordingPair) -> Iterator[Difference]:
     """Yield differences in structure; where that is equal, in text."""
-    before, after = artifact_texts(pair.old), artifact_texts(pair.new)
+    before, after = (
+        {f"{file.artifact} {file.path}".strip(): (file, text) for file, text in call.artifacts().items()}
+        for call in (pair.old, pair.new)
+    )
     for name in sorted(before.keys() | after.keys()):
-        old, new = before.get(name), after.get(name)
-        if old is None or new is None:
-            change = "is missing from the new recording" if new is None else "is only in the new recording"
+        if name not in before or name not in after:
+            change = "is missing from the new recording" if name in before else "is only in the new recording"
+            file, _ = before.get(name) or after[name]
+            yield call_difference("ARTIFACT", pair.identity, f"the artifact {name} {change}", file.artifact, (), "high")
+            continue
+        (old_file, old_text), (new_file, new_text) = before[name], after[name]
+        if old_text == new_text:
+            continue
+        artifact = old_file.artifact
+        old_parts, new_parts = structure(old_text, old_file.name), structure(new_text, new_file.name)
+        if old_parts != new_parts:
+            is_extended = tuple(part for part in new_parts if part in old_parts) == old_parts
+            change = "has additional parts" if is_extended else "has another structure"
             yield call_difference(
-                "ARTIFACT", pair.identity, f"the artifact {name} {change}", (old or after[name]).artifact, (), "high"
-            )
-        elif old.text != new.text:
-            yield _artifact_difference(pair, old, new)
+                "ARTIFACT", pair.identity, f"the artifact {artifact} {change}", artifact,
+                diff_lines(old_parts, new_parts), "low" if is_extended else "high",
+            )  # fmt: skip
+        else:
+            yield _text_difference(pair.identity, artifact, old_text.splitlines(), new_text.splitlines())
 
 
-def _artifact_difference(pair: RecordingPair, old: ArtifactText, new: ArtifactText) -> Difference:
-    old_parts, new_parts = structure(old.text, old.name), structure(new.text, new.name)
-    if old_parts != new_parts:
-        has_lost_parts = set(old_parts) - set(new_parts) or [part for part in new_parts if part in old_parts] != list(
-            old_parts
-        )
-        message = (
-            f"the artifact {old.artifact} has another structure"
-            if has_lost_parts
-            else f"the artifact {old.artifact} has additional parts"
-        )
-        return call_difference(
-            "ARTIFACT",
-            pair.identity,
-            message,
-            old.artifact,
-            diff_lines(old_parts, new_parts),
-            "high" if has_lost_parts else "low",
-        )
-    before, after = old.text.splitlines(), new.text.splitlines()
-    text_leaf = (LeafDifference(f"{old.artifact}.text"),)
+def _text_difference(call: Identity, artifact: str, before: list[str], after: list[str]) -> Difference:
+    path = f"{artifact}.text"
     is_short = max(len(before), len(after)) <= LINES_MATCHED_MAX
-    leaves = (tuple(_line_leaves(f"{old.artifact}.text", before, after)) if is_short else ()) or text_leaf
-    message = f"the artifact {old.artifact} has the same structure and another text"
+    leaves = tuple(_line_leaves(path, before, after)) if is_short else ()
+    message = f"the artifact {artifact} has the same structure and another text"
     return call_difference(
-        "ARTIFACT", pair.identity, message, f"{old.artifact}.text", diff_lines(before, after), "low", leaves
+        "ARTIFACT", call, message, path, diff_lines(before, after), "low", leaves or (LeafDifference(path),)
     )
 
 
@@ -95,9 +69,8 @@ def _line_leaves(path: str, before: list[str], after: list[str]) -> Iterator[Lea
     for tag, low, high, first, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
-        old, new = before[low:high], after[first:end]
-        for at in range(max(len(old), len(new))):
-            yield LeafDifference(path, old[at] if at < len(old) else "", new[at] if at < len(new) else "")
+        for old, new in itertools.zip_longest(before[low:high], after[first:end], fillvalue=""):
+            yield LeafDifference(path, old, new)
 
 
 # files ----------------------------------------------------------------------------------------------------------------
@@ -111,7 +84,7 @@ def file_differences(pair: RecordingPair) -> Iterator[Difference]:
     )
     if old != new:
         yield call_difference("FILES", pair.identity, "other files are changed", "files", diff_lines(old, new))
-    artifacts = {text.path for call in (pair.old, pair.new) for text in artifact_texts(call).values()}
+    artifacts = {file.path for call in (pair.old, pair.new) for file in call.artifacts()}
     changed_paths = [path for path in before if path in after and before[path] != after[path] and path not in artifacts]
     if changed_paths and old == new:
         message = "the same files are changed, with other content"
@@ -135,16 +108,16 @@ def parse_recorded(call: RecordedCall, adapters: Mapping[str, Adapter]) -> Parse
     return None if adapter is None else adapter.parse_output(call.result())
 
 
-def amounts(reading: ParsedReply) -> dict[str, int | str | None]:
+def token_amounts(reading: ParsedReply) -> dict[str, int | str | None]:
     """Return token totals, cost and models by the path that noise entries use."""
     usage = reading.usage
     return {
-        "usage.input": sum(usage_entry.input for usage_entry in usage),
-        "usage.output": sum(usage_entry.output for usage_entry in usage),
-        "usage.cache_read": sum(usage_entry.cache_read for usage_entry in usage),
-        "usage.cache_write": sum(usage_entry.cache_write_5m + usage_entry.cache_write_1h for usage_entry in usage),
+        "usage.input": sum(entry.input for entry in usage),
+        "usage.output": sum(entry.output for entry in usage),
+        "usage.cache_read": sum(entry.cache_read for entry in usage),
+        "usage.cache_write": sum(entry.cache_write_5m + entry.cache_write_1h for entry in usage),
         "reported": reading.reported_nanousd,
-        "models": ", ".join(sorted({usage_entry.model for usage_entry in usage})),
+        "models": ", ".join(sorted({entry.model for entry in usage})),
     }
 
 
@@ -153,19 +126,17 @@ def cost_differences(pair: RecordingPair, adapters: Mapping[str, Adapter]) -> It
     old, new = parse_recorded(pair.old, adapters), parse_recorded(pair.new, adapters)
     if old is None or new is None:
         return
-    before, after = amounts(old), amounts(new)
+    before, after = token_amounts(old), token_amounts(new)
     differing = [path for path in before if before[path] != after[path]]
     if differing:
         leaves = tuple(
-            LeafDifference(path, _amount_text(before[path]), _amount_text(after[path])) for path in differing
+            LeafDifference(path, *("" if amount is None else str(amount) for amount in (before[path], after[path])))
+            for path in differing
         )
         detail = tuple(
-            line
+            f"{sign} {path}: {_format_amount(path, amounts[path])}"
             for path in differing
-            for line in (
-                f"- {path}: {_format_amount(path, before[path])}",
-                f"+ {path}: {_format_amount(path, after[path])}",
-            )
+            for sign, amounts in (("-", before), ("+", after))
         )
         is_large = any((growth := relative_growth(leaf)) is None or abs(growth) > GROWTH_SHARE_MAX for leaf in leaves)
         message = "tokens or cost differ"
@@ -179,10 +150,6 @@ def relative_growth(leaf: LeafDifference) -> Fraction | None:
     except ValueError:
         return None
     return Fraction(new - old, old) if old else None
-
-
-def _amount_text(value: int | str | None) -> str:
-    return "" if value is None else str(value)
 
 
 def _format_amount(path: str, value: int | str | None) -> str:
@@ -215,34 +182,24 @@ def stream_differences(pairs: Iterable[RecordingPair], adapters: Mapping[str, Ad
         if not agent_pairs:
             continue
         old, new = (
-            observe_streams(agent, _versions(calls), recorded_streams(calls), adapter)
-            for calls in zip(*((agent_pair.old, agent_pair.new) for agent_pair in agent_pairs), strict=True)
+            observe_streams(
+                agent, ", ".join(sorted({call.recording.version for call in calls})), recorded_streams(calls), adapter
+            )
+            for calls in zip(*((pair.old, pair.new) for pair in agent_pairs), strict=True)
         )
         changes = compare_shapes(old.shape, new, adapter, same_calls=True)
         fixed_frames = [
-            f"  {stream_name}: {defect}"
-            for stream_name, defect in old.broken_frames
-            if (stream_name, defect) not in new.broken_frames
+            f"  {name}: {defect}" for name, defect in old.broken_frames if (name, defect) not in new.broken_frames
         ]
         if fixed_frames:
-            message = "frames that were broken are intact now"
-            finding = Finding(
-                kind="STREAM",
-                message=message,
-                cause="frames",
-                detail=limit_lines(fixed_frames),
-                fix=RERECORD_ALL,
-                risk="low",
-            )
-            yield Difference(finding)
+            yield Difference(
+                Finding(
+                    kind="STREAM", message="frames that were broken are intact now", cause="frames",
+                    detail=limit_lines(fixed_frames), fix=RERECORD_ALL, risk="low",
+                )
+            )  # fmt: skip
         new = new._replace(broken_frames=tuple(frame for frame in new.broken_frames if frame not in old.broken_frames))
-        for finding in shape_findings(changes, new, "the old recording", RERECORD_ALL):
-            low_leaves = [LeafDifference(change.name) for change in changes if change.risk == "low"]
-            yield Difference(finding, tuple(low_leaves) if finding.risk == "low" else ())
-
-
-def _versions(calls: Iterable[RecordedCall]) -> str:
-    return ", ".join(sorted({call.recording.version for call in calls}))
+        yield from shape_differences(changes, new, "the old recording", RERECORD_ALL)
 
 
 def recorded_streams(calls: Iterable[RecordedCall]) -> Iterator[CallStream]:

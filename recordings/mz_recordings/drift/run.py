@@ -3,7 +3,8 @@ known noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,6 @@ from mz_recordings.drift.model import Difference
 from mz_recordings.drift.noise import (
     FILE_NAME,
     NoiseEntry,
-    NoiseMatch,
     NoiseRejection,
     add_noise,
     hide_noise,
@@ -72,11 +72,9 @@ def check_current(
         cassettes += [cassette] if cassette else []
         checked.append((cassette.manifest.name if cassette else "", result, static_differences))
     drifted = _apply_noise(checked, knowledge, reason)
-    drifted = replace(
-        drifted, results=tuple(with_locations(replayed, Path(jobs[0].project)) for replayed in drifted.results)
-    )
-    outdated = tuple(_outdated_entries(knowledge, cassettes, is_whole_library and len(cassettes) == len(jobs)))
-    return replace(drifted, results=(*drifted.results, *outdated))
+    results = (with_locations(result, Path(jobs[0].project)) for result in drifted.results)
+    outdated = _outdated_entries(knowledge, cassettes, is_whole_library and len(cassettes) == len(jobs))
+    return replace(drifted, results=(*results, *outdated))
 
 
 def _check_cassette(
@@ -136,9 +134,10 @@ class _PinsCache:
 
 def _is_reported(finding: Finding, reported: tuple[Finding, ...]) -> bool:
     """Return True if the replay reported the finding too."""
-    by_cassette = (finding.kind, finding.message) in {(other.kind, other.message) for other in reported}
-    return by_cassette or (
-        bool(finding.feature) and (finding.kind, finding.feature) in {(other.kind, other.feature) for other in reported}
+    return any(
+        other.kind == finding.kind
+        and (other.message == finding.message or (finding.feature and other.feature == finding.feature))
+        for other in reported
     )
 
 
@@ -155,25 +154,17 @@ def compare_two(old: Path, new: Path, knowledge: LibraryKnowledge, reason: str =
     result = ReplayResult(
         path=str(old), name=names[0], provenance=new_cassette.manifest.provenance, recordings=len(new_cassette.calls)
     )
-    copied = [
-        cassette.manifest.name for cassette in (old_cassette, new_cassette) if cassette.manifest.provenance == "copied"
-    ]
+    cassettes = [old_cassette, new_cassette]
+    copied = [cassette.manifest.name for cassette in cassettes if cassette.manifest.provenance == "copied"]
     if copied:
         message = (
             f"the replies of {', '.join(dict.fromkeys(copied))} were copied from another agent: nothing can be compared"
         )
-        return LibraryDrift(
-            results=(replace(result, findings=(Finding(kind="COPIED", message=message, fix=RERECORD_ALL),)),)
-        )
-    drifted = _apply_noise(
-        [(names[0], result, differences(old_cassette, new_cassette, knowledge.agent_descriptions))],
-        knowledge,
-        reason,
-        names,
-    )
-    return replace(
-        drifted, results=(*drifted.results, *_outdated_entries(knowledge, [old_cassette, new_cassette], False))
-    )
+        finding = Finding(kind="COPIED", message=message, fix=RERECORD_ALL)
+        return LibraryDrift(results=(replace(result, findings=(finding,)),))
+    cassette_differences = differences(old_cassette, new_cassette, knowledge.agent_descriptions)
+    drifted = _apply_noise([(names[0], result, cassette_differences)], knowledge, reason, names)
+    return replace(drifted, results=(*drifted.results, *_outdated_entries(knowledge, cassettes, False)))
 
 
 # noise ----------------------------------------------------------------------------------------------------------------
@@ -198,25 +189,19 @@ def _apply_noise(
         (result, hide_noise(static_differences, entries, (name, *names)))
         for name, result, static_differences in checked
     ]
+    match_counts: Counter[NoiseEntry] = Counter()
+    for _, match in matches:
+        match_counts.update(dict(match.matched_entries))
     return LibraryDrift(
-        results=tuple(_add_findings(result, match_result) for result, match_result in matches),
-        matched_entries=tuple(_total_matches(match_result for _, match_result in matches)),
-        hidden_count=sum(match_result.hidden_count for _, match_result in matches),
+        results=tuple(
+            replace(result, findings=(*result.findings, *(difference.finding for difference in match.remaining)))
+            for result, match in matches
+        ),
+        matched_entries=tuple(match_counts.items()),
+        hidden_count=sum(match.hidden_count for _, match in matches),
         proposed=tuple(proposed),
         rejections=tuple(rejections),
     )
-
-
-def _add_findings(result: ReplayResult, match_result: NoiseMatch) -> ReplayResult:
-    return replace(result, findings=(*result.findings, *(difference.finding for difference in match_result.remaining)))
-
-
-def _total_matches(matches: Iterable[NoiseMatch]) -> Iterator[tuple[NoiseEntry, int]]:
-    counts: dict[NoiseEntry, int] = {}
-    for match_result in matches:
-        for entry, count in match_result.matched_entries:
-            counts[entry] = counts.get(entry, 0) + count
-    yield from counts.items()
 
 
 def _outdated_entries(
@@ -231,9 +216,7 @@ def _outdated_entries(
         if rejection_of(entry, knowledge.today) == "EXPIRED":
             message = f"EXPIRED: {entry_label} was valid until {entry.until}"
             findings.append(Finding(kind="EXPIRED", message=message, cause="EXPIRED", fix=f"{fix}, or change its date"))
-        elif (is_whole_library or entry.cassette in names) and not any(
-            may_match(entry, candidate) for candidate in cassettes
-        ):
+        elif (is_whole_library or entry.cassette in names) and not any(may_match(entry, item) for item in cassettes):
             message = f"UNUSED_ENTRY: {entry_label} matches nothing any more"
             findings.append(Finding(kind="UNUSED", message=message, cause="UNUSED_ENTRY", fix=fix))
     if findings:

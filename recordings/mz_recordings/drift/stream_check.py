@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
 from mz_engine.agents.registry import all_adapters
 from mz_engine.model.agent_description import AgentDescription
 
 from mz_recordings.cassette.model import Cassette, RecordedCall
-from mz_recordings.drift.model import Difference, LeafDifference
+from mz_recordings.drift.model import Difference
 from mz_recordings.drift.outputs import recorded_streams
-from mz_recordings.drift.stream_diff import compare_shapes, shape_findings
+from mz_recordings.drift.stream_diff import compare_shapes, shape_differences
 from mz_recordings.drift.stream_shape import Field, ObservedStreams, StreamShape, Use, observe_streams, parent_path
 from mz_recordings.findings.model import UPDATE_BASELINE, Finding
 
@@ -26,31 +27,25 @@ def check_streams(
 ) -> Iterator[Difference]:
     """Yield stream differences, one comparison per agent and version in the cassette. Only streams that a CLI wrote are
     compared."""
+    if cassette.manifest.provenance not in CLI_PROVENANCES:
+        return
     agents = all_adapters(agent_descriptions)
-    for observed in (
-        observe_cassette(cassette, agent_descriptions) if cassette.manifest.provenance in CLI_PROVENANCES else ()
-    ):
+    for observed in observe_cassette(cassette, agent_descriptions):
         shape = observed.shape
         baseline = nearest_baseline(shape, baselines)
+        label = f"the baseline of {baseline.agent} {baseline.version}" if baseline else ""
+        missing = ""
         if baseline is None:
-            message = f"there is no baseline of {shape.agent}"
+            missing = f"there is no baseline of {shape.agent}"
+        elif shape.version and baseline.version != shape.version:
+            missing = f"there is no baseline of {shape.agent} {shape.version}; compared with {label}"
+        if missing:
             yield Difference(
-                Finding(kind="STREAM", message=message, cause=shape.agent, fix=UPDATE_BASELINE, risk="low")
+                Finding(kind="STREAM", message=missing, cause=shape.agent, fix=UPDATE_BASELINE, risk="low")
             )
-            continue
-        baseline_label = f"the baseline of {baseline.agent} {baseline.version}"
-        if shape.version and baseline.version != shape.version:
-            message = f"there is no baseline of {shape.agent} {shape.version}; compared with {baseline_label}"
-            yield Difference(
-                Finding(kind="STREAM", message=message, cause=shape.agent, fix=UPDATE_BASELINE, risk="low")
-            )
-        changes = compare_shapes(baseline, observed, agents[shape.agent])
-        for finding in shape_findings(changes, observed, baseline_label, UPDATE_BASELINE):
-            is_low_risk = finding.risk == "low"
-            yield Difference(
-                finding,
-                tuple(LeafDifference(change.name) for change in changes if change.risk == "low") if is_low_risk else (),
-            )
+        if baseline is not None:
+            changes = compare_shapes(baseline, observed, agents[shape.agent])
+            yield from shape_differences(changes, observed, label, UPDATE_BASELINE)
 
 
 def observe_cassette(
@@ -63,18 +58,13 @@ def observe_cassette(
     agents = all_adapters(agent_descriptions)
     groups: dict[tuple[str, str], list[RecordedCall]] = {}
     for call in cassette.calls:
-        if any(
-            file.kind == "stdout" and call.contents[file.name] and has_shape(file.name) for file in call.recording.files
-        ):
+        stdout = call.recording.find("stdout")
+        # Prose has no shape; a recording keeps it as `.txt`.
+        if stdout is not None and not stdout.name.endswith(".txt") and call.contents[stdout.name]:
             groups.setdefault((call.recording.agent, call.recording.version), []).append(call)
     for (agent, version), calls in sorted(groups.items()):
         if agent in agents:
             yield observe_streams(agent, version, recorded_streams(calls), agents[agent])
-
-
-def has_shape(name: str) -> bool:
-    """Return True unless the stream is prose, which a recording keeps as `.txt`."""
-    return not name.endswith(".txt")
 
 
 def nearest_baseline(shape: StreamShape, baselines: Baselines) -> StreamShape | None:
@@ -85,10 +75,8 @@ def nearest_baseline(shape: StreamShape, baselines: Baselines) -> StreamShape | 
     )
     if not shape.version:
         return agent_baselines[-1] if agent_baselines else None
-    not_newer = [
-        baseline for baseline in agent_baselines if version_key(baseline.version) <= version_key(shape.version)
-    ]
-    return not_newer[-1] if not_newer else agent_baselines[0] if agent_baselines else None
+    not_newer = [entry for entry in agent_baselines if version_key(entry.version) <= version_key(shape.version)]
+    return next(iter(not_newer[-1:] or agent_baselines), None)
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -108,14 +96,13 @@ def extend_baseline(baseline: StreamShape | None, observed: StreamShape) -> Stre
 def _merge_fields(old_fields: dict[str, Field], new_fields: dict[str, Field]) -> dict[str, Field]:
     merged = {}
     for path in sorted(old_fields.keys() | new_fields.keys()):
-        old_field, new_field = old_fields.get(path), new_fields.get(path)
-        parent = parent_path(path)
+        old_field, new_field, parent = old_fields.get(path), new_fields.get(path), parent_path(path)
         if old_field and new_field:
             merged[path] = _merge_field(old_field, new_field)
-        elif old_field:
-            merged[path] = _as_optional(old_field) if not parent or parent in new_fields else old_field
-        elif new_field:
-            merged[path] = _as_optional(new_field) if not parent or parent in old_fields else new_field
+        elif field := old_field or new_field:
+            other_fields = new_fields if old_field else old_fields
+            is_missing = not parent or parent in other_fields
+            merged[path] = replace(field, is_always_present=False) if is_missing else field
     return merged
 
 
@@ -126,7 +113,3 @@ def _merge_field(first: Field, second: Field) -> Field:
         use=max(first.use, second.use, key=USES_ASCENDING.index),
         is_always_present=first.is_always_present and second.is_always_present,
     )
-
-
-def _as_optional(field: Field) -> Field:
-    return Field(types=field.types, use=field.use)

@@ -13,6 +13,7 @@ from mz_engine.agents.catalog import dialect_of
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.package import StreamDialect
 
+from mz_recordings.drift.model import Difference, LeafDifference
 from mz_recordings.drift.stream_shape import Field, ObservedStreams, StreamShape, is_known_event, parent_path
 from mz_recordings.findings.model import RISKS, Finding, Risk
 
@@ -121,30 +122,27 @@ def _type_changes(name: str, path: str, before: Field, after: Field, same_calls:
         yield ShapeChange("high" if is_used and added_types else "low", name, path, description, added_types)
 
 
-def shape_findings(
+def shape_differences(
     changes: tuple[ShapeChange, ...], observed: ObservedStreams, baseline_label: str, fix: str
-) -> tuple[Finding, ...]:
-    """Return at most one finding per risk, and one for broken frames. `baseline_label` describes the baseline."""
-    result = []
+) -> Iterator[Difference]:
+    """Yield at most one difference per risk, and one for broken frames. `baseline_label` describes the baseline."""
+    cause = f"{observed.shape.agent} {observed.shape.version}".strip()
     for risk in reversed(RISKS):
         risk_changes = [change for change in changes if change.risk == risk]
         if risk_changes:
-            lines = [_change_line(change, observed) for change in risk_changes]
-            message = (
-                f"{MESSAGES[risk]}: {len(risk_changes)} "
-                f"{'differences' if len(risk_changes) > 1 else 'difference'} from {baseline_label}"
-            )
-            cause = f"{observed.shape.agent} {observed.shape.version}".strip()
-            result.append(
-                Finding(kind="STREAM", message=message, cause=cause, detail=limit_lines(lines), fix=fix, risk=risk)
+            count = f"{len(risk_changes)} {'differences' if len(risk_changes) > 1 else 'difference'}"
+            message = f"{MESSAGES[risk]}: {count} from {baseline_label}"
+            detail = limit_lines([_change_line(change, observed) for change in risk_changes])
+            leaves = tuple(LeafDifference(change.name) for change in risk_changes) if risk == "low" else ()
+            yield Difference(
+                Finding(kind="STREAM", message=message, cause=cause, detail=detail, fix=fix, risk=risk), leaves
             )
     if observed.broken_frames:
         lines = [f"  {stream_name}: {defect}" for stream_name, defect in observed.broken_frames]
         message = (
             f"the frames of {len(lines)} streams are broken" if len(lines) > 1 else "the frames of a stream are broken"
         )
-        result.append(Finding(kind="STREAM", message=message, cause="frames", detail=limit_lines(lines), fix=fix))
-    return tuple(result)
+        yield Difference(Finding(kind="STREAM", message=message, cause="frames", detail=limit_lines(lines), fix=fix))
 
 
 def _change_line(change: ShapeChange, observed: ObservedStreams) -> str:

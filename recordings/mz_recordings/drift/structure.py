@@ -31,11 +31,9 @@ def structure(text: str, name: str) -> tuple[str, ...]:
 def _markdown_parts(text: str) -> Iterator[str]:
     document = read_markdown(text)
     parts = [
-        (
-            heading.line,
-            f"{'#' * heading.level} "
-            f"{'' if heading.level == TITLE_LEVEL else comparable_heading(heading.text)}".rstrip(),
-        )
+        (heading.line, f"{'#' * heading.level} {comparable_heading(heading.text)}".rstrip())
+        if heading.level > TITLE_LEVEL
+        else (heading.line, "#")
         for heading in document.headings
         if heading.level <= LEVEL_MAX
     ]
@@ -67,17 +65,14 @@ def _item_id(value: dict[str, object], at: int) -> str:
     return name if isinstance(name, str) else str(at)
 
 
+JSON_TYPES = {bool: "boolean", str: "string", list: "array", dict: "object"}
+
+
 def json_type(value: object) -> str:
     """Return the type's name in JSON Schema."""
     if value is None:
         return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, str):
-        return "string"
-    if isinstance(value, list):
-        return "array"
-    return "object" if isinstance(value, dict) else "number"
+    return JSON_TYPES.get(type(value), "number")
 
 
 HEADER = re.compile(rb"^diff --git (.+)$", re.MULTILINE)
