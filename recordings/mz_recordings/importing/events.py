@@ -131,14 +131,7 @@ class EventBuilder:
             if merged == session:
                 return None
             updated = merged
-        return ImportedSessionFound(
-            agent=updated.agent,
-            session=updated.session,
-            version=updated.version,
-            project=updated.project,
-            parent=updated.parent,
-            by_mz=updated.by_mz,
-        )
+        return msgspec.convert(updated, ImportedSessionFound, from_attributes=True)
 
     def _requests(
         self, stream: StreamId, parsed: dict[str, ParsedRequest], counted: dict[str, CountedRequest]
@@ -193,9 +186,8 @@ class EventBuilder:
         """Return `priced` for requests that only the totals at files' ends show."""
         listed = tuple(requests)
         for request in listed:
-            self.totals.reconciled += bool(token_total(request.usage)) - bool(
-                request.before is not None and token_total(request.before)
-            )
+            had_tokens = request.before is not None and token_total(request.before) > 0
+            self.totals.reconciled += (token_total(request.usage) > 0) - had_tokens
         return self.priced(listed)
 
     def priced(self, requests: Iterable[ImportedRequest]) -> ImportedPriced:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.imported import ImportedSessionFound, ImportedTotalsReconciled
-from mz_events.names import Digest, StreamId
+from mz_events.names import StreamId
 from mz_events.store import Append
 from mz_projections.imported.model import ImportedFile, ImportedSession, update_session
 from mz_projections.imported.store import ImportedStore
@@ -109,36 +110,23 @@ class Importer:
             ImportedStore(self._home / VIEWS, store) as views,
         ):
             views.refresh()
-            blobs = _DirectoryBlobs(FileBlobs(self._home / BLOBS))
-            builder = EventBuilder(self._price, self._table, blobs.store, self._now_us())
+            blobs = FileBlobs(self._home / BLOBS)
+            store_directory = cache(lambda directory: blobs.put(_encode_directory(directory)))
+            builder = EventBuilder(self._price, self._table, store_directory, self._now_us())
             return ImportBatch(store, views, blobs, builder, self._formats, self._now_us).run(paths, on_progress)
 
     def _now_us(self) -> int:
         return int(self._now() * US_PER_SECOND)
 
 
-class _DirectoryBlobs:
-    """Stores directories as blobs; each is written once."""
-
-    def __init__(self, blobs: FileBlobs) -> None:
-        self.blobs = blobs
-        self._digests: dict[str, Digest] = {}
-
-    def store(self, directory: str) -> Digest:
-        digest = self._digests.get(directory)
-        if digest is None:
-            digest = self._digests[directory] = self.blobs.put(_encode_directory(directory))
-        return digest
-
-
 class ImportBatch:
     """One import."""
 
     def __init__(
-        self, store: SqliteStore, views: ImportedStore, directories: _DirectoryBlobs, builder: EventBuilder,
+        self, store: SqliteStore, views: ImportedStore, blobs: FileBlobs, builder: EventBuilder,
         formats: tuple[Format, ...], now_us: Callable[[], int],
     ) -> None:  # fmt: skip
-        self._store, self._views, self._blobs, self._builder = store, views, directories.blobs, builder
+        self._store, self._views, self._blobs, self._builder = store, views, blobs, builder
         self._formats, self._now_us = formats, now_us
         self._segments: list[FileSegment] = []
         self._files_read: set[str] = set()

@@ -115,12 +115,9 @@ def incomplete_reasons(files: Sequence[ImportedFile], sums: Sequence[QuarterSum]
         earlier = longest_by_kind.get((file.format, file.subagent))
         if earlier is None or file.lines > earlier.lines:
             longest_by_kind[file.format, file.subagent] = file
+    is_open = any(OUTPUT_OPEN in file.incomplete_reasons for file in longest_by_kind.values())
     reasons = {code for file in files for code in file.incomplete_reasons if code != OUTPUT_OPEN}
-    if any(OUTPUT_OPEN in file.incomplete_reasons for file in longest_by_kind.values()) and not _is_covered(
-        files, sums
-    ):
-        reasons.add(OUTPUT_OPEN)
-    return tuple(sorted(reasons))
+    return tuple(sorted(reasons | ({OUTPUT_OPEN} if is_open and not _is_covered(files, sums) else set())))
 
 
 def _is_covered(files: Sequence[ImportedFile], sums: Sequence[QuarterSum]) -> bool:

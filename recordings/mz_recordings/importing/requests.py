@@ -5,9 +5,6 @@ Only names and numbers pass; names are sanitised for the log, so that no content
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.reading.records import (
@@ -25,7 +22,7 @@ from mz_engine.agents.reading.records import (
 )
 from mz_engine.transcripts.summary import includes_previous_end
 from mz_events.catalog.call import Usage
-from mz_projections.usage import add_usage
+from mz_projections.usage import TOKEN_FIELDS, add_usage
 
 from mz_recordings.importing.names import label, model, name, request_key
 
@@ -101,8 +98,95 @@ class SegmentStats(msgspec.Struct):
     """Input tokens since the process started, and since the last end."""
 
     def add(self, record: TranscriptRecord) -> None:
-        """Add a record."""
-        ADDERS.get(type(record), _ignore)(self, record)
+        """Add a record; text is ignored."""
+        match record:
+            case ModelRequest():
+                self._add_request(record)
+            case SessionInfo():
+                self._add_session_info(record)
+            case UserPrompt():
+                self._set_time(record.at_us)
+                self.prompts += 1
+            case ToolUse():
+                _count(self.tools, label(record.tool) or OTHERS)
+                self.failed_tools += record.failed
+            case StreamEnd():
+                self._add_end(record)
+            case CostReported():
+                self._add_cost(record)
+            case UnknownLine():
+                _count(self.unknown_lines, label(record.type) or OTHERS)
+            case UndecodableLine():
+                self.undecodable_lines += 1
+            case Note(code=code) if code in INCOMPLETE_NOTES:
+                self.incomplete_reasons.setdefault(code)
+
+    def _set_time(self, at_us: int | None) -> bool:
+        """Set the last time; return False if there is none or it is invalid."""
+        if at_us is None or not SINCE_US <= at_us < UNTIL_US:
+            return False
+        self.at_us = at_us
+        return True
+
+    def _add_session_info(self, info: SessionInfo) -> None:
+        self._set_time(info.at_us)
+        if info.session:
+            self.session = name(info.session)
+            if len(self.sessions) < SESSIONS_MAX:
+                self.sessions.setdefault(self.session)
+        self.version = name(info.version) or self.version
+        self.cwd = info.cwd or self.cwd
+        self.parent = name(info.parent) or self.parent
+        if self.subagent is None:
+            self.subagent = label(info.subagent)
+
+    def _add_request(self, request: ModelRequest) -> None:
+        is_dated = self._set_time(request.at_us)
+        earlier = self.requests.get(request.id)
+        if earlier is None:
+            self.undated += not is_dated
+            self.process_input_tokens += request.usage.input
+            self.input_tokens_since_end += request.usage.input
+            usage = sanitize_usage(request.usage, self.subagent or "")
+            self.requests[request.id] = ParsedRequest(self.at_us, is_dated, usage, request.reported_nanousd)
+        elif token_total(request.usage) > token_total(earlier.usage):
+            usage = replace(sanitize_usage(request.usage, self.subagent or ""), subagent=earlier.usage.subagent)
+            nanousd = earlier.reported_nanousd if request.reported_nanousd is None else request.reported_nanousd
+            self.requests[request.id] = ParsedRequest(earlier.at_us, earlier.is_dated, usage, nanousd)
+
+    def _add_end(self, raw_end: StreamEnd) -> None:
+        """Add an end. Totals that include the previous ones replace them; others are added. An end with nothing but
+        zeros is that of a killed call: unknown."""
+        if not raw_end.usage and not raw_end.reported_nanousd:
+            return
+        usages = tuple(sanitize_usage(usage, self.subagent or "") for usage in raw_end.usage)
+        end = replace(raw_end, usage=usages, text=None, detail="")
+        if self.last_end is None or not self._replaces_end(end, self.last_end):
+            self.totals_before, self.nanousd_before = self.reported_totals, self.reported_nanousd
+            self.process_input_tokens = self.input_tokens_since_end
+        self.last_end, self.input_tokens_since_end, self.last_end_session = end, 0, self.session
+        self.reported_totals = dict(self.totals_before)
+        for usage in end.usage:
+            earlier = self.reported_totals.get(usage.model)
+            self.reported_totals[usage.model] = usage if earlier is None else add_usage(earlier, usage)
+        if end.reported_nanousd is not None:
+            self.reported_nanousd = min((self.nanousd_before or 0) + end.reported_nanousd, NANOUSD_MAX)
+
+    def _replaces_end(self, end: StreamEnd, previous: StreamEnd) -> bool:
+        """Return True if this end replaces the previous one."""
+        return self.session == self.last_end_session and includes_previous_end(
+            end,
+            previous,
+            has_requests=self.process_input_tokens > 0,
+            is_enough=lambda sums: sum(entry.input for entry in sums.values()) >= self.process_input_tokens,
+        )
+
+    def _add_cost(self, cost: CostReported) -> None:
+        """Replace the totals of the session so far."""
+        usages = [sanitize_usage(usage, self.subagent or "") for usage in cost.usage]
+        self.reported_totals.update((usage.model, usage) for usage in usages)
+        if cost.reported_nanousd is not None:
+            self.reported_nanousd = cost.reported_nanousd
 
     def requests_by_key(self) -> dict[str, ParsedRequest]:
         """Return the requests by their keys in the log."""
@@ -114,145 +198,17 @@ def token_total(usage: Usage) -> int:
     return usage.input + usage.output
 
 
-def _set_time(stats: SegmentStats, at_us: int | None) -> bool:
-    if at_us is None or not SINCE_US <= at_us < UNTIL_US:
-        return False
-    stats.at_us = at_us
-    return True
-
-
-def _add_session_info(stats: SegmentStats, info: SessionInfo) -> None:
-    _set_time(stats, info.at_us)
-    if info.session:
-        stats.session = name(info.session)
-        if len(stats.sessions) < SESSIONS_MAX:
-            stats.sessions.setdefault(stats.session)
-    stats.version = name(info.version) or stats.version
-    stats.cwd = info.cwd or stats.cwd
-    stats.parent = name(info.parent) or stats.parent
-    if stats.subagent is None:
-        stats.subagent = label(info.subagent)
-
-
-def _add_prompt(stats: SegmentStats, prompt: UserPrompt) -> None:
-    _set_time(stats, prompt.at_us)
-    stats.prompts += 1
-
-
-def _add_request(stats: SegmentStats, request: ModelRequest) -> None:
-    is_dated = _set_time(stats, request.at_us)
-    earlier = stats.requests.get(request.id)
-    if earlier is None:
-        stats.undated += not is_dated
-        stats.process_input_tokens += request.usage.input
-        stats.input_tokens_since_end += request.usage.input
-        stats.requests[request.id] = ParsedRequest(
-            stats.at_us, is_dated, sanitize_usage(request.usage, stats.subagent or ""), request.reported_nanousd
-        )
-    elif token_total(request.usage) > token_total(earlier.usage):
-        usage = replace(sanitize_usage(request.usage, stats.subagent or ""), subagent=earlier.usage.subagent)
-        reported_nanousd = earlier.reported_nanousd if request.reported_nanousd is None else request.reported_nanousd
-        stats.requests[request.id] = ParsedRequest(earlier.at_us, earlier.is_dated, usage, reported_nanousd)
-
-
 def sanitize_usage(usage: Usage, subagent: str) -> Usage:
     """Return the usage with sanitised names and with numbers within the limits."""
     names = model(usage.model), label(usage.subagent) or subagent, label(usage.tier)
-    if (
-        0 <= usage.input < TOKENS_MAX and 0 <= usage.output < TOKENS_MAX and 0 <= usage.cache_read < TOKENS_MAX
-        and 0 <= usage.cache_write_5m < TOKENS_MAX and 0 <= usage.cache_write_1h < TOKENS_MAX
-        and 0 <= usage.reasoning < TOKENS_MAX and names == (usage.model, usage.subagent, usage.tier)
-    ):  # fmt: skip
-        return usage
     numbers = (usage.input, usage.output, usage.cache_read, usage.cache_write_5m, usage.cache_write_1h, usage.reasoning)
-    input_, output, read, short, long, reasoning = (min(max(number, 0), TOKENS_MAX) for number in numbers)
-    return Usage(
-        model=names[0], subagent=names[1], tier=names[2], requests=usage.requests, input=input_, output=output,
-        cache_read=read, cache_write_5m=short, cache_write_1h=long, reasoning=reasoning,
-    )  # fmt: skip
-
-
-def _add_tool_use(stats: SegmentStats, tool_use: ToolUse) -> None:
-    _count(stats.tools, label(tool_use.tool) or OTHERS)
-    stats.failed_tools += tool_use.failed
-
-
-def _add_end(stats: SegmentStats, raw_end: StreamEnd) -> None:
-    """Add an end. Totals that include the previous ones replace them; others are added. An end with nothing but zeros
-    is that of a killed call: unknown."""
-    if not raw_end.usage and not raw_end.reported_nanousd:
-        return
-    end = replace(
-        raw_end,
-        usage=tuple(sanitize_usage(usage, stats.subagent or "") for usage in raw_end.usage),
-        text=None,
-        detail="",
-    )
-    if stats.last_end is None or not _replaces_end(stats, end, stats.last_end):
-        stats.totals_before, stats.nanousd_before, stats.process_input_tokens = (
-            stats.reported_totals,
-            stats.reported_nanousd,
-            stats.input_tokens_since_end,
-        )
-    stats.last_end, stats.input_tokens_since_end, stats.last_end_session = end, 0, stats.session
-    stats.reported_totals = dict(stats.totals_before)
-    for usage in end.usage:
-        earlier = stats.reported_totals.get(usage.model)
-        stats.reported_totals[usage.model] = usage if earlier is None else add_usage(earlier, usage)
-    if end.reported_nanousd is not None:
-        stats.reported_nanousd = min((stats.nanousd_before or 0) + end.reported_nanousd, NANOUSD_MAX)
-
-
-def _replaces_end(stats: SegmentStats, end: StreamEnd, previous: StreamEnd) -> bool:
-    """Return True if this end replaces the previous one."""
-    return stats.session == stats.last_end_session and includes_previous_end(
-        end,
-        previous,
-        has_requests=stats.process_input_tokens > 0,
-        is_enough=lambda sums: sum(token_sum.input for token_sum in sums.values()) >= stats.process_input_tokens,
-    )
-
-
-def _add_unknown_line(stats: SegmentStats, line: UnknownLine) -> None:
-    _count(stats.unknown_lines, label(line.type) or OTHERS)
-
-
-def _add_undecodable_line(stats: SegmentStats, line: UndecodableLine) -> None:
-    stats.undecodable_lines += 1
-
-
-def _add_cost(stats: SegmentStats, cost: CostReported) -> None:
-    """Replace the totals of the session so far."""
-    stats.reported_totals.update(
-        (usage.model, usage) for usage in (sanitize_usage(raw_usage, stats.subagent or "") for raw_usage in cost.usage)
-    )
-    if cost.reported_nanousd is not None:
-        stats.reported_nanousd = cost.reported_nanousd
-
-
-def _add_note(stats: SegmentStats, note: Note) -> None:
-    if note.code in INCOMPLETE_NOTES:
-        stats.incomplete_reasons.setdefault(note.code)
-
-
-def _ignore(stats: SegmentStats, record: TranscriptRecord) -> None:
-    """Ignore text."""
+    if min(numbers) >= 0 and max(numbers) < TOKENS_MAX and names == (usage.model, usage.subagent, usage.tier):
+        return usage
+    limited = {field: min(max(getattr(usage, field), 0), TOKENS_MAX) for field in TOKEN_FIELDS}
+    return replace(usage, model=names[0], subagent=names[1], tier=names[2], **limited)
 
 
 def _count(counts: dict[str, int], kind: str) -> None:
     if kind not in counts and len(counts) >= KINDS_MAX:
         kind = OTHERS
     counts[kind] = counts.get(kind, 0) + 1
-
-
-ADDERS: dict[type[TranscriptRecord], Callable[[SegmentStats, Any], None]] = {
-    SessionInfo: _add_session_info,
-    UserPrompt: _add_prompt,
-    ModelRequest: _add_request,
-    ToolUse: _add_tool_use,
-    StreamEnd: _add_end,
-    UnknownLine: _add_unknown_line,
-    UndecodableLine: _add_undecodable_line,
-    CostReported: _add_cost,
-    Note: _add_note,
-}
