@@ -12,6 +12,7 @@ from difflib import unified_diff
 
 import msgspec
 from mz_engine.ports import (
+    Agents,
     CallResult,
     CallSpec,
     Capture,
@@ -25,9 +26,11 @@ from mz_engine.ports import (
     Price,
     PullRequest,
     RefChange,
+    Secrets,
+    Workspace,
     WorkspaceCreated,
 )
-from mz_events.catalog.call import Problem, ProblemClass, Usage
+from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, Usage
 from mz_events.catalog.validation import Change
 from mz_events.names import Commit, Path
 
@@ -77,10 +80,13 @@ class World:
         self.now_us = 1_000_000
         self.store, self.blobs = MemoryStore(self.tick), MemoryBlobs()
         self.objects: MutableMapping[Commit, Tree] = {}
+        self.content_digests: dict[bytes, bytes] = {}
         self.base = self.write(Tree({name: text.encode() for name, text in files.items()}, None))
         self.refs: dict[str, Commit] = {"refs/heads/main": self.base}
         self.remote: dict[str, Commit] = {}
         self.worktrees: dict[str, Files] = {}
+        self.forbidden_changes: dict[str, tuple[ForbiddenChange, ...]] = {}
+        """By feature, changes that no tree can hold; the next capture reports them."""
         self.set_up_features: set[str] = set()
         """Features whose worktrees are set up."""
         self.spools: dict[str, CallResult] = {}
@@ -115,10 +121,16 @@ class World:
             raise Crash(name)
 
     def write(self, tree: Tree) -> Commit:
-        parts = [name.encode() + b"\0" + data for name, data in sorted(tree.files.items())]
-        digest = hashlib.sha1(b"\1".join([*parts, (tree.parent or "").encode(), tree.message])).hexdigest()
-        self.objects[Commit(digest)] = tree
-        return Commit(digest)
+        """Store a tree; digests of file contents are cached."""
+        digest = hashlib.sha1(repr((tree.parent, tree.message, tree.merged)).encode())
+        for name, data in sorted(tree.files.items()):
+            content_digest = self.content_digests.get(data)
+            if content_digest is None:
+                content_digest = self.content_digests[data] = hashlib.sha1(data).digest()
+            digest.update(b"%s\0%s" % (name.encode("utf-8", "surrogateescape"), content_digest))
+        commit = Commit(digest.hexdigest())
+        self.objects[commit] = tree
+        return commit
 
     def commits(self, branch: str) -> list[Tree]:
         """Return the commits of a branch, newest first."""
@@ -159,7 +171,10 @@ class SimulatedWorkspace:
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         self.world.tick("capture.before")
-        return Capture(tree=self.world.write(Tree(dict(self.world.worktrees[worktree.feature]), before)))
+        return Capture(
+            tree=self.world.write(Tree(dict(self.world.worktrees[worktree.feature]), before)),
+            forbidden_changes=self.world.forbidden_changes.pop(worktree.feature, ()),
+        )
 
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         self.world.tick("adopt.before")
@@ -411,15 +426,11 @@ class SimulatedPorts:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.workspace, self.agents = SimulatedWorkspace(world), SimulatedAgents(world)
-        self.forge = SimulatedForge(world)
-        self.blobs = world.blobs
-
-    @property
-    def executor(self) -> SimulatedPorts:
-        return self
-
-    prices = secrets = learnings = clock = executor
+        self.workspace: Workspace = SimulatedWorkspace(world)
+        self.agents: Agents = SimulatedAgents(world)
+        self.forge, self.blobs = SimulatedForge(world), world.blobs
+        self.executor = self.prices = self.learnings = self.clock = self
+        self.secrets: Secrets = self
 
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         self.world.tick("command.before")
@@ -446,3 +457,6 @@ class SimulatedPorts:
 
     def now_us(self) -> int:
         return self.world.now_us
+
+    def skip_to(self, until_us: int) -> None:
+        self.world.now_us = max(self.world.now_us, until_us)

@@ -31,8 +31,8 @@ from mz_qa.variants.properties import TraceEvent, VariantOutcome, comparable_eve
 from mz_qa.variants.trees import Trees
 from mz_qa.variants.world import (
     CallLoopError,
+    CassettePorts,
     CassetteWorld,
-    MemoryPorts,
     recorded_commands,
     resume_points,
     variant_result,
@@ -86,7 +86,7 @@ def _begin(world: CassetteWorld, trees: Trees) -> None:
     for feature, commit in trees.delivered.items():
         heads[feature] = world.write(Tree(trees.files(commit), world.base))
     items = world.cassette.manifest.fixture.items
-    start_run(world.cassette, items, world.pins, world.store, MemoryPorts(world), world.base, heads)
+    start_run(world.cassette, items, world.pins, world.store, CassettePorts(world), world.base, heads)
 
 
 def _features(cassette: Cassette) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def _features(cassette: Cassette) -> tuple[str, ...]:
 def run_until_idle(world: CassetteWorld, only: str | None = None, seed: int | None = None) -> None:
     """Run until idle; with `only`, until that feature stops. The seed chooses which feature takes the next step;
     without one they take turns. Raises CallLoopError."""
-    fixture, ports, rng = world.cassette.manifest.fixture, MemoryPorts(world), Random(seed)
+    fixture, ports, rng = world.cassette.manifest.fixture, CassettePorts(world), Random(seed)
     coordinator = StrictReplayCoordinator(fixture.run, world.pins, world.store, ports, _remaining_decisions(world))
     proxy, active, decided_version = DirectCoordinator(coordinator), dict[FeatureId, ReplayFeature](), -1
     for _ in range(ROUNDS_MAX):

@@ -5,7 +5,6 @@ can be forked just before any call, to replace its reply by many variants."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import ChainMap
 from collections.abc import Callable, Mapping
@@ -19,7 +18,6 @@ from mz_engine.model.pins import Pins
 from mz_engine.ports import (
     CallResult,
     CallSpec,
-    Capture,
     CommandResult,
     FeatureWorktree,
     Interrupted,
@@ -27,7 +25,7 @@ from mz_engine.ports import (
     Price,
 )
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested, CallReserved, ForbiddenChange, Problem, ProblemClass, Usage
+from mz_events.catalog.call import AgentRequested, CallReserved, Usage
 from mz_events.envelope import Recorded
 from mz_events.names import Commit
 from mz_events.redaction.redactor import Secrets
@@ -36,7 +34,7 @@ from mz_recordings.faults.variants import Variant
 from mz_recordings.replay.agents import calls_with_dropped_session, identity_of_key, rejected_result, token_counts
 
 from mz_qa.simulation.store import MemoryBlobs
-from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, SimulatedWorkspace, Tree, World
+from mz_qa.simulation.world import Files, ScriptedReply, SimulatedPorts, Tree, World
 
 STEPS_MAX = 1_000
 STEPS_MAX_CALL = 300
@@ -66,7 +64,7 @@ class BeforeCall(NamedTuple):
 
 
 class CassetteWorld(World):
-    """State that outlives a process. Playing it unaltered fills `played` and `moments`."""
+    """State that outlives a process. Playing it unaltered fills `played_calls` and `states_before`."""
 
     def __init__(self, cassette: Cassette, pins: Pins, files: Files, apply_patch: PatchApplier) -> None:
         super().__init__({}, lambda spec, files: ScriptedReply(), lambda command, files: (0, ""))
@@ -74,7 +72,6 @@ class CassetteWorld(World):
         self.adapters = all_adapters(pins.config.agents)
         self.recorded_calls = {call.recording.identity: call for call in cassette.calls}
         self.now_us = int(parse_time(cassette.manifest.fixture.clock_start).timestamp()) * 1_000_000
-        self._digest_by_content: dict[bytes, bytes] = {}
         self.base = self.write(Tree(files, None))
         self.refs = {f"refs/heads/{cassette.manifest.fixture.base}": self.base}
         self.played_calls: dict[Identity, PlayedCall] = {}
@@ -83,7 +80,6 @@ class CassetteWorld(World):
         """Names and exits of the remaining recorded commands, by feature."""
         self.command_exits: dict[tuple[str, Commit], int | None] = {}
         """Exit codes by command and content of the tree."""
-        self.missing_recordings: list[Identity] = []
         self.variant: Variant | None = None
         self.crashes = False
         """`mz` is killed during the altered call and recovers its output afterwards."""
@@ -99,48 +95,17 @@ class CassetteWorld(World):
         if self.steps > self.steps_max:
             raise CallLoopError(name)
 
-    def write(self, tree: Tree) -> Commit:
-        """Store a tree; caches the digests of file contents."""
-        digest = hashlib.sha1(repr((tree.parent, tree.message, tree.merged)).encode())
-        for name, data in sorted(tree.files.items()):
-            digest.update(b"%s\0%s" % (name.encode("utf-8", "surrogateescape"), self._content_digest(data)))
-        commit = Commit(digest.hexdigest())
-        self.objects[commit] = tree
-        return commit
-
-    def _content_digest(self, data: bytes) -> bytes:
-        digest = self._digest_by_content.get(data)
-        if digest is None:
-            digest = self._digest_by_content[data] = hashlib.sha1(data).digest()
-        return digest
-
-    def tree_id(self, files: Files) -> Commit:
-        """Return an id that depends on the files only."""
-        return self.write(Tree(files, None))
-
     def fork(self, variant: Variant, crashes: bool) -> CassetteWorld:
         """Return a separate world as it was before the variant's call."""
         state = self.states_before[variant.identity]
         fork = CassetteWorld(self.cassette, self.pins, {}, self.apply_patch)
         fork.store, fork.blobs = self.store.copy(fork.tick, state.event_count), MemoryBlobs()
         fork.blobs.data_by_digest, fork.objects = ChainMap({}, self.blobs.data_by_digest), ChainMap({}, self.objects)
-        fork.base, fork.refs, fork.now_us, fork._digest_by_content = (
-            self.base,
-            dict(state.refs),
-            state.now_us,
-            self._digest_by_content,
-        )
-        fork.played_calls, fork.command_exits, fork.token_counts = (
-            self.played_calls,
-            self.command_exits,
-            self.token_counts,
-        )
+        fork.base, fork.refs, fork.now_us = self.base, dict(state.refs), state.now_us
+        fork.content_digests, fork.token_counts = self.content_digests, self.token_counts
+        fork.played_calls, fork.command_exits = self.played_calls, self.command_exits
         fork.variant, fork.crashes = variant, crashes
         return fork
-
-    def leap(self, until_us: int) -> None:
-        """Advance the clock without waiting."""
-        self.now_us = max(self.now_us, until_us)
 
 
 def recorded_commands(trace: bytes) -> list[tuple[str, int | None]]:
@@ -159,11 +124,11 @@ def resume_points(trace: bytes) -> tuple[int, ...]:
     )
 
 
-class MemoryAgents:
+class RecordedAgents:
     """Implements `mz_engine.ports.Agents`: recorded replies, and for one call a variant."""
 
-    def __init__(self, world: CassetteWorld, forbidden_changes: dict[str, tuple[ForbiddenChange, ...]]) -> None:
-        self._world, self._forbidden_changes = world, forbidden_changes
+    def __init__(self, world: CassetteWorld) -> None:
+        self._world = world
 
     def call(self, spec: CallSpec) -> CallResult:
         world, identity = self._world, self._identity(spec.key)
@@ -171,7 +136,6 @@ class MemoryAgents:
         world.call_keys.append(spec.key)
         recorded_call = world.recorded_calls.get(identity)
         if recorded_call is None:
-            world.missing_recordings.append(identity)
             return rejected_result("recording-missing")
         before = dict(world.worktrees[spec.worktree.feature])
         played_call = world.played_calls.get(identity)
@@ -195,16 +159,16 @@ class MemoryAgents:
 
     def _reply(self, spec: CallSpec, recorded_call: RecordedCall, played_call: PlayedCall) -> CallResult:
         world = self._world
-        variant = (
-            world.variant if world.variant and world.variant.identity == recorded_call.recording.identity else None
-        )
+        variant = world.variant
+        if variant is not None and variant.identity != recorded_call.identity:
+            variant = None
         if variant is None or variant.keeps_changes:
             world.worktrees[spec.worktree.feature] = dict(played_call.after)
         if world.crashes if variant else recorded_call.recording.outcome == "lost":
             raise Interrupted(spec.key)
-        result = variant_result(variant) if variant else recorded_result(recorded_call)
+        result = variant_result(variant) if variant else recorded_call.result()
         if recorded_call.recording.outcome == "replied":
-            self._forbidden_changes[spec.worktree.feature] = recorded_call.recording.forbidden_changes
+            world.forbidden_changes[spec.worktree.feature] = recorded_call.recording.forbidden_changes
         version = self.parse_reply(spec.agent, result).version or recorded_call.recording.version
         return replace(result, version=version)
 
@@ -213,7 +177,7 @@ class MemoryAgents:
         variant, recorded_call = self._world.variant, self._world.recorded_calls.get(identity)
         if variant is not None and variant.identity == identity:
             return replace(variant_result(variant), exit=None, problem=None)
-        return None if recorded_call is None else recorded_result(recorded_call)
+        return None if recorded_call is None else recorded_call.result()
 
     def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
         return self._world.adapters[agent].parse_output(result)
@@ -247,18 +211,6 @@ def _is_request(recorded: Recorded[Event], key: str) -> bool:
     return False
 
 
-def recorded_result(recorded_call: RecordedCall) -> CallResult:
-    """Return the recorded result of a call."""
-    recording, failure = recorded_call.recording, recorded_call.recording.failure
-    return CallResult(
-        stdout=recorded_call.content("stdout"),
-        stderr=recorded_call.content("stderr"),
-        exit=recording.exit,
-        duration_ms=recording.duration_ms,
-        problem=Problem(kind=ProblemClass(failure.kind), code=failure.code) if failure else None,
-    )
-
-
 def variant_result(variant: Variant) -> CallResult:
     """Return the result of a variant."""
     return CallResult(
@@ -266,39 +218,19 @@ def variant_result(variant: Variant) -> CallResult:
     )
 
 
-class MemoryWorkspace(SimulatedWorkspace):
-    """Adds the recorded forbidden changes, which no patch contains, to captures."""
+class CassettePorts(SimulatedPorts):
+    """Ports of a process over a cassette's world."""
 
     def __init__(self, world: CassetteWorld) -> None:
         super().__init__(world)
-        self.forbidden_changes: dict[str, tuple[ForbiddenChange, ...]] = {}
-
-    def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
-        return replace(
-            super().capture(worktree, before), forbidden_changes=self.forbidden_changes.pop(worktree.feature, ())
-        )
-
-
-class MemoryPorts:
-    """Implements `mz_engine.ports.Ports`."""
-
-    def __init__(self, world: CassetteWorld) -> None:
-        self.world = world
-        self.workspace = MemoryWorkspace(world)
-        self.agents = MemoryAgents(world, self.workspace.forbidden_changes)
-        self.forge, self.blobs, self.secrets = SimulatedForge(world), world.blobs, Secrets({})
-
-    @property
-    def executor(self) -> MemoryPorts:
-        return self
-
-    prices = learnings = clock = executor
+        self.cassette_world = world
+        self.agents, self.secrets = RecordedAgents(world), Secrets({})
 
     def run(self, worktree: FeatureWorktree, command: str, timeout_seconds: int, key: str) -> CommandResult:
         """Return the recorded result of a command; success if there is none."""
-        world = self.world
+        world = self.cassette_world
         world.tick("command.before")
-        result_key = (command, world.tree_id(world.worktrees[worktree.feature]))
+        result_key = (command, world.write(Tree(world.worktrees[worktree.feature], None)))
         if remaining := world.remaining_commands.get(worktree.feature):
             name = key.split("/")[-1].partition(".")[2] if "/setup/" not in key else command
             recorded_command = next((candidate for candidate in remaining if candidate[0] == name), None)
@@ -314,12 +246,3 @@ class MemoryPorts:
         self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
     ) -> int | None:
         return None
-
-    def hint(self, signature: str) -> str | None:
-        return None
-
-    def now_us(self) -> int:
-        return self.world.now_us
-
-    def skip_to(self, until_us: int) -> None:
-        self.world.leap(until_us)
