@@ -1,166 +1,275 @@
-"""Extracts the statements of an audit from one feature's stream, each with its event ref."""
+"""Reads one feature's stream once: the statements of an audit, and the gaps (missing evidence and unwanted events).
+
+Each has the event refs that prove it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested
-from mz_events.catalog.delivery import CommitRequested, Committed
-from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, CommandRan, GateChecked, Violation
+from mz_events.catalog.call import AgentReplied, AgentRequested
+from mz_events.catalog.delivery import ChecksPolled, CommitRequested, Committed
+from mz_events.catalog.feature import (
+    FeatureDelivered,
+    HumanAnswered,
+    HumanRequested,
+    PhaseCompleted,
+    QuestionKind,
+    RolledBack,
+)
+from mz_events.catalog.run import Verdict
+from mz_events.catalog.validation import (
+    ArtifactParsed,
+    ArtifactValidated,
+    ChangesChecked,
+    CommandRan,
+    GateChecked,
+    RefMoved,
+    Violation,
+)
 from mz_events.envelope import Recorded
+from mz_events.names import BUILDER
 
 from mz_projections.audit.model import (
+    DONE_STATUSES,
     ArtifactMade,
     CommandRun,
     CommitMade,
+    Gap,
+    GapKind,
     GateDecision,
     ReplyDecision,
     TestCounts,
 )
 from mz_projections.cost.totals import PricedCall
 from mz_projections.feature.rollback import track_phases
+from mz_projections.views.model import FeatureView
+from mz_projections.views.timeline import unit_name
 
-Stream = Sequence[Recorded[Event]]
-
-
-def commits_made(stream: Stream) -> tuple[CommitMade, ...]:
-    """Return the commits on the branch, in order."""
-    requests_by_key: dict[str, CommitRequested] = {}
-    commits = []
-    for recorded in stream:
-        match recorded.event:
-            case CommitRequested() as event:
-                requests_by_key[event.key] = event
-            case Committed() as event if event.key in requests_by_key:
-                request = requests_by_key[event.key]
-                commits.append(
-                    CommitMade(
-                        phase=request.phase,
-                        unit=request.unit,
-                        purpose=request.purpose,
-                        commit=event.commit,
-                        files=event.files,
-                        insertions=event.insertions,
-                        deletions=event.deletions,
-                        event_ref=recorded.event_ref,
-                    )
-                )
-    return tuple(commits)
+LISTED_MAX = 5
 
 
-def gate_decisions(stream: Stream) -> tuple[GateDecision, ...]:
-    """Return every gate decision with the command behind it."""
-    commands: dict[tuple[str, str, str], CommandRun] = {}
-    decisions = []
-    for recorded in stream:
-        match recorded.event:
-            case CommandRan(stage="gate") as event:
-                commands[event.phase, event.unit, event.name] = _command_run(event, recorded.event_ref)
-            case GateChecked() as event:
-                decisions.append(
-                    GateDecision(
-                        phase=event.phase,
-                        unit=event.unit,
-                        gate=event.gate,
-                        passed=event.passed,
-                        broken_rules=_rule_ids(event.violations),
-                        report=event.report,
-                        command=commands.pop((event.phase, event.unit, event.gate), None),
-                        event_ref=recorded.event_ref,
-                    )
-                )
-    return tuple(decisions)
+class Evidence:
+    """The statements about one feature; complete once every event of its stream was applied in order."""
 
+    def __init__(self, view: FeatureView, calls: Sequence[PricedCall]) -> None:
+        self.commits: list[CommitMade] = []
+        self.gates: list[GateDecision] = []
+        self.replies: list[ReplyDecision] = []
+        self.tests_before: dict[str, TestCounts] = {}
+        """By command: its first preparation that counted tests."""
+        self.tests_after: dict[str, TestCounts] = {}
+        """By command: its last gate that counted tests."""
+        self.artifacts: dict[tuple[str, str], ArtifactMade] = {}
+        """By name and unit: the latest, without superseded ones."""
+        self._view, self._calls = view, calls
+        self._call_views = {call.key: call for call in view.calls}
+        self._paid_calls = {priced.call.key: priced for priced in calls}
+        self._last_keys: dict[tuple[str, str], str] = {}
+        """Key of the last call by phase and unit."""
+        self._current_phases: tuple[str, ...] = ()
+        self._commit_requests: dict[str, CommitRequested] = {}
+        self._commands: dict[tuple[str, str, str], CommandRun] = {}
+        self._has_run_gate = False
+        self._failing_gates: dict[tuple[str, str], dict[str, str]] = {}
+        """Event refs by gate, by phase and unit: gates that rejected the current work."""
+        self._allowed_by = ""
+        """Approval of a person since the last gate."""
+        self._unchecked_requests: dict[str, str] = {}
+        """Event ref of the last request by phase whose reply did not pass the rules."""
+        self._question: HumanRequested | None = None
+        self._checks_approval = ""
+        self._last_poll: tuple[ChecksPolled, str] | None = None
+        self._delivered_ref = ""
+        self._salvaged: list[str] = []
+        self._past_gates: list[Gap] = []
+        self._moved_refs: list[Gap] = []
+        self._unvalidated: list[Gap] = []
+        self._reverted: list[Gap] = []
 
-def reply_decisions(stream: Stream) -> tuple[ReplyDecision, ...]:
-    """Return every decision of the rules on an agent's artifacts."""
-    return tuple(
-        ReplyDecision(
-            phase=event.ref.phase,
-            unit=event.ref.unit,
-            iteration=event.ref.iteration,
-            attempt=event.ref.attempt,
-            role=event.ref.role,
-            broken_rules=_rule_ids(event.violations),
-            report=event.report,
-            event_ref=recorded.event_ref,
-        )
-        for recorded in stream
-        if isinstance(event := recorded.event, ArtifactValidated)
-    )
-
-
-def tests_before(stream: Stream) -> tuple[TestCounts, ...]:
-    """Return the first preparation of each command that counted tests."""
-    first_by_command: dict[str, TestCounts] = {}
-    for tests in _test_counts(stream, "prepare"):
-        first_by_command.setdefault(tests.name, tests)
-    return tuple(first_by_command.values())
-
-
-def tests_after(stream: Stream) -> tuple[TestCounts, ...]:
-    """Return the last gate of each command that counted tests."""
-    return tuple({tests.name: tests for tests in _test_counts(stream, "gate")}.values())
-
-
-def artifacts_made(stream: Stream, calls: Iterable[PricedCall]) -> tuple[ArtifactMade, ...]:
-    """Return the latest artifact of each name and unit, without superseded ones."""
-    calls_by_key = {priced.call.key: priced for priced in calls}
-    requests: dict[tuple[str, str], Recorded[Event]] = {}
-    current_phases: tuple[str, ...] = ()
-    latest: dict[tuple[str, str], ArtifactMade] = {}
-    for recorded in stream:
-        current_phases, superseded_phases = track_phases(current_phases, recorded.event)
-        latest = (
-            {name: artifact for name, artifact in latest.items() if artifact.phase not in superseded_phases}
-            if superseded_phases
-            else latest
-        )
-        match recorded.event:
+    def apply(self, recorded: Recorded[Event]) -> None:
+        event, event_ref = recorded.event, recorded.event_ref
+        self._current_phases, superseded = track_phases(self._current_phases, event)
+        for name in [name for name, artifact in self.artifacts.items() if artifact.phase in superseded]:
+            del self.artifacts[name]
+        match event:
             case AgentRequested(ref=ref):
-                requests[ref.phase, ref.unit] = recorded
-            case ArtifactParsed() as event:
-                latest[event.artifact, event.unit] = _artifact_made(
-                    event, recorded.event_ref, requests.get((event.phase, event.unit)), calls_by_key
-                )
-    return tuple(latest.values())
+                self._last_keys[ref.phase, ref.unit] = ref.key
+                self._unchecked_requests[ref.phase] = event_ref
+                if ref.role == BUILDER:
+                    self._failing_gates.pop((ref.phase, ref.unit), None)
+            case AgentReplied() | ChangesChecked():
+                self._apply_reply(event, event_ref)
+            case ArtifactParsed():
+                self.artifacts[event.artifact, event.unit] = self._artifact_made(event, event_ref)
+            case ArtifactValidated():
+                self._apply_validation(event, event_ref)
+            case CommandRan():
+                self._apply_command(event, event_ref)
+            case GateChecked():
+                self._apply_gate(event, event_ref)
+            case RefMoved():
+                message = f"{event.name} changed during {unit_name(event.ref)}"
+                self._moved_refs.append(self._gap("ref-moved", message, event_ref))
+            case HumanRequested():
+                self._question = event
+            case HumanAnswered(verdict=Verdict.APPROVE):
+                self._apply_approval(event_ref)
+            case RolledBack():
+                self._failing_gates.clear()
+            case CommitRequested():
+                self._apply_commit_request(event, event_ref)
+            case Committed() if event.key in self._commit_requests:
+                request = self._commit_requests[event.key]
+                self.commits.append(
+                    CommitMade(
+                        phase=request.phase, unit=request.unit, purpose=request.purpose, commit=event.commit,
+                        files=event.files, insertions=event.insertions, deletions=event.deletions, event_ref=event_ref,
+                    )
+                )  # fmt: skip
+            case PhaseCompleted(phase=phase) if phase in self._unchecked_requests:
+                message = f"{phase} was completed on a reply that did not pass the rules"
+                request_ref = self._unchecked_requests.pop(phase)
+                self._unvalidated.append(self._gap("not-validated", message, request_ref, event_ref))
+            case ChecksPolled():
+                self._last_poll = event, event_ref
+            case FeatureDelivered():
+                self._delivered_ref = self._delivered_ref or event_ref
 
+    def gaps(self, last_ref: str) -> tuple[Gap, ...]:
+        """Return the gaps; `last_ref` is the feature's last event."""
+        return (
+            *self._not_delivered(last_ref),
+            *self._past_gates,
+            *self._moved_refs,
+            *self._unvalidated,
+            *self._delivered_unchecked(),
+            *self._reverted,
+            *self._call_gaps(),
+        )
 
-def _artifact_made(
-    event: ArtifactParsed, event_ref: str, recorded_request: Recorded[Event] | None, calls_by_key: dict[str, PricedCall]
-) -> ArtifactMade:
-    request = (
-        recorded_request.event if recorded_request and isinstance(recorded_request.event, AgentRequested) else None
-    )
-    return ArtifactMade(
-        artifact=event.artifact,
-        phase=event.phase,
-        unit=event.unit,
-        path=event.path,
-        digest=event.digest,
-        event_ref=event_ref,
-        call=calls_by_key.get(request.ref.key) if request else None,
-        prompt=request.prompt if request else None,
-        template=request.template if request else "",
-        request_ref=recorded_request.event_ref if recorded_request else "",
-    )
+    def _gap(self, kind: GapKind, message: str, *event_refs: str, allowed_by: str = "") -> Gap:
+        return Gap(kind=kind, feature=self._view.feature, message=message, event_refs=event_refs, allowed_by=allowed_by)
 
+    # events -----------------------------------------------------------------------------------------------------------
+    def _apply_reply(self, event: AgentReplied | ChangesChecked, event_ref: str) -> None:
+        if isinstance(event, AgentReplied) and event.salvaged:
+            self._salvaged.append(event.ref.key)
+        changes = [f"{change.kind} {change.path}" for change in event.forbidden_changes]
+        if changes:
+            suffix = f" and {len(changes) - LISTED_MAX} more" if len(changes) > LISTED_MAX else ""
+            message = f"changes outside the write scope of {unit_name(event.ref)} were reverted: "
+            self._reverted.append(self._gap("reverted", message + ", ".join(changes[:LISTED_MAX]) + suffix, event_ref))
 
-def _test_counts(stream: Stream, stage: str) -> Iterable[TestCounts]:
-    for recorded in stream:
-        event = recorded.event
-        if isinstance(event, CommandRan) and event.stage == stage and (event.passed, event.failed) != (None, None):
-            yield TestCounts(
-                name=event.name, passed=event.passed or 0, failed=event.failed or 0, event_ref=recorded.event_ref
+    def _apply_validation(self, event: ArtifactValidated, event_ref: str) -> None:
+        ref = event.ref
+        self.replies.append(
+            ReplyDecision(
+                phase=ref.phase, unit=ref.unit, iteration=ref.iteration, attempt=ref.attempt, role=ref.role,
+                broken_rules=_rule_ids(event.violations), report=event.report, event_ref=event_ref,
             )
+        )  # fmt: skip
+        if not event.violations:
+            self._unchecked_requests.pop(ref.phase, None)
 
+    def _artifact_made(self, event: ArtifactParsed, event_ref: str) -> ArtifactMade:
+        call = self._call_views.get(self._last_keys.get((event.phase, event.unit), ""))
+        return ArtifactMade(
+            artifact=event.artifact, phase=event.phase, unit=event.unit, path=event.path, digest=event.digest,
+            event_ref=event_ref, call=self._paid_calls.get(call.key) if call else None,
+            prompt=call.prompt if call else None, template=call.template if call else "",
+            request_ref=call.event_ref if call else "",
+        )  # fmt: skip
 
-def _command_run(event: CommandRan, event_ref: str) -> CommandRun:
-    return CommandRun(
-        name=event.name, exit=event.exit, passed=event.passed, failed=event.failed, output=event.output,
-        duration_ms=event.duration_ms, event_ref=event_ref,
-    )  # fmt: skip
+    def _apply_command(self, event: CommandRan, event_ref: str) -> None:
+        if event.stage == "gate":
+            self._has_run_gate = True
+            self._commands[event.phase, event.unit, event.name] = CommandRun(
+                name=event.name, exit=event.exit, passed=event.passed, failed=event.failed, output=event.output,
+                duration_ms=event.duration_ms, event_ref=event_ref,
+            )  # fmt: skip
+        if event.passed is None and event.failed is None:
+            return
+        counts = TestCounts(name=event.name, passed=event.passed or 0, failed=event.failed or 0, event_ref=event_ref)
+        if event.stage == "gate":
+            self.tests_after[event.name] = counts
+        elif event.stage == "prepare":
+            self.tests_before.setdefault(event.name, counts)
+
+    def _apply_gate(self, event: GateChecked, event_ref: str) -> None:
+        self.gates.append(
+            GateDecision(
+                phase=event.phase, unit=event.unit, gate=event.gate, passed=event.passed,
+                broken_rules=_rule_ids(event.violations), report=event.report,
+                command=self._commands.pop((event.phase, event.unit, event.gate), None), event_ref=event_ref,
+            )
+        )  # fmt: skip
+        failing_gates, self._allowed_by = self._failing_gates.setdefault((event.phase, event.unit), {}), ""
+        failing_gates.pop(event.gate, None)
+        if not event.passed:
+            failing_gates[event.gate] = event_ref
+
+    def _apply_approval(self, event_ref: str) -> None:
+        self._allowed_by = event_ref
+        question_kind = self._question.question_kind if self._question else None
+        if question_kind is QuestionKind.REPOSITORY:
+            self._moved_refs = [replace(gap, allowed_by=gap.allowed_by or event_ref) for gap in self._moved_refs]
+        elif question_kind is QuestionKind.CHECKS:
+            self._checks_approval = self._checks_approval or event_ref
+
+    def _apply_commit_request(self, event: CommitRequested, event_ref: str) -> None:
+        """Note work committed although a gate had rejected it and never passed it afterwards."""
+        self._commit_requests[event.key] = event
+        if event.purpose == "work":
+            for gate, gate_ref in self._failing_gates.pop((event.phase, event.unit), {}).items():
+                message = f"{unit_name(event)} was committed although {gate} had rejected it"
+                self._past_gates.append(
+                    self._gap("past-gate", message, gate_ref, event_ref, allowed_by=self._allowed_by)
+                )
+
+    # gaps -------------------------------------------------------------------------------------------------------------
+    def _not_delivered(self, last_ref: str) -> Iterable[Gap]:
+        view = self._view
+        if view.status not in DONE_STATUSES:
+            code = view.code or (
+                view.question.question_kind.value if view.question else view.hold.value if view.hold else ""
+            )
+            yield self._gap("not-delivered", f"not delivered: {view.status}" + (f" ({code})" if code else ""), last_ref)
+        if view.quarantined:
+            yield self._gap("quarantined", "the item was quarantined: its text may be a prompt injection", last_ref)
+
+    def _delivered_unchecked(self) -> Iterable[Gap]:
+        """Yield a delivery whose checks did not all pass at the last poll, and one without any command."""
+        if not self._delivered_ref:
+            return
+        if self._last_poll is not None:
+            poll, poll_ref = self._last_poll
+            if poll.failed + poll.pending:
+                message = f"delivered with {poll.failed} failed and {poll.pending} pending checks of the pull request"
+                yield self._gap("checks-red", message, poll_ref, allowed_by=self._checks_approval)
+        if not self._has_run_gate:
+            message = "delivered without running a command: only rules on texts checked it"
+            yield self._gap("untested", message, self._delivered_ref)
+
+    def _call_gaps(self) -> Iterable[Gap]:
+        calls = [priced.call for priced in self._calls]
+        keys_by_kind: tuple[tuple[GapKind, list[str], str], ...] = (
+            ("failed", [call.key for call in calls if call.outcome == "failed"], "failed"),
+            ("lost", [call.key for call in calls if call.outcome == "lost"], "lost"),
+            ("salvaged", self._salvaged, "recovered after a crash: the agent's exit status is unknown"),
+            (
+                "unpriced",
+                [call.key for call in calls if call.status != "open" and call.computed_nanousd is None],
+                "without a computed price",
+            ),
+        )
+        for kind, keys, description in keys_by_kind:
+            event_refs = [self._call_views[key].event_ref for key in keys if key in self._call_views]
+            if event_refs:
+                number = f"{len(event_refs)} call{'s' * (len(event_refs) > 1)}"
+                yield self._gap(kind, f"{number} {description}", *event_refs)
 
 
 def _rule_ids(violations: tuple[Violation, ...]) -> tuple[str, ...]:
