@@ -231,12 +231,8 @@ def pipeline_tools(adapter: Adapter) -> tuple[Tool, ...]:
 def invocation_of(adapter: Adapter, spec: CallSpec) -> tuple[Invocation, ...]:
     """Return the processes that the adapter starts for the call; exactly one if it fulfils its contract."""
     started: list[Invocation] = []
-
-    def spawn(call: CallSpec, invocation: Invocation) -> CallResult:
-        started.append(invocation)
-        return CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=1)
-
-    adapter.run_phase(spec, AllVariables(), spawn)
+    result = CallResult(stdout=b"", stderr=b"", exit=0, duration_ms=1)
+    adapter.run_phase(spec, AllVariables(), _spawn_returning(result, started))
     return tuple(started)
 
 

@@ -77,27 +77,23 @@ def check_ending(adapter: Adapter, ending: StoredEnding) -> Iterator[Finding]:
         yield adapter_finding(adapter, "parse_output", f"raises on the ending {ending.name}: {reading}")
         return
     problem, expected = reading.problem, ending.expected
-    actual = (reading.ending, problem.code if problem else "", problem.kind if problem else None)
-    wait = problem.retry_after_seconds if problem else None
-    if (*actual, wait) != (expected.terminal, expected.code, expected.kind, expected.wait):
-        actual_text = ", ".join(str(part) for part in (*actual, wait) if part)
-        expected_text = ", ".join(
-            str(part) for part in (expected.terminal, expected.code, expected.kind, expected.wait) if part
-        )
-        yield adapter_finding(
-            adapter, "parse_output", f"parses the ending {ending.name} as {actual_text}; expected {expected_text}"
-        )
+    actual = (
+        (reading.ending, problem.code, problem.kind, problem.retry_after_seconds)
+        if problem
+        else (reading.ending, "", None, None)
+    )
+    required = (expected.terminal, expected.code, expected.kind, expected.wait)
+    if actual != required:
+        texts = [", ".join(str(part) for part in parts if part) for parts in (actual, required)]
+        message = f"parses the ending {ending.name} as {texts[0]}; expected {texts[1]}"
+        yield adapter_finding(adapter, "parse_output", message)
     counted = (sum(entry.input for entry in reading.usage), sum(entry.output for entry in reading.usage))
     if expected.tokens is not None and counted != expected.tokens:
-        yield adapter_finding(
-            adapter, "parse_output", f"counts {counted} tokens in {ending.name}; expected {expected.tokens}"
-        )
+        message = f"counts {counted} tokens in {ending.name}; expected {expected.tokens}"
+        yield adapter_finding(adapter, "parse_output", message)
     if expected.session is not None and reading.session != expected.session:
-        yield adapter_finding(
-            adapter,
-            "parse_output",
-            f"reads the session {reading.session} in {ending.name}; expected {expected.session}",
-        )
+        message = f"reads the session {reading.session} in {ending.name}; expected {expected.session}"
+        yield adapter_finding(adapter, "parse_output", message)
 
 
 def check_stream(adapter: Adapter, stream: Stream, share: int) -> Iterator[LayerOutput]:

@@ -268,11 +268,9 @@ def check_loading(path: Path, display_path: str, fix: str) -> Iterator[Finding]:
     """Check that a cassette is readable and all its digests match."""
     try:
         load(path)
-    except NewerFormat as error:
-        message = str(error).replace(str(path), display_path)
-        yield Finding(kind="UNREADABLE", message=message, cause="cassette", file=display_path, fix="use a newer mz")
     except CassetteUnreadable as error:
         message = str(error).replace(str(path), display_path)
+        fix = "use a newer mz" if isinstance(error, NewerFormat) else fix
         yield Finding(kind="UNREADABLE", message=message, cause="cassette", file=display_path, fix=fix)
 
 

@@ -129,13 +129,9 @@ def required_ids(rule: CoversIds, other_artifacts: dict[str, str]) -> tuple[str,
 
 
 def required_mentions(artifact: GeneratedArtifact) -> str:
-    ids = [
-        id_
-        for rule in artifact.rules.rules
-        if isinstance(rule, CoversIds)
-        for id_ in required_ids(rule, artifact.other_artifacts)
-    ]
-    return " ".join(dict.fromkeys(ids))
+    other_artifacts = artifact.other_artifacts
+    rules = (rule for rule in artifact.rules.rules if isinstance(rule, CoversIds))
+    return " ".join(dict.fromkeys(name for rule in rules for name in required_ids(rule, other_artifacts)))
 
 
 # Markdown -------------------------------------------------------------------------------------------------------------
@@ -297,11 +293,7 @@ def generate_text(artifact: GeneratedArtifact, least: int, most: int, number: in
     while len(text) < least:
         text += f" {random_words(artifact.rules, rng, 4)}"
     shortened = text[: max(most, 1)]
-    return (
-        shortened
-        if shortened == shortened.strip()
-        else shortened.strip() + "x" * (len(shortened) - len(shortened.strip()))
-    )
+    return shortened.strip() + "x" * (len(shortened) - len(shortened.strip()))
 
 
 def maximum_of(rules: RuleSet, rule: MaximumField, item: dict[str, Any]) -> str:
@@ -321,11 +313,12 @@ def choice_field(rules: RuleSet, rule: MaximumField) -> FieldRule:
 
 def _add_mentions(artifact: GeneratedArtifact, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add all ids that must be mentioned to the longest text field."""
-    ids, fields = (
-        required_mentions(artifact),
-        [rule for rule in artifact.rules.rules if isinstance(rule, FieldRule) and not rule.within],
-    )
-    texts = [rule for rule in fields if rule.type == "text" and not rule.optional]
+    ids = required_mentions(artifact)
+    texts = [
+        rule
+        for rule in artifact.rules.rules
+        if isinstance(rule, FieldRule) and not rule.within and rule.type == "text" and not rule.optional
+    ]
     if ids and texts:
         rule = max(texts, key=lambda rule: 10**9 if rule.max is None else artifact.limit(rule.max))
         name = next(name for name in (rule.field, *rule.aliases) if name in items[-1])

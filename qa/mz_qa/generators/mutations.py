@@ -63,7 +63,11 @@ def mutations(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
         case FileRule():
             yield Mutation("that is missing", None)
         case ByteSize():
-            yield from _sizes(artifact, rule)
+            least, most = artifact.limit(rule.min), artifact.limit(rule.max)
+            if least > 0:
+                yield Mutation("that is too short", artifact.text[: least // 4])
+            if most <= BYTES_MAX:
+                yield Mutation("that is too long", artifact.text + "\n" * (most + 1))
         case NoPlaceholders():
             for alias in rule.aliases:
                 if (text := _with_text(artifact, alias)) is not None:
@@ -72,40 +76,22 @@ def mutations(artifact: GeneratedArtifact, rule: Rule) -> Iterator[Mutation]:
             yield from _uncovered(artifact, rule)
         case UniqueIds(pattern=str() as pattern):
             if line := definition(pattern, 7):
-                yield Mutation(
-                    "with an id that is defined twice", f"{artifact.text}\n{line}\n\nwords\n\n{line}\n\nwords\n"
-                )
+                text = f"{artifact.text}\n{line}\n\nwords\n\n{line}\n\nwords\n"
+                yield Mutation("with an id that is defined twice", text)
         case WordCount() | TitleRule() | SectionRule() | FileList() | FilePaths():
             yield from _markdown(artifact, rule)
         case _:
             yield from _json(artifact, rule)
 
 
-def _sizes(artifact: GeneratedArtifact, rule: ByteSize) -> Iterator[Mutation]:
-    least, most = artifact.limit(rule.min), artifact.limit(rule.max)
-    if least > 0:
-        yield Mutation("that is too short", artifact.text[: least // 4])
-    if most <= BYTES_MAX:
-        yield Mutation("that is too long", artifact.text + "\n" * (most + 1))
-
-
 def _with_text(artifact: GeneratedArtifact, text: str) -> str | None:
     """Insert a text into the artifact's prose; None if it has no prose."""
     if artifact.rules.form == "markdown":
         return add_paragraph(artifact, text).text
-    field = _prose_field(artifact)
-    return (
-        None
-        if field is None
-        else _with_field(artifact, field, f"{text} {artifact.items[0].get(field.field, '')} {text}")
-    )
-
-
-def _prose_field(artifact: GeneratedArtifact) -> FieldRule | None:
-    fields = [
-        rule for rule in artifact.rules.rules if isinstance(rule, FieldRule) and rule.type == "text" and not rule.within
-    ]
-    return next(iter(fields), None)
+    for rule in artifact.rules.rules:
+        if isinstance(rule, FieldRule) and rule.type == "text" and not rule.within:
+            return _with_field(artifact, rule, f"{text} {artifact.items[0].get(rule.field, '')} {text}")
+    return None
 
 
 def _uncovered(artifact: GeneratedArtifact, rule: CoversIds) -> Iterator[Mutation]:
@@ -113,18 +99,12 @@ def _uncovered(artifact: GeneratedArtifact, rule: CoversIds) -> Iterator[Mutatio
     if rule.field:
         items = json.loads(text or "[]")
         more = json.dumps([*items, {**(items[0] if items else {}), rule.field: "no-such-id"}])
-        yield Mutation(
-            f"that leaves out an id of {rule.artifact}",
-            artifact.text,
-            {**artifact.other_artifacts, rule.artifact: more},
-        )
     elif line := definition(rule.pattern or "", 777):
         more = f"{text}\n\n{line}\n\nwords\n"
-        yield Mutation(
-            f"that leaves out an id of {rule.artifact}",
-            artifact.text,
-            {**artifact.other_artifacts, rule.artifact: more},
-        )
+    else:
+        return
+    others = {**artifact.other_artifacts, rule.artifact: more}
+    yield Mutation(f"that leaves out an id of {rule.artifact}", artifact.text, others)
 
 
 # Markdown -------------------------------------------------------------------------------------------------------------

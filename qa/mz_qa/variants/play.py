@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 from msgspec.structs import replace
-from mz_engine.agents.contract import Adapter
 from mz_engine.model.pins import Pins
 from mz_engine.ports import ParsedReply
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop
+from mz_events.catalog.run import AnswerAccepted, CancelAccepted, RetryAccepted
 from mz_events.names import Commit, FeatureId, feature_stream
 from mz_recordings.cassette.model import Cassette, RecordedCall, RecordedDecision
 from mz_recordings.faults.variants import Variant, derive_variants
@@ -142,14 +142,14 @@ class StrictReplayCoordinator(ReplayCoordinator):
 
 def _remaining_decisions(world: CassetteWorld) -> tuple[RecordedDecision, ...]:
     """Return the recorded decisions that are not in the log yet."""
-    accepted_counts: dict[str, int] = {}
-    for recorded in world.store.log:
-        if type(recorded.event).__name__ in ("AnswerAccepted", "RetryAccepted", "CancelAccepted"):
-            feature = getattr(recorded.event, "feature", "")
-            accepted_counts[feature] = accepted_counts.get(feature, 0) + 1
+    accepted_counts: Counter[str] = Counter(
+        recorded.event.feature
+        for recorded in world.store.log
+        if isinstance(recorded.event, AnswerAccepted | RetryAccepted | CancelAccepted)
+    )
     remaining: list[RecordedDecision] = []
     for decision in world.cassette.manifest.fixture.decisions:
-        if accepted_counts.get(decision.feature, 0) > 0:
+        if accepted_counts[decision.feature] > 0:
             accepted_counts[decision.feature] -= 1
         else:
             remaining.append(decision)
@@ -209,41 +209,34 @@ def _trace_of(world: CassetteWorld, feature: str) -> bytes:
     return encode_trace(feature_trace(recorded.event for recorded in world.store.read(stream)))
 
 
-class VariantRun(NamedTuple):
-    """Events from the altered call on."""
-
-    events: list[TraceEvent]
-    violations: Violations
-
-
 def _play_variants_of(world: CassetteWorld, recorded_call: RecordedCall, usual: str) -> Iterator[VariantOutcome]:
     """Play all variants of one recording. Variants whose parsed replies are equivalent are played once and judged
     each."""
-    agent, runs_by_key = world.cassette.manifest.agent, dict[object, VariantRun]()
+    agent, feature = world.cassette.manifest.agent, recorded_call.identity.feature
+    stream = feature_stream(world.cassette.manifest.fixture.run, feature)
+    runs_by_key: dict[object, tuple[list[TraceEvent], Violations]] = {}
     for variant in derive_variants(recorded_call):
         reports_success = succeeds(agent, variant.stdout, variant.stderr)
         for crashes in (False, True):
-            reading = _reading(world.adapters[agent], variant, crashes)
+            result = variant_result(variant)
+            reading = world.adapters[agent].parse_output(
+                replace(result, exit=None, problem=None) if crashes else result
+            )
             key = _equivalence_key(reading, variant, crashes)
             if key not in runs_by_key:
-                runs_by_key[key] = _play(world, variant, crashes)
-            run = runs_by_key[key]
+                fork = world.fork(variant, crashes)
+                version_before = sum(1 for _ in fork.store.read(stream))
+                broken = _run_safely(fork, only=feature)
+                runs_by_key[key] = events_of(fork, feature, version_before), broken
+            events, broken = runs_by_key[key]
             success = (reading.ending == "success" if reports_success is None else reports_success) and (
                 crashes or variant.ended_by_mz is None
             )
             yield VariantOutcome(
-                feature=variant.identity.feature,
-                call=variant.identity.name,
-                variant=variant.name,
-                mode="crash" if crashes else "memory",
-                end=end_state(run.events),
-                violations=run.violations or violations(variant, success, run.events, usual),
-            )
-
-
-def _reading(adapter: Adapter, variant: Variant, crashes: bool) -> ParsedReply:
-    result = variant_result(variant)
-    return adapter.parse_output(replace(result, exit=None, problem=None) if crashes else result)
+                feature=feature, call=variant.identity.name, variant=variant.name,
+                mode="crash" if crashes else "memory", end=end_state(events),
+                violations=broken or violations(variant, success, events, usual),
+            )  # fmt: skip
 
 
 def _equivalence_key(reading: ParsedReply, variant: Variant, crashes: bool) -> object:
@@ -251,11 +244,3 @@ def _equivalence_key(reading: ParsedReply, variant: Variant, crashes: bool) -> o
     problem = reading.problem
     effect = (problem.kind, problem.code, problem.retry_after_seconds) if problem else reading.text
     return crashes, variant.keeps_changes, variant.ended_by_mz is None, reading.ending, bool(reading.usage), effect
-
-
-def _play(world: CassetteWorld, variant: Variant, crashes: bool) -> VariantRun:
-    """Play one variant, starting just before its call."""
-    fork, feature = world.fork(variant, crashes), variant.identity.feature
-    version_before = sum(1 for _ in fork.store.read(feature_stream(world.cassette.manifest.fixture.run, feature)))
-    broken = _run_safely(fork, only=feature)
-    return VariantRun(events_of(fork, feature, version_before), broken)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
 from datetime import datetime
-from multiprocessing import get_context
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -19,6 +17,7 @@ from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.faults.variants import Variant, process_variants, with_variant
 from mz_recordings.replay.replay import ReplayJob, run_replay
 
+from mz_qa.conformance.timeout import TimeLimitExceeded, call_with_timeout
 from mz_qa.variants.properties import VariantOutcome, end_state, parse_trace, succeeds, violations
 
 TIMEOUT_SECONDS = 180
@@ -55,24 +54,17 @@ def _choose_call(cassette: Cassette) -> RecordedCall | None:
 def _outcomes(cassette: Cassette, recorded_call: RecordedCall, root: Path, job: ReplayJob) -> Iterator[VariantOutcome]:
     feature = recorded_call.recording.identity.feature
     recorded_trace = cassette.traces.get(feature)
-    pool = _new_pool()
-    try:
-        for variant in process_variants(recorded_call):
-            succeeded = bool(succeeds(cassette.manifest.agent, variant.stdout)) and variant.ended_by_mz is None
-            folder, altered_cassette = root / variant.name, with_variant(cassette, variant)
-            write_copy(altered_cassette if succeeded else _without_decisions(altered_cassette), folder)
-            future = pool.submit(replay_traces, str(folder), job)
-            try:
-                trace = parse_trace(future.result(TIMEOUT_SECONDS)[feature])
-            except TimeoutError:
-                _kill(pool, future)
-                pool = _new_pool()
-                yield _outcome(variant, "", ("it does not stop",))
-                continue
-            usual = end_state(parse_trace(recorded_trace)) if recorded_trace else end_state(trace)
-            yield _outcome(variant, end_state(trace), violations(variant, succeeded, trace, usual))
-    finally:
-        pool.shutdown()
+    for variant in process_variants(recorded_call):
+        succeeded = bool(succeeds(cassette.manifest.agent, variant.stdout)) and variant.ended_by_mz is None
+        folder, altered_cassette = root / variant.name, with_variant(cassette, variant)
+        write_copy(altered_cassette if succeeded else _without_decisions(altered_cassette), folder)
+        try:
+            trace = parse_trace(call_with_timeout(TIMEOUT_SECONDS, replay_traces, str(folder), job)[feature])
+        except TimeLimitExceeded:
+            yield _outcome(variant, "", ("it does not stop",))
+            continue
+        usual = end_state(parse_trace(recorded_trace)) if recorded_trace else end_state(trace)
+        yield _outcome(variant, end_state(trace), violations(variant, succeeded, trace, usual))
 
 
 def _without_decisions(cassette: Cassette) -> Cassette:
@@ -91,15 +83,3 @@ def _outcome(variant: Variant, end: str, violated: tuple[str, ...]) -> VariantOu
 def replay_traces(path: str, job: ReplayJob) -> dict[str, bytes]:
     """Replay a cassette and return its traces; runs in a separate process."""
     return dict(run_replay(load_without_traces(Path(path)), job).traces)
-
-
-def _new_pool() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-
-
-def _kill(pool: ProcessPoolExecutor, future: Future[dict[str, bytes]]) -> None:
-    """Kill a hanging replay and its process."""
-    future.cancel()
-    for process in list((pool._processes or {}).values()):
-        process.kill()
-    pool.shutdown(wait=False, cancel_futures=True)

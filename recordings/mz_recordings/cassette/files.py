@@ -68,13 +68,11 @@ class CassetteChanged(CassetteUnreadable):
 
 
 # writing --------------------------------------------------------------------------------------------------------------
-def save(cassette: Cassette, folder: Path, replace: bool = False) -> None:
-    """Write the cassette; replace an existing one only with `replace`. Raises CassetteExists, and CassetteUnreadable if
-    `folder` holds something else."""
-    _save(cassette, folder, replace, None)
+def save(cassette: Cassette, folder: Path, replace: bool = False, seal: str | None = None) -> None:
+    """Write the cassette; replace an existing one only with `replace`, and only if it still has this `seal`.
 
-
-def _save(cassette: Cassette, folder: Path, replace: bool, seal: str | None) -> None:
+    Raises CassetteExists, CassetteChanged, and CassetteUnreadable if `folder` holds something else.
+    """
     check_vacant(folder, replace)
     with work_folder(folder.absolute()) as partial:
         write_copy(cassette, partial / NEW)
@@ -119,7 +117,7 @@ def overwrite(cassette: Cassette, folder: Path, seal: str | None = None) -> Path
     """
     _check_traces(cassette.manifest, folder)
     backup = back_up(folder) if load_summary(folder)[0] < FORMAT else None
-    _save(cassette, folder, True, seal)
+    save(cassette, folder, True, seal)
     return backup
 
 
@@ -284,13 +282,8 @@ def _call_order(
     identity = call.recording.identity
     positions = positions_by_feature.get(identity.feature, {})
     key = identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role
-    return (
-        identity.feature,
-        positions.get(key, len(positions)),
-        call.recording.recorded_at,
-        identity.iteration,
-        identity.attempt,
-    )
+    order = positions.get(key, len(positions))
+    return identity.feature, order, call.recording.recorded_at, identity.iteration, identity.attempt
 
 
 def read_sums(folder: Path) -> dict[str, str]:
@@ -317,29 +310,22 @@ def _parse_manifest(path: Path, data: bytes, evidence: bool = True) -> tuple[int
         raise CassetteUnreadable(path, f"cannot be read ({error})") from error
     try:
         manifest = msgspec.convert(_upgrade(path, values, MANIFEST_UPGRADES), Manifest)
-        for name in _names(manifest):
-            parse_name(name)
-        _check_numbers(manifest)
+        _check_manifest(manifest)
     except ValueError as error:
         raise CassetteUnreadable(path, str(error)) from error
     return values["format"], manifest
 
 
-def _names(manifest: Manifest) -> Iterator[str]:
-    """Yield all names that become parts of paths."""
+def _check_manifest(manifest: Manifest) -> None:
+    """Raise ValueError for names that cannot be parts of paths, and for numbers and times out of range."""
     fixture = manifest.fixture
-    yield fixture.run
-    yield from (item.feature for item in fixture.items)
-    yield from (dependency.feature for dependency in fixture.delivered)
-    yield from manifest.traces
-
-
-def _check_numbers(manifest: Manifest) -> None:
-    """Raise ValueError for numbers and times out of range."""
-    _check_time(manifest.fixture.clock_start)
+    features = (*(item.feature for item in fixture.items), *(dependency.feature for dependency in fixture.delivered))
+    for name in (fixture.run, *features, *manifest.traces):
+        parse_name(name)
+    _check_time(fixture.clock_start)
     if manifest.max_age_days is not None and not 1 <= manifest.max_age_days <= DAYS_MAX:
         raise ValueError(f"`max_age_days` must be between 1 and {DAYS_MAX}")
-    if any(abs(item.priority) > PRIORITY_MAX for item in manifest.fixture.items):
+    if any(abs(item.priority) > PRIORITY_MAX for item in fixture.items):
         raise ValueError("the priority of an item is too large")
 
 
@@ -383,13 +369,8 @@ def is_cassette(folder: Path) -> bool:
         except OSError:
             return True
         return True
-    return _has_recordings(folder)
-
-
-def _has_recordings(cassette_folder: Path) -> bool:
-    """Return True if a subfolder holds the files of a call, recognised by their names."""
     try:
-        with os.scandir(cassette_folder) as entries:
+        with os.scandir(folder) as entries:
             folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
         return any(_has_call_files(folder) for folder in folders if not folder.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
@@ -399,8 +380,8 @@ def _has_recordings(cassette_folder: Path) -> bool:
 
 
 def _has_call_files(folder: os.DirEntry[str]) -> bool:
-    with os.scandir(folder) as entries:
-        names = {entry.name for entry in entries}
+    """Return True if the folder holds the files of a call, recognised by their names."""
+    names = {entry.name for entry in os.scandir(folder)}
     return any(name.endswith(".json") and f"{name.removesuffix('.json')}.prompt.md" in names for name in names)
 
 
@@ -434,13 +415,6 @@ FIRST_FORMAT = 3
 
 
 def _upgrade(path: Path, values: Any, upgrades: Mapping[int, Upgrade]) -> dict[str, Any]:
-    format_number = _format_of(path, values)
-    for version in range(format_number, FORMAT):
-        values = upgrades[version](values)
-    return {**values, "format": FORMAT}
-
-
-def _format_of(path: Path, values: Any) -> int:
     number = values.get("format") if isinstance(values, dict) else None
     if type(number) is not int or number < 1:
         raise CassetteUnreadable(path, "names no format version")
@@ -448,4 +422,6 @@ def _format_of(path: Path, values: Any) -> int:
         raise CassetteUnreadable(path, f"has format {number}, from before the first release: record the run again")
     if number > FORMAT:
         raise NewerFormat(path, f"has format {number}; this mz reads up to {FORMAT}: use a newer mz")
-    return number
+    for version in range(number, FORMAT):
+        values = upgrades[version](values)
+    return {**values, "format": FORMAT}

@@ -64,7 +64,10 @@ def unpack(cassette: Cassette, folder: Path, environment: Mapping[str, str]) -> 
     git = ScratchGit(folder, environment)
     try:
         if fixture.template:
-            _unpack_template(fixture.template, folder, environment)
+            if fixture.template != SAMPLE:
+                reason = f"it was recorded in the project {fixture.template!r}, which is not part of this mz"
+                raise FixtureUnavailable(reason)
+            create_sample(folder, environment)
         else:
             _unpack_bundle(cassette, folder, git)
         if git("symbolic-ref", "--short", "HEAD") != fixture.base:
@@ -79,12 +82,6 @@ def unpack(cassette: Cassette, folder: Path, environment: Mapping[str, str]) -> 
         reason = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else str(error)
         raise FixtureUnavailable(f"the repository of its fixture cannot be created: {reason}") from error
     return heads
-
-
-def _unpack_template(name: str, folder: Path, environment: Mapping[str, str]) -> None:
-    if name != SAMPLE:
-        raise FixtureUnavailable(f"it was recorded in the project {name!r}, which is not part of this mz")
-    create_sample(folder, environment)
 
 
 def _unpack_bundle(cassette: Cassette, folder: Path, git: ScratchGit) -> None:

@@ -31,7 +31,10 @@ def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
-        raise UnreadableFileError(path, _not_regular(path) or reason, isinstance(error, FileNotFoundError)) from error
+        with suppress(OSError):
+            if not stat.S_ISREG(path.lstat().st_mode):
+                reason = "is not a regular file"
+        raise UnreadableFileError(path, reason, isinstance(error, FileNotFoundError)) from error
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
@@ -44,14 +47,6 @@ def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
         raise UnreadableFileError(path, f"cannot be read ({error.strerror})") from error
     finally:
         os.close(file)
-
-
-def _not_regular(path: Path) -> str:
-    """Return the reason if the path is not a regular file; empty if that is not the reason."""
-    try:
-        return "" if stat.S_ISREG(path.lstat().st_mode) else "is not a regular file"
-    except OSError:
-        return ""
 
 
 def walk(folder: Path, depth: int = DEPTH_MAX) -> Iterator[tuple[str, os.stat_result]]:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from mz_engine.agents.catalog import dialect_of
 from mz_engine.agents.contract import Adapter
-from mz_engine.agents.package import StreamDialect
 
 from mz_recordings.drift.model import Difference, LeafDifference
 from mz_recordings.drift.stream_shape import Field, ObservedStreams, StreamShape, is_known_event, parent_path
@@ -47,31 +46,20 @@ def compare_shapes(
 ) -> tuple[ShapeChange, ...]:
     """Return the differences of `observed` from `baseline`. Missing parts count only with `same_calls` (both are
     recordings of them), since one stream need not show everything in a baseline."""
-    dialect = dialect_of(baseline.agent)
-    changes = list(_new_events(baseline, observed.shape, adapter, dialect))
-    for name, fields in observed.shape.events.items():
-        if name in baseline.events:
-            changes += _field_changes(name, baseline.events[name], fields, same_calls)
-    if same_calls:
-        changes += _missing_events(baseline, observed.shape, dialect)
-    return tuple(changes)
-
-
-def _new_events(
-    baseline: StreamShape, shape: StreamShape, adapter: Adapter, dialect: StreamDialect
-) -> Iterator[ShapeChange]:
+    dialect, shape, changes = dialect_of(baseline.agent), observed.shape, list[ShapeChange]()
     for name, fields in shape.events.items():
         if name not in baseline.events:
             risk: Risk = "low" if is_known_event(name, fields, adapter, dialect) else "medium"
-            yield ShapeChange(risk, name, "", f"+ event {name}", ("object",))
-
-
-def _missing_events(baseline: StreamShape, shape: StreamShape, dialect: StreamDialect) -> Iterator[ShapeChange]:
-    ends = {name for name in shape.events if name.partition("/")[0] in dialect.final_events}
-    for name in baseline.events:
-        if name not in shape.events:
-            is_missing_end = name.partition("/")[0] in dialect.final_events and not ends
-            yield ShapeChange("high" if is_missing_end else "low", name, "", f"- event {name}")
+            changes.append(ShapeChange(risk, name, "", f"+ event {name}", ("object",)))
+    for name, fields in shape.events.items():
+        if name in baseline.events:
+            changes += _field_changes(name, baseline.events[name], fields, same_calls)
+    missing = [name for name in baseline.events if name not in shape.events] if same_calls else []
+    has_end = any(name.partition("/")[0] in dialect.final_events for name in shape.events)
+    for name in missing:
+        is_missing_end = name.partition("/")[0] in dialect.final_events and not has_end
+        changes.append(ShapeChange("high" if is_missing_end else "low", name, "", f"- event {name}"))
+    return tuple(changes)
 
 
 def _field_changes(

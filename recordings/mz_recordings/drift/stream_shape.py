@@ -1,8 +1,6 @@
 """Shapes of agents' streams: their events and fields, the JSON types, and how the current parser uses each field.
 
-The uses are observed: the real parser reads objects that report each access.
-
-Dicts that report which fields a parser reads; the parser cannot tell them from others.
+The uses are observed: the real parser reads dicts that report each access, and cannot tell them from others.
 """
 
 from __future__ import annotations
@@ -108,22 +106,18 @@ def matches_path(paths: frozenset[str], event: str, path: str) -> bool:
     return f"{event}:{path}" in paths or f"*:{path}" in paths
 
 
-def walk_fields(event: dict[str, Any], name: str, dialect: StreamDialect) -> Iterator[tuple[str, str]]:
-    """Yield path and JSON type of every value, parents first, without opaque content."""
-    yield from _walk(event, name, "", dialect)
-
-
-def _walk(value: object, name: str, path: str, dialect: StreamDialect) -> Iterator[tuple[str, str]]:
+def walk_fields(value: object, name: str, dialect: StreamDialect, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield path and JSON type of every value of an event, parents first, without opaque content."""
     yield path, json_type(value)
     if matches_path(dialect.opaque, name, path):
         return
     if isinstance(value, dict):
         is_map = matches_path(dialect.maps, name, path)
         for key, inner in value.items():
-            yield from _walk(inner, name, child_path(path, "*" if is_map else key), dialect)
+            yield from walk_fields(inner, name, dialect, child_path(path, "*" if is_map else key))
     elif isinstance(value, list):
         for item in value:
-            yield from _walk(item, name, path + item_suffix(item), dialect)
+            yield from walk_fields(item, name, dialect, path + item_suffix(item))
 
 
 Use = Literal["read", "kept", "ignored"]
@@ -238,13 +232,11 @@ def observe_streams(agent: str, version: str, streams: Iterable[CallStream], ada
         if stream.is_complete:
             broken += [(stream.name, defect) for defect in _frame_defects(stream.result.stdout, reading, counter)]
     events: dict[str, dict[str, Field]] = {}
-    for field_path in sorted(counter.types):
-        name, path = field_path
+    for name, path in sorted(counter.types):
         if path:
-            events.setdefault(name, {})[path] = _build_field(counter, field_path)
-    return ObservedStreams(
-        StreamShape(agent=agent, version=version, events=events), counter.first_stream, tuple(broken)
-    )
+            events.setdefault(name, {})[path] = _build_field(counter, name, path)
+    shape = StreamShape(agent=agent, version=version, events=events)
+    return ObservedStreams(shape, counter.first_stream, tuple(broken))
 
 
 def parent_path(path: str) -> str:
@@ -252,14 +244,13 @@ def parent_path(path: str) -> str:
     return path.rpartition("[")[0] if path.endswith("]") else path.rpartition(".")[0]
 
 
-def _build_field(counter: _FieldCounter, field_path: FieldPath) -> Field:
-    name, path = field_path
-    use: Use = (
-        "ignored" if field_path not in counter.accessed else "kept" if field_path in counter.kept_unchanged else "read"
-    )
-    parent = parent_path(path)
-    always = not path.endswith(("]", "*")) and counter.occurrences[field_path] == counter.occurrences[name, parent] > 0
-    return Field(types=tuple(sorted(counter.types[field_path])), use=use, is_always_present=always)
+def _build_field(counter: _FieldCounter, name: str, path: str) -> Field:
+    use: Use = "ignored"
+    if (name, path) in counter.accessed:
+        use = "kept" if (name, path) in counter.kept_unchanged else "read"
+    count = counter.occurrences[name, path]
+    always = not path.endswith(("]", "*")) and count == counter.occurrences[name, parent_path(path)] > 0
+    return Field(types=tuple(sorted(counter.types[name, path])), use=use, is_always_present=always)
 
 
 def _frame_defects(stdout: bytes, reading: ParsedReply, counter: _FieldCounter) -> Iterator[str]:
@@ -285,19 +276,17 @@ def _is_json_object(line: bytes) -> bool:
 
 def is_known_event(name: str, fields: dict[str, Field], adapter: Adapter, dialect: StreamDialect) -> bool:
     """Return True if the parser reads fields of this event, or is known to skip it."""
-    return name in dialect.skipped_events or any(
-        field.use != "ignored" and path not in _generic_fields(adapter, dialect) for path, field in fields.items()
-    )
-
-
-def _generic_fields(adapter: Adapter, dialect: StreamDialect) -> frozenset[str]:
+    if name in dialect.skipped_events:
+        return True
     counter = _FieldCounter(dialect)
     adapter.parse_output(CallResult(stdout=UNKNOWN_EVENT, stderr=b"", exit=0, duration_ms=0), counter.track_event)
-    return frozenset(path for _, path in counter.accessed)
+    fields_of_every_event = {path for _, path in counter.accessed}
+    return any(field.use != "ignored" and path not in fields_of_every_event for path, field in fields.items())
 
 
 def count_fields_by_use(shape: StreamShape) -> dict[str, int]:
     """Return the number of fields by use; absent: accessed but never present."""
-    fields: list[Any] = [field for fields in shape.events.values() for field in fields.values()]
-    uses = Counter(field.use if field.types else "absent" for field in fields)
+    uses: Counter[str] = Counter(
+        field.use if field.types else "absent" for fields in shape.events.values() for field in fields.values()
+    )
     return {use: uses[use] for use in ("read", "kept", "ignored", "absent")}

@@ -83,7 +83,6 @@ class Leak(NamedTuple):
     is_secret: bool
     """It is a secret; otherwise only a suspicion."""
     description: str
-    """Description."""
     line: int
     column: int
     """From 1, in characters."""
@@ -129,21 +128,17 @@ def _decode_runs(data: bytes, candidates: Candidates) -> Iterator[tuple[int, byt
             yield encoded.start(), unquote_to_bytes(encoded[0]), "URL-encoded"
     if b"\\u00" in data:
         for encoded in JSON_ESCAPED.finditer(data):
-            yield (
-                encoded.start(),
-                re.sub(rb"\\u00(..)", lambda match: bytes.fromhex(match[1].decode()), encoded[0]),
-                "escaped",
-            )
+            text = re.sub(rb"\\u00(..)", lambda match: bytes.fromhex(match[1].decode()), encoded[0])
+            yield encoded.start(), text, "escaped"
 
 
 def _decode_base64(run: bytes) -> bytes:
     """Return the base64-decoded run; empty if it does not decode to text."""
     unpadded = run.rstrip(b"=")
     unpadded = unpadded[: len(unpadded) - (len(unpadded) % 4 == 1)]
+    alternative = b"-_" if b"-" in unpadded or b"_" in unpadded else None
     try:
-        decoded = b64decode(
-            unpadded + b"=" * (-len(unpadded) % 4), altchars=b"-_" if b"-" in unpadded or b"_" in unpadded else None
-        )
+        decoded = b64decode(unpadded + b"=" * (-len(unpadded) % 4), altchars=alternative)
     except (binascii.Error, ValueError):
         return b""
     begin = decoded[:256]
@@ -364,13 +359,9 @@ def report_leaks(
         suffix = f", and in {remaining} more lines" if remaining > 0 else ""
         if leak.is_secret:
             yield Finding(
-                kind="SECRET",
-                message=f"the file contains {leak.description}{suffix}",
-                detail=(f"  column {leak.column}",),
-                file=f"{path}/{name}",
-                line=leak.line,
-                fix=fix,
-            )
+                kind="SECRET", message=f"the file contains {leak.description}{suffix}",
+                detail=(f"  column {leak.column}",), file=f"{path}/{name}", line=leak.line, fix=fix,
+            )  # fmt: skip
         else:
             yield LintNotice(message=f"{leak.description}{suffix}", file=name, line=leak.line, column=leak.column)
 
@@ -391,9 +382,7 @@ def _unexpected_files(cassette: Cassette, folder: Path, path: str) -> Iterator[F
 def _notices(cassette: Cassette, format_number: int | None) -> Iterator[LintNotice]:
     if format_number is not None and format_number < FORMAT:
         yield LintNotice(message=f"format {format_number}; the first change writes format {FORMAT}", file=MANIFEST)
-    features = dict.fromkeys(call.recording.identity.feature for call in cassette.calls)
-    for feature in features:
+    for feature in dict.fromkeys(call.identity.feature for call in cassette.calls):
         if feature not in cassette.traces:
-            yield LintNotice(
-                message=f"{feature} has recordings but no trace: a replay cannot compare its events", file=MANIFEST
-            )
+            message = f"{feature} has recordings but no trace: a replay cannot compare its events"
+            yield LintNotice(message=message, file=MANIFEST)

@@ -32,14 +32,11 @@ def add_locations(findings: Iterable[Finding], texts: Mapping[str, str], cassett
     `texts`: settings, templates, rule sets and pipelines of the project, and the cassette's manifest, by path relative
     to the project. `cassette`: its relative path; empty if it is outside the project, then its files are not named.
     """
-    return tuple(_add_location(finding, texts, cassette) for finding in findings)
-
-
-def _add_location(finding: Finding, texts: Mapping[str, str], cassette: str) -> Finding:
-    if finding.file:
-        return finding
-    file, line = next(_locations(finding, texts, cassette), ("", None))
-    return replace(finding, file=file, line=line)
+    located = []
+    for finding in findings:
+        file, line = next(_locations(finding, texts, cassette), ("", None))
+        located.append(finding if finding.file else replace(finding, file=file, line=line))
+    return tuple(located)
 
 
 def _locations(finding: Finding, texts: Mapping[str, str], cassette: str) -> Iterator[tuple[str, int | None]]:
