@@ -9,7 +9,6 @@ from pathlib import Path
 from tests.support.tree import ROOT
 
 HEAVY = (
-    "sqlalchemy",
     "genai_prices",
     "jinja2",
     "markdown_it",

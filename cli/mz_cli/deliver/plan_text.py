@@ -9,7 +9,7 @@ from mz_engine.model.config import Config
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase
 from mz_engine.pricing.estimate import Estimate, Typical, estimate_phase, no_typical_calls, total_estimate
 from mz_engine.run.plan import BacklogIntake, RunPlan
-from mz_events.catalog.call import BUILDER
+from mz_events.names import BUILDER
 
 from mz_cli.deliver.plan_json import ExcludedItem, HoldShape, PlannedCall, PlannedFeature, PlannedPhase, PlanShape
 from mz_cli.terminal.table import Table, columns

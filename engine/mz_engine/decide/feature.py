@@ -9,7 +9,6 @@ from graphlib import CycleError, TopologicalSorter
 from typing import assert_never
 
 from mz_events.catalog.call import (
-    BUILDER,
     AgentFailed,
     AgentLost,
     AgentReplied,
@@ -33,6 +32,7 @@ from mz_events.catalog.delivery import (
 from mz_events.catalog.feature import Blocked, HoldReleased, HumanAnswered, QuestionKind, WorkspaceConflicted
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.catalog.validation import ArtifactValidated, ChangesChecked, CommandRan, GateChecked, Unit
+from mz_events.names import BUILDER
 from mz_projections.feature.state import (
     Attempts,
     BetweenPhases,

@@ -12,11 +12,10 @@ from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
-from mz_events.catalog.call import BUILDER
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
 from mz_events.catalog.validation import ArtifactParsed, CommandRan
-from mz_events.names import Commit, Path
+from mz_events.names import BUILDER, Commit, Path
 from mz_projections.feature.session import text_mark
 from mz_projections.feature.state import UnitRun
 

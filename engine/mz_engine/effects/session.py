@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-from mz_events.catalog.call import BUILDER, SessionDropped, SessionDropReason
+from mz_events.catalog.call import SessionDropped, SessionDropReason
+from mz_events.names import BUILDER
 from mz_projections.feature.state import AgentSession
 
 from mz_engine.effects.steps import StepContext, Steps, call_port, emit

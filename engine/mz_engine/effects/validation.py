@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mz_events.catalog.call import BUILDER, AgentReplied, ForbiddenChange
+from mz_events.catalog.call import AgentReplied, ForbiddenChange
 from mz_events.catalog.feature import WorkspaceReady
 from mz_events.catalog.validation import (
     ArtifactParsed,
@@ -15,7 +15,7 @@ from mz_events.catalog.validation import (
     GateChecked,
     Violation,
 )
-from mz_events.names import Commit, Path, parse_path
+from mz_events.names import BUILDER, Commit, Path, parse_path
 from mz_projections.feature.state import RunningSetup
 
 from mz_engine.artifacts.command_output import count_tests, excerpt, failure_signature

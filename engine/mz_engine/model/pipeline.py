@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import msgspec
-from mz_events.catalog.call import BUILDER
+from mz_events.names import BUILDER
 
 from mz_engine.decoding.quantity import Duration, default_duration
 

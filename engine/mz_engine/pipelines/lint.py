@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
-from mz_events.catalog.call import BUILDER
-from mz_events.names import InvalidName, parse_name, parse_path
+from mz_events.names import BUILDER, InvalidName, parse_name, parse_path
 
 from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.yaml import YamlDocument

@@ -20,7 +20,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
 from mz_events.adapters import migrate
 from mz_events.store import StoreUnusable
@@ -84,10 +83,6 @@ class StoreLock:
         )
 
 
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-    from sqlalchemy.pool import PoolProxiedConnection
-
 CHECKPOINT_PAGES = 1000
 """A checkpoint happens inside a commit, under the lock: rarer and longer ones keep most commits short."""
 
@@ -112,21 +107,11 @@ def translate_errors(path: Path) -> Iterator[None]:
     """Convert errors of SQLite and the system about the file at `path` to StoreUnusable."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
-        raise _store_error(path, error) from error
-
-
-def _store_error(path: Path, error: BaseException) -> StoreUnusable:
-    if isinstance(error, OSError):
-        return StoreUnusable(f"{path} cannot be used: {error.strerror or error}")
-    message = ERROR_MESSAGES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "cannot be used")
-    return StoreUnusable(f"{path} {message} ({error})")
-
-
-def _cursor(connection: PoolProxiedConnection) -> sqlite3.Cursor:
-    """Return a cursor of the driver: SQLAlchemy's statements and transactions cost a third of an append's time."""
-    cursor: sqlite3.Cursor = connection.cursor()  # type: ignore[assignment]  # what this driver's connections give
-    return cursor
+    except OSError as error:
+        raise StoreUnusable(f"{path} cannot be used: {error.strerror or error}") from error
+    except sqlite3.Error as error:
+        message = ERROR_MESSAGES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "cannot be used")
+        raise StoreUnusable(f"{path} {message} ({error})") from error
 
 
 class Database:
@@ -139,8 +124,7 @@ class Database:
         self._read_only, self._timeout_seconds = read_only, timeout_seconds
         self._temporary_directory: TemporaryDirectory[str] | None = None
         self._lock: StoreLock | None = None
-        self._writer: PoolProxiedConnection | None = None
-        self._engine: Engine | None = None
+        self._writer: sqlite3.Connection | None = None
         self._idle_connections: list[sqlite3.Connection] = []
         with translate_errors(path):
             self._target = self._open_for_reading(migrations) if read_only else self._open_for_writing(migrations)
@@ -163,20 +147,15 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Cursor]:
         """Run one durable transaction, exclusive among all threads and processes; an error inside rolls it back."""
-        if self._read_only or self._lock is None:
-            raise StoreUnusable(f"{self.path} was opened read-only")
-        try:
-            with self._lock:
-                cursor = _cursor(self._writer or self._open_writer())
-                cursor.execute("BEGIN IMMEDIATE")
-                try:
-                    yield cursor
-                    cursor.execute("COMMIT")
-                except BaseException:
-                    cursor.connection.rollback()
-                    raise
-        except (sqlite3.Error, OSError) as error:
-            raise _store_error(self.path, error) from error
+        with translate_errors(self.path), self.exclusive():
+            cursor = (self._writer or self._open_writer()).cursor()
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                yield cursor
+                cursor.execute("COMMIT")
+            except BaseException:
+                cursor.connection.rollback()
+                raise
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Cursor]:
@@ -204,8 +183,6 @@ class Database:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-        if self._engine is not None:
-            self._engine.dispose()
         while self._idle_connections:
             self._idle_connections.pop().close()
 
@@ -291,21 +268,10 @@ class Database:
     def _connect(self, target: str) -> sqlite3.Connection:
         return migrate.connect(target, self._timeout_seconds)
 
-    def _open_writer(self) -> PoolProxiedConnection:
+    def _open_writer(self) -> sqlite3.Connection:
         """Open the writing connection with the first transaction, which holds the lock."""
-        # Imported here: SQLAlchemy takes longer to load than a reader, or a writer with nothing to write, runs.
-        from sqlalchemy import create_engine, event
-        from sqlalchemy.exc import DBAPIError
-
-        self._engine = create_engine("sqlite+pysqlite://", creator=lambda: self._connect(self._target))
-
-        def settle(connection: sqlite3.Connection, _: Any) -> None:
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-
-        event.listen(self._engine, "connect", settle)
-        try:
-            self._writer = self._engine.raw_connection()
-        except DBAPIError as error:
-            raise error.orig or error from error
-        return self._writer
+        writer = self._connect(self._target)
+        writer.execute("PRAGMA synchronous = FULL")
+        writer.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self._writer = writer
+        return writer

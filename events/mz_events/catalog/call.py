@@ -24,10 +24,6 @@ class ProblemClass(Enum):
     """The agent asks for a person."""
 
 
-BUILDER = "builder"
-"""Role of the calls of a phase's own agent; its agent review has the role that the pipeline gives it."""
-
-
 class CallRef(EventPart, frozen=True, kw_only=True):
     """Identifies a call within a run."""
 

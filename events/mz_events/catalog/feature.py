@@ -169,6 +169,9 @@ class HumanRequested(Event, frozen=True, kw_only=True, tag="human.requested"):
 
 
 class HumanAnswered(Event, frozen=True, kw_only=True, tag="human.answered"):
+    """The feature acknowledges an answer that the run accepted, by its version in the run's stream: see
+    `AnswerPosted`."""
+
     KIND = EventKind.EXTERNAL
     NON_DETERMINISTIC = frozenset({"run_version"})
     run_version: int

@@ -8,6 +8,13 @@ from mz_events.names import Digest, FeatureId
 
 
 class AnswerPosted(Event, frozen=True, kw_only=True, tag="inbox.answer"):
+    """A person's answer to a feature's question.
+
+    It becomes three events, because each stream has one writer and each decider reads one stream: this one is durable
+    even while no process drives the run; `AnswerAccepted` reactivates the feature, in one transaction with the inbox's
+    cursor (`InboxRead`), so that no crash accepts it twice; `HumanAnswered` is what the feature decides on.
+    """
+
     KIND = EventKind.EXTERNAL
     feature: FeatureId
     verdict: Verdict

@@ -196,7 +196,7 @@ class ClaimCompared(Event, frozen=True, kw_only=True, tag="claim.compared"):
 
 
 class AnswerAccepted(Event, frozen=True, kw_only=True, tag="answer.accepted"):
-    """A person's answer to a feature, read from the inbox."""
+    """A person's answer to a feature, read from the inbox: see `AnswerPosted`."""
 
     KIND = EventKind.EXTERNAL
     feature: FeatureId

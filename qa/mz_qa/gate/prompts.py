@@ -10,7 +10,7 @@ from mz_engine.artifacts.validate import requirements
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase, PhaseOutput
 from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
-from mz_events.catalog.call import BUILDER
+from mz_events.names import BUILDER
 
 FEATURE, UNIT = "sample-feature", "U1"
 UNIT_FILES = ("src/sample.py", "tests/test_sample.py")
