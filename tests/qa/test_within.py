@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from mz_qa.conformance.timeout import ProcessDied, TimeLimitExceeded, call_with_timeout
+from mz_qa.timeout import ProcessDied, TimeLimitExceeded, call_with_timeout
 
 
 def test_an_answer_and_an_exception_come_back() -> None:

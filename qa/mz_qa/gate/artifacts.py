@@ -17,10 +17,10 @@ from mz_engine.pipelines.load import RULES_FOLDER, load_pipeline_files
 from mz_recordings.findings.model import Finding
 
 from mz_qa.conformance.parsing import damage
-from mz_qa.conformance.timeout import TimeLimitExceeded, call_with_timeout
 from mz_qa.generators.artifacts import CannotGenerate, GeneratedArtifact, generate_artifact
 from mz_qa.generators.mutations import Mutation, mutations
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
+from mz_qa.timeout import TimeLimitExceeded, call_with_timeout
 
 SEED_COUNT = 6
 TIMEOUT_SECONDS = 60

@@ -17,7 +17,7 @@ from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.faults.variants import Variant, process_variants, with_variant
 from mz_recordings.replay.replay import ReplayJob, run_replay
 
-from mz_qa.conformance.timeout import TimeLimitExceeded, call_with_timeout
+from mz_qa.timeout import TimeLimitExceeded, call_with_timeout
 from mz_qa.variants.properties import VariantOutcome, end_state, parse_trace, succeeds, violations
 
 TIMEOUT_SECONDS = 180
