@@ -12,7 +12,6 @@ from typing import Literal
 
 import msgspec
 
-from mz_engine.errors.codes import CODES
 from mz_engine.errors.exits import Exit, most_severe
 
 __all__ = [
@@ -89,6 +88,8 @@ class MzError(Exception):
 
     @property
     def exit_code(self) -> Exit:
+        from mz_engine.errors.codes import CODES  # Read only when something failed.
+
         return most_severe(CODES[diagnostic.code].exit for diagnostic in self.diagnostics)
 
     def __str__(self) -> str:
