@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.support.tree import ROOT
 
 HEAVY = (
+    "sqlalchemy",
     "genai_prices",
     "jinja2",
     "markdown_it",

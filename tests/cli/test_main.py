@@ -20,7 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 from tests.cli.drive import MZ, on_terminal, run, spawn
 from tests.cli.story import Story
 
-HEAVY = ("rich", "jinja2", "genai_prices", "markdown_it", "msgspec", "yaml", "sqlite3")
+HEAVY = ("sqlalchemy", "rich", "jinja2", "genai_prices", "markdown_it", "msgspec", "yaml", "sqlite3")
 
 
 @pytest.mark.parametrize("words", [("--version",), ("--help",), ("nonsense",)])

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from mz_events.adapters import migrate
 from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.adapters.tables import METADATA
 from mz_events.codec import Codec
 from mz_events.store import Append, StoreUnusable, UnknownEvent
 
@@ -130,6 +131,19 @@ def test_the_file_itself_is_append_only(path: Path, statement: str) -> None:
     filled(path)
     with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.IntegrityError, match="append-only"):
         connection.execute(statement)
+
+
+def test_the_migrations_make_the_tables_that_queries_are_built_from(path: Path) -> None:
+    filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        for table in METADATA.sorted_tables:
+            made = [
+                (name, kind, bool(needed), bool(key))
+                for _, name, kind, needed, _, key in connection.execute(f"PRAGMA table_info({table.name})")
+            ]
+            assert made == [
+                (column.name, str(column.type), not column.nullable, column.primary_key) for column in table.columns
+            ]
 
 
 def overwrite(path: Path, offset: int, data: bytes) -> None:
