@@ -218,6 +218,18 @@ def test_a_pipe_gets_columns_apart_by_tabs(story: Story, capsys: pytest.CaptureF
         assert "\x1b" not in answer.out, words
 
 
+def test_formats_of_tables(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in TABLES:
+        words = line.split()
+        assert run(capsys, *words, "--format", "json") == run(capsys, *words, "--json"), line
+        assert run(capsys, *words, "--format=tsv") == run(capsys, *words), line
+        table = run(capsys, *words, "--format", "table")
+        assert (table.exit, "\t" in table.out, "\x1b" in table.out) == (0, False, False), line
+    for option in (["--format", "json"], ["--format=json"]):
+        assert msgspec.json.decode(run(capsys, "status", "nope", *option).err)["schema"] == "mz.error/1"
+    assert "cannot be combined" in run(capsys, "status", "--json", "--format", "tsv").err
+
+
 def test_the_lines_of_the_log_are_documented(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     first, *others = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
     jsonschema.validate(first, msgspec.json.schema(LogHeader))

@@ -70,7 +70,7 @@ def test_hostile_titles(home: Path, columns: int, capsys: pytest.CaptureFixture[
     assert "\u202e" not in shown
     rows = run(capsys, "status").out.splitlines()
     assert len(rows) == 3
-    assert "red second line 🎉 " + "x" * 10_000 in rows[1]
+    assert r"red\nsecond line 🎉 " + "x" * 10_000 in rows[1]
     title = msgspec.json.decode(run(capsys, "status", "--json").out)["features"][0]["title"]
     assert title.endswith("x" * 10_000)
     assert "\x1b" not in title

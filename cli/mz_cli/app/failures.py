@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,17 @@ def report_error(error: BaseException, arguments: Sequence[str]) -> int:
         return STOPPED
     try:
         mz_error = translate_error(error, arguments)
-        print_error(error_json(mz_error) if "--json" in arguments else str(mz_error))
+        print_error(error_json(mz_error) if requests_json(arguments) else str(mz_error))
         return int(mz_error.exit_code)
     except Exception as second:
         print_error(f"error: {error!r}; and it could not be explained: {second!r}")
         return BUG
+
+
+def requests_json(arguments: Sequence[str]) -> bool:
+    """Return True for `--json` and `--format json`."""
+    pairs = pairwise(arguments)
+    return "--json" in arguments or "--format=json" in arguments or ("--format", "json") in pairs
 
 
 def translate_error(error: BaseException, arguments: Sequence[str]) -> MzError:

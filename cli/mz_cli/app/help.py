@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from functools import wraps
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from mz_cli.app.command_table import COMMANDS, SECTIONS
+from mz_cli.terminal.console import FORMAT_KEY, FORMATS
 
 HELP_WIDTH = 96
 """Help is wrapped at the terminal's width, and never wider than this."""
@@ -92,6 +94,28 @@ def jobs_option(help_text: str, former: str) -> Decorator:
     return click.option(
         "-j", "--jobs", metavar="N", type=click.IntRange(min=1), help=help_text, cls=RenamedOption, former=(former,)
     )
+
+
+def format_options(json_text: str) -> Decorator:
+    """Return `--format` and `--json` for a command that prints tables, as the parameter `as_json`. `json_text`: help
+    of `--json`, which is short for `--format json`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def with_format(*positional: Any, as_json: bool, output_format: str | None, **values: Any) -> Any:
+            context = click.get_current_context()
+            if as_json and output_format not in (None, "json"):
+                raise click.UsageError(f"--json cannot be combined with --format {output_format}", context)
+            context.meta[FORMAT_KEY] = output_format
+            return function(*positional, as_json=as_json or output_format == "json", **values)
+
+        formatted = click.option(
+            "--format", "output_format", metavar="FORMAT", type=click.Choice(FORMATS),
+            help="table, tsv or json. [default: table; tsv in a pipe]",
+        )(with_format)  # fmt: skip
+        return click.option("--json", "as_json", is_flag=True, help=json_text)(formatted)
+
+    return decorate
 
 
 class CommandPage(click.Command):

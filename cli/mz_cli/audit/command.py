@@ -18,7 +18,7 @@ from mz_projections.views.run import run_view
 from mz_projections.views.timeline import timeline
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select_or_newest
 from mz_cli.app.user_log import open_imported_log
 from mz_cli.audit.json import AuditReport
@@ -26,9 +26,9 @@ from mz_cli.audit.query import audit_report
 from mz_cli.audit.text import durations_of, render_text, table
 from mz_cli.common.verification import verify_log
 from mz_cli.live.milestones import milestone_text
-from mz_cli.terminal.console import is_terminal, print_line, print_note, terminal_width
+from mz_cli.terminal.console import print_line, print_note, terminal_width
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table
+from mz_cli.terminal.table import print_table, prints_tsv
 from mz_cli.terminal.text import local_time
 from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 
@@ -52,7 +52,7 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 @click.option(
     "--full", is_flag=True, help="Also print the evidence for each feature, people's decisions, cost, timeline."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one object, mz.audit/1 or mz.audit-imported/1.")
+@format_options("Print one object, mz.audit/1 or mz.audit-imported/1.")
 @click.pass_context
 def audit(
     context: click.Context, selector: str | None, feature: str | None, imported: str | None, full: bool, as_json: bool
@@ -83,7 +83,7 @@ def audit(
         )
     if as_json:
         print_document("audit", report)
-    elif is_terminal(sys.stdout):
+    elif not prints_tsv(sys.stdout):
         entries = tuple(milestones(selected_events)) if full else None
         print_line("\n".join(render_text(report, entries, terminal_width(sys.stdout), durations)))
     else:
@@ -96,10 +96,10 @@ def print_imported_audit(session: str, as_json: bool) -> int:
     with open_imported_log() as log:
         stream = log.find(session) if session else None
         report = imported_audit(log, verify_log(log, None, print_note), stream)
-        names = log.short_names() if is_terminal(sys.stdout) else None
+        names = log.short_names() if not prints_tsv(sys.stdout) else None
     if as_json:
         print_document("audit-imported", report)
-    elif session and is_terminal(sys.stdout):
+    elif session and not prints_tsv(sys.stdout):
         for line in audit_lines(report):
             print_line(line)
     else:

@@ -8,13 +8,13 @@ import click
 from mz_engine.errors.exits import Exit
 
 from mz_cli.app.context import open_log
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.app.user_log import open_imported_log
 from mz_cli.audit.json import VerifyResult
 from mz_cli.common.verification import Verification, verify_log
-from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun
 
 
@@ -30,7 +30,7 @@ from mz_cli.terminal.text import count_noun
 )
 @click.argument("run", required=False)
 @click.option("--imported", is_flag=True, help="Verify your user log instead, in any directory.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.verify/1.")
+@format_options("Print one object with the schema mz.verify/1.")
 @click.pass_context
 def verify(context: click.Context, run: str | None, imported: bool, as_json: bool) -> int:
     """Verify the integrity of the log.
@@ -70,7 +70,7 @@ def verify_result(verification: Verification, repository: str, run: str | None) 
 
 def print_result(verification: Verification) -> None:
     """Print the findings; for a pipe as a table, with the summary on stderr."""
-    if is_terminal(sys.stdout):
+    if not prints_tsv(sys.stdout):
         for finding in verification.findings:
             print_line(f"{finding.event_ref}: {finding.message}\n  {finding.hint}")
         print_line(summary_line(verification))

@@ -12,7 +12,7 @@ from mz_recordings.drift.stream_baselines import FOLDER
 from mz_recordings.findings.model import RISKS, Risk
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import RenamedOption, command, jobs_option, message_option
+from mz_cli.app.help import RenamedOption, command, format_options, jobs_option, message_option
 from mz_cli.check.drift import check_library, load_drift_library, write_baselines
 from mz_cli.check.drift_text import drift_result, exit_of, render_text, summary, table, with_failures
 from mz_cli.check.json import BaselineShape
@@ -66,7 +66,7 @@ NO_EFFECT_WITH_BASELINES = {
     help="Folder of the project's baselines. [default: wire/ of the library]",
 )  # fmt: skip
 @message_option("reason", "Reason, with --propose-noise or --update-baseline; stored with the entries.", "--reason")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.drift/1.")
+@format_options("Print one object with the schema mz.drift/1.")
 @report_options
 @click.pass_context
 def drift(

@@ -25,12 +25,12 @@ from mz_projections.feature.calls import CALLS, Call
 from mz_projections.read_models.store import ReadModelStore
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.app.period import Period, parse_period
 from mz_cli.cost.json import CalibrateResult, CalibrationShape, UncalibratedPhase
-from mz_cli.terminal.console import is_terminal, print_wrapped
+from mz_cli.terminal.console import print_wrapped
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import compact_number, count_noun
 
 ANY = "any"
@@ -53,7 +53,7 @@ LEGEND = (
 @click.option("--since", metavar="TIME", help="Calls since then: a day, a time, or an age (7d, 36h).")
 @click.option("--until", metavar="TIME", help="Calls until then; a day is included.")
 @click.option("--write", is_flag=True, help=f"Write {FILE_NAME}, which runs use for estimates.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.calibrate/1.")
+@format_options("Print one object with the schema mz.calibrate/1.")
 @click.pass_context
 def calibrate(context: click.Context, since: str | None, until: str | None, write: bool, as_json: bool) -> int:
     """Improve estimates from past calls.
@@ -124,7 +124,7 @@ def _calibration_shape(fitted: GroupCalibration) -> CalibrationShape:
 
 # for people -----------------------------------------------------------------------------------------------------------
 def _print_result(result: CalibrateResult, write: bool) -> None:
-    terminal = is_terminal(sys.stdout)
+    terminal = not prints_tsv(sys.stdout)
     print_table(_table(result, exact=not terminal))
     if terminal and result.fitted:
         print_wrapped(LEGEND)

@@ -15,7 +15,7 @@ from mz_projections.cost.totals import GroupBy, spending
 from mz_projections.views.model import FeatureView
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.app.period import SECOND_US, Period, day_function, parse_period, parse_zone
 from mz_cli.cost.gate import RunCost, cost_gate, delivered_count, gate_table, gate_text, parse_allowed_increase
 from mz_cli.cost.query import (
@@ -41,9 +41,9 @@ from mz_cli.cost.report import (
     remarks,
 )
 from mz_cli.cost.sessions import SessionCost, measured_table, sessions_report, sessions_table
-from mz_cli.terminal.console import is_terminal, print_wrapped, write_text
+from mz_cli.terminal.console import print_wrapped, write_text
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table
+from mz_cli.terminal.table import print_table, prints_tsv
 from mz_cli.usage.costs import ImportedBy, print_imported_costs
 
 WHAT_IF = (
@@ -134,12 +134,7 @@ class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--baseline", metavar="RUN", help="With --gate or --sessions: the run to compare with.")
 @click.option("--imported", is_flag=True, help="Show imported sessions instead of this repository's runs.")
 @click.option("--day", is_flag=True, help="Short for --imported --by day.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one object: mz.cost/1, or mz.cost-gate/1, mz.cost-sessions/1, mz.cost-imported/1.",
-)
+@format_options("Print one object: mz.cost/1, or mz.cost-gate/1, mz.cost-sessions/1, mz.cost-imported/1.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the groups as CSV.")
 @click.pass_context
 def cost(context: click.Context, /, **values: Any) -> int:
@@ -243,7 +238,7 @@ def _print_report(log: ProjectLog, options: CostOptions, context: click.Context)
     elif options.as_csv:
         write_text(sys.stdout, cost_csv(sums))
     else:
-        print_table(cost_table(sums, exact=not is_terminal(sys.stdout), compared=bool(options.what_if)))
+        print_table(cost_table(sums, exact=prints_tsv(sys.stdout), compared=bool(options.what_if)))
         for text in (*remarks(sums), *cause_details(cost_data.calls), *report_options.notes):
             print_wrapped(text)
 
@@ -293,7 +288,7 @@ def _print_gate(log: ProjectLog, options: CostOptions, baseline: str, allowed: F
     if options.as_json:
         print_document("cost-gate", gate_report)
     else:
-        print_table(gate_table(gate_report, exact=not is_terminal(sys.stdout)))
+        print_table(gate_table(gate_report, exact=prints_tsv(sys.stdout)))
         print_wrapped(gate_text(gate_report))
     return gate_report.exit
 

@@ -14,7 +14,7 @@ from mz_engine.run.process import RunProcess
 from mz_events.names import feature_stream
 
 from mz_cli.app.context import ProjectLog, find_home, open_log
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select
 from mz_cli.live.driver import drive_run
 from mz_cli.live.progress import view_options
@@ -37,7 +37,7 @@ from mz_cli.terminal.console import print_note
     "--prompt", metavar="FILE", type=click.Path(path_type=Path), help="Template to use for the phase that continues."
 )
 @view_options
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.fork/1.")
+@format_options("Print one object with the schema mz.fork/1.")
 @click.pass_context
 def fork(
     context: click.Context, source: str, at: str | None, agent: str | None, model: str | None, prompt: Path | None,

@@ -33,9 +33,9 @@ from mz_cli.deliver.plan_text import (
     steps_table,
     totals_text,
 )
-from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table
+from mz_cli.terminal.table import print_table, prints_tsv
 
 
 def print_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool) -> bool:
@@ -87,7 +87,7 @@ def price_context(config: Config) -> PriceContext:
 
 def print_plan_text(shape: PlanShape) -> None:
     """Print the plan; a pipe gets only the table of features on stdout."""
-    terminal = is_terminal(sys.stdout)
+    terminal = not prints_tsv(sys.stdout)
     print_text = print_line if terminal else print_note
     if terminal:
         print_line(heading(shape) + "\n")

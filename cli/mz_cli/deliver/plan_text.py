@@ -203,7 +203,7 @@ def features_table(shape: PlanShape, exact: bool) -> Table:
     if exact:
         heads = ("order", "feature", "branch", "after", "screen", "tokens", "estimated", "title", "holds")
         return Table(columns=columns(*heads), rows=rows, empty="")
-    heads_short = columns(">order", "feature", "holds", ">tokens", ">estimated", "~title")
+    heads_short = columns(">order", "feature", "holds", ">tokens", ">estimated", "title")
     return Table(columns=heads_short, rows=rows, empty="There are no new features.")
 
 

@@ -15,7 +15,7 @@ from mz_projections.run.fold import fold_run
 from mz_projections.views.model import FeatureView, RunView
 
 from mz_cli.app.context import ProjectLog, find_home, open_log
-from mz_cli.app.help import command, did_you_mean, message_option
+from mz_cli.app.help import command, did_you_mean, format_options, message_option
 from mz_cli.app.input import read_text_option
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import drive_run
@@ -42,7 +42,7 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
 @click.option("--answer", type=click.Choice(ANSWERS), help="Verdict: continue, try again, or reject.")
 @message_option("ack", "Reason, for the next prompt; approves if alone; - reads it from stdin.", "--ack")
 @view_options
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.resume/1.")
+@format_options("Print one object with the schema mz.resume/1.")
 @click.pass_context
 def resume(
     context: click.Context, run: str | None, features: tuple[str, ...], answer: str | None, ack: str | None,

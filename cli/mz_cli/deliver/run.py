@@ -11,7 +11,7 @@ from mz_engine.errors.exits import Exit
 from mz_engine.run.process import RunProcess
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command, jobs_option
+from mz_cli.app.help import command, format_options, jobs_option
 from mz_cli.common import recording
 from mz_cli.deliver.plan_query import print_plan
 from mz_cli.live.driver import NothingToDo, drive_run
@@ -43,7 +43,7 @@ SKIPPED_STEP = "MZ3009"
 @click.option("--exit-code", is_flag=True, help="With --dry-run: exit with 1 if there is something to do.")
 @click.option("--record", is_flag=True, help="Make a cassette of the run afterwards, as `mz record` does.")
 @view_options
-@click.option("--json", "as_json", is_flag=True, help="Print one object: mz.run/1, or mz.plan/1 in a dry run.")
+@format_options("Print one object: mz.run/1, or mz.plan/1 in a dry run.")
 def run(
     features: tuple[str, ...], agent: str | None, jobs: int | None, autonomy: str | None, dry_run: bool,
     exit_code: bool, record: bool, as_json: bool,

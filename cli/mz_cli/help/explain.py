@@ -10,7 +10,7 @@ import click
 from mz_engine.errors.codes import CODES, ErrorCode
 from mz_engine.errors.exits import MEANINGS, NEXT_STEPS, Exit
 
-from mz_cli.app.help import HELP_WIDTH, command, did_you_mean
+from mz_cli.app.help import HELP_WIDTH, command, did_you_mean, format_options
 from mz_cli.project.json import ExplainAllShape, ExplainShape
 from mz_cli.terminal.console import is_terminal, print_line, terminal_width
 from mz_cli.terminal.json import print_document
@@ -27,7 +27,7 @@ from mz_cli.terminal.table import Table, columns, print_table
     next_command="`mz doctor` checks what is missing.",
 )
 @click.argument("code", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one object: mz.explain/1, or mz.explain-all/1.")
+@format_options("Print one object: mz.explain/1, or mz.explain-all/1.")
 def explain(code: str | None, as_json: bool) -> None:
     """Explain an error code or an exit code.
 

@@ -22,12 +22,12 @@ from mz_engine.housekeeping.leftovers import (
 from mz_engine.paths import LOCK_FILE, MZ_FOLDER
 
 from mz_cli.app.context import ProjectLog, is_process_running, open_log
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.app.input import may_ask
 from mz_cli.housekeeping.json import CleanResult, LeftoverShape
-from mz_cli.terminal.console import is_terminal, print_note
+from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import format_size
 
 REMOVED = "removed"
@@ -51,7 +51,7 @@ APPEARED_LATER = "appeared after the confirmation"
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.clean/1.")
+@format_options("Print one object with the schema mz.clean/1.")
 @click.pass_context
 def clean(
     context: click.Context, runs: tuple[str, ...], bodies: bool, force: bool, yes: bool, dry_run: bool, as_json: bool
@@ -148,7 +148,7 @@ def leftover_shape(leftover: Leftover) -> LeftoverShape:
 def print_result(result: CleanResult) -> None:
     """Print a row per run and kind on a terminal, or per leftover with exact bytes for a pipe."""
     leftovers = (*result.removed, *result.stays)
-    if is_terminal(sys.stdout):
+    if not prints_tsv(sys.stdout):
         heads, rows = columns("*run", "*kind", ">count", ">size", "features", "result"), grouped_rows(leftovers)
     else:
         heads, rows = columns("run", "feature", "kind", ">bytes", "name", "result"), leftover_rows(leftovers)

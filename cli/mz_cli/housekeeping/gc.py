@@ -11,11 +11,11 @@ from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_events.adapters.sqlite_log import SqliteStore
 
 from mz_cli.app.context import find_home, no_runs_error
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.housekeeping.json import CountAndSize, GcResult
-from mz_cli.terminal.console import is_terminal, print_note
+from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, format_size
 
 
@@ -29,7 +29,7 @@ from mz_cli.terminal.text import count_noun, format_size
     next_command="`mz clean` removes leftovers of ended runs: worktrees, captures.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.gc/1.")
+@format_options("Print one object with the schema mz.gc/1.")
 def gc(dry_run: bool, as_json: bool) -> None:
     """Remove unused files below .mz.
 
@@ -63,7 +63,7 @@ def count_and_size(group: BlobGroup) -> CountAndSize:
 
 def print_result(result: GcResult) -> None:
     """Print the result; for a pipe with exact numbers of bytes."""
-    exact = not is_terminal(sys.stdout)
+    exact = prints_tsv(sys.stdout)
     groups = (
         ("blobs", result.blobs, "cited by no event"),
         ("spools", result.spools, "call is recorded"),

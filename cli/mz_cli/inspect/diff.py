@@ -17,12 +17,12 @@ from mz_projections.views.diff import FieldDifference, RunDifference, run_differ
 from mz_projections.views.model import RunView
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select
 from mz_cli.inspect.json import DifferenceShape, DiffReport, FeatureDiff
-from mz_cli.terminal.console import is_terminal, print_note
+from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import exact_usd
 
 NANOUSD, USD = "_nanousd", "_usd"
@@ -42,7 +42,7 @@ NONE = "-"
 @click.argument("left")
 @click.argument("right")
 @click.option("--exit-code", "verdict_exit", is_flag=True, help="Exit with 1 if more than durations differs.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.diff/1.")
+@format_options("Print one object with the schema mz.diff/1.")
 def diff(left: str, right: str, verdict_exit: bool, as_json: bool) -> int:
     """Compare two runs.
 
@@ -156,7 +156,7 @@ def print_differences(report: DiffReport) -> None:
         ]
     heads = columns("feature", "field", report.left, report.right)
     print_table(Table(columns=heads, rows=tuple(rows), empty="No differences."))
-    if is_terminal(sys.stdout) and rows and not report.differs:
+    if not prints_tsv(sys.stdout) and rows and not report.differs:
         print_note("only measured values such as durations differ")
 
 

@@ -16,7 +16,7 @@ from mz_events.names import StreamId, feature_stream, run_stream
 from mz_projections.views.run import RunProjection
 
 from mz_cli.app.context import ProjectLog, open_log
-from mz_cli.app.help import command, did_you_mean
+from mz_cli.app.help import command, did_you_mean, format_options
 from mz_cli.app.period import parse_period
 from mz_cli.app.selectors import Selector, find_event_ref, select, select_one_run, select_or_newest
 from mz_cli.app.user_log import open_imported_log
@@ -24,9 +24,9 @@ from mz_cli.common.feature_query import DetailOptions
 from mz_cli.inspect.log_entry import entry_json, entry_line, log_header, log_milestone, milestone_line
 from mz_cli.inspect.show import check_attempt, check_phase
 from mz_cli.inspect.state_at import state_at, state_rows
-from mz_cli.terminal.console import is_terminal, print_line, write_text
+from mz_cli.terminal.console import print_line, write_text
 from mz_cli.terminal.json import json_line, print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 
 POLL_SECONDS = 0.1
 
@@ -56,12 +56,7 @@ POLL_SECONDS = 0.1
 @click.option("--at", metavar="STREAM@VERSION", help="Print the state after that event instead of events.")
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
               help="Print your user log, or one imported session in it; in any directory.")  # fmt: skip
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print JSON Lines: a version line, then one line for every event; with --at, one object: mz.state/1.",
-)
+@format_options("Print JSON Lines: a version line, then one line for every event; with --at, one object: mz.state/1.")
 @click.pass_context
 def log(
     context: click.Context, selectors: tuple[str, ...], features: tuple[str, ...], all_events: bool,
@@ -100,7 +95,7 @@ def log(
             entries = (recorded for recorded in entries if log_milestone(recorded))
         if last is not None:
             entries = deque(entries, maxlen=last)
-        print_events(entries, as_json, full=not is_terminal(sys.stdout), milestones=not every_event)
+        print_events(entries, as_json, full=prints_tsv(sys.stdout), milestones=not every_event)
 
 
 def make_filter(context: click.Context, since: str | None, types: tuple[str, ...]) -> Callable[[Recorded[Event]], bool]:
@@ -141,7 +136,7 @@ def print_imported_events(session: str, as_json: bool) -> None:
         events = source.store.read(StreamId(source.find(session))) if session else source.store.read_all()
         if as_json:
             write_text(sys.stdout, json_line(log_header()) + "\n")
-        print_events(events, as_json, full=not is_terminal(sys.stdout))
+        print_events(events, as_json, full=prints_tsv(sys.stdout))
 
 
 def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> None:
@@ -152,7 +147,7 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
     state = state_at(events, newest_version, str(source.home), source.load_text)
     if as_json:
         print_document("state", state)
-    elif is_terminal(sys.stdout):
+    elif not prints_tsv(sys.stdout):
         print_line("\n".join(f"{name}: {value}" for name, value in state_rows(state)))
     else:
         print_table(Table(columns=columns("field", "value"), rows=state_rows(state, exact=True), empty=""))

@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
-import click
 from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.runs import RUNS, RunRow
 
 from mz_cli.app.context import is_process_running, open_log
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.common.json import RunLine, RunList
-from mz_cli.terminal.console import is_terminal
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import format_time, iso_time
 
 ACTIVE_STATUSES = ("started", "paused")
@@ -32,7 +30,7 @@ ACTIVE_STATUSES = ("started", "paused")
     ),
     next_command="`mz status RUN` shows one; `mz diff RUN RUN` compares two.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.runs/1.")
+@format_options("Print one object with the schema mz.runs/1.")
 def runs(as_json: bool) -> None:
     """List the runs of this repository, the newest first."""
     with open_log() as log:
@@ -45,7 +43,7 @@ def runs(as_json: bool) -> None:
         print_document("runs", RunList(repository=home, runs=lines))
     else:
         starts = [format_time(row.started_at_us) for row in rows]
-        print_table(table(lines, starts, exact=not is_terminal(sys.stdout)))
+        print_table(table(lines, starts, exact=prints_tsv(sys.stdout)))
 
 
 def run_line(row: RunRow, process_running: bool) -> RunLine:

@@ -8,7 +8,7 @@ import click
 from mz_projections.views.model import RunView
 
 from mz_cli.app.context import is_process_running, open_log
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.common.advice import (
     RunContext,
     TextLoader,
@@ -23,9 +23,9 @@ from mz_cli.common.run_text import heading, run_status, status_table
 from mz_cli.live.progress import view_options
 from mz_cli.live.watch import watch_run
 from mz_cli.people.inbox import messages_of_run
-from mz_cli.terminal.console import is_terminal, print_line
+from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table
+from mz_cli.terminal.table import print_table, prints_tsv
 from mz_cli.terminal.text import single_line
 
 
@@ -42,7 +42,7 @@ from mz_cli.terminal.text import single_line
 @click.argument("run", required=False)
 @click.option("--watch", "-w", "watched", is_flag=True, help="Watch the run until it stops, then print its status.")
 @view_options
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.status/1.")
+@format_options("Print one object with the schema mz.status/1.")
 def status(run: str | None, watched: bool, as_json: bool) -> None:
     """Show a run: progress, cost and open questions.
 
@@ -63,7 +63,7 @@ def status(run: str | None, watched: bool, as_json: bool) -> None:
 
 def print_status(view: RunView, process_running: bool, load_text: TextLoader, run_info: RunContext) -> None:
     """Print the table; on a terminal with the run above and open questions below."""
-    terminal = is_terminal(sys.stdout)
+    terminal = not prints_tsv(sys.stdout)
     if terminal:
         print_line(heading(view, process_running) + "\n")
     print_table(status_table(view, process_running, load_text, run_info, exact=not terminal))

@@ -34,9 +34,9 @@ from mz_cli.common.run_text import closing_table, heading, run_exit, run_status
 from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.painter import restore_terminal
 from mz_cli.live.progress import Progress, display_mode, make_progress
-from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table
+from mz_cli.terminal.table import print_table, prints_tsv
 from mz_cli.terminal.text import single_line
 
 StartRun = Callable[[RunProcess, Callable[[str], None]], object]
@@ -94,7 +94,7 @@ def execute(home: Path, environment: Mapping[str, str], start_run: StartRun) -> 
 
 def print_ending(view: RunView, load_text: TextLoader, context: RunContext) -> None:
     """Print results, cost, locations and the next commands; a pipe gets only the table on stdout."""
-    terminal = is_terminal(sys.stdout)
+    terminal = not prints_tsv(sys.stdout)
     print_text = print_line if terminal else print_note
     if terminal:
         print_line(heading(view, process_running=False) + "\n")

@@ -23,11 +23,11 @@ from mz_engine.secrets import environment_secrets
 from mz_events.redaction.redactor import Secrets
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import RenamedOption, command_family
+from mz_cli.app.help import RenamedOption, command_family, format_options
 from mz_cli.project.json import ConfigShape, ConfigValidShape, SettingShape
-from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.table import Table, columns, prints_tsv
 from mz_cli.terminal.table import print_table as show_table
 from mz_cli.terminal.text import single_line
 from mz_cli.terminal.width import display_width
@@ -66,7 +66,7 @@ def config() -> None:
     "--show-origin", "origin", is_flag=True, cls=RenamedOption, former=("--origin",),
     help="Show the origin of each value: default, mz.yaml:LINE or a variable.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.config-show/1.")
+@format_options("Print one object with the schema mz.config-show/1.")
 def show(origin: bool, as_json: bool) -> None:
     """Print the effective value of every setting.
 
@@ -78,7 +78,7 @@ def show(origin: bool, as_json: bool) -> None:
     if as_json:
         file = FILE_NAME if loaded.file_exists else None
         print_document("config-show", ConfigShape(repository=str(root), file=file, settings=shapes))
-    elif is_terminal(sys.stdout):
+    elif not prints_tsv(sys.stdout):
         name_width = max(display_width(setting.name) for setting in shapes)
         for setting in shapes:
             print_line(

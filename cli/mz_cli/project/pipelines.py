@@ -30,7 +30,7 @@ from mz_engine.run.settings import load_config
 from mz_events.names import InvalidName, parse_name
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command_family
+from mz_cli.app.help import command_family, format_options
 from mz_cli.common.json import ErrorLocation, ErrorPart
 from mz_cli.project.json import (
     LintResult,
@@ -40,9 +40,9 @@ from mz_cli.project.json import (
     PipelineShown,
 )
 from mz_cli.project.pipelines_text import PropertyRow, full_definition, head_lines, phase_lines
-from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.table import Table, columns, prints_tsv
 from mz_cli.terminal.table import print_table as show_table
 from mz_cli.terminal.text import count_noun
 
@@ -70,7 +70,7 @@ def pipelines() -> None:
     examples=(("mz pipelines list", "all pipelines, with the selected one"),),
     next_command="`mz pipelines show NAME` shows one.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-list/1.")
+@format_options("Print one object with the schema mz.pipelines-list/1.")
 def list_(as_json: bool) -> None:
     """List the pipelines of this repository and the built-in ones.
 
@@ -126,7 +126,7 @@ def pipeline_entry(name: str, root: Path, config: Config, lint_names: KnownNames
 )
 @click.argument("pipeline", metavar="NAME")
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print the text of its file.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-show/1.")
+@format_options("Print one object with the schema mz.pipelines-show/1.")
 def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
     """Show a pipeline phase by phase.
 
@@ -145,7 +145,7 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
         return
     parts = [("", tuple(head_lines(definition, file or BUILT_IN)))]
     parts += [(phase.phase, tuple(phase_lines(phase))) for phase in definition.phases]
-    if is_terminal(sys.stdout):
+    if not prints_tsv(sys.stdout):
         print_line("\n".join(render_text(parts)))
     else:
         rows = tuple((phase or "-", key, text) for phase, lines in parts for key, text in lines)
@@ -172,7 +172,7 @@ def render_text(parts: Sequence[tuple[str, tuple[PropertyRow, ...]]]) -> list[st
     next_command="`mz run --dry-run` shows what the chosen pipeline would do.",
 )
 @click.argument("pipeline", metavar="[NAME|FILE]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.pipelines-lint/1.")
+@format_options("Print one object with the schema mz.pipelines-lint/1.")
 def lint(pipeline: tuple[str, ...], as_json: bool) -> int:
     """Check pipelines without running anything.
 
@@ -211,7 +211,7 @@ def check_pipeline(name: str, root: Path, lint_names: KnownNames) -> tuple[str, 
 
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic], result: LintResult) -> None:
-    if is_terminal(sys.stdout):
+    if not prints_tsv(sys.stdout):
         for diagnostic in diagnostics:
             print_line(format_diagnostic(diagnostic) + "\n")
     else:

@@ -17,16 +17,17 @@ from mz_recordings.findings.model import KIND_PROPERTIES
 from mz_recordings.replay.parallel import find_cassettes
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command_family
+from mz_cli.app.help import command_family, format_options
 from mz_cli.common.json import finding_shape
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.common.recording_age import days_since
 from mz_cli.recordings.json import CassetteLine, CassetteList, LintedCassette, RecordingsLint
 from mz_cli.recordings.library_text import render_text, table
 from mz_cli.replay.command import require_cassettes
-from mz_cli.terminal.console import is_terminal, write_lines
+from mz_cli.terminal.console import write_lines
 from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import print_table as show_table
+from mz_cli.terminal.table import prints_tsv
 
 
 @command_family(
@@ -54,7 +55,7 @@ def recordings() -> None:
     next_command="`mz recordings lint` checks every file of them.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.recordings-list/1.")
+@format_options("Print one object with the schema mz.recordings-list/1.")
 def list_(paths: tuple[Path, ...], as_json: bool) -> int:
     """List the cassettes of the library.
 
@@ -70,7 +71,7 @@ def list_(paths: tuple[Path, ...], as_json: bool) -> int:
         library = tuple(map(display_path, folders))
         print_document("recordings-list", CassetteList(exit=int(code), library=library, cassettes=lines))
     else:
-        show_table(table(lines, exact=not is_terminal(sys.stdout)))
+        show_table(table(lines, exact=prints_tsv(sys.stdout)))
     return int(code)
 
 
@@ -101,7 +102,7 @@ def cassette_line(cassette: CassetteSummary, today: datetime) -> CassetteLine:
     next_command="treat a secret as leaked: rotate it, then record a run again with `mz record`.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.recordings-lint/1.")
+@format_options("Print one object with the schema mz.recordings-lint/1.")
 def lint(paths: tuple[Path, ...], as_json: bool) -> int:
     """Find secrets and defects in recordings.
 

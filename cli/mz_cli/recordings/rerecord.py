@@ -10,7 +10,7 @@ from mz_engine.decoding.quantity import parse_usd
 from mz_recordings.rerecord.plan import CallSelection
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import RenamedOption, command
+from mz_cli.app.help import RenamedOption, command, format_options
 from mz_cli.recordings.json import RerecordedCassette, RerecordResult
 from mz_cli.recordings.rerecord_query import (
     ALL,
@@ -101,7 +101,7 @@ class Dollars(click.ParamType[int]):
 )
 @click.option("--yes", is_flag=True, help="Do not ask whether to call the agent.")
 @click.option("--in-ci", is_flag=True, help="Allow agent calls on a CI server; needs --budget.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.rerecord/1.")
+@format_options("Print one object with the schema mz.rerecord/1.")
 @click.pass_context
 def rerecord(
     context: click.Context,

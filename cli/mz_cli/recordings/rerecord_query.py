@@ -63,8 +63,8 @@ from mz_cli.recordings.rerecord_text import (
     summary_lines,
     table,
 )
-from mz_cli.terminal.console import is_terminal, print_note, write_lines
-from mz_cli.terminal.table import print_table
+from mz_cli.terminal.console import print_note, write_lines
+from mz_cli.terminal.table import print_table, prints_tsv
 from mz_cli.terminal.text import single_line
 
 ALL = "ALL"
@@ -218,7 +218,7 @@ def ask_consent(works: Sequence[RerecordWork], options: RerecordOptions) -> None
     for work in works:
         check_installed(work.job, work.prepared)
     shown_works = [(display_path(work.path), work.prepared) for work in works]
-    print_table(table(shown_works, exact=not is_terminal(sys.stderr)), sys.stderr)
+    print_table(table(shown_works, exact=prints_tsv(sys.stderr)), sys.stderr)
     for text in summary_lines(shown_works, options.budget_nanousd):
         print_note(text)
     check_prices(planned_estimate(shown_works), options.budget_nanousd)

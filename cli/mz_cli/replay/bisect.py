@@ -14,6 +14,7 @@ import click
 from mz_engine.errors.exits import Exit
 
 from mz_cli.app.help import RenamedOption
+from mz_cli.terminal.console import FORMAT_KEY
 
 VERDICT_EXITS = (Exit.OK, Exit.DRIFT, Exit.RECORDING)
 SHARED_OPTIONS = ("as_json", "reports")
@@ -69,10 +70,11 @@ def bisect_exit(work: Callable[[], int]) -> int:
     from mz_cli.app.failures import report_error
 
     context = click.get_current_context()
+    as_json = context.params.get("as_json") or context.meta.get(FORMAT_KEY) == "json"
     try:
         return int(clamp_exit(work()))
     except Exception as error:
-        report_error(error, (context.command_path, "--bisect", *(["--json"] if context.params.get("as_json") else [])))
+        report_error(error, (context.command_path, "--bisect", *(["--json"] if as_json else [])))
         return int(Exit.NOT_COMPARABLE)
 
 

@@ -17,7 +17,7 @@ from mz_recordings.replay.parallel import find_cassettes, replay_all, shuffled, 
 from mz_recordings.replay.replay import ReplayJob
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import RenamedOption, command, jobs_option, message_option
+from mz_cli.app.help import RenamedOption, command, format_options, jobs_option, message_option
 from mz_cli.common.json import finding_shape
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.replay.bisect import clamp_exit, past_options
@@ -65,7 +65,7 @@ NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
 )
 @message_option("reason", "Reason why the old replies are still valid; stored with them.", "--reason")
 @click.option("--prune", is_flag=True, cls=RenamedOption, former=("--update-unused",), help="Remove unused recordings.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.replay/1.")
+@format_options("Print one object with the schema mz.replay/1.")
 @report_options
 @past_options
 @what_if_options

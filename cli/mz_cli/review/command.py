@@ -14,7 +14,7 @@ from mz_projections.views.messages import Question
 from mz_projections.views.model import FeatureView
 
 from mz_cli.app.context import ProjectLog, is_process_running, open_log
-from mz_cli.app.help import RenamedOption, command_family, message_option
+from mz_cli.app.help import RenamedOption, command_family, format_options, message_option
 from mz_cli.app.input import edit_text, read_text_option
 from mz_cli.common.advice import pending_actions, run_context
 from mz_cli.common.worktree_diff import patch
@@ -43,10 +43,11 @@ from mz_cli.review.text import (
     questions_table,
     render_text,
 )
-from mz_cli.terminal.console import is_terminal, write_lines
 from mz_cli.terminal.console import print_line as say
+from mz_cli.terminal.console import write_lines
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import print_table as draw
+from mz_cli.terminal.table import prints_tsv
 
 DETAIL_MAX = 300
 LINES_MAX = 40
@@ -84,7 +85,7 @@ def review() -> None:
     next_command="`mz review show FEATURE` shows the details of a question.",
 )
 @click.argument("run", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-list/1.")
+@format_options("Print one object with the schema mz.review-list/1.")
 def list_(run: str | None, as_json: bool) -> None:
     """List open questions and how to answer them.
 
@@ -96,7 +97,7 @@ def list_(run: str | None, as_json: bool) -> None:
     if as_json:
         print_document("review-list", ReviewList(questions=questions))
         return
-    terminal = is_terminal(sys.stdout)
+    terminal = not prints_tsv(sys.stdout)
     draw(questions_table(questions, exact=not terminal))
     for text in answer_hints(questions, DETAIL_MAX) if terminal else ():
         say(text)
@@ -149,7 +150,7 @@ def show(feature: str, run: str | None, full_text: bool, as_json: bool) -> None:
     if as_json:
         print_document("review-show", detail)
     else:
-        lines_max = LINES_MAX if is_terminal(sys.stdout) and not full_text else None
+        lines_max = LINES_MAX if not prints_tsv(sys.stdout) and not full_text else None
         write_lines(sys.stdout, render_text(detail, lines_max))
 
 

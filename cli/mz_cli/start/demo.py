@@ -26,14 +26,14 @@ from mz_recordings.cassette.sample import create_sample
 from mz_recordings.replay.ports import recorded_programs
 from mz_recordings.replay.stand_in import install
 
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.common.json import DemoResult
 from mz_cli.common.run_text import closing_table, feature_summary, heading, run_exit
 from mz_cli.live.driver import execute
 from mz_cli.live.progress import view_options
-from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table
+from mz_cli.terminal.table import print_table, prints_tsv
 
 AGENTS = tuple(name for name in CATALOG if (files("mz_recordings") / "bundled" / f"monozukuri-{name}").is_dir())
 """Agents with bundled cassettes `monozukuri-<agent>`."""
@@ -53,7 +53,7 @@ VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 @click.option("--agent", type=click.Choice(AGENTS), default=AGENTS[0], help="Agent whose recorded replies are played.")
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the demo repository.")
 @view_options
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.demo/1.")
+@format_options("Print one object with the schema mz.demo/1.")
 def demo(agent: str, keep: Path | None, as_json: bool) -> int:
     """Watch a complete run with recorded agents, offline and free.
 
@@ -119,7 +119,7 @@ def mz_command() -> str:
 
 
 def print_ending(view: RunView, home: Path, provenance: str) -> None:
-    terminal = is_terminal(sys.stdout)
+    terminal = not prints_tsv(sys.stdout)
     if terminal:
         print_line(heading(view, process_running=False) + "\n")
     print_table(closing_table(view.features, exact=not terminal))

@@ -15,12 +15,12 @@ from mz_engine.setup.checks import CheckStatus, DoctorCheck
 from mz_engine.setup.doctor import DoctorOptions, overall_status, run_checks
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.common.recording_age import recordings_check
 from mz_cli.project.json import DoctorShape
-from mz_cli.terminal.console import is_terminal, may_escape, print_line, terminal_width, write_text
+from mz_cli.terminal.console import may_escape, print_line, terminal_width, write_text
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import strip_escapes
 from mz_cli.terminal.width import Line, Span, ansi_text, display_width, plain_text, sanitised
 
@@ -45,9 +45,7 @@ VERDICTS = {
 )
 @click.option("--online", is_flag=True, help="Use the network: check the remote and the login of gh.")
 @click.option("--self-test", is_flag=True, help="Test mz itself instead; takes up to two minutes.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one object with the schema mz.doctor/1, or mz.self-test/1."
-)
+@format_options("Print one object with the schema mz.doctor/1, or mz.self-test/1.")
 def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     """Check that everything a run needs is installed.
 
@@ -76,7 +74,7 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
         print_document(
             "doctor", DoctorShape(repository=root, online=online, status=status.value, exit=code, checks=checks)
         )
-    elif is_terminal(sys.stdout):
+    elif not prints_tsv(sys.stdout):
         print_checks(checks)
         print_line(f"\n{VERDICTS[status]}")
     else:

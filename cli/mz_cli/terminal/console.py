@@ -12,6 +12,9 @@ from mz_cli.terminal.text import strip_escapes
 from mz_cli.terminal.width import Line, ansi_text, plain_text, sanitised, wrap
 
 DEFAULT_WIDTH = 80
+FORMATS = ("table", "tsv", "json")
+FORMAT_KEY = "mz.format"
+"""Key of the format chosen on the command line, in the metadata of click's context."""
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -1,7 +1,6 @@
-"""Tables as data.
+"""Tables as data, printed in columns, as tab-separated values, or as cards on a very narrow terminal.
 
-Print tables: tab-separated and uncut to a pipe; to a terminal in columns, split into several tables if one is too
-wide, and as cards if the terminal is too narrow even for that.
+No value is cut or broken: cells wrap between words, and columns without room continue in a second table below.
 """
 
 from __future__ import annotations
@@ -11,14 +10,20 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
+import click
 import msgspec
 
-from mz_cli.terminal.console import is_terminal, may_escape, terminal_width, write_lines, write_text
-from mz_cli.terminal.text import shorten, single_line
-from mz_cli.terminal.width import display_width as cell_width
-from mz_cli.terminal.width import fit, styled_line, wrap
+from mz_cli.terminal.console import FORMAT_KEY, is_terminal, may_escape, terminal_width, write_lines, write_text
+from mz_cli.terminal.text import single_line, strip_escapes
+from mz_cli.terminal.width import display_width, styled_line, wrap
 
-MARKS = ">*~"
+MARKS = ">*"
+COMFORTABLE_WIDTHS = (22, 16)
+"""Preferred minimum widths of wide columns, the best first: two tables are easier to read than a narrow one."""
+UNLIMITED_WIDTH = 1_000_000
+GAPS = (2, 1)
+"""Blanks between columns; the first that fits is used."""
+TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n"})
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -26,10 +31,8 @@ class Column(msgspec.Struct, frozen=True):
     right: bool = False
     key: bool = False
     """Identifies rows, and is repeated in each part of a split table. Without any key, the first column is one."""
-    cut: bool = False
-    """On a terminal, cut long cells instead of wrapping them."""
     least: int = 0
-    """Minimum width on a terminal, if a cell needs it."""
+    """Minimum width, if a cell needs it."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,91 +41,76 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     empty: str
-    """Text printed on a terminal instead of a table without rows."""
+    """Text printed instead of a table without rows."""
 
 
 def columns(*names: str) -> tuple[Column, ...]:
-    """Return columns by name, with optional prefixes: `>` aligns to the right, `*` is a key, `~` is cut."""
+    """Return columns by name, with optional prefixes: `>` aligns to the right, `*` is a key."""
     return tuple(_column(name) for name in names)
 
 
 def _column(name: str) -> Column:
     bare = name.lstrip(MARKS)
     marks = name[: len(name) - len(bare)]
-    return Column(bare, right=">" in marks, key="*" in marks, cut="~" in marks)
+    return Column(bare, right=">" in marks, key="*" in marks)
 
 
-CELL_MAX = 400
-"""Characters of a cell on a terminal; in a pipe there is no limit."""
-WORD_MAX = 18
-"""Longer words may be broken; shorter ones determine the minimum width of a column."""
-COMFORTABLE_WIDTHS = (22, 16)
-"""Preferred minimum widths of wide columns, the best first: two tables are easier to read than a narrow one."""
-GAPS = (2, 1)
-"""Blanks between columns; the first that fits is used."""
+def prints_tsv(stream: TextIO) -> bool:
+    """Return True if tables on the stream are tab-separated, with exact values: as `--format` says, else in a pipe."""
+    context = click.get_current_context(silent=True)
+    chosen = context.meta.get(FORMAT_KEY) if context else None
+    return chosen == "tsv" or (chosen is None and not is_terminal(stream))
 
 
 def print_table(table: Table, stream: TextIO | None = None) -> None:
     """Write the table to the stream, by default stdout."""
     stream = stream or sys.stdout
-    rows = [[single_line(cell) for cell in row] for row in table.rows]
-    if not is_terminal(stream):
-        write_text(stream, tab_separated(table.columns, rows))
-    elif not rows:
+    if prints_tsv(stream):
+        write_text(stream, tab_separated(table))
+    elif not table.rows:
         write_text(stream, f"{table.empty}\n")
     else:
-        _draw(table.columns, [[shorten(cell, CELL_MAX) for cell in row] for row in rows], stream)
+        _draw(table.columns, [[single_line(cell) for cell in row] for row in table.rows], stream)
 
 
-def tab_separated(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
-    """Return column names and rows; cells contain neither tabs nor line ends."""
-    lines = [[column.name for column in heads], *rows]
-    return "".join("\t".join(cells) + "\n" for cells in lines)
+def tab_separated(table: Table) -> str:
+    r"""Return column names and rows, a line for each; in cells a tab is `\t`, a line end `\n`, a backslash `\\`."""
+    lines = [[column.name for column in table.columns], *table.rows]
+    return "".join("\t".join(strip_escapes(cell).translate(TSV_ESCAPES) for cell in cells) + "\n" for cells in lines)
 
 
 def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
-    room = terminal_width(stream)
-    full_widths, word_widths = _widths(heads, rows, cell_width), _widths(heads, rows, _longest_word)
+    room = terminal_width(stream) if is_terminal(stream) else UNLIMITED_WIDTH
+    full_widths, word_widths = _widths(heads, rows, display_width), _widths(heads, rows, _longest_word)
     least_widths = [
         max(low, min(head.least, want)) for head, low, want in zip(heads, word_widths, full_widths, strict=True)
     ]
-    keys = [index for index, head in enumerate(heads) if head.key] or [0]
-    parts = arrange(least_widths, full_widths, room, keys)
+    parts = arrange(least_widths, full_widths, room, [index for index, head in enumerate(heads) if head.key] or [0])
     if not parts:
         write_text(stream, _cards(heads, rows))
+    bold = "bold" if may_escape(stream, os.environ) else ""
     for part in parts:
-        gap = next(gap for gap in GAPS if fits([least_widths[index] for index in part], room, gap))
-        free = room - gap * (len(part) - 1)
-        widths = spread([least_widths[index] for index in part], [full_widths[index] for index in part], free)
+        least, wanted = [least_widths[index] for index in part], [full_widths[index] for index in part]
+        gap = next(gap for gap in GAPS if fits(least, room, gap))
+        widths = spread(least, wanted, room - gap * (len(part) - 1))
+        part_heads = [heads[index] for index in part]
         if part is not parts[0]:
             write_text(stream, "\n")
-        _draw_part([heads[i] for i in part], [[row[i] for i in part] for row in rows], widths, gap, stream)
-
-
-def _draw_part(heads: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], gap: int,
-               stream: TextIO) -> None:  # fmt: skip
-    """Write one table. Long cells continue on the next line, long words are broken."""
-    bold = "bold" if may_escape(stream, os.environ) else ""
-    lines = [styled_line(text, bold) for text in _row_lines([head.name for head in heads], heads, widths, gap)]
-    lines += [styled_line(text) for row in rows for text in _row_lines(row, heads, widths, gap)]
-    write_lines(stream, lines)
+        lines = [styled_line(text, bold) for text in _row_lines([h.name for h in part_heads], part_heads, widths, gap)]
+        for row in rows:
+            lines += map(styled_line, _row_lines([row[index] for index in part], part_heads, widths, gap))
+        write_lines(stream, lines)
 
 
 def _row_lines(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int], gap: int) -> Iterator[str]:
-    wrapped = [
-        [fit(cell, width)] if head.cut else wrap(cell, width)
-        for cell, head, width in zip(cells, heads, widths, strict=True)
-    ]
+    wrapped = [wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
     for row_line in range(max(map(len, wrapped))):
-        parts = [cell[row_line] if row_line < len(cell) else "" for cell in wrapped]
-        yield (
-            (" " * gap)
-            .join(
-                " " * (width - cell_width(part)) + part if head.right else part + " " * (width - cell_width(part))
-                for part, head, width in zip(parts, heads, widths, strict=True)
-            )
-            .rstrip()
+        parts = [lines[row_line] if row_line < len(lines) else "" for lines in wrapped]
+        blanks = [" " * (width - display_width(part)) for part, width in zip(parts, widths, strict=True)]
+        aligned = (
+            blank + part if head.right else part + blank for part, blank, head in zip(parts, blanks, heads, strict=True)
         )
+        yield (" " * gap).join(aligned).rstrip()
 
 
 def fits(widths: Sequence[int], room: int, gap: int) -> bool:
@@ -165,7 +153,7 @@ def pack(least: Sequence[int], room: int, keys: Sequence[int] = (0,)) -> list[li
 def spread(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
     """Return widths between `least` and `wanted`; each spare cell goes to the column that lacks most."""
     widths = list(least)
-    for _ in range(room - sum(widths)):
+    for _ in range(min(room - sum(widths), sum(wanted))):
         lacking = max(range(len(widths)), key=lambda index: wanted[index] - widths[index])
         if widths[lacking] >= wanted[lacking]:
             break
@@ -178,8 +166,7 @@ def _widths(heads: Sequence[Column], rows: Sequence[Sequence[str]], measure: Cal
 
 
 def _longest_word(cell: str) -> int:
-    """Return the width of the longest word, at most `WORD_MAX`."""
-    return max((min(cell_width(word), WORD_MAX) for word in cell.split()), default=0)
+    return max(map(display_width, cell.split()), default=0)
 
 
 def _cards(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:

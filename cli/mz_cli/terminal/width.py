@@ -110,30 +110,12 @@ def keep_fitting(parts: Sequence[str], cells: int, gap: str = "  ") -> str:
 
 
 def wrap(text: str, cells: int) -> list[str]:
-    """Return the text in lines of at most that many cells (at least one), broken between words, and within words that
-    are too long for a line; never empty."""
-    if display_width(text) <= cells:
-        return [text]
+    """Return the text in lines of at most that many cells, broken between words; a longer word stays whole."""
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if display_width(longer) <= cells:
+        if lines[-1] and display_width(longer) > cells:
+            lines.append(word)
+        else:
             lines[-1] = longer
-            continue
-        *full, remainder = split_word(word, cells)
-        lines[len(lines) - (not lines[-1]) :] = [*full, remainder]
     return lines
-
-
-def split_word(word: str, cells: int) -> list[str]:
-    """Split a word into pieces of at most that many cells; a wider character is a piece of its own."""
-    pieces = [""]
-    used = 0
-    for character in word:
-        character_width = display_width(character)
-        if pieces[-1] and used + character_width > cells:
-            pieces.append("")
-            used = 0
-        pieces[-1] += character
-        used += character_width
-    return pieces

@@ -190,7 +190,7 @@ def audit_table(report: ImportedAudit, names: dict[str, str] | None = None) -> T
     """Return one row per session. `names`: short names by stream, for a terminal; None: exact, for a pipe."""
     rows = tuple(_exact_row(session) if names is None else _short_row(session, names) for session in report.sessions)
     first = ("*session",) if names is None else ("*session", "agent")
-    heads = (*first, "~project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced", ">reported",
+    heads = (*first, "project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced", ">reported",
              ">computed", *(("event_ref",) if names is None else ()))  # fmt: skip
     return Table(columns=columns(*heads), rows=rows, empty=NOTHING_IMPORTED)
 

@@ -19,9 +19,9 @@ from mz_cli.app.period import SECOND_US, Period, day_function
 from mz_cli.app.user_log import PREFIX, ImportedLog, open_imported_log
 from mz_cli.common.run_text import INCOMPLETE_TOKENS, NOT_REPORTED, UNPRICED
 from mz_cli.cost.report import csv_name
-from mz_cli.terminal.console import is_terminal, print_note, write_text
+from mz_cli.terminal.console import print_note, write_text
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import compact_number, count_noun, exact_usd, iso_time, rounded_usd
 from mz_cli.usage.json import ImportedAmounts, ImportedCostReport, ImportedGroup
 
@@ -134,7 +134,7 @@ def print_imported_costs(
     elif as_csv:
         write_text(sys.stdout, imported_csv(costs))
     else:
-        exact = not is_terminal(sys.stdout)
+        exact = prints_tsv(sys.stdout)
         print_table(imported_table(costs, exact))
         for note_text in (*costs.notes, *((costs.empty,) if exact and not costs.groups else ())):
             print_note(note_text)

@@ -14,12 +14,12 @@ from mz_engine.errors.exits import Exit
 from mz_recordings.importing.importer import Busy, Importer, ImportOutcome, ImportProgress
 from mz_recordings.importing.scan import UnreadableFile, session_directories
 
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.app.user_log import user_data_directory
 from mz_cli.common.run_text import INCOMPLETE_TOKENS
-from mz_cli.terminal.console import is_terminal, print_line, print_note
+from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, exact_usd, format_size, rounded_usd
 from mz_cli.usage.json import ImportResult, UnpricedModel, UnreadFile
 
@@ -40,7 +40,7 @@ PROGRESS_SECONDS = 2.0
     next_command="`mz cost --imported --by day` shows their cost; `mz audit --imported` the evidence.",
 )
 @click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.import/1.")
+@format_options("Print one object with the schema mz.import/1.")
 @click.pass_context
 def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> int:
     """Import agents' own session files.
@@ -143,7 +143,7 @@ def unread_files(files: Sequence[UnreadableFile]) -> tuple[UnreadFile, ...]:
 
 def print_result(result: ImportResult, *, nothing_to_import: bool) -> None:
     """Print sentences on a terminal, counts for a pipe, and problems on stderr."""
-    if is_terminal(sys.stdout):
+    if not prints_tsv(sys.stdout):
         for line in sentences(result):
             print_line(line)
     else:

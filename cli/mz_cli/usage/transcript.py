@@ -20,7 +20,7 @@ from mz_engine.transcripts.formats import FORMATS, OtherAgentsFormat, Undetected
 from mz_engine.transcripts.read import detect_transcript
 from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary
 
-from mz_cli.app.help import command
+from mz_cli.app.help import command, format_options
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import print_table
 from mz_cli.usage.transcript_text import computed_price, table, transcript_report
@@ -42,7 +42,7 @@ AGENTS = tuple(sorted({format_.agent for format_ in FORMATS}))
 )
 @click.argument("file")
 @click.option("--agent", type=click.Choice(AGENTS), help="Agent that wrote the file. [default: detected]")
-@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.transcript/1.")
+@format_options("Print one object with the schema mz.transcript/1.")
 def transcript(file: str, agent: str | None, as_json: bool) -> None:
     """Summarise an agent's output file.
 
