@@ -35,7 +35,7 @@ from mz_events.names import Digest, FeatureId, feature_stream, inbox_stream
 from mz_events.store import Append
 from mz_projections.feature.state import Restoring
 from mz_projections.run.fold import FeatureTrack
-from mz_qa.simulation.driver import DirectCoordinator, drive_run
+from mz_qa.simulation.driver import drive_run
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedPorts
 
 from tests.engine.test_scheduler import ONE, simple, statuses, world_of
@@ -63,7 +63,7 @@ class Hands:
         self.run = Coordinator(trial.RUN, self.pins, self.world.store, self.ports, lambda recorded: None)
         self.run.decide()
         self.feature = FeatureLoop(
-            trial.RUN, B, self.pins, self.world.store, self.ports, DirectCoordinator(self.run), lambda recorded: None
+            trial.RUN, B, self.pins, self.world.store, self.ports, self.run, lambda recorded: None
         )
 
     def events(self) -> list[Event]:

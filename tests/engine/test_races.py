@@ -28,7 +28,6 @@ from mz_events.names import Commit, FeatureId, Path, run_stream
 from mz_events.store import Append
 from mz_projections.feature.state import Waiting
 from mz_projections.run.runs import RunRow, evolve
-from mz_qa.simulation.driver import DirectCoordinator
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, SimulatedPorts, SimulatedWorkspace, Tree
 
 from tests.engine.test_delivery import GREEN, PENDING, RED, Bench, refusing, rejected, retry, status
@@ -49,9 +48,7 @@ class Hands:
         self.bench, ports = bench, SimulatedPorts(bench.world)
         self.run = Coordinator(trial.RUN, bench.pins, bench.world.store, ports, lambda recorded: None)
         self.run.decide()
-        self.feature = FeatureLoop(
-            trial.RUN, B, bench.pins, bench.world.store, ports, DirectCoordinator(self.run), lambda recorded: None
-        )
+        self.feature = FeatureLoop(trial.RUN, B, bench.pins, bench.world.store, ports, self.run, lambda recorded: None)
 
     def to_rest(self) -> None:
         while self.feature.step():

@@ -28,6 +28,7 @@ TIMEOUT_SECONDS = 60
 DAMAGED_COUNT = 20
 ARTIFACT_NAME = "artifact"
 SHOWN_MAX = 200
+LINES_MAX = 12
 
 
 def check(project: Project) -> Iterator[LayerOutput]:
@@ -80,7 +81,15 @@ def check_rules(rules: RuleSet, limits: Limits, file: str) -> Iterator[LayerOutp
         diagnostics = validate(rules, artifact.text, ARTIFACT_NAME, limits, artifact.other_artifacts)
         yield CheckedItem("artifacts")
         if diagnostics:
-            yield _contradiction_finding(rules, file, artifact, tuple(diagnostic.message for diagnostic in diagnostics))
+            yield Finding(
+                kind="RULE", cause=rules.name, file=file, fix=fix_for(file),
+                message=f"the rule set {rules.name} rejects an artifact generated from it: its rules contradict each "
+                "other",
+                detail=(
+                    *(f"  {diagnostic.message[:SHOWN_MAX]}" for diagnostic in diagnostics),
+                    *(f"  | {line[:SHOWN_MAX]}" for line in artifact.text.splitlines()[:LINES_MAX]),
+                ),
+            )  # fmt: skip
             return
         yield from _check_extraction(rules, file, artifact)
         yield from _check_damaged(rules, file, artifact, seed)
@@ -118,26 +127,6 @@ def rejection_error(artifact: GeneratedArtifact, rule: Rule, mutation: Mutation)
     if any(other.id in violated_rules for other in earlier_rules if isinstance(other, BLOCKING_KINDS)):
         return None
     return f"it is rejected by {', '.join(sorted(violated_rules))} only" if violated_rules else "it is accepted"
-
-
-def _contradiction_finding(
-    rules: RuleSet, file: str, artifact: GeneratedArtifact, messages: tuple[str, ...]
-) -> Finding:
-    return Finding(
-        kind="RULE",
-        message=f"the rule set {rules.name} rejects an artifact generated from it: its rules contradict each other",
-        cause=rules.name,
-        detail=(
-            *(f"  {message[:SHOWN_MAX]}" for message in messages),
-            *(f"  | {line}" for line in _head(artifact.text)),
-        ),
-        fix=fix_for(file),
-        file=file,
-    )
-
-
-def _head(text: str) -> list[str]:
-    return [line[:SHOWN_MAX] for line in text.splitlines()[:12]]
 
 
 def _check_extraction(rules: RuleSet, file: str, artifact: GeneratedArtifact) -> Iterator[Finding]:

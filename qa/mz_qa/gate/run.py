@@ -115,7 +115,12 @@ def run_layer(layer: Layer, project: Project, may_be_empty: bool) -> LayerResult
     if not findings and not any(checked.values()):
         status = "empty" if may_be_empty else "failed"
         if status == "failed":
-            findings.append(_nothing_checked_finding(layer))
+            findings.append(
+                Finding(
+                    kind="NOTHING-CHECKED", message=f"{NOTHING_CHECKED}, so nothing was verified",
+                    fix=f"record a run: mz run --record; or allow it: mz gate --allow-empty {layer.number}",
+                )
+            )  # fmt: skip
     return replace(
         _skipped_result(layer),
         status=status,
@@ -135,14 +140,6 @@ def crash_finding(error: Exception) -> Finding:
         message=" ".join(f"internal error in the check: {type(error).__name__}: {error}".split())[:300],
         detail=tuple(f"  {Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames),
         fix="report it with these lines",
-    )
-
-
-def _nothing_checked_finding(layer: Layer) -> Finding:
-    return Finding(
-        kind="NOTHING-CHECKED",
-        message=f"{NOTHING_CHECKED}, so nothing was verified",
-        fix=f"record a run: mz run --record; or allow it: mz gate --allow-empty {layer.number}",
     )
 
 

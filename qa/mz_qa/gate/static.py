@@ -36,7 +36,7 @@ from mz_engine.run.preflight import find_agent
 from mz_engine.run.settings import load_config
 from mz_recordings.findings.model import Finding
 
-from mz_qa.gate.prompts import SamplePrompt, sample_prompts, unstated_requirements
+from mz_qa.gate.prompts import sample_prompts, unstated_requirements
 from mz_qa.results import CheckedItem, LayerOutput, Project, Remark
 
 
@@ -113,7 +113,8 @@ def check_pipeline(project: Project, name: str, material: PipelineFiles) -> Iter
 
 
 def check_prompts(pins: Pins, source: PipelineSource) -> Iterator[LayerOutput]:
-    """Check that all prompts render. Bundled templates must state every rule; for the project's it is a remark."""
+    """Check that all prompts render; a finding points at the project's template, else at the pipeline. Bundled
+    templates must state every rule; for the project's it is a remark."""
     bundled = load_templates()
     project_templates = {name for name, text in pins.templates.items() if bundled.get(name) != text}
     broken: set[str] = set()
@@ -124,7 +125,15 @@ def check_prompts(pins: Pins, source: PipelineSource) -> Iterator[LayerOutput]:
             text = render(pins.templates, sample.template, sample.data, sample.continuation)
         except TemplateError as error:
             if str(error) not in broken:
-                yield template_finding(sample, error, source, error.template in project_templates)
+                is_own = error.template in project_templates
+                yield Finding(
+                    kind="PIPELINE",
+                    message=f"the prompt of phase {sample.phase} cannot be rendered {sample.situation}: {error.reason}",
+                    cause=error.template,
+                    fix=f"mz pipelines lint {source.name}" if is_own else "mz explain MZ3017",
+                    file=f"{TEMPLATES_FOLDER}/{error.template}" if is_own else source.name,
+                    line=error.line if is_own else None,
+                )
             broken.add(str(error))
             continue
         if not sample.continuation and (missing := unstated_requirements(sample, text)):
@@ -136,20 +145,6 @@ def check_prompts(pins: Pins, source: PipelineSource) -> Iterator[LayerOutput]:
         else:
             detail = tuple(f"  {line}" for line in sorted(lines))
             yield Finding(kind="PIPELINE", message=message, cause=template, detail=detail, file=source.name)
-
-
-def template_finding(
-    sample: SamplePrompt, error: TemplateError, source: PipelineSource, is_project_template: bool
-) -> Finding:
-    """Return a finding located in the project's template, or else in the pipeline that uses it."""
-    return Finding(
-        kind="PIPELINE",
-        message=f"the prompt of phase {sample.phase} cannot be rendered {sample.situation}: {error.reason}",
-        cause=error.template,
-        fix=f"mz pipelines lint {source.name}" if is_project_template else "mz explain MZ3017",
-        file=f"{TEMPLATES_FOLDER}/{error.template}" if is_project_template else source.name,
-        line=error.line if is_project_template else None,
-    )
 
 
 def check_backlog(project: Project) -> Iterator[LayerOutput]:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from mz_engine.decide.run import AwaitEvents
-from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
 from mz_engine.model.pins import Pins
 from mz_engine.run.coordinator import Coordinator
-from mz_engine.run.feature_loop import FeatureLoop, RequestResult
+from mz_engine.run.feature_loop import FeatureLoop
 from mz_engine.run.watch import ForgeChange, poll_forge
-from mz_events.catalog.feature import FeatureStarted
-from mz_events.catalog.run import FeatureAdmitted
 from mz_events.names import FeatureId
-from mz_projections.run.fold import RunMessage
 
 from mz_qa.simulation.world import SimulatedPorts, World
 
@@ -35,31 +31,6 @@ def _next_wakeup_us(world: World, coordinator: Coordinator, action: AwaitEvents)
     return max(world.now_us, until_us)
 
 
-class DirectCoordinator:
-    """Direct access to the coordinator, since there is only one thread."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self.coordinator = coordinator
-
-    def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, RunMessage], ...]:
-        return self.coordinator.messages(feature, after)
-
-    def started_event(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted:
-        return self.coordinator.started_event(feature, version, message)
-
-    def request(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> RequestResult:
-        return self.coordinator.request(feature, version, step)
-
-    def feature_ids(self) -> tuple[FeatureId, ...]:
-        return self.coordinator.feature_ids()
-
-    def base_branch(self) -> str:
-        return self.coordinator.base_branch()
-
-    def is_stopping(self) -> bool:
-        return self.coordinator.is_stopping()
-
-
 def drive_run(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
     """Drive the run until it is idle; the seed chooses which feature takes the next step. Raises Crash."""
     rng, ports = Random(seed), SimulatedPorts(world)
@@ -72,9 +43,7 @@ def drive_run(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
         if coordinator.state.version != decided_at:
             action, decided_at = coordinator.decide(), coordinator.state.version
         for feature in coordinator.runnable_features(frozenset((*active, *finished))):
-            active[feature] = FeatureLoop(
-                run, feature, pins, world.store, ports, DirectCoordinator(coordinator), lambda recorded: None
-            )
+            active[feature] = FeatureLoop(run, feature, pins, world.store, ports, coordinator, lambda recorded: None)
         if active or finished:
             feature = rng.choice([*sorted(active), *sorted(finished)])
             if feature in finished:

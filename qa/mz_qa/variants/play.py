@@ -25,7 +25,6 @@ from mz_recordings.record.trace import encode_trace, feature_trace
 from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, ignore_event, start_run
 from mz_recordings.replay.project import replay_pins
 
-from mz_qa.simulation.driver import DirectCoordinator
 from mz_qa.simulation.world import Tree
 from mz_qa.variants.properties import TraceEvent, VariantOutcome, comparable_events, end_state, succeeds, violations
 from mz_qa.variants.trees import Trees
@@ -96,16 +95,16 @@ def _features(cassette: Cassette) -> tuple[str, ...]:
 def run_until_idle(world: CassetteWorld, only: str | None = None, seed: int | None = None) -> None:
     """Run until idle; with `only`, until that feature stops. The seed chooses which feature takes the next step;
     without one they take turns. Raises CallLoopError."""
-    fixture, ports, rng = world.cassette.manifest.fixture, CassettePorts(world), Random(seed)
-    coordinator = StrictReplayCoordinator(fixture.run, world.pins, world.store, ports, _remaining_decisions(world))
-    proxy, active, decided_version = DirectCoordinator(coordinator), dict[FeatureId, ReplayFeature](), -1
+    run, ports, rng = world.cassette.manifest.fixture.run, CassettePorts(world), Random(seed)
+    coordinator = StrictReplayCoordinator(run, world.pins, world.store, ports, _remaining_decisions(world))
+    active, decided_version = dict[FeatureId, ReplayFeature](), -1
     for _ in range(ROUNDS_MAX):
         if coordinator.state.version != decided_version:
             coordinator.decide()
             decided_version = coordinator.state.version
         for feature in coordinator.runnable_features(frozenset(active)):
             if only in (None, feature):
-                feature_loop = ReplayFeature(fixture.run, feature, world.pins, world.store, ports, proxy, ignore_event)
+                feature_loop = ReplayFeature(run, feature, world.pins, world.store, ports, coordinator, ignore_event)
                 feature_loop.killed = threading.Event()
                 active[feature] = feature_loop
         if not active and not coordinator.resume_if_recorded(world.cassette):
