@@ -28,24 +28,14 @@ PriceOf = Callable[[Usage, int], int | None]
 
 
 class FileSegment(msgspec.Struct, kw_only=True):
-    """A part of a file, and its statistics."""
+    """A part of a file: its event without requests, its statistics and its requests."""
 
-    file: str
-    """sha256 of its path."""
     path: str
-    format: str
     session: str
     """Sanitised id of the file's session."""
-    size_bytes: int
-    modified_ns: int
-    inode: int
-    offset_start: int
-    offset_end: int
     bytes_read: int
-    """Bytes read."""
-    fingerprint_sha256: str
-    first_line_sha256: str
-    reader_state: str
+    read: ImportedFileRead
+    """Without requests, their counts and the blob of paths."""
     stats: SegmentStats
     requests: dict[str, ParsedRequest]
     """By their keys in the log."""
@@ -79,36 +69,15 @@ class EventBuilder:
         self, segment: FileSegment, paths: Digest, counted: dict[str, CountedRequest], session: ImportedSession | None
     ) -> tuple[Event, ...]:
         """Return the events for the segment's stream; `session` is its row, `paths` the blob of paths."""
-        stats = segment.stats
-        stream = stream_of(stats.agent, segment.session)
+        stream = stream_of(segment.stats.agent, segment.session)
         requests = tuple(self._requests(stream, segment.requests, counted))
         opened = self._session_found(segment, session)
-        read = ImportedFileRead(
-            file=segment.file,
+        read = replace(
+            segment.read,
             paths=paths,
-            format=segment.format,
-            subagent=stats.subagent or "",
-            size=segment.size_bytes,
-            modified_ns=segment.modified_ns,
-            inode=segment.inode,
-            offset_start=segment.offset_start,
-            offset_end=segment.offset_end,
-            fingerprint_sha256=segment.fingerprint_sha256,
             requests=requests,
             already_counted=len(segment.requests) - len(requests),
-            undated=stats.undated,
             future_dated=sum(request.at_us > self._now_us + FUTURE_US for request in requests),
-            prompts=stats.prompts,
-            tools=stats.tools,
-            failed=stats.failed_tools,
-            lines=stats.lines,
-            undecodable_lines=stats.undecodable_lines,
-            unknown=stats.unknown_lines,
-            reader_state=segment.reader_state,
-            first_line_sha256=segment.first_line_sha256,
-            reported_totals=tuple(stats.reported_totals.values()),
-            reported_nanousd=stats.reported_nanousd,
-            incomplete_reasons=tuple(stats.incomplete_reasons),
         )
         self._count(read)
         priced = (self.priced(requests),) if requests else ()

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from mz_engine.agents.reading.byte_lines import Piece, blocks, pieces
 from mz_engine.agents.reading.records import BlockReader, Format, Reader, ReaderState, SessionInfo
 from mz_engine.transcripts.read import detect_transcript, read_piece
+from mz_events.catalog.imported import ImportedFileRead
+from mz_events.names import Digest
 from mz_projections.imported.model import OUTPUT_OPEN, ImportedFile
 
 from mz_recordings.importing.events import FileSegment
@@ -30,6 +32,8 @@ SEGMENT_BYTES = 64 << 20
 """Limit of a segment in a file with few requests, so that progress is saved from time to time."""
 FINGERPRINT_BYTES = 4096
 """Bytes at the beginning and at the end of the read part that identify a file."""
+NO_PATHS = Digest("")
+"""In place of the blob of paths, which is stored with a batch of segments."""
 UNFINISHED_NS = 0
 """In place of a file's modification time: more is to be read."""
 BLANK = b"\0 \t\r\n"
@@ -270,23 +274,34 @@ def _segment(
     again. After a segment that is not the last, the modification time is invalid."""
     metadata, end = source.metadata, source.metadata.size_bytes if source.reads_completely else offset_end
     path = f"{metadata.path}#{stats.section}" if stats.section else str(metadata.path)
-    return FileSegment(
+    read = ImportedFileRead(
         file=hashlib.sha256(os.fsencode(path)).hexdigest(),
-        path=path,
+        paths=NO_PATHS,
         format=source.format.name,
-        session=session_of(stats, metadata),
-        size_bytes=end if stats.section else metadata.size_bytes,
+        subagent=stats.subagent or "",
+        size=end if stats.section else metadata.size_bytes,
         modified_ns=metadata.modified_ns if is_last else UNFINISHED_NS,
         inode=metadata.inode,
         offset_start=0 if stats.is_new else offset_start,
         offset_end=end,
-        bytes_read=offset_end - offset_start,
         fingerprint_sha256=fingerprint(source.file, end),
         first_line_sha256=stats.first_line_sha256 or source.first_line_sha256,
         reader_state="" if source.reads_completely else reader_state,
-        stats=stats,
-        requests=stats.requests_by_key(),
+        undated=stats.undated,
+        prompts=stats.prompts,
+        tools=stats.tools,
+        failed=stats.failed_tools,
+        lines=stats.lines,
+        undecodable_lines=stats.undecodable_lines,
+        unknown=stats.unknown_lines,
+        reported_totals=tuple(stats.reported_totals.values()),
+        reported_nanousd=stats.reported_nanousd,
+        incomplete_reasons=tuple(stats.incomplete_reasons),
     )
+    return FileSegment(
+        path=path, session=session_of(stats, metadata), bytes_read=offset_end - offset_start, read=read, stats=stats,
+        requests=stats.requests_by_key(),
+    )  # fmt: skip
 
 
 def session_of(stats: SegmentStats, file: FileMetadata) -> str:
