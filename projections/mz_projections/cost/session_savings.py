@@ -6,6 +6,7 @@ read again and on a provider's cache only show against another run of the same f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -50,6 +51,9 @@ class ContinuedSession(msgspec.Struct, frozen=True, kw_only=True):
     calls_without_usage: int = 0
     """Calls with unknown usage, missing in `usage`."""
     usage: SessionUsage = SessionUsage()
+
+
+COUNTS = ("calls", "continued_calls", "sessions_kept", "sent_tokens", "full_prompt_tokens", "calls_without_usage")
 
 
 class Saving(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,29 +120,13 @@ def _add_usage(total: SessionUsage, usages: tuple[Usage, ...]) -> SessionUsage:
 
 def sum_sessions(name: str, sessions: Iterable[ContinuedSession]) -> ContinuedSession:
     """Return the sum."""
-    total = ContinuedSession(name=name)
-    for session in sessions:
-        dropped = dict(total.dropped)
-        for reason, times in session.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + times
-        total = ContinuedSession(
-            name=name,
-            calls=total.calls + session.calls,
-            continued_calls=total.continued_calls + session.continued_calls,
-            sessions_kept=total.sessions_kept + session.sessions_kept,
-            dropped=dropped,
-            sent_tokens=total.sent_tokens + session.sent_tokens,
-            full_prompt_tokens=total.full_prompt_tokens + session.full_prompt_tokens,
-            calls_without_usage=total.calls_without_usage + session.calls_without_usage,
-            usage=_sum_usage(total.usage, session.usage),
-        )
-    return total
-
-
-def _sum_usage(first: SessionUsage, second: SessionUsage) -> SessionUsage:
-    return SessionUsage(
-        **{name: getattr(first, name) + getattr(second, name) for name in SessionUsage.__struct_fields__}
-    )
+    parts = tuple(sessions)
+    dropped = Counter[str]()
+    for session in parts:
+        dropped.update(session.dropped)
+    usage = {name: sum(getattr(part.usage, name) for part in parts) for name in SessionUsage.__struct_fields__}
+    counts = {name: sum(getattr(part, name) for part in parts) for name in COUNTS}
+    return ContinuedSession(name=name, dropped=dict(dropped), usage=SessionUsage(**usage), **counts)
 
 
 def estimated_saving(session: ContinuedSession) -> Saving:

@@ -103,16 +103,7 @@ def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
     match state, event:
         case (NotStarted(), FeatureStarted()):
             return CreatingWorkspace(started=event, run_version=event.run_version)
-        case (
-            Ended(
-                state_before=CreatingWorkspace()
-                | RunningSetup()
-                | BetweenPhases()
-                | InPhase()
-                | Restoring() as state_before
-            ),
-            FeatureRetried(),
-        ):
+        case (Ended(state_before=state_before), FeatureRetried()) if state_before is not None:
             return _retry(state_before, event)
         case (Ended(), _) | (NotStarted(), _):
             return None
@@ -157,17 +148,14 @@ def apply_strict(state: State, recorded: Recorded[Event]) -> State | None:
 
 def _end_feature(state: State, status: FeatureOutcome, run_version: int = 0, code: str | None = None) -> Ended:
     progress = progress_of(state)
+    active = state.suspended if isinstance(state, Held | Waiting) else state
     return Ended(
         status=status,
         run_version=max(run_version, run_version_of(state)),
         head=progress.head if progress else None,
         code=code,
         progress=progress,
-        state_before=state.suspended
-        if isinstance(state, Held | Waiting)
-        else state
-        if isinstance(state, Active)
-        else None,
+        state_before=active if isinstance(active, Active) else None,
     )
 
 

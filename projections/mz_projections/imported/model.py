@@ -7,6 +7,8 @@ any zone, are sums of these rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
 
 import msgspec
 from mz_events.catalog.call import Usage
@@ -18,6 +20,8 @@ from mz_events.catalog.imported import (
     ImportedTotalsReconciled,
 )
 from mz_events.names import Digest, StreamId
+
+from mz_projections.usage import TOKEN_FIELDS
 
 QUARTER_S = 900
 US_PER_S = 1_000_000
@@ -131,16 +135,18 @@ def quarter_start_s(at_us: int) -> int:
 
 def read_sums(stream: StreamId, event: ImportedFileRead | ImportedTotalsReconciled) -> Iterator[QuarterSum]:
     """Yield the deltas of the rows."""
-    numbers_by_row: dict[tuple[str, int, str, str], list[int]] = {}
+    numbers_by_row: dict[tuple[str, int, str, str], tuple[int, ...]] = {}
     reported: dict[tuple[str, int, str, str], int] = {}
     for request in event.requests:
         for usage, at_us, sign, nanousd in additions_and_retractions(request):
             key = (str(request.session or stream), quarter_start_s(at_us), usage.model, usage.subagent)
-            _add_numbers(numbers_by_row.setdefault(key, [0] * 7), usage, sign)
+            numbers = (bool(usage.input or usage.output), *(getattr(usage, name) for name in TOKEN_FIELDS))
+            sums = numbers_by_row.get(key, (0,) * len(numbers))
+            numbers_by_row[key] = tuple(total + sign * number for total, number in zip(sums, numbers, strict=True))
             if nanousd is not None:
                 reported[key] = reported.get(key, 0) + sign * nanousd
-    for key, (requests, input_, output, read, short, long, reasoning) in numbers_by_row.items():
-        yield QuarterSum(*key, requests, input_, output, read, short, long, reasoning, 0, reported.get(key))
+    for key, numbers in numbers_by_row.items():
+        yield QuarterSum(*key, *numbers, reported_nanousd=reported.get(key))
 
 
 def additions_and_retractions(request: ImportedRequest) -> tuple[tuple[Usage, int, int, int | None], ...]:
@@ -150,16 +156,6 @@ def additions_and_retractions(request: ImportedRequest) -> tuple[tuple[Usage, in
         return (addition,)
     before_at_us = request.at_us if request.before_at_us is None else request.before_at_us
     return addition, (request.before, before_at_us, -1, request.before_nanousd)
-
-
-def _add_numbers(numbers: list[int], usage: Usage, sign: int) -> None:
-    numbers[0] += sign if usage.input or usage.output else 0
-    numbers[1] += sign * usage.input
-    numbers[2] += sign * usage.output
-    numbers[3] += sign * usage.cache_read
-    numbers[4] += sign * usage.cache_write_5m
-    numbers[5] += sign * usage.cache_write_1h
-    numbers[6] += sign * usage.reasoning
 
 
 def priced_sums(stream: StreamId, event: ImportedPriced) -> Iterator[QuarterSum]:
@@ -195,14 +191,7 @@ def update_file(stream: StreamId, event: ImportedFileRead, previous: ImportedFil
         event.fingerprint_sha256,
         event.reader_state,
         event.paths,
-        prompts=event.prompts + (base.prompts if base else 0),
-        tools=add_counts(base.tools if base else {}, event.tools),
-        failed=event.failed + (base.failed if base else 0),
-        lines=event.lines + (base.lines if base else 0),
-        undecodable_lines=event.undecodable_lines + (base.undecodable_lines if base else 0),
-        unknown=add_counts(base.unknown if base else {}, event.unknown),
-        undated=event.undated + (base.undated if base else 0),
-        future_dated=event.future_dated + (base.future_dated if base else 0),
+        **(_sum_counts(base, event) if base else _sum_counts(event)),
         first_line_sha256=event.first_line_sha256,
         reported_totals=event.reported_totals,
         reported_nanousd=event.reported_nanousd,
@@ -212,9 +201,21 @@ def update_file(stream: StreamId, event: ImportedFileRead, previous: ImportedFil
     )
 
 
-def add_counts(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+def add_counts(*parts: dict[str, int]) -> dict[str, int]:
     """Return the sums by name."""
-    return {name: first.get(name, 0) + second.get(name, 0) for name in sorted({*first, *second})}
+    return {name: sum(part.get(name, 0) for part in parts) for name in sorted({*chain.from_iterable(parts)})}
+
+
+COUNTS = ("prompts", "failed", "lines", "undecodable_lines", "undated", "future_dated")
+"""Fields of an event, a file and a session that are added up."""
+COUNTS_BY_NAME = ("tools", "unknown")
+
+
+def _sum_counts(*parts: ImportedFileRead | ImportedFile) -> dict[str, Any]:
+    """Return the sums of the count fields."""
+    return {name: sum(getattr(part, name) for part in parts) for name in COUNTS} | {
+        name: add_counts(*(getattr(part, name) for part in parts)) for name in COUNTS_BY_NAME
+    }
 
 
 def count_session(files: Iterable[ImportedFile]) -> FileCounts:
@@ -228,17 +229,4 @@ def count_session(files: Iterable[ImportedFile]) -> FileCounts:
         other = file_by_subagent.get(file.subagent)
         if other is None or file.lines > other.lines:
             file_by_subagent[file.subagent] = file
-    total = FileCounts(files=len(all_files))
-    for file in file_by_subagent.values():
-        total = FileCounts(
-            files=total.files,
-            prompts=total.prompts + file.prompts,
-            tools=add_counts(total.tools, file.tools),
-            failed=total.failed + file.failed,
-            lines=total.lines + file.lines,
-            undecodable_lines=total.undecodable_lines + file.undecodable_lines,
-            unknown=add_counts(total.unknown, file.unknown),
-            undated=total.undated + file.undated,
-            future_dated=total.future_dated + file.future_dated,
-        )
-    return total
+    return FileCounts(files=len(all_files), **_sum_counts(*file_by_subagent.values()))
