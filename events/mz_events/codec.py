@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from types import ModuleType
@@ -156,24 +156,11 @@ def _finder_of(hint: Any) -> DigestFinder | None:
         return lambda value: iter((value,))
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _union_finder([finder for argument in arguments if (finder := _finder_of(argument)) is not None])
+        member = next(filter(None, map(_finder_of, arguments)), None)
+        return None if member is None else lambda value: iter(()) if value is None else member(value)
     if origin is tuple:
-        return _tuple_finder(_finder_of(arguments[0]))
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return _struct_finder(_digest_fields(hint))
+        item = _finder_of(arguments[0])
+        return None if item is None else lambda values: chain.from_iterable(map(item, values))
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and (fields := _digest_fields(hint)):
+        return lambda value: chain.from_iterable(find(getattr(value, name)) for name, find in fields)
     return None
-
-
-def _union_finder(finders: Sequence[DigestFinder]) -> DigestFinder | None:
-    """Handle a union, of which one member contains digests."""
-    return None if not finders else lambda value: iter(()) if value is None else finders[0](value)
-
-
-def _tuple_finder(finder: DigestFinder | None) -> DigestFinder | None:
-    return None if finder is None else lambda values: chain.from_iterable(map(finder, values))
-
-
-def _struct_finder(fields: tuple[tuple[str, DigestFinder], ...]) -> DigestFinder | None:
-    if not fields:
-        return None
-    return lambda value: chain.from_iterable(finder(getattr(value, name)) for name, finder in fields)

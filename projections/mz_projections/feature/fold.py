@@ -230,12 +230,8 @@ def _apply_answer(suspended: Active, question: HumanRequested, event: HumanAnswe
     match suspended:
         case CreatingWorkspace():
             return replace(suspended, last_event=event)
-        case RunningSetup(command_runs=command_runs):
-            return replace(
-                suspended,
-                command_runs=tuple(command for command in command_runs if command.exit == 0),
-                last_event=event,
-            )
+        case RunningSetup():
+            return replace(_drop_failed_commands(suspended), last_event=event)
         case InPhase(progress=progress, unit_run=UnitRun() as unit_run):
             if question.question_kind is QuestionKind.SECRET:  # The files that it wrote are reverted.
                 progress = replace(
@@ -245,6 +241,10 @@ def _apply_answer(suspended: Active, question: HumanRequested, event: HumanAnswe
     return suspended
 
 
+def _drop_failed_commands(state: RunningSetup) -> RunningSetup:
+    return replace(state, command_runs=tuple(command for command in state.command_runs if command.exit == 0))
+
+
 def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAnswered) -> UnitRun:
     """Continue on approval; leave a rejection to the decision; otherwise retry with the note and reset counters.
 
@@ -252,15 +252,15 @@ def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAn
     """
     unit_run = replace(unit_run, answered_question=question, refs_moved=False)
     approved = event.verdict is Verdict.APPROVE
+    approved_questions = (*unit_run.approved_questions, question.code) if approved else unit_run.approved_questions
     if approved and question.question_kind is QuestionKind.REPOSITORY:
         return unit_run
     if event.verdict is Verdict.REJECT:
         return replace(unit_run, last_event=event)
     unit_run = replace(unit_run, notes=unit_run.notes if event.note is None else (*unit_run.notes, event.note))
     if approved and question.question_kind is QuestionKind.APPROVAL:
-        return replace(unit_run, approved_questions=(*unit_run.approved_questions, question.code))
+        return replace(unit_run, approved_questions=approved_questions)
     if question.question_kind is QuestionKind.CHECKS:
-        approved_questions = (*unit_run.approved_questions, question.code) if approved else unit_run.approved_questions
         return replace(
             unit_run,
             approved_questions=approved_questions,
@@ -272,11 +272,10 @@ def _answer_unit_run(unit_run: UnitRun, question: HumanRequested, event: HumanAn
             last_event=event,
         )
     if question.question_kind is QuestionKind.CONFLICT and approved and isinstance(unit_run.last_event, BaseMerged):
-        return replace(unit_run, approved_questions=(*unit_run.approved_questions, question.code))
+        return replace(unit_run, approved_questions=approved_questions)
     if question.question_kind in (QuestionKind.ROLLBACKS, QuestionKind.CONFLICT):
         return replace(unit_run, rollback_allowed=True)
     if not any(attempts.attempt for attempts in unit_run.attempts.values()):
-        approved_questions = (*unit_run.approved_questions, question.code) if approved else unit_run.approved_questions
         return replace(
             unit_run,
             last_event=None,
@@ -442,11 +441,7 @@ def _retry(suspended: Active, event: FeatureRetried) -> State:
     if isinstance(suspended, CreatingWorkspace):
         return replace(suspended, last_event=None)
     if isinstance(suspended, RunningSetup):
-        return replace(
-            suspended,
-            command_runs=tuple(command for command in suspended.command_runs if command.exit == 0),
-            last_event=None,
-        )
+        return replace(_drop_failed_commands(suspended), last_event=None)
     progress = replace(suspended.progress, issue_counts={}, block_counts={}, rollback_count=0, failover_agent="")
     reasons = () if event.note is None else (event.note,)
     if event.to not in progress.start_trees:

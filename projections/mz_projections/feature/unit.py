@@ -39,7 +39,7 @@ from mz_events.catalog.validation import (
 )
 from mz_events.names import BUILDER, Digest
 
-from mz_projections.feature.state import Attempts, UnitRun, UnitUsage
+from mz_projections.feature.state import Attempts, UnitRun
 
 NO_ATTEMPTS = Attempts()
 SESSION_MISSING = "session-missing"
@@ -64,23 +64,12 @@ def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) ->
 
 
 def _on_agent_replied(unit_run: UnitRun, event: AgentReplied, at_us: int) -> UnitRun:
-    return replace(
-        unit_run,
-        usage=_add_duration(unit_run.usage, event.duration_ms),
-        ended_at_us=at_us,
-        reply_event=event,
-        last_event=event,
-    )
+    return replace(_on_call_ended(unit_run, event, at_us), reply_event=event)
 
 
-def _on_agent_failed(unit_run: UnitRun, event: AgentFailed, at_us: int) -> UnitRun:
-    return replace(
-        unit_run, usage=_add_duration(unit_run.usage, event.duration_ms), ended_at_us=at_us, last_event=event
-    )
-
-
-def _add_duration(totals: UnitUsage, duration_ms: int) -> UnitUsage:
-    return replace(totals, duration_ms=totals.duration_ms + duration_ms)
+def _on_call_ended(unit_run: UnitRun, event: AgentReplied | AgentFailed, at_us: int) -> UnitRun:
+    usage = replace(unit_run.usage, duration_ms=unit_run.usage.duration_ms + event.duration_ms)
+    return replace(unit_run, usage=usage, ended_at_us=at_us, last_event=event)
 
 
 def _on_agent_lost(unit_run: UnitRun, event: AgentLost, at_us: int) -> UnitRun:
@@ -94,17 +83,13 @@ def _on_reply_parsed(unit_run: UnitRun, event: ReplyParsed, at_us: int) -> UnitR
     if event.problem is not None and not (continues_session and event.problem.code == SESSION_MISSING):
         kind = event.problem.kind.value
         attempts = replace(attempts, failures={**attempts.failures, kind: attempts.failures.get(kind, 0) + 1})
-    totals = _add_tokens(unit_run.usage, event)
+    totals = replace(
+        unit_run.usage,
+        input_tokens=unit_run.usage.input_tokens + sum([usage.input for usage in event.usage]),
+        output_tokens=unit_run.usage.output_tokens + sum([usage.output for usage in event.usage]),
+    )
     return replace(
         unit_run, attempts={**unit_run.attempts, role: attempts}, reply_text=event.text, usage=totals, last_event=event
-    )
-
-
-def _add_tokens(totals: UnitUsage, parsed: ReplyParsed) -> UnitUsage:
-    return replace(
-        totals,
-        input_tokens=totals.input_tokens + sum([usage.input for usage in parsed.usage]),
-        output_tokens=totals.output_tokens + sum([usage.output for usage in parsed.usage]),
     )
 
 
@@ -199,7 +184,7 @@ def _on_ref_moved(unit_run: UnitRun, event: RefMoved, at_us: int) -> UnitRun:
 UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | None]] = {
     AgentRequested: _on_agent_requested,
     AgentReplied: _on_agent_replied,
-    AgentFailed: _on_agent_failed,
+    AgentFailed: _on_call_ended,
     AgentLost: _on_agent_lost,
     ReplyParsed: _on_reply_parsed,
     CallOverBudget: _on_call_over_budget,

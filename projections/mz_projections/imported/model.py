@@ -146,7 +146,7 @@ def read_sums(stream: StreamId, event: ImportedFileRead | ImportedTotalsReconcil
             if nanousd is not None:
                 reported[key] = reported.get(key, 0) + sign * nanousd
     for key, numbers in numbers_by_row.items():
-        yield QuarterSum(*key, *numbers, reported_nanousd=reported.get(key))
+        yield QuarterSum(*key, *numbers, 0, reported.get(key))
 
 
 def additions_and_retractions(request: ImportedRequest) -> tuple[tuple[Usage, int, int, int | None], ...]:
