@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 from mz_events.catalog.imported import (
     ImportedFileRead,
@@ -146,7 +147,8 @@ def read_sums(stream: StreamId, event: ImportedFileRead | ImportedTotalsReconcil
             if nanousd is not None:
                 reported[key] = reported.get(key, 0) + sign * nanousd
     for key, numbers in numbers_by_row.items():
-        yield QuarterSum(*key, *numbers, 0, reported.get(key))
+        counts = dict(zip(("requests", *TOKEN_FIELDS), numbers, strict=True))
+        yield replace(QuarterSum(*key, reported_nanousd=reported.get(key)), **counts)
 
 
 def additions_and_retractions(request: ImportedRequest) -> tuple[tuple[Usage, int, int, int | None], ...]:
