@@ -7,11 +7,13 @@ import re
 import socket
 from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from mz_engine.agents.catalog import AGENTS
 from mz_events.catalog.call import ProblemClass
 from mz_recordings.cassette.files import list_cassettes, load
 from mz_recordings.cassette.model import Cassette, RecordedCall
@@ -51,10 +53,8 @@ def test_they_were_made_by_the_real_cli_against_a_script(name: str) -> None:
 
 def pinned() -> dict[str, str]:
     """Version by agent."""
-    programs = {"claude": "claude-code"}
-    lines = (ROOT / "scripts" / "clis.txt").read_text().splitlines()
-    words = [line.split() for line in lines if line and not line.startswith("#")]
-    return {programs.get(program, program): version for _, version, program in words}
+    files_by_agent = {agent.name: files(agent.package) / "install.txt" for agent in AGENTS.values()}
+    return {name: file.read_text().split()[1] for name, file in files_by_agent.items() if file.is_file()}
 
 
 @pytest.mark.parametrize("name", SCENES)

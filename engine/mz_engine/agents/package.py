@@ -19,6 +19,8 @@ BlockedLines = Callable[[dict[str, Any], str], tuple[Mapping[str, Any], ...]]
 """Takes the recorded last line and a text; returns the last lines of a reply that ends with the text."""
 SessionDirectories = Callable[[Path, Mapping[str, str]], tuple[Path, ...]]
 """Takes the home directory and the environment; returns the directories where the agent keeps its sessions."""
+SuccessCheck = Callable[[bytes, bytes], bool]
+"""Takes stdout and stderr; returns True if the last terminal event reports success."""
 STATUSES = (400, 401, 402, 403, 404, 413, 429, 500, 529)
 ODD_VALUES: tuple[object, ...] = (None, 1, 0, "true", "false", [], {})
 
@@ -61,6 +63,8 @@ class AgentPackage(msgspec.Struct, frozen=True, kw_only=True):
     fault_endings: Mapping[str, str] = {}
     """Name of the ending by fault. Missing faults cannot be expressed by the agent."""
     blocked_lines: BlockedLines | None = None
+    success_check: SuccessCheck | None = None
+    """Judges a call apart from the parser, which it checks in tests."""
 
     @property
     def package(self) -> str:
@@ -69,6 +73,22 @@ class AgentPackage(msgspec.Struct, frozen=True, kw_only=True):
 
 def json_line(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def stream_events(stream: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the lines that are objects."""
+    for line in stream.split(b"\n"):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def last_event(stream: bytes, *types: str) -> dict[str, Any]:
+    """Return the last event of these types; empty if there is none."""
+    return next((event for event in reversed([*stream_events(stream)]) if event.get("type") in types), {})
 
 
 def cut_stderr(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, int]]:

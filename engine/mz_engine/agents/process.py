@@ -27,7 +27,7 @@ from mz_events.redaction.redactor import Redactor, Secrets
 
 from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.contract import AuthCheck, Invocation, Spawn
-from mz_engine.agents.version_query import CapturedOutput, estimate_tokens, query_key
+from mz_engine.agents.version_query import CapturedOutput, check_tool, estimate_tokens, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.environment import (
@@ -54,10 +54,18 @@ from mz_engine.processes.supervise import (
 
 
 class ProgramAdapter:
-    """Base class of adapters whose calls are one process: defaults for everything but capabilities, login, the process
-    to run (`invocation`) and the parser."""
+    """Base class of adapters whose calls are one process: defaults for everything but capabilities, the process to run
+    (`invocation`) and the parser."""
 
     name: str
+    command: str
+    """Name of the program, which prints its version with `--version`."""
+    install: str
+    """How to get the program, for people."""
+    login_missing: AuthCheck
+    """Result of `check_auth` without a login."""
+    key_variables: tuple[str, ...] = ()
+    """Variables of which any one is a login."""
     passed_variables: tuple[str, ...] = ()
     """Variables that the program reads, beyond those that every command gets."""
     set_variables: Mapping[str, str] = {}
@@ -65,6 +73,17 @@ class ProgramAdapter:
 
     def __init__(self, patterns: ProblemPatterns) -> None:
         self._patterns = patterns
+
+    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
+        """Look for the program, its version and a login."""
+        check = check_tool(self.command, environment, self.set_variables, self.install)
+        if check.code or self.has_login(environment):
+            return check
+        return replace(self.login_missing, version=check.version)
+
+    def has_login(self, environment: Mapping[str, str]) -> bool:
+        """Return True if the environment has a key. Adapters of programs with a login of their own extend it."""
+        return any(environment.get(name) for name in self.key_variables)
 
     def estimate_tokens(self, prompt: str) -> int:
         return estimate_tokens(prompt)
@@ -88,13 +107,6 @@ class ProgramAdapter:
         """Return the variables of a call: those that pass through, and those that mz sets."""
         passed = {name: environment[name] for name in self.passed_variables if name in environment}
         return {**passed, **self.set_variables}
-
-
-def require_login(check: AuthCheck, has_login: bool, message: str, fix: str) -> AuthCheck:
-    """Return the check of the program; if only the login is missing, a failed check with `message` and `fix`."""
-    if check.code or has_login:
-        return check
-    return msgspec.structs.replace(check, code="auth-missing", message=message, fix=fix)
 
 
 NAME_LENGTH_MAX = 200

@@ -1,15 +1,17 @@
 """Invariants of a run for any end of an agent's output: the end state is named, and no failure counts as success.
 
-Success of a reply is computed here independently of the adapter, which is under test.
+Success of a reply is judged by the second opinion in the agent's folder, independently of the parser, which is under
+test.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from mz_engine.agents.catalog import agent_package
 from mz_events.catalog.base import Event
 from mz_events.codec import comparable_payload
 from mz_recordings.faults.variants import Variant
@@ -114,67 +116,6 @@ def _find_unread_call(trace: Sequence[TraceEvent]) -> str | None:
 
 # independent check of success -----------------------------------------------------------------------------------------
 def succeeds(agent: str, stdout: bytes, stderr: bytes = b"") -> bool | None:
-    """Return True if the output's last terminal event reports success; None for agents whose output is unknown here."""
-    if agent in SUCCESS_CHECKS_WITH_STDERR:
-        return SUCCESS_CHECKS_WITH_STDERR[agent](stdout, stderr)
-    judge = SUCCESS_CHECKS.get(agent)
-    return None if judge is None else judge(stdout)
-
-
-def _last_event(stdout: bytes, *kinds: str) -> dict[str, Any] | None:
-    """Return the last event of these types."""
-    events = [event for event in _events(stdout) if event.get("type") in kinds]
-    return events[-1] if events else None
-
-
-def _events(stream: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the lines that are objects."""
-    for line in stream.split(b"\n"):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
-            yield event
-
-
-def _claude(stdout: bytes) -> bool:
-    last = _last_event(stdout, "result")
-    if last is None:
-        return False
-    failed, subtype = last.get("is_error"), last.get("subtype")
-    if failed is None:
-        return subtype == "success"
-    return failed is False and not str(subtype).startswith("error")
-
-
-def _codex(stdout: bytes) -> bool:
-    """A turn started after the last end is unfinished."""
-    last = _last_event(stdout, "turn.started", "turn.completed", "turn.failed")
-    return last is not None and last["type"] == "turn.completed"
-
-
-def _gemini(stdout: bytes) -> bool:
-    last = _last_event(stdout, "result")
-    return last is not None and last.get("status") == "success"
-
-
-def _anthropic(stdout: bytes) -> bool:
-    last = _last_event(stdout, "end")
-    return last is not None and last.get("status") == "success" and last.get("error") is None
-
-
-def _aider(stdout: bytes, stderr: bytes) -> bool:
-    """Success: the log ends, every message has a reply, and no reply exceeded the token limit."""
-    names = [str(event.get("event")) for event in _events(stderr)]
-    sends = [event for event in names if event.startswith("message_send")]
-    too_long = any(line.startswith(b"Model ") and b" has hit a token limit!" in line for line in stdout.split(b"\n"))
-    return sends[-1:] == ["message_send"] and "exit" in names and not too_long
-
-
-SUCCESS_CHECKS: Mapping[str, Callable[[bytes], bool]] = {
-    "anthropic": _anthropic, "claude-code": _claude, "codex": _codex, "gemini": _gemini,
-}  # fmt: skip
-"""By agent: success, from standard output."""
-SUCCESS_CHECKS_WITH_STDERR: Mapping[str, Callable[[bytes, bytes], bool]] = {"aider": _aider}
-"""By agent: success, from standard output and standard error."""
+    """Return True if the output's last terminal event reports success; None for agents without a second opinion."""
+    check = agent_package(agent).success_check
+    return None if check is None else check(stdout, stderr)

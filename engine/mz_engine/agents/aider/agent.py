@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mz_engine.agents.aider.logs import FORMATS
-from mz_engine.agents.package import AgentPackage, cut_stderr, json_line
+from mz_engine.agents.package import AgentPackage, cut_stderr, json_line, stream_events
 
 ERRORS = {
     "rate-limit": "litellm.RateLimitError: RateLimitError: OpenAIException - Please try again in 20s.",
@@ -38,11 +38,20 @@ def endings(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, i
     yield from cut_stderr(stdout, stderr)
 
 
+def succeeds(stdout: bytes, stderr: bytes) -> bool:
+    """Success: the log ends, every message has a reply, and no reply exceeded the token limit."""
+    names = [str(event.get("event")) for event in stream_events(stderr)]
+    sends = [event for event in names if event.startswith("message_send")]
+    too_long = any(line.startswith(b"Model ") and b" has hit a token limit!" in line for line in stdout.split(b"\n"))
+    return sends[-1:] == ["message_send"] and "exit" in names and not too_long
+
+
 AGENT = AgentPackage(
     name="aider",
     install="install aider (pip install aider-chat)",
     formats=FORMATS,
     stderr_endings=endings,
+    success_check=succeeds,
     fault_endings={
         "rate-limit": "ends-rate-limit",
         "overloaded": "ends-overloaded",

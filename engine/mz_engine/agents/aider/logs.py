@@ -51,7 +51,7 @@ _PROGRAM_OUTPUT = re.compile(
 
 
 class LogReader(ObjectReader):
-    """Implements `facts.Reader` for the lines of `--analytics-log`."""
+    """Implements `records.Reader` for the lines of `--analytics-log`."""
 
     format = "aider-analytics"
     agent = "aider"
@@ -106,7 +106,7 @@ class LogReader(ObjectReader):
 
 
 class OutputReader:
-    """Implements `facts.Reader` for terminal output, line by line."""
+    """Implements `records.Reader` for terminal output, line by line."""
 
     format = "aider-output"
     agent = "aider"
@@ -171,7 +171,7 @@ class OutputReader:
 
 
 class HistoryReader(OutputReader):
-    """Implements `facts.Reader` for `.aider.chat.history.md`: aider's own output is quoted, a person's input is a
+    """Implements `records.Reader` for `.aider.chat.history.md`: aider's own output is quoted, a person's input is a
     heading."""
 
     format = "aider-history"

@@ -11,15 +11,13 @@ from pathlib import Path
 
 import msgspec
 
+from mz_engine.agents.anthropic_api.model import TURNS_MAX
 from mz_engine.agents.anthropic_api.stream import read_count, read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
-from mz_engine.agents.process import ProgramAdapter, require_login
-from mz_engine.agents.version_query import check_tool
+from mz_engine.agents.process import ProgramAdapter
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
 COMMAND = "mz-anthropic"
-TURNS_MAX = 200
-INSTALL = "install mz"
 
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 PASSED_VARIABLES = (*KEY_VARIABLES, "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
@@ -37,6 +35,14 @@ class AnthropicApi(ProgramAdapter):
 
     name = "anthropic"
     parser = "anthropic/1"
+    command = COMMAND
+    install = "install mz"
+    login_missing = AuthCheck(
+        code="auth-missing",
+        message="the Anthropic API has no key",
+        fix="set ANTHROPIC_API_KEY to a key of console.anthropic.com",
+    )
+    key_variables = KEY_VARIABLES
     passed_variables = PASSED_VARIABLES
 
     def capabilities(self) -> Capabilities:
@@ -54,14 +60,8 @@ class AnthropicApi(ProgramAdapter):
         )
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Look for the program, its version and a key."""
-        check = check_tool(COMMAND, {**environment, **_path(environment)}, {}, INSTALL)
-        return require_login(
-            check,
-            any(environment.get(name) for name in KEY_VARIABLES),
-            "the Anthropic API has no key",
-            "set ANTHROPIC_API_KEY to a key of console.anthropic.com",
-        )
+        """Look for the program, also beside mz's Python, its version and a key."""
+        return super().check_auth({**environment, **_path(environment)})
 
     def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
         """Count by the API, including instructions and tools; free of charge."""

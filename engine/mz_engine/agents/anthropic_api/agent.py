@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mz_engine.agents.anthropic_api.stream import FORMATS, IGNORED_TYPES
-from mz_engine.agents.package import ODD_VALUES, STATUSES, AgentPackage, StreamDialect, json_line
+from mz_engine.agents.package import ODD_VALUES, STATUSES, AgentPackage, StreamDialect, json_line, last_event
 
 
 def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
@@ -30,12 +30,18 @@ def blocked_lines(last: dict[str, Any], text: str) -> tuple[Mapping[str, Any], .
     return ({**last, "text": text},)
 
 
+def succeeds(stdout: bytes, stderr: bytes) -> bool:
+    last = last_event(stdout, "end")
+    return last.get("status") == "success" and last.get("error") is None
+
+
 AGENT = AgentPackage(
     name="anthropic",
     folder="anthropic_api",
     adapter="adapter:AnthropicApi",
     formats=FORMATS,
     stdout_endings=endings,
+    success_check=succeeds,
     fault_endings={
         "rate-limit": "error-429",
         "overloaded": "error-529",

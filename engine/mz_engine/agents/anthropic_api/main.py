@@ -18,14 +18,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, get_args
 
-from mz_engine.agents.anthropic_api.model import Failure, Options, Terminated, api_credentials
+from mz_engine.agents.anthropic_api.model import TURNS_MAX, Failure, Options, Terminated, api_credentials
 from mz_engine.agents.anthropic_api.output import TERMINATING_SIGNALS, OutputWriter
 from mz_engine.agents.anthropic_api.sessions import SessionStore, session_directory
 from mz_engine.model.pipeline import Tool
 
 PACKAGE = "anthropic"
 ABOUT = "One call of a model with tools; the prompt on standard input, JSON Lines on standard output."
-TURNS_MAX = 200
 TERMINATED = 143
 INTERNAL_ERROR = "loop_failed"
 

@@ -31,6 +31,8 @@ Block: TypeAlias = dict[str, Any]
 
 OUTPUT_TOKENS_MAX = 32_000
 """Output limit that every current model supports."""
+TURNS_MAX = 200
+"""Requests of one call."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ def read_count(stdout: bytes) -> int | None:
 
 
 class StreamReader(ObjectReader):
-    """Implements `facts.Reader`."""
+    """Implements `records.Reader`."""
 
     format = "anthropic-stream"
     agent = "anthropic"

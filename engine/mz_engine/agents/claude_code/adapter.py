@@ -8,13 +8,9 @@ from pathlib import Path
 
 from mz_engine.agents.claude_code.stream import read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields
-from mz_engine.agents.process import ProgramAdapter, require_login
-from mz_engine.agents.version_query import check_tool
+from mz_engine.agents.process import ProgramAdapter
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
-
-COMMAND = "claude"
-INSTALL = "install Claude Code (npm install -g @anthropic-ai/claude-code)"
 
 TOOLS: Mapping[Tool, tuple[str, ...]] = {
     "read": ("Read", "Glob", "Grep"),
@@ -84,6 +80,14 @@ class ClaudeCode(ProgramAdapter):
 
     name = "claude-code"
     parser = "claude-code/1"
+    command = "claude"
+    install = "install Claude Code (npm install -g @anthropic-ai/claude-code)"
+    login_missing = AuthCheck(
+        code="auth-missing",
+        message="`claude` has neither a login nor a key",
+        fix="run `claude` once and log in, or set ANTHROPIC_API_KEY",
+    )
+    key_variables = KEY_VARIABLES
     passed_variables = PASSED_VARIABLES
     set_variables = SETTINGS
 
@@ -100,14 +104,18 @@ class ClaudeCode(ProgramAdapter):
             auth=("a login by `claude` then `/login`", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
         )
 
-    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Look for the command, its version and a key or a login file."""
-        check = check_tool(COMMAND, environment, SETTINGS, INSTALL)
-        return require_login(
-            check,
-            _has_login(environment),
-            "`claude` has neither a login nor a key",
-            "run `claude` once and log in, or set ANTHROPIC_API_KEY",
+    def has_login(self, environment: Mapping[str, str]) -> bool:
+        """Look for a key, a login file, or a file that names an account, whose secret may be in the system's keychain,
+        or a program for the key."""
+        if super().has_login(environment):
+            return True
+        home = Path(environment.get("HOME", "/nonexistent"))
+        settings = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+        account = (settings if "CLAUDE_CONFIG_DIR" in environment else home) / ".claude.json"
+        return (
+            (settings / ".credentials.json").is_file()
+            or bool(_top_level_keys(account) & {"oauthAccount", "primaryApiKey"})
+            or "apiKeyHelper" in _top_level_keys(settings / "settings.json")
         )
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
@@ -116,33 +124,13 @@ class ClaudeCode(ProgramAdapter):
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         """Build the process to run; the prompt goes to stdin, which takes any size."""
         tools = tuple(name for tool in TOOLS if tool in spec.tools for name in TOOLS[tool])
-        argv = [COMMAND, "-p", "--output-format", "stream-json", "--verbose", "--model", spec.model]
+        argv = [self.command, "-p", "--output-format", "stream-json", "--verbose", "--model", spec.model]
         if spec.session is not None:
             argv += ["--resume" if spec.resumes else "--session-id", spec.session]
         argv += ["--permission-mode", "acceptEdits", f"--tools={','.join(tools)}"]
         if "shell" in spec.tools:
             argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
         return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=self.call_environment(environment))
-
-
-def _has_login(environment: Mapping[str, str]) -> bool:
-    if any(environment.get(name) for name in KEY_VARIABLES):
-        return True
-    home = Path(environment.get("HOME", "/nonexistent"))
-    settings = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
-    if (settings / ".credentials.json").is_file():
-        return True
-    account = (settings if "CLAUDE_CONFIG_DIR" in environment else home) / ".claude.json"
-    return _has_account(account) or _has_key_helper(settings / "settings.json")
-
-
-def _has_account(path: Path) -> bool:
-    """Return True if the file names an account, also when the secret itself is in the system's keychain."""
-    return bool(_top_level_keys(path) & {"oauthAccount", "primaryApiKey"})
-
-
-def _has_key_helper(path: Path) -> bool:
-    return "apiKeyHelper" in _top_level_keys(path)
 
 
 def _top_level_keys(path: Path) -> frozenset[str]:

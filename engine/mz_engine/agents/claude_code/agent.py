@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mz_engine.agents.claude_code.stream import FORMATS
-from mz_engine.agents.package import AgentPackage, StreamDialect, json_line
+from mz_engine.agents.package import AgentPackage, StreamDialect, json_line, last_event
 
 
 def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
@@ -38,6 +38,14 @@ def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
     )
 
 
+def succeeds(stdout: bytes, stderr: bytes) -> bool:
+    last = last_event(stdout, "result")
+    failed, subtype = last.get("is_error"), last.get("subtype")
+    if failed is None:
+        return subtype == "success"
+    return failed is False and not str(subtype).startswith("error")
+
+
 def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
     return (Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects",)
 
@@ -49,6 +57,7 @@ AGENT = AgentPackage(
     formats=FORMATS,
     session_directories=session_directories,
     stdout_endings=endings,
+    success_check=succeeds,
     dialect=StreamDialect(
         final_events=frozenset({"result"}),
         opaque=frozenset(

@@ -60,7 +60,7 @@ IGNORED_TYPES = frozenset(
 
 
 class SessionReader:
-    """Implements `facts.Reader`."""
+    """Implements `records.Reader`."""
 
     format = "claude-session"
     agent = "claude-code"

@@ -77,7 +77,7 @@ def read_stream(
 
 
 class StreamReader(ObjectReader):
-    """Implements `facts.Reader`."""
+    """Implements `records.Reader`."""
 
     format = "claude-stream"
     agent = "claude-code"

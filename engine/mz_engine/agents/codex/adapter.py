@@ -9,13 +9,10 @@ import msgspec
 
 from mz_engine.agents.codex.stream import read_stream
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields
-from mz_engine.agents.process import ProgramAdapter, require_login
-from mz_engine.agents.version_query import check_tool
+from mz_engine.agents.process import ProgramAdapter
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
-COMMAND = "codex"
-INSTALL = "install Codex (npm install -g @openai/codex)"
 VERSION_MIN = (0, 169)
 """Older versions reject some of the settings."""
 
@@ -56,8 +53,6 @@ PASSED_VARIABLES = (
 )
 """A custom provider may need another for its key: `pass_environment` in mz.yaml passes it."""
 
-KEY_VARIABLES = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
-
 REPORTED_FIELDS = (
     ReportedFields(
         model=False, requests=False, money=False, thoughts=False, session=True, cache_writes="no",
@@ -79,6 +74,14 @@ class Codex(ProgramAdapter):
 
     name = "codex"
     parser = "codex/1"
+    command = "codex"
+    install = "install Codex (npm install -g @openai/codex)"
+    login_missing = AuthCheck(
+        code="auth-missing",
+        message="`codex` has neither a login nor a key",
+        fix="run `codex login`, or set CODEX_API_KEY (it does not read OPENAI_API_KEY)",
+    )
+    key_variables = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
     passed_variables = PASSED_VARIABLES
 
     def capabilities(self) -> Capabilities:
@@ -95,21 +98,21 @@ class Codex(ProgramAdapter):
         )
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Look for the command, its version and a key, a login file or a provider."""
-        check = check_tool(COMMAND, environment, {}, INSTALL)
-        if not check.code and tuple(map(int, check.version.split(".")[:2])) < VERSION_MIN:
+        """Look for the program, a version that takes the settings, and a login."""
+        check = super().check_auth(environment)
+        if check.version and tuple(map(int, check.version.split(".")[:2])) < VERSION_MIN:
             return msgspec.structs.replace(
                 check,
                 code="tool-missing",
                 message=f"`codex` has version {check.version}; mz needs {VERSION_MIN[0]}.{VERSION_MIN[1]} or newer",
-                fix=f"{INSTALL} again",
+                fix=f"{self.install} again",
             )
-        return require_login(
-            check,
-            _has_login(environment),
-            "`codex` has neither a login nor a key",
-            "run `codex login`, or set CODEX_API_KEY (it does not read OPENAI_API_KEY)",
-        )
+        return check
+
+    def has_login(self, environment: Mapping[str, str]) -> bool:
+        """Look for a key, a login file, or a provider other than OpenAI, which has a login of its own."""
+        home = Path(environment.get("CODEX_HOME") or Path(environment.get("HOME", "/nonexistent")) / ".codex")
+        return super().has_login(environment) or (home / "auth.json").is_file() or _has_own_provider(home)
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return read_stream(result, self.parser, self._patterns, watch)
@@ -117,7 +120,16 @@ class Codex(ProgramAdapter):
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         """Build the process to run; the prompt goes to stdin. Codex names a new thread itself: `spec.session` is used
         only if the call continues one."""
-        argv = [COMMAND, "exec", "--json", "--skip-git-repo-check", "-m", spec.model, "-s", _sandbox_mode(spec.tools)]
+        argv = [
+            self.command,
+            "exec",
+            "--json",
+            "--skip-git-repo-check",
+            "-m",
+            spec.model,
+            "-s",
+            _sandbox_mode(spec.tools),
+        ]
         for name, value in SETTINGS.items():
             argv += ["-c", f"{name}={value}"]
         if not spec.tools:
@@ -134,19 +146,11 @@ def _sandbox_mode(tools: tuple[Tool, ...]) -> str:
     return "workspace-write" if {"write", "shell"} & set(tools) else "read-only"
 
 
-def _has_login(environment: Mapping[str, str]) -> bool:
-    if any(environment.get(name) for name in KEY_VARIABLES):
-        return True
-    home = Path(environment.get("CODEX_HOME") or Path(environment.get("HOME", "/nonexistent")) / ".codex")
-    return (home / "auth.json").is_file() or _has_own_provider(home / "config.toml")
-
-
-def _has_own_provider(path: Path) -> bool:
-    """Return True if the user configured a provider other than OpenAI, which has a login of its own."""
+def _has_own_provider(home: Path) -> bool:
     import tomllib
 
     try:
-        settings = tomllib.loads(path.read_text("utf-8"))
+        settings = tomllib.loads((home / "config.toml").read_text("utf-8"))
     except (OSError, ValueError):
         return False
     return bool(settings.get("model_provider", "openai") != "openai")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mz_engine.agents.codex.stream import FORMATS
-from mz_engine.agents.package import ODD_VALUES, STATUSES, AgentPackage, StreamDialect, json_line
+from mz_engine.agents.package import ODD_VALUES, STATUSES, AgentPackage, StreamDialect, json_line, last_event
 
 
 def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
@@ -31,6 +31,11 @@ def blocked_lines(last: dict[str, Any], text: str) -> tuple[Mapping[str, Any], .
     return {"type": "item.completed", "item": {"id": "item_99", "type": "agent_message", "text": text}}, last
 
 
+def succeeds(stdout: bytes, stderr: bytes) -> bool:
+    """A turn started after the last end is unfinished."""
+    return last_event(stdout, "turn.started", "turn.completed", "turn.failed").get("type") == "turn.completed"
+
+
 def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
     codex = Path(environment.get("CODEX_HOME") or home / ".codex")
     return codex / "sessions", codex / "archived_sessions"
@@ -42,6 +47,7 @@ AGENT = AgentPackage(
     formats=FORMATS,
     session_directories=session_directories,
     stdout_endings=endings,
+    success_check=succeeds,
     fault_endings={
         "rate-limit": "failed-429",
         "overloaded": "failed-529",

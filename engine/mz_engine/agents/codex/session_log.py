@@ -46,7 +46,7 @@ TOOL_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call",
 
 
 class RolloutReader(ObjectReader):
-    """Implements `facts.Reader`."""
+    """Implements `records.Reader`."""
 
     format = "codex-rollout"
     agent = "codex"

@@ -70,7 +70,7 @@ def _unwrap_error(message: str) -> tuple[str, int | None]:
 
 
 class StreamReader(ObjectReader):
-    """Implements `facts.Reader`."""
+    """Implements `records.Reader`."""
 
     format = "codex-stream"
     agent = "codex"

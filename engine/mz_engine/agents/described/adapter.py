@@ -29,7 +29,8 @@ class DescribedAgent(ProgramAdapter):
         super().__init__(patterns)
         self.name, self.parser = name, f"{name}/1"
         self.passed_variables, self.set_variables = description.passes, description.environment
-        self._description, self._install = description, install
+        self.command, self.install = description.command[0], install
+        self._description = description
 
     def capabilities(self) -> Capabilities:
         description = self._description
@@ -56,14 +57,14 @@ class DescribedAgent(ProgramAdapter):
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the program, its version and the files or variables of a login."""
-        command = self._description.command[0]
+        command = self.command
         if shutil.which(command, path=environment.get("PATH", "")) is None:
             return AuthCheck(
                 code="tool-missing",
                 message=f"`{command}` is not on PATH",
                 fix=(
-                    f"{self._install}, or name another agent in mz.yaml"
-                    if self._install
+                    f"{self.install}, or name another agent in mz.yaml"
+                    if self.install
                     else f"install it, or change the command of {self.name} in mz.yaml"
                 ),
             )
@@ -79,12 +80,12 @@ class DescribedAgent(ProgramAdapter):
                 code="tool-missing",
                 message=f"`{' '.join(version_command)}` printed no version ({result.reason})",
                 fix=(
-                    f"run it by hand to see why, then {self._install} again"
-                    if self._install
+                    f"run it by hand to see why, then {self.install} again"
+                    if self.install
                     else f"run it by hand to see why; `version: []` in the description of {self.name} skips the check"
                 ),
             )
-        if not self._has_login(environment):
+        if not self.has_login(environment):
             auth = self.capabilities().auth
             return AuthCheck(
                 code="auth-missing",
@@ -116,7 +117,7 @@ class DescribedAgent(ProgramAdapter):
             argv += [argument.replace(SESSION, spec.session) for argument in arguments]
         return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=self.call_environment(environment))
 
-    def _has_login(self, environment: Mapping[str, str]) -> bool:
+    def has_login(self, environment: Mapping[str, str]) -> bool:
         login = self._description.login
         if not login.variables and not login.files:
             return True

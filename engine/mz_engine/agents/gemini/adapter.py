@@ -23,8 +23,7 @@ from mz_events.catalog.call import Problem, ProblemClass
 
 from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
 from mz_engine.agents.gemini.stream import read_stream
-from mz_engine.agents.process import ProgramAdapter, require_login
-from mz_engine.agents.version_query import check_tool
+from mz_engine.agents.process import ProgramAdapter
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
@@ -81,8 +80,6 @@ def _rule(names: list[str], decision: str, priority: int) -> str:
     return f'[[rule]]\ntoolName = {json.dumps(names)}\ndecision = "{decision}"\npriority = {priority}\n'
 
 
-COMMAND = "gemini"
-INSTALL = "install Gemini CLI (npm install -g @google/gemini-cli)"
 DATA_FOLDER = ".gemini"
 POLICY_FOLDER = f"{DATA_FOLDER}/mz"
 
@@ -151,6 +148,14 @@ class Gemini(ProgramAdapter):
 
     name = "gemini"
     parser = "gemini/1"
+    command = "gemini"
+    install = "install Gemini CLI (npm install -g @google/gemini-cli)"
+    login_missing = AuthCheck(
+        code="auth-missing",
+        message="`gemini` has neither a login nor a key",
+        fix="run `gemini` once and log in, or set GEMINI_API_KEY",
+    )
+    key_variables = KEY_VARIABLES
     passed_variables = PASSED_VARIABLES
     set_variables = SETTINGS
 
@@ -167,14 +172,19 @@ class Gemini(ProgramAdapter):
             auth=("a login by `gemini` then `/auth`", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
         )
 
-    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Look for the command, its version and a key or a login file."""
-        check = check_tool(COMMAND, environment, SETTINGS, INSTALL)
-        return require_login(
-            check,
-            _has_login(environment),
-            "`gemini` has neither a login nor a key",
-            "run `gemini` once and log in, or set GEMINI_API_KEY",
+    def has_login(self, environment: Mapping[str, str]) -> bool:
+        """Look for a key, also in the files that the CLI reads variables from, a login file or an account."""
+        if super().has_login(environment):
+            return True
+        home = _home(environment)
+        if home is None:
+            return False
+        folder = home / DATA_FOLDER
+        return (
+            any((folder / name).is_file() for name in LOGIN_FILES)
+            or _has_key_line(folder / ".env")
+            or _has_key_line(home / ".env")
+            or _has_account(folder)
         )
 
     def format_prompt(self, prompt: str) -> str:
@@ -198,7 +208,7 @@ class Gemini(ProgramAdapter):
 
         The CLI denies every tool call that would need approval: also writes and commands if it cannot read the policy.
         """
-        argv = [COMMAND, "--output-format", "stream-json", "--model", spec.model, "--skip-trust"]
+        argv = [self.command, "--output-format", "stream-json", "--model", spec.model, "--skip-trust"]
         policy = f"~/{POLICY_FOLDER}/{policy_file_name(policy_text(spec.tools))}"
         argv += ["--approval-mode", "default", "--policy", policy]
         if spec.session is not None:
@@ -232,18 +242,6 @@ def _home(environment: Mapping[str, str]) -> Path | None:
     """Return the directory that holds the CLI's folder; None if it does not exist."""
     folder = environment.get("GEMINI_CLI_HOME") or environment.get("HOME")
     return Path(folder) if folder and Path(folder).is_dir() else None
-
-
-def _has_login(environment: Mapping[str, str]) -> bool:
-    if any(environment.get(name) for name in KEY_VARIABLES):
-        return True
-    home = _home(environment)
-    if home is None:
-        return False
-    folder = home / DATA_FOLDER
-    if any((folder / name).is_file() for name in LOGIN_FILES):
-        return True
-    return _has_key_line(folder / ".env") or _has_key_line(home / ".env") or _has_account(folder)
 
 
 def _has_key_line(path: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mz_engine.agents.gemini.stream import FORMATS
-from mz_engine.agents.package import ODD_VALUES, STATUSES, AgentPackage, StreamDialect, json_line
+from mz_engine.agents.package import ODD_VALUES, STATUSES, AgentPackage, StreamDialect, json_line, last_event
 
 
 def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
@@ -35,6 +35,10 @@ def blocked_lines(last: dict[str, Any], text: str) -> tuple[Mapping[str, Any], .
     return {"type": "message", "role": "assistant", "content": f"\n\n{text}", "delta": True}, last
 
 
+def succeeds(stdout: bytes, stderr: bytes) -> bool:
+    return last_event(stdout, "result").get("status") == "success"
+
+
 def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
     return (Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini" / "tmp",)
 
@@ -45,6 +49,7 @@ AGENT = AgentPackage(
     formats=FORMATS,
     session_directories=session_directories,
     stdout_endings=endings,
+    success_check=succeeds,
     fault_endings={
         "rate-limit": "error-429",
         "overloaded": "overloaded",

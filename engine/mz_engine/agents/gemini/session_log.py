@@ -45,7 +45,7 @@ _WORKSPACE = re.compile(r"\*\*Workspace Directories:\*\*\n\s*- ([^\n]{1,4096})")
 
 
 class SessionReader(ObjectReader):
-    """Implements `facts.Reader`."""
+    """Implements `records.Reader`."""
 
     format = "gemini-session"
     agent = "gemini"
@@ -134,7 +134,7 @@ class SessionReader(ObjectReader):
 
 
 class DocumentReader(SessionReader):
-    """Implements `facts.Reader` for a session in one document."""
+    """Implements `records.Reader` for a session in one document."""
 
     format = "gemini-session-document"
     unit: Literal["line", "file"] = "file"

@@ -91,7 +91,7 @@ def read_stream(
 
 
 class StreamReader(ObjectReader):
-    """Implements `facts.Reader`."""
+    """Implements `records.Reader`."""
 
     format = "gemini-stream"
     agent = "gemini"
@@ -157,7 +157,7 @@ class StreamReader(ObjectReader):
 
 
 class DocumentReader(ObjectReader):
-    """Implements `facts.Reader`."""
+    """Implements `records.Reader`."""
 
     format = "gemini-json"
     agent = "gemini"

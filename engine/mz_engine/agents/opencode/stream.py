@@ -35,7 +35,7 @@ MS_MAX = 10**14
 
 
 class StreamReader(ObjectReader):
-    """Implements `facts.Reader`."""
+    """Implements `records.Reader`."""
 
     format = "opencode-stream"
     agent = "opencode"

@@ -36,7 +36,7 @@ UNREPORTED_FIELDS = ("cache_write_5m", "cache_write_1h")
 
 
 class StreamReader(ObjectReader):
-    """Implements `facts.Reader`."""
+    """Implements `records.Reader`."""
 
     format = "qwen-stream"
     agent = "qwen"
@@ -89,7 +89,7 @@ class StreamReader(ObjectReader):
 
 
 class SessionReader(ObjectReader):
-    """Implements `facts.Reader` for `~/.qwen/projects/*/chats/*.jsonl`."""
+    """Implements `records.Reader` for `~/.qwen/projects/*/chats/*.jsonl`."""
 
     format = "qwen-session"
     agent = "qwen"

@@ -12,7 +12,7 @@ NOT_OBJECT = "no JSON object"
 
 
 class ObjectReader:
-    """A `facts.Reader` for formats whose every line, or whole file, is a JSON object. Anything else is an undecodable
+    """A `records.Reader` for formats whose every line, or whole file, is a JSON object. Anything else is an undecodable
     line. The reader state stays as it was passed in, unless a subclass overrides `state`."""
 
     unit: Literal["line", "file"] = "line"
