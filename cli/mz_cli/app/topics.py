@@ -25,12 +25,8 @@ VARIABLES = {
     "MZ_USER": "Your name in answers and cancellations; default: git's user, else your login.",
     "VISUAL, EDITOR": "Editor that is opened to write a text.",
     "MZ_DATA": "Directory of your user log with imported sessions; default: the platform's data directory.",
-    "GEMINI_CLI_HOME": "Directory of Gemini CLI's login and sessions; read for import, and passed on.",
-    "CODEX_HOME": "Directory of Codex's login and sessions; read for import, and passed on.",
-    "QWEN_RUNTIME_DIR, QWEN_HOME": "Directory of Qwen Code's sessions; read for import.",
     "CI": "Set to anything: mz asks no questions, and a run prints one line per change.",
     "GIT_SSH, GIT_SSH_COMMAND": "SSH program of git for remotes; mz adds `-o BatchMode=yes` to an OpenSSH command.",
-    "CLAUDE_CONFIG_DIR": "Directory of Claude Code's login and sessions; read for import, and passed on.",
     "MZ_KEY": "Set by mz for agents and commands: the key of the call, by which mz finds processes. Do not change it.",
 }
 
@@ -79,16 +75,26 @@ def exit_codes() -> str:
 
 
 def environment() -> str:
+    from mz_engine.agents.catalog import AGENTS
     from mz_engine.agents.process import ProgramAdapter
     from mz_engine.agents.registry import built_in_adapters
     from mz_engine.config.schema import list_settings
 
     names = {setting.variable: f"The setting `{setting.name}`." for setting in list_settings() if setting.scalar}
+    directories = {
+        ", ".join(agent.session_folders.variables): (
+            f"Directory of {agent.title}'s login and sessions; read for import, and passed on."
+            if agent.adapter
+            else f"Directory of {agent.title}'s sessions; read for import."
+        )
+        for agent in AGENTS.values()
+        if agent.session_folders is not None
+    }
     adapters = sorted(built_in_adapters().items())
     by_agent = {name: _visible_variables(agent) for name, agent in adapters if isinstance(agent, ProgramAdapter)}
     return "\n\n".join((
         paragraph(ENVIRONMENT),
-        table({**VARIABLES, **names}),
+        table({**VARIABLES, **directories, **names}),
         paragraph(VISIBLE_VARIABLES),
         table({
             "all": f"{INHERITED}; and MZ_KEY, which mz sets.",

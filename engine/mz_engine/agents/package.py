@@ -17,8 +17,6 @@ StderrEndings = Callable[[bytes, bytes], Iterator[tuple[str, bytes, bytes, int]]
 """Takes recorded stdout and stderr; yields name, stdout, stderr and exit code of other ends."""
 BlockedLines = Callable[[dict[str, Any], str], tuple[Mapping[str, Any], ...]]
 """Takes the recorded last line and a text; returns the last lines of a reply that ends with the text."""
-SessionDirectories = Callable[[Path, Mapping[str, str]], tuple[Path, ...]]
-"""Takes the home directory and the environment; returns the directories where the agent keeps its sessions."""
 SuccessCheck = Callable[[bytes, bytes], bool]
 """Takes stdout and stderr; returns True if the last terminal event reports success."""
 STATUSES = (400, 401, 402, 403, 404, 413, 429, 500, 529)
@@ -40,10 +38,29 @@ class StreamDialect(msgspec.Struct, frozen=True, kw_only=True):
     """Known events that the parser does not need."""
 
 
+class SessionFolders(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an agent keeps its sessions."""
+
+    variables: tuple[str, ...]
+    """The first of these variables that is set names the agent's directory."""
+    default: str
+    """The agent's directory below HOME, if no variable is set."""
+    folders: tuple[str, ...]
+    """Folders of sessions in the agent's directory."""
+
+    def paths(self, home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
+        """Return the folders, existing or not."""
+        directories = [environment[name] for name in self.variables if environment.get(name)]
+        directory = Path(directories[0]) if directories else home / self.default
+        return tuple(directory / folder for folder in self.folders)
+
+
 class AgentPackage(msgspec.Struct, frozen=True, kw_only=True):
     """One agent. Without an `adapter` and without `install`, `mz` only reads its files."""
 
     name: str
+    title: str = ""
+    """Its name for people."""
     adapter: str = ""
     """`module:class` of its adapter, which is imported when it is needed, since that is slow."""
     install: str = ""
@@ -52,7 +69,7 @@ class AgentPackage(msgspec.Struct, frozen=True, kw_only=True):
     """Name of its folder, if it is not the agent's."""
     formats: tuple[Format, ...] = ()
     """Formats of its files."""
-    session_directories: SessionDirectories | None = None
+    session_folders: SessionFolders | None = None
     """As documented or, for Qwen Code, as in the source of its `config/storage.ts`. None: it keeps none there; opencode
     has a database, aider a file in each repository."""
     dialect: StreamDialect = StreamDialect()

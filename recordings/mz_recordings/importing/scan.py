@@ -37,8 +37,8 @@ class UnreadableFile(msgspec.Struct, frozen=True):
 
 def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the directories where agents keep their sessions, existing or not."""
-    finders = (agent.session_directories for agent in AGENTS.values())
-    return tuple(directory for find in finders if find is not None for directory in find(home, environment))
+    agents_folders = (agent.session_folders for agent in AGENTS.values())
+    return tuple(path for folders in agents_folders if folders is not None for path in folders.paths(home, environment))
 
 
 def scan_files(paths: Iterable[Path], unreadable: list[UnreadableFile]) -> list[FileMetadata]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from mz_engine.agents.claude_code.stream import FORMATS
-from mz_engine.agents.package import AgentPackage, StreamDialect, json_line, last_event
+from mz_engine.agents.package import AgentPackage, SessionFolders, StreamDialect, json_line, last_event
 
 
 def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
@@ -46,16 +45,13 @@ def succeeds(stdout: bytes, stderr: bytes) -> bool:
     return failed is False and not str(subtype).startswith("error")
 
 
-def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
-    return (Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects",)
-
-
 AGENT = AgentPackage(
     name="claude-code",
+    title="Claude Code",
     folder="claude_code",
     adapter="adapter:ClaudeCode",
     formats=FORMATS,
-    session_directories=session_directories,
+    session_folders=SessionFolders(variables=("CLAUDE_CONFIG_DIR",), default=".claude", folders=("projects",)),
     stdout_endings=endings,
     success_check=succeeds,
     dialect=StreamDialect(

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from mz_engine.agents.codex.stream import FORMATS
-from mz_engine.agents.package import ODD_VALUES, STATUSES, AgentPackage, StreamDialect, json_line, last_event
+from mz_engine.agents.package import (
+    ODD_VALUES,
+    STATUSES,
+    AgentPackage,
+    SessionFolders,
+    StreamDialect,
+    json_line,
+    last_event,
+)
 
 
 def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
@@ -36,16 +43,14 @@ def succeeds(stdout: bytes, stderr: bytes) -> bool:
     return last_event(stdout, "turn.started", "turn.completed", "turn.failed").get("type") == "turn.completed"
 
 
-def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
-    codex = Path(environment.get("CODEX_HOME") or home / ".codex")
-    return codex / "sessions", codex / "archived_sessions"
-
-
 AGENT = AgentPackage(
     name="codex",
+    title="Codex",
     adapter="adapter:Codex",
     formats=FORMATS,
-    session_directories=session_directories,
+    session_folders=SessionFolders(
+        variables=("CODEX_HOME",), default=".codex", folders=("sessions", "archived_sessions")
+    ),
     stdout_endings=endings,
     success_check=succeeds,
     fault_endings={

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from mz_engine.agents.gemini.stream import FORMATS
-from mz_engine.agents.package import ODD_VALUES, STATUSES, AgentPackage, StreamDialect, json_line, last_event
+from mz_engine.agents.package import (
+    ODD_VALUES,
+    STATUSES,
+    AgentPackage,
+    SessionFolders,
+    StreamDialect,
+    json_line,
+    last_event,
+)
 
 
 def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
@@ -39,15 +46,12 @@ def succeeds(stdout: bytes, stderr: bytes) -> bool:
     return last_event(stdout, "result").get("status") == "success"
 
 
-def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
-    return (Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini" / "tmp",)
-
-
 AGENT = AgentPackage(
     name="gemini",
+    title="Gemini CLI",
     adapter="adapter:Gemini",
     formats=FORMATS,
-    session_directories=session_directories,
+    session_folders=SessionFolders(variables=("GEMINI_CLI_HOME",), default="", folders=(".gemini/tmp",)),
     stdout_endings=endings,
     success_check=succeeds,
     fault_endings={

@@ -7,13 +7,12 @@ those of subagents too; cached tokens are part of the input, and thoughts of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.claude_code.lines import assistant_texts, tool_uses
-from mz_engine.agents.package import AgentPackage
+from mz_engine.agents.package import AgentPackage, SessionFolders
 from mz_engine.agents.reading.json_lines import Json, mapping, string, strings, time_us, token_count
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
@@ -167,11 +166,6 @@ def _is_qwen_line(event: dict[str, object]) -> bool:
     return isinstance(message.get("parts"), list) or isinstance(payload, dict)
 
 
-def session_directories(home: Path, environment: Mapping[str, str]) -> tuple[Path, ...]:
-    folder = environment.get("QWEN_RUNTIME_DIR") or environment.get("QWEN_HOME") or home / ".qwen"
-    return (Path(folder) / "projects",)
-
-
 FORMATS: tuple[Format, ...] = (
     Format(
         matches=_matches_stream,
@@ -185,4 +179,9 @@ FORMATS: tuple[Format, ...] = (
         is_session_log=True,
     ),
 )
-AGENT = AgentPackage(name="qwen", formats=FORMATS, session_directories=session_directories)
+AGENT = AgentPackage(
+    name="qwen",
+    title="Qwen Code",
+    formats=FORMATS,
+    session_folders=SessionFolders(variables=("QWEN_RUNTIME_DIR", "QWEN_HOME"), default=".qwen", folders=("projects",)),
+)
