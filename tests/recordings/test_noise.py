@@ -14,11 +14,13 @@ from mz_recordings.drift.noise import (
     NoiseEntry,
     NoiseFileInvalid,
     add_noise,
+    common_pattern,
     hide_noise,
+    may_match,
+    propose_noise,
     read_noise,
     rejection_of,
 )
-from mz_recordings.drift.noise_proposals import common_pattern, may_match, propose_noise
 from mz_recordings.findings.model import Finding, FindingKind
 
 from tests.support.changed import with_event, with_fields, with_file, with_line

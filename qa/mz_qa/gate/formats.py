@@ -91,16 +91,12 @@ def project_events(events: Sequence[Recorded[Event]]) -> dict[str, Any]:
     projections: dict[str, Any] = {}
     for name, stream_events in streams.items():
         if name.startswith("run/") and name.count("/") == FEATURE_DEPTH:
-            digest = hashlib.sha256(
-                encode_trace(feature_trace(recorded_event.event for recorded_event in stream_events))
-            ).hexdigest()
-            projections[name] = {"state": fold(stream_events), "story": digest}
+            trace = encode_trace(feature_trace(recorded.event for recorded in stream_events))
+            projections[name] = {"state": fold(stream_events), "story": hashlib.sha256(trace).hexdigest()}
         elif name.startswith("run/"):
             run = name.removeprefix("run/")
             run_events = [
-                recorded_event
-                for recorded_event in events
-                if recorded_event.stream == name or recorded_event.stream.startswith(f"{name}/")
+                recorded for recorded in events if recorded.stream == name or recorded.stream.startswith(f"{name}/")
             ]
             projections[name] = {
                 "state": fold_run(stream_events), "view": run_view(run, run_events), "costs": paid_calls(run_events),

@@ -56,30 +56,22 @@ def read_library(
         rejections = rejected_entries(noise, today)
         knowledge = replace(knowledge, noise=() if rejections else noise)
         for number, rejection in rejections:
-            defects.append(
-                LibraryDefect(
-                    "MZ6020",
-                    f"entry {number} ({rejection.subject}) is rejected: {rejection.name}: {rejection.reason}",
-                    rejection.name,
-                )
-            )
+            message = f"entry {number} ({rejection.subject}) is rejected: {rejection.name}: {rejection.reason}"
+            defects.append(LibraryDefect("MZ6020", message, rejection.name))
     except NoiseFileInvalid as error:
         defects.append(LibraryDefect("MZ6020", str(error)))
     try:
-        knowledge = replace(
-            knowledge, baselines=load_baselines((built_in_folder(), baseline_folder or library / FOLDER))
-        )
+        baselines = load_baselines((built_in_folder(), baseline_folder or library / FOLDER))
     except BaselineInvalid as error:
         defects.append(LibraryDefect("MZ6021", str(error)))
-        knowledge = replace(knowledge, baselines=load_baselines((built_in_folder(),)))
-    return knowledge, tuple(defects)
+        baselines = load_baselines((built_in_folder(),))
+    return replace(knowledge, baselines=baselines), tuple(defects)
 
 
 def rejected_entries(noise: Iterable[NoiseEntry], today: date) -> tuple[tuple[int, NoiseRejection], ...]:
     """Return the entries that were never valid, each with its number from 1."""
-    checked = ((at, entry, rejection_of(entry, today)) for at, entry in enumerate(noise, start=1))
     return tuple(
-        (at, NoiseRejection(name, f"{noise_entry.kind} {noise_entry.path}"))
-        for at, noise_entry, name in checked
-        if name and name not in OUTDATED_REJECTIONS
+        (number, NoiseRejection(name, f"{entry.kind} {entry.path}"))
+        for number, entry in enumerate(noise, start=1)
+        if (name := rejection_of(entry, today)) and name not in OUTDATED_REJECTIONS
     )

@@ -26,9 +26,10 @@ from mz_recordings.drift.noise import (
     NoiseRejection,
     add_noise,
     hide_noise,
+    may_match,
+    propose_noise,
     rejection_of,
 )
-from mz_recordings.drift.noise_proposals import may_match, propose_noise
 from mz_recordings.drift.stream_check import check_streams
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
 from mz_recordings.replay.compare import count_accepted, static_findings
