@@ -39,10 +39,10 @@ FILE = {"kind": "file"}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_comes_with_mz_accepts_and_refuses_as_it_says(kind: str) -> None:
-    said = list(check_rules(load_rules()[kind], Limits(), ""))
-    assert findings(said) == []
-    assert remarks(said) == [], "each rule was tried"
-    assert checked(said)["artifacts"] > 200
+    outputs = list(check_rules(load_rules()[kind], Limits(), ""))
+    assert findings(outputs) == []
+    assert remarks(outputs) == [], "each rule was tried"
+    assert checked(outputs)["artifacts"] > 200
 
 
 @pytest.mark.parametrize("path", TRIAL, ids=lambda path: path.stem)
@@ -102,9 +102,9 @@ OBEYABLE = {
 
 @pytest.mark.parametrize("name", OBEYABLE)
 def test_rules_of_all_kinds_can_be_obeyed(name: str) -> None:
-    said = list(check_rules(OBEYABLE[name], Limits(), ""))
-    assert findings(said) == []
-    assert remarks(said) == []
+    outputs = list(check_rules(OBEYABLE[name], Limits(), ""))
+    assert findings(outputs) == []
+    assert remarks(outputs) == []
 
 
 SECTION = {"kind": "section", "aliases": ["Plan"]}
@@ -133,15 +133,15 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_rules_that_are_wrong_are_named(name: str) -> None:
     rules, words = WRONG[name]
-    found = findings(check_rules(rules, Limits(), "pipelines/rules/own.yaml"))
-    assert any(words in one.message for one in found), found
-    assert {(one.kind, one.file) for one in found} == {("RULE", "pipelines/rules/own.yaml")}
+    rule_findings = findings(check_rules(rules, Limits(), "pipelines/rules/own.yaml"))
+    assert any(words in finding.message for finding in rule_findings), rule_findings
+    assert {(finding.kind, finding.file) for finding in rule_findings} == {("RULE", "pipelines/rules/own.yaml")}
 
 
 def test_what_nothing_can_try_is_told() -> None:
-    said = list(check_rules(rules_of({"kind": "unique", "pattern": r"^!!(\w+)!!$"}), Limits(), ""))
-    assert findings(said) == []
-    assert remarks(said) == ["untested rules of own: own.unique0"]
+    outputs = list(check_rules(rules_of({"kind": "unique", "pattern": r"^!!(\w+)!!$"}), Limits(), ""))
+    assert findings(outputs) == []
+    assert remarks(outputs) == ["untested rules of own: own.unique0"]
 
 
 def test_a_rule_that_is_not_enforced_is_told_apart_from_one_that_is() -> None:
@@ -150,40 +150,43 @@ def test_a_rule_that_is_not_enforced_is_told_apart_from_one_that_is() -> None:
     size, section = rules.rules
     assert isinstance(size, ByteSize)
     assert isinstance(section, SectionRule)
-    made = generate_artifact(rules, Limits(), 1)
-    assert rejection_error(made, section, Mutation("", "# no section here\n\nwords and words\n")) == ""
-    assert rejection_error(made, section, Mutation("", made.text)) == "it is accepted"
-    assert rejection_error(made, section, Mutation("", "short")) is None
+    artifact = generate_artifact(rules, Limits(), 1)
+    assert rejection_error(artifact, section, Mutation("", "# no section here\n\nwords and words\n")) == ""
+    assert rejection_error(artifact, section, Mutation("", artifact.text)) == "it is accepted"
+    assert rejection_error(artifact, section, Mutation("", "short")) is None
     assert (
-        rejection_error(made, size, Mutation("", "# no section here\n\nwords and words\n"))
+        rejection_error(artifact, size, Mutation("", "# no section here\n\nwords and words\n"))
         == "it is rejected by own.section1 only"
     )
 
 
 def test_every_mutation_changes_something() -> None:
     for kind in KINDS:
-        made = generate_artifact(load_rules()[kind], Limits(), 0)
-        assert validate(made.rules, made.text, "x", Limits(), made.other_artifacts) == ()
-        for rule in made.rules.rules:
-            for one in mutations(made, rule):
-                assert (one.text, one.other_artifacts or made.other_artifacts) != (made.text, made.other_artifacts), (
+        artifact = generate_artifact(load_rules()[kind], Limits(), 0)
+        assert validate(artifact.rules, artifact.text, "x", Limits(), artifact.other_artifacts) == ()
+        for rule in artifact.rules.rules:
+            for mutation in mutations(artifact, rule):
+                assert (mutation.text, mutation.other_artifacts or artifact.other_artifacts) != (
+                    artifact.text,
+                    artifact.other_artifacts,
+                ), (
                     rule.id,
-                    one.description,
+                    mutation.description,
                 )
 
 
 def test_limits_by_name_are_those_of_the_project() -> None:
     rules = load_rules()["tasks"]
     (files,) = (rule for rule in rules.rules if isinstance(rule, FieldRule) and rule.max == "task_files_max")
-    made = generate_artifact(rules, Limits(task_files_max=1), 3)
-    assert all(len(item.get(files.field, item.get("files", ()))) == 1 for item in made.items)
+    artifact = generate_artifact(rules, Limits(task_files_max=1), 3)
+    assert all(len(item.get(files.field, item.get("files", ()))) == 1 for item in artifact.items)
     assert findings(check_rules(rules, Limits(task_files_max=1), "")) == []
 
 
 @pytest.mark.slow
 def test_a_pattern_that_takes_for_ever_does_not_hold_up_the_gate() -> None:
     endless = {"kind": "placeholders", "patterns": [r"(a+)+$"], "aliases": ["a" * 40 + "!"]}
-    (found,) = findings(check_project_rules(rules_of(endless), Limits(), "pipelines/rules/own.yaml", 3))
-    assert "cannot be checked within 3 s" in found.message
+    (finding,) = findings(check_project_rules(rules_of(endless), Limits(), "pipelines/rules/own.yaml", 3))
+    assert "cannot be checked within 3 s" in finding.message
     sound = check_project_rules(OBEYABLE["little"], Limits(), "")
     assert checked(sound) == checked(check_rules(OBEYABLE["little"], Limits(), ""))

@@ -28,7 +28,7 @@ from tests.support.rerecord import BUNDLED
 
 TODAY = date(2026, 6, 2)
 WHOLE = load(BUNDLED)
-ONE = WHOLE._replace(calls=tuple(one for one in WHOLE.calls if one.recording.identity.feature == "month-filter"))
+ONE = WHOLE._replace(calls=tuple(call for call in WHOLE.calls if call.recording.identity.feature == "month-filter"))
 NAMED = ONE.manifest.name
 CODE, PRD = "month-filter/code", "month-filter/prd"
 
@@ -49,7 +49,7 @@ def text(*lines: tuple[str, str]) -> Difference:
 
 # what may be noise ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("one", "name"),
+    ("noise_entry", "name"),
     [
         (entry("ARTIFACT", "prd.text"), None),
         (entry("ARTIFACT", r"^Took \d+ ms$"), None),
@@ -80,44 +80,44 @@ def text(*lines: tuple[str, str]) -> Difference:
         (entry("ARTIFACT", "prd.text", until=TODAY), None),
     ],
 )
-def test_an_entry_that_would_hide_more_is_refused_by_name(one: NoiseEntry, name: str | None) -> None:
-    assert rejection_of(one, TODAY) == name
+def test_an_entry_that_would_hide_more_is_refused_by_name(noise_entry: NoiseEntry, name: str | None) -> None:
+    assert rejection_of(noise_entry, TODAY) == name
 
 
 # what it hides --------------------------------------------------------------------------------------------------------
 def test_amounts_within_their_range() -> None:
-    known = (entry("COST", "usage.output", within=20),)
-    heard = hide_noise(
-        [cost(100, 120), cost(100, 121), cost(100, 80), cost(0, 5), cost(100, 110, "reported")], known, ["x"]
+    entries = (entry("COST", "usage.output", within=20),)
+    match = hide_noise(
+        [cost(100, 120), cost(100, 121), cost(100, 80), cost(0, 5), cost(100, 110, "reported")], entries, ["x"]
     )
-    assert (heard.hidden_count, len(heard.remaining)) == (2, 3)
-    assert heard.matched_entries == ((known[0], 2),)
+    assert (match.hidden_count, len(match.remaining)) == (2, 3)
+    assert match.matched_entries == ((entries[0], 2),)
 
 
 def test_what_was_learned_from_a_difference_hides_it() -> None:
     """To the token: a range is rounded up, never down."""
     for old, new, within in ((10_000, 12_000, 20), (10_000, 12_004, 25), (3, 4, 35), (10**18, 10**18 + 1, 5)):
-        found = cost(old, new)
-        learned, refused = propose_noise([found], "x", "why", TODAY)
-        assert ([one.within for one in learned], refused) == ([within], ())
-        assert hide_noise([found], learned, ["x"]).remaining == ()
+        difference = cost(old, new)
+        learned, refused = propose_noise([difference], "x", "why", TODAY)
+        assert ([noise_entry.within for noise_entry in learned], refused) == ([within], ())
+        assert hide_noise([difference], learned, ["x"]).remaining == ()
     just_over = cost(10**18, 12 * 10**17 + 1)
     assert hide_noise([just_over], [entry("COST", "usage.output", within=20)], ["x"]).remaining == (just_over,)
 
 
 def test_lines_that_match_and_all_of_them() -> None:
-    known = (entry("ARTIFACT", r"^Took \d+ ms$"),)
-    assert hide_noise([text(("Took 3 ms", "Took 4 ms"))], known, ["x"]).remaining == ()
-    assert hide_noise([text(("", "Took 4 ms"))], known, ["x"]).remaining == ()
+    entries = (entry("ARTIFACT", r"^Took \d+ ms$"),)
+    assert hide_noise([text(("Took 3 ms", "Took 4 ms"))], entries, ["x"]).remaining == ()
+    assert hide_noise([text(("", "Took 4 ms"))], entries, ["x"]).remaining == ()
     partly = text(("Took 3 ms", "Took 4 ms"), ("It is good.", "It is bad."))
-    assert hide_noise([partly], known, ["x"]).remaining == (partly,)
-    assert hide_noise([text(("Took 3 ms", "It is bad."))], known, ["x"]).hidden_count == 0
+    assert hide_noise([partly], entries, ["x"]).remaining == (partly,)
+    assert hide_noise([text(("Took 3 ms", "It is bad."))], entries, ["x"]).hidden_count == 0
 
 
 def test_an_entry_of_another_cassette_or_class_hides_nothing() -> None:
-    known = (entry("COST", "usage.output", within=50, cassette="other"), entry("ARTIFACT", "usage.output.text"))
-    assert hide_noise([cost(100, 101)], known, ["x"]).hidden_count == 0
-    assert hide_noise([cost(100, 101)], known, ["x", "other"]).hidden_count == 1
+    entries = (entry("COST", "usage.output", within=50, cassette="other"), entry("ARTIFACT", "usage.output.text"))
+    assert hide_noise([cost(100, 101)], entries, ["x"]).hidden_count == 0
+    assert hide_noise([cost(100, 101)], entries, ["x", "other"]).hidden_count == 1
 
 
 def test_what_has_no_parts_is_never_hidden() -> None:
@@ -127,15 +127,15 @@ def test_what_has_no_parts_is_never_hidden() -> None:
 
 # what is learned ------------------------------------------------------------------------------------------------------
 def test_words_and_amounts_of_a_live_model_are_learned_and_then_hidden() -> None:
-    other = with_file(ONE, PRD, "artifact", lambda told: told.replace("month", "period", 1) + "More words.\n")
+    other = with_file(ONE, PRD, "artifact", lambda content: content.replace("month", "period", 1) + "More words.\n")
     other = with_line(other, CODE, "result", lambda line: {**line, "total_cost_usd": line["total_cost_usd"] * 1.12})
-    found = differences(ONE, other, {})
-    learned, refused = propose_noise(found, NAMED, "a live model", TODAY)
-    assert [(one.kind, one.path, one.within, one.cassette) for one in learned] == [
+    changes = differences(ONE, other, {})
+    learned, refused = propose_noise(changes, NAMED, "a live model", TODAY)
+    assert [(item.kind, item.path, item.within, item.cassette) for item in learned] == [
         ("ARTIFACT", "prd.text", None, NAMED), ("COST", "reported", 15, NAMED),
     ]  # fmt: skip
     assert refused == ()
-    assert hide_noise(found, learned, [NAMED]).remaining == ()
+    assert hide_noise(changes, learned, [NAMED]).remaining == ()
 
 
 def test_lines_that_differ_in_numbers_alone_become_a_pattern() -> None:
@@ -151,13 +151,13 @@ def test_lines_that_differ_in_numbers_alone_become_a_pattern() -> None:
 
 def test_what_is_no_noise_is_not_learned() -> None:
     """And says by name why."""
-    other = with_file(ONE, PRD, "artifact", lambda told: told.replace("## Problem", "Problem"))
+    other = with_file(ONE, PRD, "artifact", lambda content: content.replace("## Problem", "Problem"))
     other = with_fields(other, CODE, exit=1, environment=("MORE",))
     other = with_event(other, "month-filter", "gate.checked", lambda line: {**line, "passed": not line["passed"]})
     other = with_line(other, "month-filter/tests", "result", lambda line: {**line, "total_cost_usd": 99})
     learned, refused = propose_noise(differences(ONE, other, {}), NAMED, "why", TODAY)
     assert learned == ()
-    assert {(one.name, one.subject.split()[0]) for one in refused} == {
+    assert {(rejection.name, rejection.subject.split()[0]) for rejection in refused} == {
         ("STRUCTURAL_CHANGE", "ARTIFACT"), ("STRUCTURAL_CHANGE", "TRACE"), ("HIDES_INPUT", "CONFIG"),
         ("HIDES_VERDICT", "DECISION"), ("OVER_BROAD_RANGE", "COST"),
     }  # fmt: skip
@@ -166,11 +166,11 @@ def test_what_is_no_noise_is_not_learned() -> None:
 def test_too_many_differences_are_none_of_the_same_thing() -> None:
     many = [text((f"{'x' * at} 1", f"{'x' * at} 2")) for at in range(1, 40)]
     learned, refused = propose_noise(many, "x", "why", TODAY)
-    assert (learned, [one.name for one in refused]) == ((), ["TOO_MANY_DIFFS"])
+    assert (learned, [rejection.name for rejection in refused]) == ((), ["TOO_MANY_DIFFS"])
 
 
 @pytest.mark.parametrize(
-    ("one", "matches"),
+    ("noise_entry", "matches"),
     [
         (entry("ARTIFACT", "prd.text"), True),
         (entry("ARTIFACT", "poem.text"), False),
@@ -182,8 +182,8 @@ def test_too_many_differences_are_none_of_the_same_thing() -> None:
         (entry("STREAM", "assistant:message.dreams"), False),
     ],
 )
-def test_an_entry_that_nothing_is_left_for(one: NoiseEntry, matches: bool) -> None:
-    assert may_match(one, ONE) is matches
+def test_an_entry_that_nothing_is_left_for(noise_entry: NoiseEntry, matches: bool) -> None:
+    assert may_match(noise_entry, ONE) is matches
 
 
 # the file -------------------------------------------------------------------------------------------------------------
@@ -198,12 +198,12 @@ def test_entries_are_added_below_what_people_wrote(tmp_path: Path) -> None:
     assert "# Ada looked at it." in path.read_text()
 
 
-@pytest.mark.parametrize("told", ["", "noise:\n", "noise: []\n", "noise: [ ]  # for now\n", "{}\n", "noise: ~\n"])
-def test_a_file_without_entries_keeps_its_comments(tmp_path: Path, told: str) -> None:
-    one = entry("COST", "usage.output", within=20)
-    (tmp_path / FILE_NAME).write_text(f"# Ada decides what goes in here.\n{told}")
-    add_noise(tmp_path, (one,))
-    assert read_noise(tmp_path) == (one,)
+@pytest.mark.parametrize("content", ["", "noise:\n", "noise: []\n", "noise: [ ]  # for now\n", "{}\n", "noise: ~\n"])
+def test_a_file_without_entries_keeps_its_comments(tmp_path: Path, content: str) -> None:
+    noise_entry = entry("COST", "usage.output", within=20)
+    (tmp_path / FILE_NAME).write_text(f"# Ada decides what goes in here.\n{content}")
+    add_noise(tmp_path, (noise_entry,))
+    assert read_noise(tmp_path) == (noise_entry,)
     text = (tmp_path / FILE_NAME).read_text()
     assert text.startswith("# Ada decides what goes in here.\n")
     assert text.count("noise:") == 1
@@ -222,14 +222,14 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
 def test_a_file_in_another_style_keeps_its_entries(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text('{"noise": [{"class": "STREAM", "path": "a:b", "reason": "r"}]}\n')
     add_noise(tmp_path, (entry("ARTIFACT", "prd.text"),))
-    assert [one.path for one in read_noise(tmp_path)] == ["a:b", "prd.text"]
+    assert [noise_entry.path for noise_entry in read_noise(tmp_path)] == ["a:b", "prd.text"]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "content",
     ["[", "- a", "noise: [{class: TEA, path: x}]", "noise: [{class: COST}]", "noise: [{class: COST, path: x, on: 1}]"],
 )
-def test_a_file_that_is_none_is_named(tmp_path: Path, told: str) -> None:
-    (tmp_path / FILE_NAME).write_text(told)
+def test_a_file_that_is_none_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE_NAME).write_text(content)
     with pytest.raises(NoiseFileInvalid, match=r"noise\.yaml"):
         read_noise(tmp_path)
