@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 from mz_engine.version import VERSION
 
-from mz_cli.app.command_table import COMMANDS, COMPLETION_VARIABLE, FIRST, MODULES
+from mz_cli.app.command_table import COMMANDS, COMPLETION_VARIABLE, FIRST, FORMER_NAMES, MODULES
 from mz_cli.app.help import HELP_WIDTH, reject_unknown_command, write_commands, write_examples, write_next_command
 from mz_cli.app.streams import open_closed_streams
 
@@ -47,6 +47,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        args = [*FORMER_NAMES.get(args[0], args[:1]), *args[1:]]
         reject_unknown_command(ctx, args, COMMANDS)
         return super().resolve_command(ctx, args)
 

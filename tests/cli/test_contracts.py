@@ -30,7 +30,7 @@ from tools.docs.json_documents import markdown_page as json_page
 
 PAGES = dict(command_pages())
 COMMAND_PAGES = {title: page for title, page in PAGES.items() if not isinstance(page, click.Group)}
-PLAIN = {"mz completion", "mz help", "mz schema"}
+PLAIN = {"mz completion", "mz schema"}
 """They print a text or a file for a program of its own, so there is no `--json`."""
 LINES = {"mz log"}
 """Their JSON is lines."""
@@ -177,12 +177,13 @@ def test_the_schema_of_each_document(name: str, snapshot: SnapshotAssertion) -> 
 
 
 READING = (
-    "status", f"status {RUN}", "runs", "show login", "cost", "verify", "audit", "gc --dry-run", "review list",
+    "status", f"status {RUN}", "runs", "show login", "cost", "audit --verify", "audit", "clean --blobs --dry-run",
+    "review list",
     "review show audit", "pipelines list", "pipelines show monozukuri", "pipelines lint monozukuri",
     f"log --at {RUN}@1",
 )  # fmt: skip
 REFUSED = ("status nope", "show nope", "pipelines show nope", "clean", "log --at nope")
-TABLES = ("status", "runs", "cost", "gc", "review list", "pipelines list", "pipelines show monozukuri")
+TABLES = ("status", "runs", "cost", "clean --blobs", "review list", "pipelines list", "pipelines show monozukuri")
 
 
 def test_one_object_of_the_schema_that_is_documented(story: Story, capsys: pytest.CaptureFixture[str]) -> None:

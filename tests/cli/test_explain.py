@@ -1,4 +1,4 @@
-"""`mz explain` and `mz schema`: what the codes say, and the schemas that editors and programs use."""
+"""`mz help` and `mz schema`: what the codes say, and the schemas that editors and programs use."""
 
 from __future__ import annotations
 
@@ -28,9 +28,35 @@ PIPELINES = [ROOT / "engine/mz_engine/pipelines/monozukuri.yaml", ROOT / "pipeli
 PAYLOADS = sorted((ROOT / "qa/mz_qa/fixtures/events").glob("*.json"))
 
 
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        (["explain"], ["help", "codes"]),
+        (["explain", "MZ2005", "--json"], ["help", "MZ2005", "--json"]),
+        (["gc", "--dry-run"], ["clean", "--blobs", "--dry-run"]),
+        (["verify", "nope"], ["audit", "--verify", "nope"]),
+        (["verify", "--imported"], ["audit", "--verify", "--imported"]),
+    ],
+)
+def test_former_names_of_commands(
+    former: list[str], now: list[str], story: Story, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, *former) == run(capsys, *now)
+    assert f"\n  {former[0]} " not in run(capsys, "help", "all").out
+
+
+@pytest.mark.parametrize(
+    "words", [["clean", "--blobs", "r1"], ["clean", "--blobs", "--all"], ["audit", "--verify", "--full"],
+              ["audit", "--verify", "r1", "--imported"], ["help", "status", "--json"]],
+)  # fmt: skip
+def test_words_that_do_not_fit_the_option(words: list[str], story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, *words)
+    assert (answer.exit, answer.out) == (2, "")
+
+
 @pytest.mark.parametrize("word", ["MZ2005", "mz2005", "2005", "error[MZ2005]", "[mz2005]"])
 def test_an_error_code_in_every_spelling(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "explain", word)
+    answer = run(capsys, "help", "codes", word)
     assert answer.exit == 0
     assert answer.out == (
         f"MZ2005: unknown key\n\n{CODES['MZ2005'].explanation}\n\nExit code 10: {MEANINGS[Exit.INVALID]}\n"
@@ -39,15 +65,18 @@ def test_an_error_code_in_every_spelling(word: str, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("word", ["21", "exit 21", "exit21"])
 def test_an_exit_code(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "explain", word).out == f"exit code 21: {MEANINGS[Exit.WAITING]}\n\n{NEXT_STEPS[Exit.WAITING]}\n"
-    assert "Errors that lead to it: MZ1003" in run(capsys, "explain", "15").out
+    assert (
+        run(capsys, "help", "codes", word).out
+        == f"exit code 21: {MEANINGS[Exit.WAITING]}\n\n{NEXT_STEPS[Exit.WAITING]}\n"
+    )
+    assert "Errors that lead to it: MZ1003" in run(capsys, "help", "15").out
 
 
 @pytest.mark.parametrize("word", ["MZ2012", "MZ2016", "MZ3019"])
 def test_a_warning_has_no_exit_code(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "explain", word).out.endswith("continues.\n\nNo exit code.\n")
-    assert json.loads(run(capsys, "explain", word, "--json").out)["exit"] is None
-    assert word not in run(capsys, "explain", "10").out
+    assert run(capsys, "help", "codes", word).out.endswith("continues.\n\nNo exit code.\n")
+    assert json.loads(run(capsys, "help", "codes", word, "--json").out)["exit"] is None
+    assert word not in run(capsys, "help", "10").out
 
 
 @pytest.mark.parametrize(
@@ -59,25 +88,25 @@ def test_a_warning_has_no_exit_code(word: str, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_what_is_no_code(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "explain", word)
+    answer = run(capsys, "help", "codes", word)
     assert (answer.exit, answer.out) == (2, "")
     assert answer.err.startswith(f"error[MZ1002] {said}")
     assert "\x1b" not in answer.err
 
 
 def test_codes_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    told = json.loads(run(capsys, "explain", "MZ1005", "--json").out)
+    told = json.loads(run(capsys, "help", "MZ1005", "--json").out)
     assert told == {
         "schema": "mz.explain/1", "kind": "error", "code": "MZ1005", "title": "the agent has no login",
         "explanation": CODES["MZ1005"].explanation, "exit": 11, "codes": [],
     }  # fmt: skip
-    listed = json.loads(run(capsys, "explain", "--json").out)
+    listed = json.loads(run(capsys, "help", "codes", "--json").out)
     assert (listed["schema"], len(listed["errors"]), len(listed["exits"])) == (
         "mz.explain-all/1",
         len(CODES),
         len(Exit),
     )
-    table = run(capsys, "explain").out.splitlines()
+    table = run(capsys, "help", "codes").out.splitlines()
     assert table[0] == "code\texit\tmeaning"
     assert len(table) == 1 + len(CODES) + len(Exit)
 
@@ -85,7 +114,7 @@ def test_codes_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("code", "way"), [(1, "mz retry"), (16, "mz cancel"), (20, "mz resume"),
                                            (21, "mz review list"), (22, "`budget` in mz.yaml")])  # fmt: skip
 def test_how_to_go_on(code: int, way: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert way in run(capsys, "explain", str(code)).out
+    assert way in run(capsys, "help", str(code)).out
 
 
 def test_every_exit_code_has_a_meaning() -> None:
@@ -95,7 +124,7 @@ def test_every_exit_code_has_a_meaning() -> None:
 
 @pytest.mark.slow
 def test_a_terminal_gets_whole_words(tmp_path: Path) -> None:
-    assert max(len(line) for line in on_terminal(tmp_path, "explain", "MZ2006", columns=60).splitlines()) <= 60
+    assert max(len(line) for line in on_terminal(tmp_path, "help", "MZ2006", columns=60).splitlines()) <= 60
 
 
 @pytest.mark.parametrize(("name", "made"), [("config", config_schema), ("pipeline", pipeline_schema),

@@ -1,4 +1,4 @@
-"""`mz gc` as a command; what goes and what stays is shown in tests/engine/test_collect.py."""
+"""`mz clean --blobs` as a command; what goes and what stays is shown in tests/engine/test_collect.py."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def test_what_it_frees_is_said(story: Story, capsys: pytest.CaptureFixture[str])
     os.utime(path, (long_ago, long_ago))
     story.blob("nor this, but it is young")
     size = path.stat().st_size
-    dry = run(capsys, "gc", "--dry-run")
+    dry = run(capsys, "clean", "--blobs", "--dry-run")
     assert path.is_file()
     assert dry.out.startswith(f"kind\tcount\tbytes\treason\nblobs\t1\t{size}\t")
     assert dry.err.startswith(f"would free {size} B; ")
-    told = msgspec.json.decode(run(capsys, "gc", "--json").out)
+    told = msgspec.json.decode(run(capsys, "clean", "--blobs", "--json").out)
     assert (told["blobs"], told["freed_bytes"], told["young_blobs"]["count"]) == ({"count": 1, "bytes": size}, size, 1)
     assert not path.exists()
-    assert run(capsys, "verify").exit == 0
+    assert run(capsys, "audit", "--verify").exit == 0
 
 
 def test_where_nothing_ran(home: object, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "gc").exit == 2
+    assert run(capsys, "clean", "--blobs").exit == 2

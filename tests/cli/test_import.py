@@ -319,12 +319,12 @@ def test_the_log_audit_and_check_of_imported_sessions(
         str(sessions / f"{SESSION}.jsonl"), str(sessions / f"{SESSION}/subagents/agent-a1.jsonl"),
     }  # fmt: skip
     assert len(run(capsys, "audit", "--imported").out.splitlines()) == 3
-    verified = run(capsys, "verify", "--imported")
+    verified = run(capsys, "audit", "--verify", "--imported")
     assert verified.exit == 0
     assert "log intact" in verified.err
     blob = next(path for path in (data / "blobs").rglob("*") if path.is_file())
     blob.unlink()
-    assert run(capsys, "verify", "--imported").exit == 1
+    assert run(capsys, "audit", "--verify", "--imported").exit == 1
     assert run(capsys, "audit", "--imported").exit == 1
 
 

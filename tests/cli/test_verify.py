@@ -1,4 +1,4 @@
-"""`mz verify`: whatever was done to the record is found, and where."""
+"""`mz audit --verify`: whatever was done to the record is found, and where."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def log(story: Story) -> Story:
 
 
 def found(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    answer = run(capsys, "verify", *words, "--json")
+    answer = run(capsys, "audit", "--verify", *words, "--json")
     report = msgspec.json.decode(answer.out)
     assert answer.exit == (0 if report["intact"] else 1)
     assert report["intact"] == (not report["findings"])
@@ -37,7 +37,7 @@ def test_a_whole_log(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
     report = found(capsys)
     assert (report["intact"], report["events"], report["streams"]) == (True, len(log.recorded), 4)
     assert report["blobs"] == sum(path.is_file() for path in log.blobs.root.rglob("*"))
-    answer = run(capsys, "verify")
+    answer = run(capsys, "audit", "--verify")
     assert (answer.exit, answer.out) == (0, "event\tkind\tmessage\thint\n")
     assert answer.err.startswith(f"log intact: {len(log.recorded)} events in 4 streams")
 
@@ -66,7 +66,7 @@ def test_a_changed_log(
     assert {finding["kind"] for finding in findings} == {"chain"}
     assert (findings[0]["event_ref"], what in findings[0]["message"]) == (place, True)
     assert "restore .mz/mz.db" in findings[0]["hint"]
-    assert run(capsys, "verify").exit == 1
+    assert run(capsys, "audit", "--verify").exit == 1
 
 
 def test_blobs_that_are_gone_or_changed(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +80,7 @@ def test_blobs_that_are_gone_or_changed(log: Story, capsys: pytest.CaptureFixtur
     assert f"restore .mz/blobs/{gone[:2]}/{gone[2:]}" in findings[f"{LOGIN}@8"]["hint"]
     assert "does not contain the recorded bytes" in findings[f"{LOGIN}@3"]["message"]
     assert {finding["kind"] for finding in findings.values()} == {"blob"}
-    shown = on_terminal(log.home, "verify", env={"NO_COLOR": "1"})
+    shown = on_terminal(log.home, "audit", "--verify", env={"NO_COLOR": "1"})
     assert f"{LOGIN}@8: blob {gone} is missing" in shown
     assert "log damaged: 2 findings" in shown
 
@@ -96,7 +96,7 @@ def test_a_file_that_is_none(log: Story, capsys: pytest.CaptureFixture[str]) -> 
     report = found(capsys)
     assert (report["findings"][0]["kind"], report["findings"][0]["event_ref"]) == ("file", "log")
     file.write_bytes(bytes(data[: len(data) // 3]))
-    assert run(capsys, "verify").exit == 11
+    assert run(capsys, "audit", "--verify").exit == 11
 
 
 def test_one_run(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,9 +106,9 @@ def test_one_run(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
     tamper(log.home, "UPDATE event SET payload = replace(CAST(payload AS TEXT), 'prd', 'prx') WHERE position = 8")
     report = found(capsys, NEWER)
     assert (report["run"], report["events"], report["elsewhere"], report["intact"]) == (NEWER, 2, 1, True)
-    assert "1 more finding in other runs" in run(capsys, "verify", NEWER).err
+    assert "1 more finding in other runs" in run(capsys, "audit", "--verify", NEWER).err
     assert found(capsys, RUN)["findings"][0]["event_ref"] == f"{LOGIN}@2"
-    assert run(capsys, "verify", "nope").exit == 2
+    assert run(capsys, "audit", "--verify", "nope").exit == 2
 
 
 def test_a_stream_that_is_gone_concerns_every_run(log: Story, capsys: pytest.CaptureFixture[str]) -> None:

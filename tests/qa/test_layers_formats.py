@@ -203,6 +203,6 @@ def test_a_log_that_is_none(tmp_path: Path) -> None:
     (tmp_path / ".mz").mkdir()
     (tmp_path / ".mz" / "mz.db").write_bytes(b"no database" * 1000)
     (found,) = findings(check_project_log(project_of(tmp_path)))
-    assert (found.kind, found.fix) == ("FORMAT", "mz verify")
+    assert (found.kind, found.fix) == ("FORMAT", "mz audit --verify")
     with pytest.raises((msgspec.DecodeError, StoreUnusable)):
         read_log(b"no log")

@@ -32,8 +32,8 @@ EXAMPLE = MzError(
 
 HEAD = """# Errors and exit codes
 
-`python -m tools.docs.errors docs/errors.md` writes this page from the code; `mz explain MZ2005` prints the explanation
-of an error, `mz explain 10` that of an exit code, `mz explain` lists all.
+`python -m tools.docs.errors docs/errors.md` writes this page from the code; `mz help MZ2005` prints the explanation
+of an error, `mz help 10` that of an exit code, `mz help` lists all.
 
 ## Error messages
 

@@ -25,30 +25,30 @@ COMMANDS: dict[str, str] = {
     "rerecord": "Re-record calls with the real agent and review the differences.",
     "recordings": "List and check the library of recordings.",
     "gate": "Check everything that needs no agent, offline and free.",
-    "verify": "Verify the integrity of the log.",
     "review": "List and answer open questions.",
     "retry": "Retry a failed, cancelled, waiting or held feature.",
     "pause": "Pause a run; its process stays alive.",
     "cancel": "Cancel features, or the rest of a run.",
-    "clean": "Remove leftovers of ended runs: worktrees, captures, spools.",
-    "gc": "Remove unused files below .mz.",
+    "clean": "Remove leftovers of ended runs, or unused files.",
     "completion": "Print a shell completion script.",
     "config": "Show and check the settings.",
-    "explain": "Explain an error code or an exit code.",
     "schema": "Print a JSON Schema, for editors and for programs.",
     "pipelines": "List, show, check and create pipelines.",
-    "help": "Explain a topic or a command.",
+    "help": "Explain a topic, a command, an error code or an exit code.",
 }
 """Name and summary."""
+
+FORMER_NAMES = {"explain": ("help", "codes"), "gc": ("clean", "--blobs"), "verify": ("audit", "--verify")}
+"""Former names of commands, accepted for one more version and not shown, with what replaces them."""
 
 SECTIONS = {
     "Begin": ("demo", "init", "doctor"),
     "Work": ("run", "resume", "pause", "cancel", "retry", "review", "fork"),
     "Look": ("status", "runs", "show", "log", "cost", "diff", "transcript", "import"),
-    "Prove": ("record", "replay", "drift", "rerecord", "recordings", "gate", "audit", "verify"),
+    "Prove": ("record", "replay", "drift", "rerecord", "recordings", "gate", "audit"),
     "Adjust": ("pipelines", "config", "calibrate", "schema"),
-    "Tidy": ("clean", "gc"),
-    "Learn": ("help", "explain", "completion"),
+    "Tidy": ("clean",),
+    "Learn": ("help", "completion"),
 }
 """Groups of all commands, as `mz help all` lists them."""
 FIRST = ("demo", "init", "doctor", "run", "status", "review", "resume", "show", "log", "audit", "cost", "replay")
@@ -77,16 +77,13 @@ MODULES = {
     "rerecord": "mz_cli.recordings.rerecord",
     "recordings": "mz_cli.recordings.library",
     "gate": "mz_cli.check.command",
-    "verify": "mz_cli.audit.verify",
     "review": "mz_cli.review.command",
     "retry": "mz_cli.deliver.retry",
     "pause": "mz_cli.deliver.pause",
     "cancel": "mz_cli.deliver.cancel",
     "clean": "mz_cli.housekeeping.clean",
-    "gc": "mz_cli.housekeeping.gc",
     "completion": "mz_cli.help.completion",
     "config": "mz_cli.project.config",
-    "explain": "mz_cli.help.explain",
     "schema": "mz_cli.project.schema",
     "pipelines": "mz_cli.project.pipelines",
     "help": "mz_cli.help.help_",

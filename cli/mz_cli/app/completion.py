@@ -163,7 +163,7 @@ def agents(parameters: Parameters) -> Iterable[str]:
 def topics(parameters: Parameters) -> Iterable[str]:
     from mz_cli.app.topics import TOPICS
 
-    return (*TOPICS, *COMMANDS)
+    return (*TOPICS, "codes", *COMMANDS, *(codes(parameters) if parameters.get(PREFIX) else ()))
 
 
 SOURCES: Mapping[str, Callable[[Parameters], Iterable[str]]] = {

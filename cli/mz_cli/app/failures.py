@@ -105,7 +105,7 @@ def translate_error(error: BaseException, arguments: Sequence[str]) -> MzError:
         case click.ClickException():
             return MzError("MZ1002", sentence(error.format_message()))
         case StoreUnusable() | UnknownEvent():
-            return MzError("MZ1006", sentence(str(error)), hint="`mz explain MZ1006` lists possible causes")
+            return MzError("MZ1006", sentence(str(error)), hint="`mz help MZ1006` lists possible causes")
         case BlobMissing():
             return MzError("MZ1006", sentence(str(error)), hint="it was erased, or `.mz/blobs` is incomplete")
         case VersionConflict():

@@ -70,7 +70,7 @@ def exit_codes() -> str:
         paragraph("Exit codes of mz. They are stable: scripts may rely on them."),
         table(rows),
         paragraph(f"If several apply, the first of these wins: {order}."),
-        paragraph("`mz explain 21` explains an exit code, `mz explain MZ2005` an error."),
+        paragraph("`mz help 21` explains an exit code, `mz help MZ2005` an error."),
     ))  # fmt: skip
 
 

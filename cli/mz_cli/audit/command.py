@@ -24,6 +24,7 @@ from mz_cli.app.user_log import open_imported_log
 from mz_cli.audit.json import AuditReport
 from mz_cli.audit.query import audit_report
 from mz_cli.audit.text import durations_of, render_text, table
+from mz_cli.audit.verify import print_verification
 from mz_cli.common.verification import verify_log
 from mz_cli.live.milestones import milestone_text
 from mz_cli.terminal.console import print_line, print_note, terminal_width
@@ -40,9 +41,10 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
         ("mz audit --full", "all evidence, then the timeline"),
         ("mz audit r4f1/login", "one feature of a run"),
         ("mz audit --imported 3f2a", "the evidence for an imported session; without an id, for all"),
+        ("mz audit --verify", "the integrity of the complete log"),
         ("mz audit --json | jq '.gaps[] | select(.fault)'", "why the verdict is no"),
     ),
-    next_command="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz verify` checks the "
+    next_command="`mz log --at STREAM@VERSION` shows the state after a cited event; `mz audit --verify` checks the "
     "complete log.",
 )
 @click.argument("selector", metavar="[RUN | [RUN/]FEATURE]", required=False)
@@ -52,18 +54,32 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 @click.option(
     "--full", is_flag=True, help="Also print the evidence for each feature, people's decisions, cost, timeline."
 )
-@format_options("Print one object, mz.audit/1 or mz.audit-imported/1.")
+@click.option("--verify", is_flag=True, help="Only verify the log's integrity: of RUN, or the complete log.")
+@format_options("Print one object: mz.audit/1, mz.audit-imported/1, or mz.verify/1.")
 @click.pass_context
 def audit(
-    context: click.Context, selector: str | None, feature: str | None, imported: str | None, full: bool, as_json: bool
+    context: click.Context,
+    selector: str | None,
+    feature: str | None,
+    imported: str | None,
+    full: bool,
+    verify: bool,
+    as_json: bool,
 ) -> int:
     """Report what a run did, with evidence.
 
     Prints the verdict, remarks and the result of each feature; with --full also requests, changes, gates, people's
     decisions and cost, then the timeline. Everything comes from the log alone, with the address of its event,
-    stream@version. The events and texts used are verified as by `mz verify`. Exits with 1 if the verdict is no:
+    stream@version. The events and texts used are verified as by `mz audit --verify`. Exits with 1 if the verdict is no:
     something was not delivered, a check was skipped, or the log is damaged.
+
+    With --verify, only checks the hash chain of every stream, which detects changed, removed, reordered and inserted
+    events, and every blob that an event cites, which detects missing and changed texts. Exits with 1 for damage.
     """
+    if verify:
+        if feature is not None or full or imported or (imported is not None and selector is not None):
+            raise click.UsageError("--verify takes a RUN, or --imported for your user log, and nothing else", context)
+        return print_verification(selector, imported is not None, as_json)
     if imported is not None:
         if selector is not None or feature is not None:
             raise click.UsageError("--imported cannot be combined with RUN or FEATURE", context)

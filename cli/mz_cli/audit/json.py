@@ -1,4 +1,4 @@
-"""JSON documents of `mz verify` and `mz audit`."""
+"""JSON documents of `mz audit --verify` and `mz audit`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class IntegrityResult(Shape, frozen=True, kw_only=True):
 
 
 class VerifyResult(IntegrityResult, frozen=True, kw_only=True):
-    """`mz verify --json`."""
+    """`mz audit --verify --json`."""
 
     repository: str
     run: str | None

@@ -1,14 +1,12 @@
-"""Command `mz verify`."""
+"""`mz audit --verify`: verify the integrity of the log."""
 
 from __future__ import annotations
 
 import sys
 
-import click
 from mz_engine.errors.exits import Exit
 
 from mz_cli.app.context import open_log
-from mz_cli.app.help import command, format_options
 from mz_cli.app.user_log import open_imported_log
 from mz_cli.audit.json import VerifyResult
 from mz_cli.common.verification import Verification, verify_log
@@ -18,29 +16,9 @@ from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun
 
 
-@command(
-    "verify",
-    examples=(
-        ("mz verify", "the complete log of this repository"),
-        ("mz verify r4f1", "one run"),
-        ("mz verify --imported", "your own log, with imported sessions"),
-        ("mz verify --json | jq -r '.findings[].event_ref'", "the damaged events"),
-    ),
-    next_command="`mz audit` reports what a run did, with verified evidence.",
-)
-@click.argument("run", required=False)
-@click.option("--imported", is_flag=True, help="Verify your user log instead, in any directory.")
-@format_options("Print one object with the schema mz.verify/1.")
-@click.pass_context
-def verify(context: click.Context, run: str | None, imported: bool, as_json: bool) -> int:
-    """Verify the integrity of the log.
-
-    Checks the hash chain of every stream, which detects changed, removed, reordered and inserted events, and every
-    blob that an event cites, which detects missing and changed texts. Exits with 1 for damage. RUN is a run's id or
-    its beginning (default: the complete log).
-    """
-    if imported and run is not None:
-        raise click.UsageError("--imported verifies your user log, which has no runs; leave RUN out", context)
+def print_verification(run: str | None, imported: bool, as_json: bool) -> int:
+    """Verify the hash chain of every stream and every cited blob of the log, of one run, or of the user log, and print
+    the result. Raises MzError (MZ5001, MZ5011)."""
     with open_imported_log() if imported else open_log() as log:
         run_id = None if run is None else log.find_run(run)
         verification = verify_log(log, run_id, print_note)
@@ -81,9 +59,8 @@ def print_result(verification: Verification) -> None:
         print_table(Table(columns=columns("event", "kind", "message", "hint"), rows=rows, empty=""))
         print_note(summary_line(verification))
     if verification.findings_elsewhere:
-        print_note(
-            f"{count_noun(verification.findings_elsewhere, 'more finding')} in other runs: `mz verify` lists them"
-        )
+        more = count_noun(verification.findings_elsewhere, "more finding")
+        print_note(f"{more} in other runs: `mz audit --verify` lists them")
 
 
 def summary_line(verification: Verification) -> str:

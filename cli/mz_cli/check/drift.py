@@ -24,7 +24,7 @@ from mz_cli.terminal.console import print_note
 from mz_cli.terminal.text import single_line
 
 HINTS = {
-    "MZ6020": "`mz explain MZ6020` shows the format of an entry",
+    "MZ6020": "`mz help MZ6020` shows the format of an entry",
     "MZ6021": "restore it from git, or remove it and write it again",
 }
 """By error code of a file that cannot be read."""

@@ -440,7 +440,7 @@ class ErrorPart(Shape, frozen=True, kw_only=True):
     severity: str
     """`error` or `warning`."""
     code: str
-    """Error code such as `MZ2005`; `mz explain` describes it."""
+    """Error code such as `MZ2005`; `mz help` describes it."""
     message: str
     hint: str | None
     """Suggested fix."""

@@ -1,4 +1,4 @@
-"""Command `mz explain`."""
+"""`mz help CODE`: explain error codes and exit codes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,15 @@ import click
 from mz_engine.errors.codes import CODES, ErrorCode
 from mz_engine.errors.exits import MEANINGS, NEXT_STEPS, Exit
 
-from mz_cli.app.help import HELP_WIDTH, command, did_you_mean, format_options
+from mz_cli.app.help import HELP_WIDTH, did_you_mean
 from mz_cli.project.json import ExplainAllShape, ExplainShape
 from mz_cli.terminal.console import is_terminal, print_line, terminal_width
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import Table, columns, print_table
 
 
-@command(
-    "explain",
-    examples=(
-        ("mz explain MZ2005", "the cause of the error, and how to fix it"),
-        ("mz explain 21", "the meaning of an exit code"),
-        ("mz explain", "all codes"),
-    ),
-    next_command="`mz doctor` checks what is missing.",
-)
-@click.argument("code", required=False)
-@format_options("Print one object: mz.explain/1, or mz.explain-all/1.")
 def explain(code: str | None, as_json: bool) -> None:
-    """Explain an error code or an exit code.
-
-    CODE is MZ and four digits, or the number of an exit code. Without CODE, lists all codes.
-    """
+    """Explain an error code or an exit code; without one, list all. Raises UsageError for an unknown code."""
     if code is None:
         print_all(as_json)
         return

@@ -24,6 +24,7 @@ from mz_engine.paths import LOCK_FILE, MZ_FOLDER
 from mz_cli.app.context import ProjectLog, is_process_running, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.input import may_ask
+from mz_cli.housekeeping.gc import collect
 from mz_cli.housekeeping.json import CleanResult, LeftoverShape
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document, shape_of
@@ -41,28 +42,46 @@ APPEARED_LATER = "appeared after the confirmation"
         ("mz clean", "show leftovers, ask, and remove them"),
         ("mz clean --yes --all", "without asking, including texts of pull requests"),
         ("mz clean r4f1a2b3c --force", "one run, even if it did not end"),
+        ("mz clean --blobs", "unused blobs and spools, without asking"),
     ),
-    next_command="`mz gc` removes unused blobs.",
+    next_command="`mz status` shows which runs ended.",
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option("--all", "bodies", is_flag=True, help="Also remove texts of pull requests to be opened by hand.")
 @click.option(
     "--force", is_flag=True, help="For named runs: also clean unfinished ones, and changes held nowhere else."
 )
+@click.option("--blobs", is_flag=True, help="Instead remove unused files below .mz; never asks.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
-@format_options("Print one object with the schema mz.clean/1.")
+@format_options("Print one object with the schema mz.clean/1, or mz.gc/1 with --blobs.")
 @click.pass_context
 def clean(
-    context: click.Context, runs: tuple[str, ...], bodies: bool, force: bool, yes: bool, dry_run: bool, as_json: bool
+    context: click.Context,
+    runs: tuple[str, ...],
+    bodies: bool,
+    force: bool,
+    blobs: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    """Remove leftovers of ended runs: worktrees, captures, spools.
+    """Remove leftovers of ended runs, or unused files.
 
-    Also removes temporary directories of calls that were killed with mz, even of unfinished runs. Everything else of
-    unfinished runs is kept, as are the log and all branches. A worktree with changes that no capture holds is kept and
-    reported; files that git ignores do not count as changes. `mz retry` can resume a cleaned feature only until git
-    collects the captured objects. RUN is a run's id or its beginning (default: all ended runs).
+    Removes worktrees, captures, spools, and temporary directories of calls that were killed with mz, the latter even of
+    unfinished runs. Everything else of unfinished runs is kept, as are the log and all branches. A worktree with
+    changes that no capture holds is kept and reported; files that git ignores do not count as changes. `mz retry` can
+    resume a cleaned feature only until git collects the captured objects. RUN is a run's id or its beginning (default:
+    all ended runs).
+
+    With --blobs, removes blobs that no event cites, output of recorded agent calls, and files whose writer was killed,
+    all older than 24 hours. The log is not changed. Runs can continue meanwhile.
     """
+    if blobs:
+        if runs or bodies or force:
+            raise click.UsageError("--blobs cannot be combined with RUN, --all or --force", context)
+        collect(dry_run, as_json)
+        return
     if force and not runs:
         raise click.UsageError("--force requires RUN", context)
     confirms = not (yes or dry_run)

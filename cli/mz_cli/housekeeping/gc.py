@@ -1,17 +1,15 @@
-"""Command `mz gc`."""
+"""`mz clean --blobs`: remove unused files below .mz."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-import click
 from mz_engine.housekeeping.garbage import BlobGroup, CollectedGarbage, collect_garbage
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_events.adapters.sqlite_log import SqliteStore
 
 from mz_cli.app.context import find_home, no_runs_error
-from mz_cli.app.help import command, format_options
 from mz_cli.housekeeping.json import CountAndSize, GcResult
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
@@ -19,23 +17,9 @@ from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, format_size
 
 
-@command(
-    "gc",
-    examples=(
-        ("mz gc --dry-run", "what would be removed, and the space it frees"),
-        ("mz gc", "remove it"),
-        ("mz gc --json | jq .freed_bytes", "for programs"),
-    ),
-    next_command="`mz clean` removes leftovers of ended runs: worktrees, captures.",
-)
-@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
-@format_options("Print one object with the schema mz.gc/1.")
-def gc(dry_run: bool, as_json: bool) -> None:
-    """Remove unused files below .mz.
-
-    Removes blobs that no event cites, output of recorded agent calls, and files whose writer was killed, all older
-    than 24 hours. The log is not changed. Runs can continue meanwhile.
-    """
+def collect(dry_run: bool, as_json: bool) -> None:
+    """Remove unused files below .mz: blobs that no event cites, output of recorded agent calls, and files whose writer
+    was killed, all older than 24 hours."""
     home = find_home(Path.cwd()) / MZ_FOLDER
     if not (home / LOG_FILE).exists():
         raise no_runs_error()

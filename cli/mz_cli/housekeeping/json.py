@@ -1,4 +1,4 @@
-"""JSON documents of `mz clean` and `mz gc`."""
+"""JSON documents of `mz clean` and `mz clean --blobs`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CountAndSize(Shape, frozen=True, kw_only=True):
 
 
 class GcResult(Shape, frozen=True, kw_only=True):
-    """`mz gc --json`."""
+    """`mz clean --blobs --json`."""
 
     dry_run: bool
     """Nothing was removed; the numbers say what would be."""

@@ -1,4 +1,4 @@
-"""JSON documents of `mz init`, `mz doctor`, `mz config` and `mz explain`.
+"""JSON documents of `mz init`, `mz doctor`, `mz config` and `mz help`.
 
 JSON documents of `mz pipelines`: list, show, lint, new.
 """
@@ -83,7 +83,7 @@ class ConfigValidShape(Shape, frozen=True, kw_only=True):
 
 
 class ExplainShape(Shape, frozen=True, kw_only=True):
-    """`mz explain --json`."""
+    """`mz help CODE --json`."""
 
     kind: Literal["error", "exit"]
     code: str
@@ -97,7 +97,7 @@ class ExplainShape(Shape, frozen=True, kw_only=True):
 
 
 class ExplainAllShape(Shape, frozen=True, kw_only=True):
-    """`mz explain --json` without a code."""
+    """`mz help codes --json`."""
 
     errors: tuple[ExplainShape, ...]
     exits: tuple[ExplainShape, ...]

@@ -21,7 +21,7 @@ def check_settings(settings: Settings) -> Iterator[DecodeError]:
     for name, description in settings.agents.items():
         for inner_path, fault in description_errors(description):
             key_path = ("agents", name, *inner_path)
-            message, hint = f"`{format_key_path(key_path)}`: {fault}", "see `mz explain MZ2013` for valid values"
+            message, hint = f"`{format_key_path(key_path)}`: {fault}", "see `mz help MZ2013` for valid values"
             yield DecodeError(key_path=key_path, code="MZ2013", message=message, hint=hint)
     yield from check_prices(settings.prices)
 

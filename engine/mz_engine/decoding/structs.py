@@ -23,7 +23,7 @@ KeyPath = tuple[str | int, ...]
 """Keys and list positions (from 0) from the root of a document to a value."""
 
 VALUE_CHARACTERS_MAX = 60
-EXPLAIN_HINT = "see `mz explain MZ2006` for valid values"
+EXPLAIN_HINT = "see `mz help MZ2006` for valid values"
 
 
 class DecodeError(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 DEPTH_MAX = 40
 NODES_MAX = 20_000
 INTEGER_MAX = 2**53
-SYNTAX_HINT = "`mz explain MZ2003` lists the usual causes"
+SYNTAX_HINT = "`mz help MZ2003` lists the usual causes"
 TAG_HINT = "remove the tag; texts, numbers, true, false, lists and mappings need none"
 
 T = TypeVar("T")

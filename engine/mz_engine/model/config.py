@@ -69,7 +69,7 @@ def _parse_day(text: str) -> str:
     raise InvalidName(f"{text[:40]!r} is not a date")
 
 
-def _text(parse: Callable[[str], str], hint: str = "see `mz explain MZ2013` for valid values") -> Meta:
+def _text(parse: Callable[[str], str], hint: str = "see `mz help MZ2013` for valid values") -> Meta:
     return Meta(extra={"parse": parse, "hint": hint})
 
 

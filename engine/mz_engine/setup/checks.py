@@ -124,7 +124,7 @@ def disk_check(free_bytes: int, directory: str) -> DoctorCheck:
         return DoctorCheck.fail("disk", summary, "free disk space: worktrees, the log and agents' output need it")
     if free_bytes < FREE_BYTES_WARN:
         return DoctorCheck.warn(
-            "disk", summary, "each active feature has a full worktree; `mz clean` and `mz gc` free space"
+            "disk", summary, "each active feature has a full worktree; `mz clean` and `mz clean --blobs` free space"
         )
     return DoctorCheck.ok("disk", summary)
 

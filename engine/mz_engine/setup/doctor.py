@@ -277,7 +277,8 @@ def log_check(root: Path) -> DoctorCheck:
     try:
         version = _log_format(path)
     except (StoreUnusable, sqlite3.Error) as error:
-        return DoctorCheck.fail("log", str(error), "use a newer mz, or restore the log from a copy; see `mz verify`")
+        hint = "use a newer mz, or restore the log from a copy; see `mz audit --verify`"
+        return DoctorCheck.fail("log", str(error), hint)
     if version == len(MIGRATIONS):
         return DoctorCheck.ok("log", f"format {version}, current")
     return DoctorCheck.ok("log", f"format {version}; the next run migrates it to {len(MIGRATIONS)} and keeps a copy")

@@ -240,7 +240,8 @@ class SqliteStore:
         try:
             return self._names[stream_id]
         except KeyError:
-            raise StoreUnusable(f"{self._database.path} is damaged: a stream is missing; see `mz verify`") from None
+            problem = "is damaged: a stream is missing; see `mz audit --verify`"
+            raise StoreUnusable(f"{self._database.path} {problem}") from None
 
     def _decode_rows(self, rows: Sequence[Row]) -> Iterator[Recorded[Event]]:
         """Decode rows with the codec's table directly: calls cost as much here as decoding does."""

@@ -227,7 +227,7 @@ def check_project_log(project: Project) -> Iterator[LayerOutput]:
             kind="UNREADABLE", message=str(error), cause="log", fix="use the mz that wrote it, or a newer one"
         )
     except StoreUnusable as error:
-        yield Finding(kind="FORMAT", message=str(error), cause="log", fix="mz verify")
+        yield Finding(kind="FORMAT", message=str(error), cause="log", fix="mz audit --verify")
 
 
 def check_store(store: SqliteStore, blobs: Blobs) -> Iterator[LayerOutput]:
@@ -249,7 +249,7 @@ def check_store(store: SqliteStore, blobs: Blobs) -> Iterator[LayerOutput]:
                     )
                 except BlobMissing as error:
                     what = f"the pins of run {recorded.event.run} are missing: {error}"
-                    yield Finding(kind="FORMAT", message=what, cause=recorded.event_ref, fix="mz verify")
+                    yield Finding(kind="FORMAT", message=what, cause=recorded.event_ref, fix="mz audit --verify")
 
 
 def _check_pins(data: bytes, label: str, event_ref: str) -> Iterator[LayerOutput]:

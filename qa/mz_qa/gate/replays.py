@@ -68,7 +68,7 @@ def read_project_library(project: Project) -> tuple[LibraryKnowledge, tuple[Find
     return library, tuple(
         Finding(
             kind="PIPELINE", message=problem.message.replace(f"{project.root}/", ""), cause=problem.rejection,
-            file=noise_file if problem.code == "MZ6020" else "", fix=f"mz explain {problem.code}",
+            file=noise_file if problem.code == "MZ6020" else "", fix=f"mz help {problem.code}",
         )
         for problem in problems
     )  # fmt: skip

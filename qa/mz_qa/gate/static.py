@@ -130,7 +130,7 @@ def check_prompts(pins: Pins, source: PipelineSource) -> Iterator[LayerOutput]:
                     kind="PIPELINE",
                     message=f"the prompt of phase {sample.phase} cannot be rendered {sample.situation}: {error.reason}",
                     cause=error.template,
-                    fix=f"mz pipelines lint {source.name}" if is_own else "mz explain MZ3017",
+                    fix=f"mz pipelines lint {source.name}" if is_own else "mz help MZ3017",
                     file=f"{TEMPLATES_FOLDER}/{error.template}" if is_own else source.name,
                     line=error.line if is_own else None,
                 )
@@ -172,7 +172,7 @@ def to_layer_output(diagnostics: Iterable[Diagnostic]) -> Iterator[LayerOutput]:
             message=f"{diagnostic.message} [{diagnostic.code}]",
             cause=diagnostic.code,
             detail=tuple(f"  {line}" for line in diagnostic.hint.splitlines()),
-            fix=f"mz explain {diagnostic.code}",
+            fix=f"mz help {diagnostic.code}",
             file=location.file if location else FILE_NAME,
             line=(location.line or None) if location else None,
         )
