@@ -360,7 +360,10 @@ class AgentProcesses:
     def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path) -> ProcessEnd:
         spool = Spool(folder, self._meta(spec, launch), self._secrets)
         try:
-            end = supervise(launch, self._limits(spec), spool, stop=self._stop)
+            limits = ProcessLimits(
+                total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self._output_bytes_max
+            )
+            end = supervise(launch, limits, spool, stop=self._stop)
             if self._on_denied is not None and end.denied_connections:
                 self._on_denied(spec.key, end.denied_connections)
             if end.detail:
@@ -371,11 +374,6 @@ class AgentProcesses:
         finally:
             spool.close()
         return end
-
-    def _limits(self, spec: CallSpec) -> ProcessLimits:
-        return ProcessLimits(
-            total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self._output_bytes_max
-        )
 
     def _meta(self, spec: CallSpec, launch: Launch) -> SpoolMeta:
         return SpoolMeta(

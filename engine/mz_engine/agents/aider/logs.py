@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Literal
 
+from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.reading.json_lines import Json, count, mapping, nanousd, string, token_count
@@ -57,10 +58,11 @@ class LogReader(ObjectReader):
     agent = "aider"
 
     def __init__(self, state: ReaderState) -> None:
-        self._requests, self._run_state = state.requests, dict(state.names)
+        super().__init__(state)
+        self._run_state = dict(state.names)
 
     def state(self) -> ReaderState:
-        return ReaderState(requests=self._requests, names=tuple(self._run_state.items()))
+        return replace(super().state(), names=tuple(self._run_state.items()))
 
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         seconds = count(event.get("time"))

@@ -61,15 +61,12 @@ class StreamReader(ObjectReader):
     agent = "anthropic"
 
     def __init__(self, state: ReaderState) -> None:
-        self._session, self._model, self._requests = state.session, state.model, state.requests
+        super().__init__(state)
         self._line = b""
 
     def read(self, data: bytes) -> Iterator[TranscriptRecord]:
         self._line = data
         return super().read(data)
-
-    def state(self) -> ReaderState:
-        return ReaderState(session=self._session, model=self._model, requests=self._requests)
 
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         match string(event.get("type")):
@@ -78,13 +75,13 @@ class StreamReader(ObjectReader):
             case "text":
                 yield AssistantText(text=string(event.get("text")))
             case "tool":
-                yield ToolUse(tool=string(event.get("name"))[:128] or "?", id=string(event.get("id")))
+                yield ToolUse.named(event.get("name"), event.get("id"))
             case "request":
                 yield from self._request_records(event)
             case "end":
                 yield _stream_end(event)
             case kind if kind not in IGNORED_TYPES:
-                yield UnknownLine(type=kind[:64] or "?")
+                yield UnknownLine.of_type(kind)
 
     def _session_info(self, event: Json) -> SessionInfo:
         self._session = session_id(event.get("session")) or self._session

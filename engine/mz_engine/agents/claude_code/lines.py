@@ -46,7 +46,7 @@ def tool_uses(content: object) -> Iterator[ToolUse]:
     """Yield the tool calls of a message."""
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") in ("tool_use", "server_tool_use"):
-            yield ToolUse(tool=string(block.get("name"))[:128] or "?", id=string(block.get("id")))
+            yield ToolUse.named(block.get("name"), block.get("id"))
 
 
 def assistant_texts(content: object, *, continues: bool) -> Iterator[AssistantText]:

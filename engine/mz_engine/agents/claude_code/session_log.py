@@ -8,9 +8,9 @@ has no end: the last text is the final one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from mz_engine.agents.claude_code.lines import (
     NO_MESSAGE,
@@ -25,7 +25,7 @@ from mz_engine.agents.claude_code.lines import (
 )
 from mz_engine.agents.reading.anthropic_usage import model_usage, request_usage
 from mz_engine.agents.reading.json_lines import Json, decode_object, decode_value, mapping, nanousd, string, time_us
-from mz_engine.agents.reading.objects import NOT_OBJECT
+from mz_engine.agents.reading.objects import NOT_OBJECT, ObjectReader
 from mz_engine.agents.reading.records import (
     UNNAMED_SUBAGENT,
     AssistantText,
@@ -59,20 +59,14 @@ IGNORED_TYPES = frozenset(
 """Types of lines without tokens, tools or text."""
 
 
-class SessionReader:
+class SessionReader(ObjectReader):
     """Implements `records.Reader`."""
 
     format = "claude-session"
     agent = "claude-code"
-    unit: Literal["line", "file"] = "line"
 
     def __init__(self, state: ReaderState) -> None:
-        self._session, self._version, self._cwd, self._subagent = (
-            state.session,
-            state.version,
-            state.cwd,
-            state.subagent,
-        )
+        super().__init__(state)
         self._last_text_id = ""
         """Id of the last message with text."""
         self._last_request: tuple[str, str, Json] = ("", "", {})
@@ -84,13 +78,7 @@ class SessionReader:
         """True if the file is a subagent's own, so that its text is that of the conversation."""
 
     def state(self) -> ReaderState:
-        return ReaderState(
-            session=self._session,
-            version=self._version,
-            cwd=self._cwd,
-            subagent=self._subagent,
-            open=tuple(self._open_messages),
-        )
+        return replace(super().state(), open=tuple(self._open_messages))
 
     def read(self, data: bytes) -> Iterator[TranscriptRecord]:
         records: list[TranscriptRecord] = []
@@ -135,7 +123,7 @@ class SessionReader:
         elif kind == "cost-state":
             records.append(_cost_reported(line))
         elif kind not in IGNORED_TYPES:
-            records.append(UnknownLine(type=kind[:64] or "?"))
+            records.append(UnknownLine.of_type(kind))
 
     def _add_session_info(self, line: Line, subagent: str, records: list[TranscriptRecord]) -> None:
         session, version, cwd = line.session_id or self._session, line.version or self._version, line.cwd or self._cwd
@@ -235,7 +223,7 @@ def _read_content(content: str | list[Block], records: list[TranscriptRecord]) -
             if block.text:
                 texts.append(block.text)
         elif block.type in TOOL_BLOCKS:
-            records.append(ToolUse(tool=block.name[:128] or "?", id=block.id))
+            records.append(ToolUse.named(block.name, block.id))
     return "\n".join(texts)
 
 

@@ -83,8 +83,7 @@ class StreamReader(ObjectReader):
     agent = "claude-code"
 
     def __init__(self, state: ReaderState) -> None:
-        self._session, self._version, self._model, self._cwd = state.session, state.version, state.model, state.cwd
-        self._requests = state.requests
+        super().__init__(state)
         names = dict(state.names)
         self._started_messages: dict[str, Json] = {
             name.removeprefix(STARTED_PREFIX): decode_object(message.encode()) or {}
@@ -104,10 +103,7 @@ class StreamReader(ObjectReader):
             (f"{STARTED_PREFIX}{parent}", _encode_message(message))
             for parent, message in self._started_messages.items()
         )
-        return ReaderState(
-            session=self._session, version=self._version, model=self._model, cwd=self._cwd,
-            names=(*self._subagents.items(), *started), requests=self._requests,
-        )  # fmt: skip
+        return replace(super().state(), names=(*self._subagents.items(), *started))
 
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         yield from self._session_records(event)
@@ -125,7 +121,7 @@ class StreamReader(ObjectReader):
             case "system":
                 pass
             case kind if string(kind) not in IGNORED_TYPES:
-                yield UnknownLine(type=string(kind)[:64] or "?")
+                yield UnknownLine.of_type(kind)
 
     def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
         is_init = event.get("type") == "system" and event.get("subtype") == "init"

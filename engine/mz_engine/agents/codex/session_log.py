@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from mz_engine.agents.codex.lines import (
     UNREPORTED_FIELDS,
     TokenCounts,
@@ -52,8 +54,7 @@ class RolloutReader(ObjectReader):
     agent = "codex"
 
     def __init__(self, state: ReaderState) -> None:
-        self._session, self._version, self._model = state.session, state.version, state.model
-        self._cwd, self._subagent = state.cwd, state.subagent
+        super().__init__(state)
         names = dict(state.names)
         self._thread, self._origin = names.get("thread", ""), names.get("origin", "")
         self._turn, self._tier = names.get("turn", ""), names.get("tier", "")
@@ -63,11 +64,11 @@ class RolloutReader(ObjectReader):
 
     def state(self) -> ReaderState:
         names = {"thread": self._thread, "origin": self._origin, "turn": self._turn, "tier": self._tier}
-        return ReaderState(
-            session=self._session, version=self._version, model=self._model, cwd=self._cwd, subagent=self._subagent,
+        return replace(
+            super().state(),
             total=(self._total.usage(""),) if self._total is not None else (),
             names=tuple((name, value) for name, value in names.items() if value),
-        )  # fmt: skip
+        )
 
     def read_object(self, line: Json, /) -> Iterator[TranscriptRecord]:
         payload, at_us = mapping(line.get("payload")), time_us(line.get("timestamp"))
@@ -83,7 +84,7 @@ class RolloutReader(ObjectReader):
             case "response_item":
                 yield from _tool_records(payload)
             case kind if string(kind) not in IGNORED_TYPES:
-                yield UnknownLine(type=string(kind)[:64] or "?")
+                yield UnknownLine.of_type(kind)
 
     # session ----------------------------------------------------------------------------------------------------------
     def _session_records(self, meta: Json, at_us: int | None) -> Iterator[TranscriptRecord]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.codex.lines import (
     UNREPORTED_FIELDS,
@@ -76,11 +78,11 @@ class StreamReader(ObjectReader):
     agent = "codex"
 
     def __init__(self, state: ReaderState) -> None:
-        self._session, self._model, self._cwd = state.session, state.model, state.cwd
+        super().__init__(state)
         self._total = counts_of_usages(state.total)
 
     def state(self) -> ReaderState:
-        return ReaderState(session=self._session, model=self._model, cwd=self._cwd, total=(self._total.usage(""),))
+        return replace(super().state(), total=(self._total.usage(""),))
 
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         if isinstance(event.get("msg"), dict):
@@ -102,7 +104,7 @@ class StreamReader(ObjectReader):
                 yield from _item_records(mapping(event.get("item")), is_completed=kind == "item.completed")
             case kind:
                 if not _is_head(event):
-                    yield UnknownLine(type=string(kind)[:64] or "?")
+                    yield UnknownLine.of_type(kind)
                 elif "workdir" in event:
                     yield from self._session_records("", string(event.get("model")), string(event.get("workdir")))
 

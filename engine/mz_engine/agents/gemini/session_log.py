@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
+from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.reading.json_lines import Json, mapping, string, time_us, token_count
@@ -51,14 +52,12 @@ class SessionReader(ObjectReader):
     agent = "gemini"
 
     def __init__(self, state: ReaderState) -> None:
-        self._session, self._cwd, self._subagent = state.session, state.cwd, state.subagent
+        super().__init__(state)
         self._reply_by_tool = dict(state.names)
         """Tools of the newest reply, each with the reply's id: they are repeated with it."""
 
     def state(self) -> ReaderState:
-        return ReaderState(
-            session=self._session, cwd=self._cwd, subagent=self._subagent, names=tuple(self._reply_by_tool.items())
-        )
+        return replace(super().state(), names=tuple(self._reply_by_tool.items()))
 
     def read_object(self, record: Json, /) -> Iterator[TranscriptRecord]:
         if "$set" in record:
@@ -103,7 +102,7 @@ class SessionReader(ObjectReader):
                 if is_prompt(message.get("content")):
                     yield UserPrompt(at_us=time_us(message.get("timestamp")))
             case kind if string(kind) not in PROGRAM_MESSAGES:
-                yield UnknownLine(type=string(kind)[:64] or "?")
+                yield UnknownLine.of_type(kind)
 
     def _request_records(self, message: Json) -> Iterator[TranscriptRecord]:
         tokens, message_id = mapping(message.get("tokens")), string(message.get("id"))
@@ -123,7 +122,7 @@ class SessionReader(ObjectReader):
                 if call.get("name") == SUBAGENT_TOOL:
                     yield Note(code="sub-agents-apart")
                 failed = call.get("status") in ("error", "cancelled")
-                yield ToolUse(tool=string(call.get("name"))[:128] or "?", id=tool_id, failed=failed)
+                yield ToolUse.named(call.get("name"), id=tool_id, failed=failed)
 
     def _directory_records(self, message: Json) -> Iterator[TranscriptRecord]:
         """The session's first message names its directory."""

@@ -97,14 +97,11 @@ class StreamReader(ObjectReader):
     agent = "gemini"
 
     def __init__(self, state: ReaderState) -> None:
-        self._session, self._model = state.session, state.model
+        super().__init__(state)
         self._texts: list[str] = []
         self._is_text_open = False
         """True while text pieces continue one another; a tool call ends them."""
         self._error = ""
-
-    def state(self) -> ReaderState:
-        return ReaderState(session=self._session, model=self._model)
 
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         match event.get("type"):
@@ -116,14 +113,14 @@ class StreamReader(ObjectReader):
                 self._is_text_open = False
                 if event.get("tool_name") == SUBAGENT_TOOL:
                     yield Note(code="sub-agents")
-                yield ToolUse(tool=string(event.get("tool_name"))[:128] or "?", id=string(event.get("tool_id")))
+                yield ToolUse.named(event.get("tool_name"), event.get("tool_id"))
             case "error":
                 self._error = string(event.get("message")) or self._error
                 yield ErrorReported(message=self._error)
             case "result":
                 yield from self._end_records(event)
             case kind if kind != "tool_result":
-                yield UnknownLine(type=string(kind)[:64] or "?")
+                yield UnknownLine.of_type(kind)
 
     def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
         self._session = string(event.get("session_id")) or self._session

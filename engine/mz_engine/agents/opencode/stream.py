@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.package import AgentPackage
@@ -41,12 +42,12 @@ class StreamReader(ObjectReader):
     agent = "opencode"
 
     def __init__(self, state: ReaderState) -> None:
-        self._session = state.session
+        super().__init__(state)
         self._nanousd = sum(int(value) for name, value in state.names if name == COST_NAME and value.isdigit())
         """Cost since the last end."""
 
     def state(self) -> ReaderState:
-        return ReaderState(session=self._session, names=((COST_NAME, str(self._nanousd)),) if self._nanousd else ())
+        return replace(super().state(), names=((COST_NAME, str(self._nanousd)),) if self._nanousd else ())
 
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         at_us = _time_us(event.get("timestamp"))
@@ -59,8 +60,7 @@ class StreamReader(ObjectReader):
                 yield AssistantText(text=string(part.get("text")))
             case "tool_use":
                 failed = mapping(part.get("state")).get("status") == "error"
-                name = string(part.get("tool"))[:128] or "?"
-                yield ToolUse(tool=name, id=string(part.get("callID")), failed=failed)
+                yield ToolUse.named(part.get("tool"), part.get("callID"), failed=failed)
             case "step_finish":
                 yield from self._step_records(part, at_us)
             case "error":
@@ -68,7 +68,7 @@ class StreamReader(ObjectReader):
             case "step_start" | "reasoning":
                 pass
             case kind:
-                yield UnknownLine(type=string(kind)[:64] or "?")
+                yield UnknownLine.of_type(kind)
 
     def _step_records(self, part: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
         # opencode writes 0 for a model without a price.

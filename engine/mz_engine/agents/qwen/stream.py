@@ -19,7 +19,6 @@ from mz_engine.agents.reading.records import (
     AssistantText,
     Format,
     ModelRequest,
-    ReaderState,
     SessionInfo,
     StreamEnd,
     ToolUse,
@@ -40,12 +39,6 @@ class StreamReader(ObjectReader):
     format = "qwen-stream"
     agent = "qwen"
 
-    def __init__(self, state: ReaderState) -> None:
-        self._session, self._version, self._model = state.session, state.version, state.model
-
-    def state(self) -> ReaderState:
-        return ReaderState(session=self._session, version=self._version, model=self._model)
-
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         message = mapping(event.get("message"))
         match event.get("type"):
@@ -64,7 +57,7 @@ class StreamReader(ObjectReader):
             case "user" | "stream_event":
                 pass
             case kind:
-                yield UnknownLine(type=string(kind)[:64] or "?")
+                yield UnknownLine.of_type(kind)
 
     def _session_records(self, event: Json) -> Iterator[TranscriptRecord]:
         if event.get("subtype") == "init":
@@ -93,12 +86,6 @@ class SessionReader(ObjectReader):
     format = "qwen-session"
     agent = "qwen"
 
-    def __init__(self, state: ReaderState) -> None:
-        self._session, self._requests = state.session, state.requests
-
-    def state(self) -> ReaderState:
-        return ReaderState(session=self._session, requests=self._requests)
-
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         at_us, session = time_us(event.get("timestamp")), string(event.get("sessionId"))
         if session and session != self._session:
@@ -116,7 +103,7 @@ class SessionReader(ObjectReader):
             case "tool_result":
                 pass
             case kind:
-                yield UnknownLine(type=string(kind)[:64] or "?")
+                yield UnknownLine.of_type(kind)
 
     def _text_records(self, event: Json) -> Iterator[TranscriptRecord]:
         parts = mapping(event.get("message")).get("parts")
@@ -127,7 +114,7 @@ class SessionReader(ObjectReader):
 
     def _telemetry_records(self, event: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
         if event.get("event.name") == TOOL_EVENT:
-            yield ToolUse(tool=string(event.get("function_name"))[:128] or "?", failed=event.get("success") is False)
+            yield ToolUse.named(event.get("function_name"), failed=event.get("success") is False)
         if event.get("event.name") != RESPONSE_EVENT:
             return
         self._requests += 1

@@ -13,15 +13,19 @@ NOT_OBJECT = "no JSON object"
 
 class ObjectReader:
     """A `records.Reader` for formats whose every line, or whole file, is a JSON object. Anything else is an undecodable
-    line. The reader state stays as it was passed in, unless a subclass overrides `state`."""
+    line. The fields of the state that every format may have are attributes; subclasses add their own."""
 
     unit: Literal["line", "file"] = "line"
 
     def __init__(self, state: ReaderState) -> None:
-        self._state = state
+        self._session, self._version, self._model = state.session, state.version, state.model
+        self._cwd, self._subagent, self._requests = state.cwd, state.subagent, state.requests
 
     def state(self) -> ReaderState:
-        return self._state
+        return ReaderState(
+            session=self._session, version=self._version, model=self._model, cwd=self._cwd, subagent=self._subagent,
+            requests=self._requests,
+        )  # fmt: skip
 
     def read(self, data: bytes) -> Iterator[TranscriptRecord]:
         value = decode_object(data)

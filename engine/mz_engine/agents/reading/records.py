@@ -57,12 +57,22 @@ class RequestStarted(msgspec.Struct, frozen=True, kw_only=True):
     model: str
 
 
+TYPE_CHARS_MAX = 64
+TOOL_CHARS_MAX = 128
+
+
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool call."""
 
     tool: str
     id: str = ""
     failed: bool = False
+
+    @classmethod
+    def named(cls, name: object, id: object = "", *, failed: bool = False) -> ToolUse:  # noqa: A002
+        """Return the record for the values of the fields with the tool's name and the call's id, whatever they are."""
+        tool = name[:TOOL_CHARS_MAX] if isinstance(name, str) and name else "?"
+        return cls(tool=tool, id=id if isinstance(id, str) else "", failed=failed)
 
 
 class AssistantText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -117,6 +127,11 @@ class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of a type that the reader does not know. It is only counted."""
 
     type: str
+
+    @classmethod
+    def of_type(cls, value: object) -> UnknownLine:
+        """Return the record for the value of the type's field, whatever that is."""
+        return cls(type=value[:TYPE_CHARS_MAX] if isinstance(value, str) and value else "?")
 
 
 class UndecodableLine(msgspec.Struct, frozen=True, kw_only=True):
