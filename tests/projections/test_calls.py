@@ -1,4 +1,4 @@
-"""What became of each call, and what those cost that were for nothing."""
+"""Outcomes of agent calls, their totals, and the wasted part."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COMMIT = CommitRequested(
 )  # fmt: skip
 
 
-def fates(*events: Event) -> list[str]:
-    told = given.recorded(*events)
-    return [call.outcome for call in paid_calls(told)]
+def outcomes(*events: Event) -> list[str]:
+    log = given.recorded(*events)
+    return [call.outcome for call in paid_calls(log)]
 
 
 def calls_of(*events: Event) -> FeatureCalls:
@@ -66,23 +66,23 @@ def built(attempt: int = 1) -> tuple[Event, ...]:
         ((PLAN, *given.accepted(FIRST), FeatureRetried(run_version=1, to="plan", actor=DIGEST)), ["superseded"]),
     ],
 )  # fmt: skip
-def test_fates(events: Sequence[Event], expected: list[str]) -> None:
-    assert fates(*events) == expected
+def test_outcomes(events: Sequence[Event], expected: list[str]) -> None:
+    assert outcomes(*events) == expected
 
 
 def test_a_rollback_supersedes_what_began_at_or_after_its_phase() -> None:
     events = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u1",)))
-    assert fates(*events) == ["kept", "superseded"]
+    assert outcomes(*events) == ["kept", "superseded"]
     other = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u2",)))
-    assert fates(*other) == ["kept", "kept"]
+    assert outcomes(*other) == ["kept", "kept"]
     whole = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="plan"))
-    assert fates(*whole) == ["superseded", "superseded"]
+    assert outcomes(*whole) == ["superseded", "superseded"]
 
 
 def test_calls_of_the_next_iteration_stand() -> None:
     again = given.ref("plan", iteration=2)
     events = (PLAN, *given.accepted(FIRST), RolledBack(source="plan", to="plan"), PLAN, *given.accepted(again))
-    assert fates(*events) == ["superseded", "kept"]
+    assert outcomes(*events) == ["superseded", "kept"]
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_calls_of_the_next_iteration_stand() -> None:
     ],
 )
 def test_it_counts_as_the_state_does(back: RolledBack) -> None:
-    """The engine numbers iterations by its own count; calls are found superseded by ours."""
+    """The engine numbers iterations by its own count; the fold of calls marks those that it supersedes."""
     events = (*given.planned(), BUILD, UNIT, *built(), TEST_FAILED, back)
-    book = progress_of(given.given(*events))
-    assert book is not None
+    progress = progress_of(given.given(*events))
+    assert progress is not None
     row = calls_of(*events)
-    assert row.current_phases == tuple(book.start_trees)
+    assert row.current_phases == tuple(progress.start_trees)
     superseded = {call.key for call in row.calls if call.is_superseded}
-    counts = book.superseded_counts
+    counts = progress.superseded_counts
     assert superseded == {
         call.key for call in row.calls
         if call.iteration <= counts.get(call.phase, 0) + counts.get(f"{call.phase}/{call.unit}", 0)
@@ -116,50 +116,50 @@ def test_completed_phases_change_nothing() -> None:
 # sums -----------------------------------------------------------------------------------------------------------------
 @settings(deadline=None, max_examples=40)
 @given_data(st.lists(feature_events("r1", "a"), max_size=30), st.sampled_from(get_args(GroupBy)))
-def test_groups_and_fates_add_up(events: list[Event], by: GroupBy) -> None:
-    told = given.recorded(*events)
-    calls = priced_calls(paid_calls(told))
-    found = spending(calls, by)
-    assert add(group.totals for group in found.groups) == add([found.total])
-    assert add(group.wasted for group in found.groups) == add([found.wasted])
-    assert add(sums for _, sums in found.wasted_by_outcome) == add([found.wasted])
-    kept = [each.call for each in calls if each.outcome not in WASTED]
-    assert found.total.calls == found.wasted.calls + len(kept)
+def test_groups_and_outcomes_add_up(events: list[Event], by: GroupBy) -> None:
+    log = given.recorded(*events)
+    calls = priced_calls(paid_calls(log))
+    result = spending(calls, by)
+    assert add(group.totals for group in result.groups) == add([result.total])
+    assert add(group.wasted for group in result.groups) == add([result.wasted])
+    assert add(sums for _, sums in result.wasted_by_outcome) == add([result.wasted])
+    kept = [priced.call for priced in calls if priced.outcome not in WASTED]
+    assert result.total.calls == result.wasted.calls + len(kept)
 
 
-def add(parts: object) -> list[int]:
+def add(all_totals: object) -> list[int]:
     """Field by field; what is unknown counts nothing here."""
-    listed = [part for part in parts if isinstance(part, Totals)]  # type: ignore[attr-defined]
+    listed = [part for part in all_totals if isinstance(part, Totals)]  # type: ignore[attr-defined]
     return [sum(getattr(part, name) or 0 for part in listed) for name in Totals.__struct_fields__]
 
 
 def test_an_attempt_is_a_group_of_its_own() -> None:
-    told = given.recorded(*given.refused_reply(FIRST), *given.accepted(SECOND))
-    found = spending(priced_calls(paid_calls(told)), "attempt")
-    assert [(group.name, group.single_call.outcome if group.single_call else None) for group in found.groups] == [
+    log = given.recorded(*given.refused_reply(FIRST), *given.accepted(SECOND))
+    result = spending(priced_calls(paid_calls(log)), "attempt")
+    assert [(group.name, group.single_call.outcome if group.single_call else None) for group in result.groups] == [
         (FIRST.key, "rejected"), (SECOND.key, "kept")]  # fmt: skip
 
 
 def test_whatever_was_for_nothing_is_counted_as_such() -> None:
     lost, failed, last = (given.ref("plan", attempt) for attempt in (2, 3, 4))
-    told = given.recorded(
+    log = given.recorded(
         *given.refused_reply(FIRST), given.requested(lost), AgentLost(ref=lost, stdout=DIGEST),
         *given.replied(failed, Problem(kind=ProblemClass.PHASE, code="no-terminal")), *given.accepted(last),
     )  # fmt: skip
-    found = spending(priced_calls(paid_calls(told)), "phase")
-    assert [(fate, sums.calls) for fate, sums in found.wasted_by_outcome] == [
+    result = spending(priced_calls(paid_calls(log)), "phase")
+    assert [(outcome, sums.calls) for outcome, sums in result.wasted_by_outcome] == [
         ("rejected", 1),
         ("failed", 1),
         ("lost", 1),
     ]
-    assert (found.wasted.calls, found.wasted.estimated_nanousd, found.total.calls) == (3, 3, 4)
-    assert found.groups[0].wasted == found.wasted
+    assert (result.wasted.calls, result.wasted.estimated_nanousd, result.total.calls) == (3, 3, 4)
+    assert result.groups[0].wasted == result.wasted
 
 
 # groups ---------------------------------------------------------------------------------------------------------------
 def test_groups_of_time_are_those_of_the_reader() -> None:
-    told = given.recorded(*given.accepted(FIRST))
-    (call,) = priced_calls(paid_calls(told))
+    log = given.recorded(*given.accepted(FIRST))
+    (call,) = priced_calls(paid_calls(log))
     late = replace(call, call=replace(call.call, requested_at_us=1_767_225_600_000_000 - 1))
 
     def tomorrow(at_us: int) -> date:
@@ -170,20 +170,20 @@ def test_groups_of_time_are_those_of_the_reader() -> None:
 
 
 def test_reasons_are_counted_with_their_differences() -> None:
-    told = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
-    calls = priced_calls(paid_calls(told))
+    log = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
+    calls = priced_calls(paid_calls(log))
     first = replace(calls[0], cause="tier", call=replace(calls[0].call, reported_nanousd=30, computed_nanousd=20))
-    found = spending((first, replace(calls[1], cause="match")), "cause")
-    assert [group.name for group in found.groups] == ["tier", "match"]
-    assert [(each.cause, each.calls) for each in found.causes] == [("match", 1), ("tier", 1)]
-    assert found.causes[1].difference_nanousd == 10
+    result = spending((first, replace(calls[1], cause="match")), "cause")
+    assert [group.name for group in result.groups] == ["tier", "match"]
+    assert [(cause.cause, cause.calls) for cause in result.causes] == [("match", 1), ("tier", 1)]
+    assert result.causes[1].difference_nanousd == 10
 
 
 def test_estimates_are_judged_by_the_median_call() -> None:
-    told = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
-    calls = priced_calls(paid_calls(told))
-    paid = [replace(each, call=replace(each.call, estimated_nanousd=100, computed_nanousd=amount))
-            for each, amount in zip(calls, (50, 200), strict=True)]  # fmt: skip
+    log = given.recorded(*given.accepted(FIRST), *given.accepted(SECOND))
+    calls = priced_calls(paid_calls(log))
+    paid = [replace(priced, call=replace(priced.call, estimated_nanousd=100, computed_nanousd=amount))
+            for priced, amount in zip(calls, (50, 200), strict=True)]  # fmt: skip
     assert spending(paid, "run").estimate_error == 0.75
     blind = replace(calls[0], call=replace(calls[0].call, estimated_nanousd=None))
     assert spending([blind], "run").estimate_error is None
