@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+import sys
+import textwrap
 
 import click
+from mz_engine.errors.codes import CODES, ErrorCode
+from mz_engine.errors.exits import MEANINGS, NEXT_STEPS, Exit
 
 from mz_cli.app.command_table import COMMANDS
-from mz_cli.app.help import command, did_you_mean, format_options
+from mz_cli.app.help import HELP_WIDTH, command, did_you_mean, format_options
 from mz_cli.app.topics import TOPICS
-from mz_cli.help.explain import explain
 from mz_cli.main import mz
-from mz_cli.terminal.console import print_line
+from mz_cli.project.json import ExplainAllShape, ExplainShape
+from mz_cli.terminal.console import is_terminal, print_line, terminal_width
+from mz_cli.terminal.json import print_document
+from mz_cli.terminal.table import Table, columns, print_table
 
 CODE = re.compile(r"\W*(?:error|exit)?\W*(?:MZ)?[0-9]+\W*", re.IGNORECASE)
 """Error code or exit code, as messages print it."""
@@ -61,3 +67,81 @@ def help_(context: click.Context, topic: tuple[str, ...], as_json: bool) -> None
             raise click.UsageError(f"no topic or command {word[:80]!r}{did_you_mean(word, names)}", context)
         command_page, parent = subcommand, click.Context(subcommand, info_name=word, parent=parent)
     print_line(command_page.get_help(parent))
+
+
+def explain(code: str | None, as_json: bool) -> None:
+    """Explain an error code or an exit code; without one, list all. Raises UsageError for an unknown code."""
+    if code is None:
+        print_all(as_json)
+        return
+    shape = find_explanation(code)
+    if as_json:
+        print_document("explain", shape)
+        return
+    print_line(f"{shape.code}: {shape.title}" if shape.kind == "error" else f"exit code {shape.code}: {shape.title}")
+    print_line(f"\n{wrap(shape.explanation)}")
+    if shape.kind == "error":
+        print_line("\n" + wrap(exit_text(shape)))
+    elif shape.codes:
+        print_line("\n" + wrap(f"Errors that lead to it: {', '.join(shape.codes)}"))
+
+
+def exit_text(shape: ExplainShape) -> str:
+    """Return the exit code of commands that fail with the error."""
+    return "No exit code." if shape.exit is None else f"Exit code {shape.exit}: {MEANINGS[Exit(shape.exit)]}"
+
+
+def wrap(text: str) -> str:
+    """Wrap the text for a terminal."""
+    return textwrap.fill(text, min(terminal_width(sys.stdout), HELP_WIDTH)) if is_terminal(sys.stdout) else text
+
+
+def print_all(as_json: bool) -> None:
+    errors = tuple(map(error_shape, CODES.values()))
+    exits = tuple(map(exit_shape, Exit))
+    if as_json:
+        print_document("explain-all", ExplainAllShape(errors=errors, exits=exits))
+        return
+    rows = [(shape.code, "-" if shape.exit is None else str(shape.exit), shape.title) for shape in errors]
+    rows += [(f"exit {shape.code}", shape.code, shape.title) for shape in exits]
+    print_table(Table(columns=columns("code", ">exit", "meaning"), rows=tuple(rows), empty=""))
+
+
+def find_explanation(word: str) -> ExplainShape:
+    """Return the explanation of `MZ2005` (any case, with or without brackets), `2005` or an exit code.
+
+    Raises UsageError for an unknown code.
+    """
+    normalised = re.sub(r"[^A-Z0-9]", "", word.upper()).removeprefix("ERROR").removeprefix("EXIT")
+    if normalised.isascii() and normalised.isdigit() and len(normalised) < 4:
+        if int(normalised) in {exit_code.value for exit_code in Exit}:
+            return exit_shape(Exit(int(normalised)))
+        exit_codes = ", ".join(str(exit_code.value) for exit_code in Exit)
+        raise click.UsageError(f"no exit code {int(normalised)}; known: {exit_codes}", click.get_current_context())
+    code = f"MZ{normalised.removeprefix('MZ')}"
+    if code not in CODES:
+        problem = f"no error code {word[:40]!r}{did_you_mean(code, CODES)}"
+        raise click.UsageError(problem, click.get_current_context())
+    return error_shape(CODES[code])
+
+
+def error_shape(code: ErrorCode) -> ExplainShape:
+    return ExplainShape(
+        kind="error", code=code.code, title=code.title, explanation=code.explanation,
+        exit=None if code.is_warning else code.exit.value, codes=(),
+    )  # fmt: skip
+
+
+def exit_shape(exit_code: Exit) -> ExplainShape:
+    return ExplainShape(
+        kind="exit",
+        code=str(exit_code.value),
+        title=MEANINGS[exit_code],
+        explanation=NEXT_STEPS.get(exit_code, MEANINGS[exit_code]),
+        exit=exit_code.value,
+        codes=tuple(
+            error_code.code
+            for error_code in CODES.values()
+            if error_code.exit is exit_code and not error_code.is_warning
+        ),
+    )

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
+from mz_engine.housekeeping.garbage import BlobGroup, CollectedGarbage, collect_garbage
 from mz_engine.housekeeping.leftovers import (
     NOT_REMOVABLE,
     CleanOptions,
@@ -19,17 +20,17 @@ from mz_engine.housekeeping.leftovers import (
     run_states,
     with_keep_reasons,
 )
-from mz_engine.paths import LOCK_FILE, MZ_FOLDER
+from mz_engine.paths import LOCK_FILE, LOG_FILE, MZ_FOLDER
+from mz_events.adapters.sqlite_log import SqliteStore
 
-from mz_cli.app.context import ProjectLog, is_process_running, open_log
+from mz_cli.app.context import ProjectLog, find_home, is_process_running, no_runs_error, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.input import may_ask
-from mz_cli.housekeeping.gc import collect
-from mz_cli.housekeeping.json import CleanResult, LeftoverShape
+from mz_cli.housekeeping.json import CleanResult, CountAndSize, GcResult, LeftoverShape
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
-from mz_cli.terminal.text import format_size
+from mz_cli.terminal.text import count_noun, format_size
 
 REMOVED = "removed"
 APPEARED_LATER = "appeared after the confirmation"
@@ -207,3 +208,51 @@ def total_size(group: Sequence[LeftoverShape]) -> str:
 def feature_names(group: Sequence[LeftoverShape]) -> Iterator[str]:
     """Yield distinct features; for a leftover without one, its name."""
     yield from dict.fromkeys(leftover.feature or leftover.name for leftover in group)
+
+
+def collect(dry_run: bool, as_json: bool) -> None:
+    """Remove unused files below .mz: blobs that no event cites, output of recorded agent calls, and files whose writer
+    was killed, all older than 24 hours."""
+    home = find_home(Path.cwd()) / MZ_FOLDER
+    if not (home / LOG_FILE).exists():
+        raise no_runs_error()
+    with SqliteStore(home / LOG_FILE, read_only=dry_run) as store:
+        collected = collect_garbage(home, store, dry_run)
+    result = gc_result(collected, dry_run)
+    print_document("gc", result) if as_json else print_collected(result)
+
+
+def gc_result(collected: CollectedGarbage, dry_run: bool) -> GcResult:
+    return GcResult(
+        dry_run=dry_run,
+        blobs=count_and_size(collected.blobs),
+        spools=count_and_size(collected.spools),
+        files=count_and_size(collected.unfinished_files),
+        freed_bytes=collected.blobs.size_bytes + collected.spools.size_bytes + collected.unfinished_files.size_bytes,
+        kept_blobs=count_and_size(collected.kept_blobs),
+        young_blobs=count_and_size(collected.recent_blobs),
+    )
+
+
+def count_and_size(group: BlobGroup) -> CountAndSize:
+    return CountAndSize(count=group.count, bytes=group.size_bytes)
+
+
+def print_collected(result: GcResult) -> None:
+    """Print the result; for a pipe with exact numbers of bytes."""
+    exact = prints_tsv(sys.stdout)
+    groups = (
+        ("blobs", result.blobs, "cited by no event"),
+        ("spools", result.spools, "call is recorded"),
+        ("files", result.files, "unfinished"),
+    )
+    rows = tuple(
+        (kind, str(group.count), str(group.bytes) if exact else format_size(group.bytes), reason)
+        for kind, group, reason in groups
+    )
+    print_table(Table(columns=columns("kind", ">count", ">bytes" if exact else ">size", "reason"), rows=rows, empty=""))
+    young = result.young_blobs.count
+    young_note = f", {young} of them younger than a day" if young else ""
+    freed = f"{'would free' if result.dry_run else 'freed'} {format_size(result.freed_bytes)}"
+    kept = result.kept_blobs.count
+    print_note(f"{freed}; {count_noun(kept, 'blob')} kept{young_note}")
