@@ -14,6 +14,7 @@ import msgspec
 from mz_engine.agents.catalog import agent_package
 from mz_events.catalog.base import Event
 from mz_events.codec import comparable_payload
+from mz_recordings.cassette.trace_format import call_of_event
 from mz_recordings.faults.variants import Variant
 
 TraceEvent = Mapping[str, Any]
@@ -88,23 +89,17 @@ def violations(variant: Variant, success: bool, trace: Sequence[TraceEvent], usu
 
 def _first_use(trace: Sequence[TraceEvent], variant: Variant) -> str:
     """Return the first event that used the altered reply, before the next request; empty if none."""
-    for event in _events_from_request(trace, variant)[1:]:
+    is_requested = False
+    for event in trace:
         if event["type"] == "agent.requested":
-            return ""
-        if event["type"] in REPLY_USES:
+            if is_requested:
+                return ""
+            is_requested = call_of_event(dict(event), variant.identity.pipeline, variant.identity.feature) == (
+                variant.identity
+            )
+        elif is_requested and event["type"] in REPLY_USES:
             return str(event["type"])
     return ""
-
-
-def _events_from_request(trace: Sequence[TraceEvent], variant: Variant) -> Sequence[TraceEvent]:
-    identity = variant.identity
-    for at, event in enumerate(trace):
-        if event["type"] == "agent.requested":
-            ref = event["ref"]
-            position = (ref["phase"], ref["unit"], ref["iteration"], ref["attempt"], ref["role"])
-            if position == (identity.phase, identity.unit, identity.iteration, identity.attempt, identity.role):
-                return trace[at:]
-    return ()
 
 
 def _find_unread_call(trace: Sequence[TraceEvent]) -> str | None:

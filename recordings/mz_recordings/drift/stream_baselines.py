@@ -76,14 +76,11 @@ def _events(values: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Iterator[t
             if use not in (*USES, ABSENT):
                 raise ValueError(f"{event} has {use!r}; known: {', '.join((*USES, ABSENT))}")
             for path, types in paths.items():
-                fields[path] = _parse_field(use, types)
+                type_names = tuple(sorted(name for name in types.removesuffix("?").split("|") if name))
+                field_use: Use = next((name for name in USES if name == use), "read")
+                is_always_present = bool(type_names) and not types.endswith("?")
+                fields[path] = Field(types=type_names, use=field_use, is_always_present=is_always_present)
         yield event, fields
-
-
-def _parse_field(use: str, types: str) -> Field:
-    type_names = tuple(sorted(name for name in types.removesuffix("?").split("|") if name))
-    field_use: Use = next((name for name in USES if name == use), "read")
-    return Field(types=type_names, use=field_use, is_always_present=bool(type_names) and not types.endswith("?"))
 
 
 def write_baseline(shape: StreamShape, reason: str, folder: Path) -> Path:
