@@ -302,11 +302,8 @@ class AgentProcesses:
         """Run a helper process for a call, such as a token count, in the call's worktree (read-only if mount namespaces
         work). It has its own key and `QUERY_SECONDS`, no temporary directory and no spool, so nothing takes it for the
         call. Never raises for what the program does. Raises Interrupted if `stop` ended it: the call must not start."""
-        query = replace(spec, key=query_key(spec.agent))
-        launch, output = (
-            replace(self._launch(query, replace(invocation, private_tmpdir=False)), writable=()),
-            CapturedOutput(),
-        )
+        query, output = replace(spec, key=query_key(spec.agent)), CapturedOutput()
+        launch = replace(self._launch(query, replace(invocation, private_tmpdir=False)), writable=())
         limits = ProcessLimits(total_seconds=QUERY_SECONDS, output_bytes=QUERY_BYTES_MAX)
         end = supervise(launch, limits, output, stop=self._stop)
         if end.reason is EndReason.STOPPED:

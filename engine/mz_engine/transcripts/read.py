@@ -198,7 +198,8 @@ def _detect_format(
             lambda _: sum(len(piece.data) + 1 for piece in pieces_read) < detect.HEAD_BYTES, inspected_pieces
         ):
             pass
-        if matching := detect.formats_of_text(_head(pieces_read), formats):
+        head = b"\n".join(piece.data for piece in pieces_read)
+        if matching := detect.formats_of_text(head[: detect.HEAD_BYTES], formats):
             return detect.only_format(matching)
     inspected = detect.InspectedInput()
     for piece in chain(tuple(pieces_read), inspected_pieces):
@@ -229,10 +230,6 @@ def _pieces_to_inspect(stream: Iterator[Piece], pieces_read: list[Piece]) -> Ite
 
 def _stripped(piece: Piece) -> bytes:
     return piece.data.strip(b"\0 \t\r\n")
-
-
-def _head(pieces_read: Sequence[Piece]) -> bytes:
-    return b"\n".join(piece.data for piece in pieces_read)[: detect.HEAD_BYTES]
 
 
 def _count_line(inspected: detect.InspectedInput, data: bytes) -> None:

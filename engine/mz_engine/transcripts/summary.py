@@ -394,7 +394,7 @@ class SummaryBuilder:
         names = [name for name in self._format.unreported_fields if f"{REPORTS_FIELD}{name}" not in self._note_codes]
         if LIFETIME in self._note_codes | notes:
             names.append("cache_write_1h")
-        return tuple(name for name in names if not any(_has_tokens(entry, name) for entry in usages))
+        return tuple(name for name in names if not any(getattr(entry.usage, name) for entry in usages))
 
     def _notes(self, usages: tuple[UsageAtTime, ...]) -> Iterator[str]:
         yield from (code for code in self._note_codes if not code.startswith(REPORTS_FIELD))
@@ -440,10 +440,6 @@ def _plausible_time(at_us: int | None) -> int | None:
 
 def _token_total(usage: Usage) -> int:
     return usage.input + usage.output
-
-
-def _has_tokens(entry: UsageAtTime, name: str) -> bool:
-    return bool(getattr(entry.usage, name))
 
 
 def _note_order(code: str) -> tuple[int, str]:

@@ -64,7 +64,9 @@ class StreamReader(ObjectReader):
             case "step_finish":
                 yield from self._step_records(part, at_us)
             case "error":
-                yield StreamEnd(status="error", detail=_error_text(mapping(event.get("error"))))
+                error = mapping(event.get("error"))
+                detail = string(mapping(error.get("data")).get("message")) or string(error.get("name"))
+                yield StreamEnd(status="error", detail=detail)
             case "step_start" | "reasoning":
                 pass
             case kind:
@@ -103,10 +105,6 @@ def _usage(tokens: Json) -> Usage:
 def _time_us(value: object) -> int | None:
     is_time = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MS_MAX
     return value * US_PER_MS if is_time and isinstance(value, int) else None
-
-
-def _error_text(error: Json) -> str:
-    return string(mapping(error.get("data")).get("message")) or string(error.get("name"))
 
 
 def _matches(event: dict[str, object]) -> bool:

@@ -145,12 +145,9 @@ def _matches_stream(event: dict[str, object]) -> bool:
 
 
 def _matches_session(event: dict[str, object]) -> bool:
-    return isinstance(event.get("sessionId"), str) and "parentUuid" in event and _is_qwen_line(event)
-
-
-def _is_qwen_line(event: dict[str, object]) -> bool:
-    message, payload = mapping(event.get("message")), event.get("systemPayload")
-    return isinstance(message.get("parts"), list) or isinstance(payload, dict)
+    if not isinstance(event.get("sessionId"), str) or "parentUuid" not in event:
+        return False
+    return isinstance(mapping(event.get("message")).get("parts"), list) or isinstance(event.get("systemPayload"), dict)
 
 
 FORMATS: tuple[Format, ...] = (
