@@ -47,12 +47,6 @@ def test_the_wheel_carries_its_licence(wheel: Path) -> None:
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
 
 
-def test_the_extra_that_the_docs_name_is_there(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        assert "Provides-Extra: bench" in archive.read(metadata).decode().splitlines()
-
-
 def test_the_wheel_installs_and_runs(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "fresh", with_pip=True)
     program = tmp_path / "fresh" / "bin"
