@@ -60,6 +60,32 @@ def test_as_json(story: Story, capsys: pytest.CaptureFixture[str], snapshot: Sna
     assert run(capsys, "cost", "--json", "--by", "phase").out.replace(str(story.home), "HOME") == snapshot
 
 
+def test_a_part_of_a_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    """Grouped by the next smaller part, and the parts add up to the whole."""
+    feature = asked(capsys, "cost", "login")
+    assert (feature["feature"], feature["phase"], feature["by"]) == ("login", None, "phase")
+    for group in feature["groups"]:
+        phase = asked(capsys, "cost", f"{RUN}/login/{group['name']}")
+        assert (phase["phase"], phase["by"], phase["total"]["calls"]) == (group["name"], "attempt", group["calls"])
+        assert phase["total"]["duration_ms"] == group["duration_ms"] == 1000 * group["calls"]
+        attempt = asked(capsys, "cost", f"login/{group['name']}#1")
+        assert {call["call"]["attempt"] for call in attempt["groups"]} == {attempt["attempt"]} == {1}
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [
+        ("login/pdr", "login/pdr has no calls; did you mean `prd`?"),
+        ("login/prd#9", "login/prd#9 has no calls"),
+        (f"{RUN}@3", "is an event"),
+    ],
+)
+def test_a_part_without_calls(story: Story, capsys: pytest.CaptureFixture[str], selector: str, message: str) -> None:
+    answer = run(capsys, "cost", selector)
+    assert (answer.exit, answer.out) == (2, "")
+    assert message in answer.err
+
+
 def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
     shown = on_terminal(story.home, "cost", columns=80, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
@@ -128,7 +154,7 @@ def test_nothing_was_called(home: Path, capsys: pytest.CaptureFixture[str]) -> N
     story.begin("login")
     story.close()
     assert asked(capsys, "cost")["total"]["computed_usd"] is None
-    assert run(capsys, "cost").out.splitlines()[1].split("\t")[3:] == ["0", *["-"] * 7, "0", ""]
+    assert run(capsys, "cost").out.splitlines()[1].split("\t")[3:] == ["0", *["-"] * 8, "0", ""]
 
 
 def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,8 +167,8 @@ def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((RUN, "--all"), "give either RUN or --all"),
-        (("nope",), "there is no run 'nope'"),
+        ((RUN, "--all"), "give either SELECTOR or --all"),
+        (("nope",), "there is no run or feature 'nope'"),
         (("--by", "moon"), "'moon' is not one of"),
         (("--json", "--csv"), "--json cannot be combined with --csv"),
         (("--gate", "+15%"), "--gate and --baseline require each other"),
@@ -166,7 +192,7 @@ def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.Ca
         (("--imported", "--by", "phase"), "imported sessions cannot be grouped by phase: use day, week"),
         (("--imported", "--all"), "--all: not available with --imported and --day"),
         (("--day", "--prices", "2026-06-01"), "--prices: not available with --imported"),
-        (("--day", "--what-if", "mid=claude-opus-5", RUN), "RUN, --what-if: not available with --imported"),
+        (("--day", "--what-if", "mid=claude-opus-5", RUN), "SELECTOR, --what-if: not available with --imported"),
         (("--day", "--by", "month"), "--day cannot be combined with --by month"),
         (("--sessions", "--csv"), "--csv cannot be combined with --gate or --sessions"),
     ],

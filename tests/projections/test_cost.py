@@ -37,7 +37,7 @@ READ = replace(sample(ReplyParsed), ref=REF, reported_nanousd=55, usage=(
 ))  # fmt: skip
 PRICED = CallPriced(key="k1", computed_nanousd=60)
 SETTLED = CallSettled(feature=ASKED.ref.key, key="k1", nanousd=61)  # type: ignore[arg-type]
-UNKNOWN = Totals(1, 1, 0, *[None] * 10)
+UNKNOWN = Totals(1, 1, 0, *[None] * 11)
 
 
 def recorded(events: Iterable[Event]) -> list[Recorded[Event]]:
@@ -81,6 +81,7 @@ def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
         calls=2,
         open=2,
         unpriced=0,
+        duration_us=None,
         input=110,
         output=22,
         cache_read=50,

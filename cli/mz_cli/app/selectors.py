@@ -75,6 +75,17 @@ def select_or_newest(log: ProjectLog, text: str | None) -> Selector:
     return Selector(run=log.find_run(None), names_run=False) if text is None else select(log, text)
 
 
+def select_calls(log: ProjectLog, text: str | None) -> Selector:
+    """Resolve the selector of a run, or of a part of it that has calls; None is the newest run.
+
+    Raises MzError as `select` does, and MZ1002 for an event.
+    """
+    selector = select_or_newest(log, text)
+    if selector.version is not None:
+        raise MzError("MZ1002", f"{str(text)[:80]!r} is an event", hint="name [RUN/]FEATURE[/PHASE[#ATTEMPT]]")
+    return selector
+
+
 def find_event_ref(log: ProjectLog, text: str, run: str | None) -> tuple[StreamId, int]:
     """Return stream and version of an event. Raises MzError (MZ4010, MZ5001, MZ5007)."""
     selector = select(log, text, run)

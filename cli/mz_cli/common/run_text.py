@@ -114,8 +114,14 @@ def duration_cell(view: FeatureView, exact: bool) -> str:
     """Return the time from start to end of an ended feature, `-` for any other; with `exact` in seconds."""
     if view.status in SUSPENDED_STATUSES or view.started_us is None or view.ended_us is None:
         return "-"
-    seconds = (view.ended_us - view.started_us) / SECOND_US
-    return f"{seconds:.3f}" if exact else format_elapsed(seconds)
+    return elapsed_cell(view.ended_us - view.started_us, exact)
+
+
+def elapsed_cell(duration_us: int | None, exact: bool) -> str:
+    """Return `3m 12s`, or seconds with `exact`; `-` if unknown."""
+    if duration_us is None:
+        return "-"
+    return f"{duration_us / SECOND_US:.3f}" if exact else format_elapsed(duration_us / SECOND_US)
 
 
 def run_status_label(view: RunView, process_running: bool) -> str:

@@ -17,6 +17,7 @@ from mz_projections.views.model import FeatureView
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.period import SECOND_US, Period, day_function, parse_period, parse_zone
+from mz_cli.app.selectors import Selector, select_calls
 from mz_cli.cost.gate import RunCost, cost_gate, delivered_count, gate_table, gate_text, parse_allowed_increase
 from mz_cli.cost.query import (
     CostData,
@@ -54,7 +55,7 @@ WHAT_IF = (
 
 GROUPINGS = tuple(dict.fromkeys((*get_args(GroupBy), *get_args(ImportedBy))))
 RUN_OPTIONS = {
-    "run": "RUN", "everything": "--all", "what_if": "--what-if", "prices": "--prices", "allowed": "--gate",
+    "selector": "SELECTOR", "everything": "--all", "what_if": "--what-if", "prices": "--prices", "allowed": "--gate",
     "sessions": "--sessions", "baseline": "--baseline",
 }  # fmt: skip
 """Options that cannot be combined with imported sessions."""
@@ -65,7 +66,7 @@ CALL_OPTIONS = ("by", "since", "until", "what_if", "prices")
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """The command line as given."""
 
-    run: str | None
+    selector: str | None
     by: str | None
     everything: bool
     since: str | None
@@ -85,7 +86,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The parsed command line."""
 
-    run: str | None
+    selector: str | None
     by: str | None
     everything: bool
     period: Period
@@ -102,6 +103,7 @@ class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
     examples=(
         ("mz cost", "the newest run, feature by feature"),
         ("mz cost r4f1 --by attempt", "every agent call of a run"),
+        ("mz cost login/code", "the calls of one phase"),
         ("mz cost --all --by model --json | jq .total.computed_usd", "the cost of all runs together"),
         ("mz cost --since 30d --by week", "the last month, over all runs"),
         ("mz cost --what-if mid=claude-haiku-4-5", "the same tokens with another model for the mid tier"),
@@ -113,7 +115,7 @@ class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
     "calibrate` "
     "improves estimates.",
 )
-@click.argument("run", required=False)
+@click.argument("selector", required=False)
 @click.option(
     "--by",
     type=click.Choice(GROUPINGS),
@@ -143,8 +145,8 @@ def cost(context: click.Context, /, **values: Any) -> int:
     Estimated: before the call. Reported: by the agent. Computed: its tokens at the prices of that day. The difference
     is reported minus computed, with its cause: match, or the agent used other cache lifetimes, tiers or prices of
     another day, counted only its main conversation, or was killed. Wasted is the cost of failed, lost, rejected and
-    superseded calls. Unknown amounts are not counted as zero. RUN is a run's id or its beginning (default: the newest
-    run; with --since or --until, all runs).
+    superseded calls. Unknown amounts are not counted as zero. Durations are those of the calls, added up. SELECTOR is a
+    run or [RUN/]FEATURE[/PHASE[#ATTEMPT]] (default: the newest run; with --since or --until, all runs).
     """
     arguments = Arguments(**values)
     _check_combinations(arguments, context)
@@ -170,7 +172,7 @@ def _check_combinations(arguments: Arguments, context: click.Context) -> None:
     is_import, is_comparison = arguments.imported or arguments.day, arguments.sessions or arguments.allowed is not None
     run_options = [option for name, option in RUN_OPTIONS.items() if getattr(arguments, name)]
     conflicts = {
-        "give either RUN or --all": arguments.run is not None and arguments.everything,
+        "give either SELECTOR or --all": arguments.selector is not None and arguments.everything,
         "--sessions cannot be combined with --all or --gate":
             arguments.sessions and (arguments.everything or arguments.allowed is not None),
         "--gate cannot be combined with --all": arguments.allowed is not None and arguments.everything,
@@ -197,7 +199,7 @@ def _parse(arguments: Arguments) -> CostOptions:
     """Parse the command line. Raises ValueError with a message for people."""
     zone = parse_zone(arguments.timezone)
     return CostOptions(
-        run=arguments.run,
+        selector=arguments.selector,
         by="day" if arguments.day else arguments.by,
         everything=arguments.everything,
         period=parse_period(arguments.since, arguments.until, time.time_ns() // 1000, zone),
@@ -226,13 +228,18 @@ def _parse_replacement(text: str) -> tuple[str, str]:
 
 # the report -----------------------------------------------------------------------------------------------------------
 def _print_report(log: ProjectLog, options: CostOptions, context: click.Context) -> None:
-    all_runs = options.everything or (options.run is None and options.period != Period())
-    run_id = None if all_runs else log.find_run(options.run)
-    cost_data, report_options = _cost_data(log, options, run_id, context)
-    day_of = day_function(options.zone)
-    sums = spending(cost_data.calls, cast("GroupBy", options.by or ("feature" if run_id else "run")), day_of)
-    if run_id is not None:
-        sums = in_backlog_order(sums, log.features(run_id))
+    all_runs = options.everything or (options.selector is None and options.period != Period())
+    selected = None if all_runs else select_calls(log, options.selector)
+    cost_data, report_options = _cost_data(log, options, selected, context)
+    if selected is None:
+        by = "run"
+    elif selected.feature is None:
+        by = "feature"
+    else:
+        by = "phase" if selected.phase is None else "attempt"
+    sums = spending(cost_data.calls, cast("GroupBy", options.by or by), day_function(options.zone))
+    if selected is not None:
+        sums = in_backlog_order(sums, log.features(selected.run))
     if options.as_json:
         print_document("cost", cost_report(sums, report_options))
     elif options.as_csv:
@@ -244,10 +251,10 @@ def _print_report(log: ProjectLog, options: CostOptions, context: click.Context)
 
 
 def _cost_data(
-    log: ProjectLog, options: CostOptions, run: str | None, context: click.Context
+    log: ProjectLog, options: CostOptions, selected: Selector | None, context: click.Context
 ) -> tuple[CostData, CostReportOptions]:
     """Return the calls, priced as requested and with mismatch causes, and the report's options."""
-    cost_data = run_costs(log, run, options.period) if run else all_costs(log, options.period)
+    cost_data = run_costs(log, selected, options.period) if selected else all_costs(log, options.period)
     prices, notes = current_prices(log)
     at_us = None if options.prices_on is None else _midnight_us(options.prices_on)
     report_notes = list(notes)
@@ -268,7 +275,8 @@ def _cost_data(
         report_notes.append(WHAT_IF)
     crossing_note = price_step_warning(cost_data, prices)
     report_options = CostReportOptions(
-        repository=str(log.home), run=run, since_us=options.period.since_us, until_us=options.period.until_us,
+        repository=str(log.home), selected=selected,
+        since_us=options.period.since_us, until_us=options.period.until_us,
         prices_on=None if options.prices_on is None else options.prices_on.isoformat(), what_if=options.what_if,
         notes=(*report_notes, *([crossing_note] if crossing_note else [])),
     )  # fmt: skip
@@ -281,7 +289,7 @@ def _midnight_us(day: date) -> int:
 
 # the gate -------------------------------------------------------------------------------------------------------------
 def _print_gate(log: ProjectLog, options: CostOptions, baseline: str, allowed: Fraction) -> int:
-    run, baseline_run = log.find_run(options.run), log.find_run(baseline)
+    run, baseline_run = log.find_run(options.selector), log.find_run(baseline)
     if run == baseline_run:
         raise click.UsageError(f"run {run} cannot be its own baseline")
     gate_report = cost_gate(_run_cost(log, baseline_run), _run_cost(log, run), allowed)
@@ -297,7 +305,9 @@ def _run_cost(log: ProjectLog, run: str) -> RunCost:
     features = log.view(run).features
     return RunCost(
         run=run,
-        calls=tuple(priced_call.call for priced_call in run_costs(log, run, Period()).calls),
+        calls=tuple(
+            priced_call.call for priced_call in run_costs(log, Selector(run=run, names_run=True), Period()).calls
+        ),
         delivered=delivered_count(feature.status for feature in features),
         shared_features=sum(map(_has_copied_calls, features)),
     )
@@ -310,7 +320,7 @@ def _has_copied_calls(feature: FeatureView) -> bool:
 
 # sessions -------------------------------------------------------------------------------------------------------------
 def _print_sessions(log: ProjectLog, options: CostOptions, baseline: str | None) -> int:
-    run, baseline_run = log.find_run(options.run), None if baseline is None else log.find_run(baseline)
+    run, baseline_run = log.find_run(options.selector), None if baseline is None else log.find_run(baseline)
     if run == baseline_run:
         raise click.UsageError(f"run {run} cannot be its own baseline")
     sessions = sessions_report(

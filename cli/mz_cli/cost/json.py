@@ -18,6 +18,8 @@ class Amounts(Shape, frozen=True, kw_only=True):
     """Calls without an outcome yet."""
     unpriced_calls: int
     """Ended calls that `computed_usd` does not include."""
+    duration_ms: int | None
+    """Sum over the ended calls, also where they ran at the same time."""
     input_tokens: int | None
     """Including cache reads and writes."""
     output_tokens: int | None
@@ -101,6 +103,10 @@ class CostReport(Shape, frozen=True, kw_only=True):
     repository: str
     run: str | None
     """Null: all runs."""
+    feature: str | None
+    """Null: all features."""
+    phase: str | None
+    attempt: int | None
     by: str
     since: str | None
     until: str | None

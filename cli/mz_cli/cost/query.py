@@ -23,7 +23,9 @@ from mz_projections.cost.totals import PricedCall, priced_calls, reprice
 from mz_projections.feature.calls import CALLS, Call, paid_calls
 
 from mz_cli.app.context import ProjectLog
+from mz_cli.app.help import did_you_mean
 from mz_cli.app.period import Period
+from mz_cli.app.selectors import Selector
 from mz_cli.terminal.text import count_noun
 
 TIERS = Models.__struct_fields__
@@ -38,9 +40,17 @@ class CostData(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def run_costs(log: ProjectLog, run: str, period: Period) -> CostData:
-    """Return the calls of one run, from its features' streams."""
-    calls = (call for stream in log.streams(run)[1:] for call in paid_calls(log.store.read(stream)))
+def run_costs(log: ProjectLog, selected: Selector, period: Period) -> CostData:
+    """Return the selected calls of one run, from its features' streams. Raises MzError (MZ1002) for a phase or an
+    attempt without calls."""
+    streams = log.streams(selected.run)[1:] if selected.feature is None else (selected.stream,)
+    calls = [call for stream in streams for call in paid_calls(log.store.read(stream))]
+    for name, value in (("phase", selected.phase), ("attempt", selected.attempt)):
+        names = list(dict.fromkeys(str(getattr(call, name)) for call in calls))
+        if value is not None and str(value) not in names:
+            hint = f"{name}s with calls: {', '.join(names) or 'none'}"
+            raise MzError("MZ1002", f"{selected} has no calls{did_you_mean(str(value), names)}", hint=hint)
+        calls = [call for call in calls if value in (None, getattr(call, name))]
     return CostData(calls=priced_calls(call for call in calls if period.contains(call.requested_at_us)))
 
 

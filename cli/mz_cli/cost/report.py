@@ -13,7 +13,8 @@ from mz_engine.pricing.calibration import FITTING_RATIOS, GROUP_CALLS_MIN
 from mz_projections.cost.totals import CauseTotals, Group, PricedCall, Spending, Totals
 from mz_projections.feature.calls import Call
 
-from mz_cli.common.run_text import NOT_REPORTED, UNPRICED
+from mz_cli.app.selectors import Selector
+from mz_cli.common.run_text import NOT_REPORTED, UNPRICED, elapsed_cell
 from mz_cli.cost.json import Amounts, CallOutcomeShape, CostGroup, CostReport, MismatchCount, OutcomeAmounts, WhatIf
 from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.table import Table, columns
@@ -21,8 +22,8 @@ from mz_cli.terminal.text import compact_number, count_noun, exact_usd, iso_time
 
 WASTED = "wasted"
 NO_CALLS = "No agent was called."
-NUMBERS = (">calls", ">in", ">out", ">estimated", ">reported", ">computed", ">difference")
-TERMINAL_HEADS = (">calls", ">tokens", ">estimated", ">reported", ">computed", ">difference")
+NUMBERS = (">calls", ">duration_s", ">in", ">out", ">estimated", ">reported", ">computed", ">difference")
+TERMINAL_HEADS = (">calls", ">time", ">tokens", ">estimated", ">reported", ">computed", ">difference")
 """On a terminal, where the table has to fit."""
 PIPE_HEADS = (*NUMBERS, ">missed", ">unpriced", "cause")
 """In a pipe."""
@@ -39,7 +40,8 @@ class CostReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a cost report."""
 
     repository: str
-    run: str | None
+    selected: Selector | None
+    """None: all runs."""
     since_us: int | None = None
     until_us: int | None = None
     prices_on: str | None = None
@@ -57,6 +59,7 @@ def in_backlog_order(spending: Spending, features: Sequence[str]) -> Spending:
 
 
 def cost_report(spending: Spending, options: CostReportOptions) -> CostReport:
+    selected = options.selected
     what_if = WhatIf(
         models=dict(options.what_if),
         usd=exact_usd(spending.alternative_nanousd),
@@ -64,7 +67,9 @@ def cost_report(spending: Spending, options: CostReportOptions) -> CostReport:
         change_usd=exact_usd(spending.change_nanousd),
     )
     return CostReport(
-        repository=options.repository, run=options.run, by=spending.by,
+        repository=options.repository, by=spending.by,
+        run=selected.run if selected else None, feature=selected.feature if selected else None,
+        phase=selected.phase if selected else None, attempt=selected.attempt if selected else None,
         since=iso_time(options.since_us), until=iso_time(options.until_us), prices_on=options.prices_on,
         groups=tuple(_group_shape(group) for group in spending.groups),
         total=amounts(spending.total), why=_cause_counts(spending.causes), thrown_away=amounts(spending.wasted),
@@ -94,6 +99,7 @@ def _renamed_amounts(sums: Totals) -> dict[str, Any]:
         **{f"{name}_tokens": getattr(sums, name) for name in tokens},
         "open_calls": sums.open,
         "unpriced_calls": sums.unpriced,
+        "duration_ms": None if sums.duration_us is None else sums.duration_us // 1000,
         "settled_usd": exact_usd(sums.charged_nanousd),
         "missed_usd": exact_usd(sums.underestimate_nanousd),
     }
@@ -186,6 +192,7 @@ def call_name(call: Call) -> str:
 def _cells(sums: Totals, exact: bool) -> tuple[str, ...]:
     if not sums.calls:
         return ("0", *["-"] * (len(PIPE_HEADS) - 3), "0") if exact else ("0", *["-"] * (len(TERMINAL_HEADS) - 1))
+    duration = elapsed_cell(sums.duration_us, exact)
     figures = (
         _money(sums.estimated_nanousd, exact) or UNPRICED,
         _money(sums.reported_nanousd, exact) or (NOT_REPORTED if exact else "-"),
@@ -194,9 +201,16 @@ def _cells(sums: Totals, exact: bool) -> tuple[str, ...]:
     )
     if exact:
         tokens = (_token_cell(sums.input), _token_cell(sums.output))
-        return (str(sums.calls), *tokens, *figures, _signed(sums.underestimate_nanousd, exact), str(sums.unpriced))
+        return (
+            str(sums.calls),
+            duration,
+            *tokens,
+            *figures,
+            _signed(sums.underestimate_nanousd, exact),
+            str(sums.unpriced),
+        )
     together = None if sums.input is None or sums.output is None else sums.input + sums.output
-    return (str(sums.calls), compact_number(together), *figures)
+    return (str(sums.calls), duration, compact_number(together), *figures)
 
 
 def _token_cell(number: int | None) -> str:

@@ -47,6 +47,8 @@ class Totals(msgspec.Struct, frozen=True):
     """Calls that have not ended."""
     unpriced: int
     """Ended calls missing in the computed sum: no price, or unknown token counts."""
+    duration_us: int | None
+    """Sum over the ended calls, also where they ran at the same time."""
     input: int | None
     output: int | None
     cache_read: int | None

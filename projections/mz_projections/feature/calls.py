@@ -87,6 +87,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return "superseded" if self.is_superseded else self.flaw or "kept"
 
     @property
+    def duration_us(self) -> int | None:
+        """Time from the request to the outcome; None for an open call."""
+        return None if self.ended_at_us is None else self.ended_at_us - self.requested_at_us
+
+    @property
     def input(self) -> int | None:
         """Cache reads and writes included."""
         return sum_known(usage.input for usage in self.usage)
