@@ -20,7 +20,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("line", [*COMMANDS, "mz resume --feature login --answer approve"])
+@pytest.mark.parametrize("line", [*COMMANDS, "mz resume login --answer approve"])
 def test_commands_are_understood(line: str) -> None:
     words = shlex.split(line)[1:]
     assert line in PAGE

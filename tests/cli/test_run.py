@@ -121,7 +121,8 @@ def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> Non
     assert "please" in prompts
     check(spawn(sample, "resume", "--answer", "reject", **agent.environment), 1, "failed (rejected)")
     check(spawn(sample, "resume", "--answer", "reject", **agent.environment), 2, "0 features")
-    check(spawn(sample, "resume", "--feature", FEATURE, "--answer", "retry"), 2, "has no open question: it is failed")
+    check(spawn(sample, "resume", FEATURE), 2, "runs are resumed as a whole")
+    check(spawn(sample, "resume", FEATURE, "--answer", "retry"), 2, "has no open question: it is failed")
 
 
 def test_nothing_waits_to_be_resumed(sample: Path, agent: FakeAgent) -> None:

@@ -84,11 +84,25 @@ def test_which_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     shown = [msgspec.json.decode(run(capsys, "status", *words, "--json").out)["run"]
              for words in ((), ("20260301",), (RUN,), ("20260302",))]  # fmt: skip
     assert shown == ["20260302-080000-ffff", RUN, RUN, "20260302-080000-ffff"]
-    for wrong, problem in (("2026", "2 run ids begin with '2026'"), ("x", "there is no run 'x'")):
-        answer = run(capsys, "status", wrong)
-        assert answer.exit == 2
+    for selector, problem in (
+        ("2026", "2 run ids begin with '2026'"),
+        ("x", "there is no run or feature 'x'"),
+        ("login/prd", "'login/prd' is a part of a feature"),
+        (f"{RUN}@2", f"'{RUN}@2' is an event"),
+    ):
+        answer = run(capsys, "status", selector)
+        assert (answer.exit, answer.out) == (2, "")
         assert problem in answer.err
-        assert f"20260302-080000-ffff, {RUN}" in answer.err
+
+
+def test_which_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    complete, *of_feature = [
+        msgspec.json.decode(run(capsys, "status", *selector, "--json").out)
+        for selector in ((), ("login",), (f"{RUN}/login",))
+    ]
+    assert [feature for feature in complete["features"] if feature["feature"] == "login"] == of_feature[0]["features"]
+    assert of_feature[0] == of_feature[1]
+    assert complete["run"] == of_feature[0]["run"]
 
 
 def test_from_inside_a_worktree(story: Story, capsys: pytest.CaptureFixture[str],

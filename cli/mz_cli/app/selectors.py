@@ -75,14 +75,16 @@ def select_or_newest(log: ProjectLog, text: str | None) -> Selector:
     return Selector(run=log.find_run(None), names_run=False) if text is None else select(log, text)
 
 
-def select_calls(log: ProjectLog, text: str | None) -> Selector:
-    """Resolve the selector of a run, or of a part of it that has calls; None is the newest run.
+def select_part(log: ProjectLog, text: str | None, *, phases: bool = False) -> Selector:
+    """Resolve the selector of a run or a feature, with `phases` also of a phase or an attempt; None is the newest run.
 
-    Raises MzError as `select` does, and MZ1002 for an event.
+    Raises MzError as `select` does, and MZ1002 for what is smaller.
     """
     selector = select_or_newest(log, text)
-    if selector.version is not None:
-        raise MzError("MZ1002", f"{str(text)[:80]!r} is an event", hint="name [RUN/]FEATURE[/PHASE[#ATTEMPT]]")
+    if selector.version is not None or (selector.phase is not None and not phases):
+        noun = "an event" if selector.version is not None else "a part of a feature"
+        forms = "RUN or [RUN/]FEATURE" + ("[/PHASE[#ATTEMPT]]" if phases else "")
+        raise MzError("MZ1002", f"{str(text)[:80]!r} is {noun}", hint=f"name {forms}; `mz show` and `mz log` take any")
     return selector
 
 

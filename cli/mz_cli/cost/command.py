@@ -17,7 +17,7 @@ from mz_projections.views.model import FeatureView
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.period import SECOND_US, Period, day_function, parse_period, parse_zone
-from mz_cli.app.selectors import Selector, select_calls
+from mz_cli.app.selectors import Selector, select_part
 from mz_cli.cost.gate import RunCost, cost_gate, delivered_count, gate_table, gate_text, parse_allowed_increase
 from mz_cli.cost.query import (
     CostData,
@@ -229,7 +229,7 @@ def _parse_replacement(text: str) -> tuple[str, str]:
 # the report -----------------------------------------------------------------------------------------------------------
 def _print_report(log: ProjectLog, options: CostOptions, context: click.Context) -> None:
     all_runs = options.everything or (options.selector is None and options.period != Period())
-    selected = None if all_runs else select_calls(log, options.selector)
+    selected = None if all_runs else select_part(log, options.selector, phases=True)
     cost_data, report_options = _cost_data(log, options, selected, context)
     if selected is None:
         by = "run"

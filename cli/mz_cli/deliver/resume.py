@@ -17,6 +17,7 @@ from mz_projections.views.model import FeatureView, RunView
 from mz_cli.app.context import ProjectLog, find_home, open_log
 from mz_cli.app.help import command, did_you_mean, format_options, message_option
 from mz_cli.app.input import read_text_option
+from mz_cli.app.selectors import select_part
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import drive_run
 from mz_cli.live.progress import view_options
@@ -32,12 +33,12 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
     "resume",
     examples=(
         ("mz resume", "continue the paused run, or the newest unfinished one"),
-        ("mz resume --feature login --answer approve", "answer the question of login, and continue"),
-        ("mz resume --feature login --answer retry -m 'use SQLite'", "try again, with a note for the agent"),
+        ("mz resume login --answer approve", "answer the question of login, and continue"),
+        ("mz resume login --answer retry -m 'use SQLite'", "try again, with a note for the agent"),
     ),
     next_command="`mz review list` shows open questions.",
 )
-@click.argument("run", required=False)
+@click.argument("selector", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Feature to answer; repeatable.")
 @click.option("--answer", type=click.Choice(ANSWERS), help="Verdict: continue, try again, or reject.")
 @message_option("ack", "Reason, for the next prompt; approves if alone; - reads it from stdin.", "--ack")
@@ -45,19 +46,25 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
 @format_options("Print one object with the schema mz.resume/1.")
 @click.pass_context
 def resume(
-    context: click.Context, run: str | None, features: tuple[str, ...], answer: str | None, ack: str | None,
+    context: click.Context, selector: str | None, features: tuple[str, ...], answer: str | None, ack: str | None,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Continue a run.
 
     Continues exactly where the log ends, after a stop, a crash or a question; paid calls are not repeated. An answer
     applies to the named features, or to the only waiting one. If a process is already running the run, it gets the
-    answer, and continues if it was paused. RUN is a run's id or its beginning.
+    answer, and continues if it was paused. SELECTOR is a run's id or its beginning, or with an answer [RUN/]FEATURE.
     """
-    home, run_id, answers = find_home(Path.cwd()), run, bool(features or answer or ack)
-    if run is not None or answers or (home / MZ_FOLDER / LOG_FILE).is_file():
+    home, run_id, answers = find_home(Path.cwd()), selector, bool(features or answer or ack)
+    if selector is not None or answers or (home / MZ_FOLDER / LOG_FILE).is_file():
         with open_log(home) as log:
-            run_id = find_run_to_resume(log, run)
+            selected = None if selector is None else select_part(log, selector)
+            if selected is not None and selected.feature is not None:
+                if not answers:
+                    hint = f"`mz resume {selected.run}` continues the run; --answer or -m answers the feature"
+                    raise MzError("MZ1002", f"{selected.feature} is a feature; runs are resumed as a whole", hint=hint)
+                features = (selected.feature, *features)
+            run_id = selected.run if selected else find_run_to_resume(log)
             messages = []
             if answers:
                 waiting_features = features_to_answer(log.view(run_id), features, context)
@@ -77,13 +84,8 @@ def resume(
     return drive_run(home, lambda session, _: session.resume(run_id), "resume", as_json)
 
 
-def find_run_to_resume(log: ProjectLog, run: str | None) -> str:
-    """Return the named run, else the running one, else the newest unfinished one, else the newest.
-
-    Raises MzError (MZ5001).
-    """
-    if run is not None:
-        return log.find_run(run)
+def find_run_to_resume(log: ProjectLog) -> str:
+    """Return the running run, else the newest unfinished one, else the newest. Raises MzError (MZ5001)."""
     return active_run(log) or next(iter(unfinished_runs(log)), None) or log.find_run(None)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 
 import click
+from msgspec.structs import replace
 from mz_projections.views.model import RunView
 
 from mz_cli.app.context import is_process_running, open_log
 from mz_cli.app.help import command, format_options
+from mz_cli.app.selectors import select_part
 from mz_cli.common.advice import (
     RunContext,
     TextLoader,
@@ -34,27 +36,31 @@ from mz_cli.terminal.text import single_line
     examples=(
         ("mz status", "the newest run"),
         ("mz status r4f1", "the run whose id begins with r4f1"),
+        ("mz status login", "one feature, in the newest run that has it"),
         ("mz status --watch", "a live view from another terminal, until the run stops"),
         ("mz status --json | jq '.features[] | select(.waiting)'", "features that wait for a person"),
     ),
     next_command="`mz show FEATURE` shows one feature; `mz resume` continues the run.",
 )
-@click.argument("run", required=False)
+@click.argument("selector", required=False)
 @click.option("--watch", "-w", "watched", is_flag=True, help="Watch the run until it stops, then print its status.")
 @view_options
 @format_options("Print one object with the schema mz.status/1.")
-def status(run: str | None, watched: bool, as_json: bool) -> None:
+def status(selector: str | None, watched: bool, as_json: bool) -> None:
     """Show a run: progress, cost and open questions.
 
-    RUN is a run's id or its beginning (default: the newest run). Watching does not affect the run; Ctrl-C only ends the
-    watching.
+    SELECTOR is a run's id or its beginning, or [RUN/]FEATURE (default: the newest run). Watching does not affect the
+    run; Ctrl-C only ends the watching.
     """
     with open_log() as log:
-        run_id = log.find_run(run)
+        selected = select_part(log, selector)
+        run_id = selected.run
         if watched:
             watch_run(log, run_id)
         process_running, run_info = is_process_running(log.home), run_context(log.home, messages_of_run(log, run_id))
         view = log.view(run_id)
+        if selected.feature is not None:
+            view = replace(view, features=tuple(f for f in view.features if f.feature == selected.feature))
         if as_json:
             print_document("status", run_status(view, str(log.home), process_running, log.load_text, run_info))
         else:
