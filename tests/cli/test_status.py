@@ -100,7 +100,7 @@ def test_which_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None
         msgspec.json.decode(run(capsys, "status", *selector, "--json").out)
         for selector in ((), ("login",), (f"{RUN}/login",))
     ]
-    assert [feature for feature in complete["features"] if feature["feature"] == "login"] == of_feature[0]["features"]
+    assert [feature for feature in complete["features"] if feature["id"] == "login"] == of_feature[0]["features"]
     assert of_feature[0] == of_feature[1]
     assert complete["run"] == of_feature[0]["run"]
 
