@@ -39,7 +39,7 @@ def test_the_store_is_measured_in_all_its_uses(tmp_path: Path) -> None:
         "store.append-100": (0.50, "higher"),
         "store.append-citing": (0.50, "higher"),
         "store.read": (0.90, "higher"),
-        "store.rebuild-costs": (0.25, "higher"),
+        "store.rebuild-calls": (0.25, "higher"),
         "store.rebuild-runs": (0.25, "higher"),
         "store.rebuild-delivered": (0.25, "higher"),
     }
