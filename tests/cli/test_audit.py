@@ -71,7 +71,7 @@ def test_verdict_remarks_and_one_line_per_feature(story: Story, capsys: pytest.C
 
 
 def test_as_json(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "audit", "--feature", "login", "--json")
+    answer = run(capsys, "audit", "login", "--json")
     assert answer.exit == 0, "this one was delivered"
     assert answer.out.replace(str(story.home), "HOME") == snapshot
 
@@ -181,7 +181,7 @@ def test_hostile_texts_on_any_terminal(home: Path, capsys: pytest.CaptureFixture
     ("words", "exit_code", "message"),
     [
         (("nope",), 2, "there is no run or feature 'nope'"),
-        (("--feature", "lgin"), 10, "did you mean `login`?"),
+        (("lgin",), 2, "did you mean `login`?"),
     ],
 )
 def test_what_is_not_there(

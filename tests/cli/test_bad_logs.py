@@ -29,14 +29,14 @@ READING = (
     ("review", "answer", "search", "use SQLite"),
     ("retry", "login"),
     ("pause",),
-    ("cancel", "--feature", "login"),
+    ("cancel", "login"),
     ("resume",),
     ("gc", "--dry-run"),
     ("clean", "--dry-run"),
 )
 
 
-UNCONCERNED = (("verify",), ("pause",), ("cancel", "--feature", "login"), ("clean", "--dry-run"))
+UNCONCERNED = (("verify",), ("pause",), ("cancel", "login"), ("clean", "--dry-run"))
 """A single event that nobody knows: what `verify` is there to report, and the others have nothing to do with."""
 
 

@@ -64,26 +64,25 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
     ("words", "code", "message"),
     [
         (("alpha",), 2, "name a phase or an event to start from"),
-        (("nope/alpha", "--at", "1"), 2, "there is no run or feature 'nope'"),
+        (("nope/alpha@1",), 2, "there is no run or feature 'nope'"),
         (("{run}/alpha@9999",), 2, "MZ5007"),
-        (("{run}/alpha/nope",), 2, "nor a phase that it started"),
-        (("{run}/alpah", "--at", "1"), 10, "did you mean `alpha`"),
-        (("{run}/alpha", "--at", "0"), 2, "MZ5007"),
-        (("{run}/alpha", "--at", "9999"), 2, "MZ5007"),
-        (("{run}/alpha", "--at", "\N{SUPERSCRIPT TWO}"), 2, "MZ5007"),
-        (("{run}/alpha", "--at", "last"), 2, "MZ5008"),
-        (("{run}/alpha", "--at", "1", "--agent", "nobody"), 11, "MZ1004"),
-        (("{run}/alpha", "--at", "1", "--prompt", "missing.md.j2"), 10, "missing.md.j2"),
-        (("{run}/alpha", "--at", "1", "--prompt", "broken.md.j2"), 10, "MZ3017"),
+        (("{run}/alpha/nope",), 2, "alpha has not started nope"),
+        (("{run}/alpah@1",), 10, "did you mean `alpha`"),
+        (("{run}/alpha@0",), 2, "MZ5007"),
+        (("{run}/alpha@\N{SUPERSCRIPT TWO}",), 2, "MZ5007"),
+        (("{run}/alpha@last",), 2, "MZ5008"),
+        (("{run}/alpha@1", "--agent", "nobody"), 11, "MZ1004"),
+        (("{run}/alpha@1", "--prompt", "missing.md.j2"), 10, "missing.md.j2"),
+        (("{run}/alpha@1", "--prompt", "broken.md.j2"), 10, "MZ3017"),
     ],
 )
 def test_what_cannot_be_forked(done: tuple[Workshop, str], words: tuple[str, ...], code: int, message: str) -> None:
     workshop, run = done
     (workshop.root / "broken.md.j2").write_text("{{ nothing_like_it }}")
-    events = json.loads("[" + ",".join(said(done, "log", run, "--feature", "alpha", "--json").out.splitlines()) + "]")
+    events = json.loads("[" + ",".join(said(done, "log", f"{run}/alpha", "--json").out.splitlines()) + "]")
     last = str(max(one["version"] for one in events if one.get("stream", "").endswith("/alpha")))
     before = said(done, "runs").out
-    found = said(done, "fork", *(last if word == "last" else word.replace("{run}", run) for word in words))
+    found = said(done, "fork", *(word.replace("{run}", run).replace("@last", f"@{last}") for word in words))
     assert (found.exit, message in found.err) == (code, True), found.err
     assert said(done, "runs").out == before
 

@@ -34,7 +34,7 @@ def test_as_json_lines(story: Story, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_one_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [msgspec.json.decode(line) for line in run(capsys, "log", "--feature", "audit", "--json").out.splitlines()]
+    lines = [msgspec.json.decode(line) for line in run(capsys, "log", "audit", "--json").out.splitlines()]
     assert {line["stream"] for line in lines[1:]} == {f"run/{RUN}", f"run/{RUN}/audit"}
     assert {line["event"].get("feature", "audit") for line in lines[1:]} == {"audit"}
     both = run(capsys, "log", "--all", "audit", "export").out
@@ -43,8 +43,8 @@ def test_one_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_feature_that_is_not_there(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "log", "--feature", "audi")
-    assert answer.exit == 10
+    answer = run(capsys, "log", "audi")
+    assert answer.exit == 2
     assert "did you mean `audit`?" in answer.err
 
 
@@ -74,7 +74,7 @@ def test_following_tells_what_comes(home: Path) -> None:
 
 
 def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
-    assert on_terminal(story.home, "log", "--feature", "audit") == snapshot
+    assert on_terminal(story.home, "log", "audit") == snapshot
 
 
 def test_what_agents_and_people_wrote_is_harmless(story: Story, capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,7 +188,7 @@ def test_places_that_are_not_there(
 
 
 def test_a_state_is_no_list(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (("--feature", "login"), ("--follow",)):
+    for words in (("--all",), ("--follow",)):
         assert run(capsys, "log", "--at", "login@1", *words).exit == 2
 
 

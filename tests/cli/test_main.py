@@ -195,11 +195,6 @@ def test_files_that_are_in_the_way_are_no_bug(home: Path, capsys: pytest.Capture
     assert run(capsys, "run").exit == 11
 
 
-def test_a_former_name_of_an_option_works_and_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--update-unused" not in run(capsys, "replay", "--help").out
-    assert "no such option" not in run(capsys, "replay", "--update-unused", "--help").err.lower()
-
-
 def test_all_commands_are_listed_by_the_topic_all(capsys: pytest.CaptureFixture[str]) -> None:
     first, everything = run(capsys, "--help").out, run(capsys, "help", "all").out
     assert all(f"  {name} " in everything for name in COMMANDS)

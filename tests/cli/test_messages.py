@@ -179,7 +179,7 @@ def test_without_a_name_the_login_counts(home: Path, monkeypatch: pytest.MonkeyP
 
 # once more ------------------------------------------------------------------------------------------------------------
 def test_a_retry_is_left(mz: Mz, feature: str) -> None:
-    left = decoded(mz("retry", feature, "--from", "plan", "--note", "short, please", "--json"))
+    left = decoded(mz("retry", f"{feature}/plan", "-m", "short, please", "--json"))
     assert (left["schema"], left["kind"], left["phase"], left["message_read"]) == ("mz.retry/1", "retry", "plan", False)
     (letter,) = inbox()
     assert isinstance(letter, RetryPosted)
@@ -191,7 +191,7 @@ def test_a_retry_is_left(mz: Mz, feature: str) -> None:
 
 
 def test_a_retry_says_what_comes_next(mz: Mz, feature: str) -> None:
-    assert mz("retry", feature, "--from", "plan").out == (
+    assert mz("retry", f"{feature}/plan").out == (
         "retry of b requested, from plan; no process is running run r1; continue it with\n  mz resume r1\n"
     )
 
@@ -200,9 +200,9 @@ def test_a_retry_says_what_comes_next(mz: Mz, feature: str) -> None:
     ("words", "exit_code", "said"),
     [
         (("nope",), 10, "MZ4010"),
-        (("b", "--from", "plna"), 2, "no phase 'plna'; did you mean `plan`?"),
-        (("b", "--from", "ship"), 2, "b has not started ship\nhint: phases started by b: plan"),
-        (("b", "--note", ""), 2, "the note is empty"),
+        (("b/plna",), 2, "no phase 'plna'; did you mean `plan`?"),
+        (("b/ship",), 2, "b has not started ship\nhint: phases started by b: plan"),
+        (("b", "-m", ""), 2, "the note is empty"),
     ],
 )
 def test_what_cannot_be_retried(mz: Mz, feature: str, words: tuple[str, ...], exit_code: int, said: str) -> None:
@@ -277,7 +277,7 @@ def test_a_pause_and_its_end(mz: Mz, feature: str) -> None:
 def test_an_answer_to_a_paused_run_lets_it_go_on(mz: Mz, feature: str) -> None:
     with at_work() as coordinator:
         mz("pause")
-        shown = decoded(mz("resume", "--feature", feature, "--answer", "retry", "--ack", "use SQLite", "--json"))
+        shown = decoded(mz("resume", "--feature", feature, "--answer", "retry", "-m", "use SQLite", "--json"))
         assert paused(coordinator, False)
     assert (shown["schema"], shown["run"], shown["process_running"]) == ("mz.resume/1", "r1", True)
 
@@ -301,7 +301,7 @@ def test_an_answer_with_the_resume_meets_only_open_questions(mz: Mz, feature: st
 
 def test_what_is_given_up_is_said_by_whom_it_is_taken(mz: Mz, feature: str) -> None:
     with at_work():
-        cancelled = decoded(mz("cancel", "--feature", feature, "--why", "not needed", "--json"))
+        cancelled = decoded(mz("cancel", feature, "-m", "not needed", "--json"))
     assert (cancelled["schema"], cancelled["process_running"], cancelled["messages_read"]) == (
         "mz.cancel/1",
         True,

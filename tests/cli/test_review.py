@@ -240,8 +240,8 @@ def test_an_erased_text_leaves_the_question_readable(mz: Mz, kept: Callable[[str
     ("command", "verdict", "note"),
     [
         (("approve", "{}"), Verdict.APPROVE, None),
-        (("approve", "{}", "--note", "looks good"), Verdict.APPROVE, "looks good"),
-        (("reject", "{}", "--note", "not like this"), Verdict.REJECT, "not like this"),
+        (("approve", "{}", "-m", "looks good"), Verdict.APPROVE, "looks good"),
+        (("reject", "{}", "-m", "not like this"), Verdict.REJECT, "not like this"),
         (("answer", "{}", "use SQLite"), Verdict.RETRY, "use SQLite"),
     ],
 )
@@ -277,7 +277,7 @@ def test_an_answer_that_waits_is_shown_with_the_way_on(mz: Mz, kept: Callable[[s
 @pytest.mark.usefixtures("named")
 def test_who_answered_what_when_and_why_stays(mz: Mz, kept: Callable[[str], str]) -> None:
     feature = kept("blocker")
-    mz("review", "reject", feature, "--note", "a silly idea")
+    mz("review", "reject", feature, "-m", "a silly idea")
     taken_up("blocker")
     shown = decoded(mz("review", "show", feature, "--json"))
     assert shown["question"] is None
@@ -311,10 +311,10 @@ def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
     ("words_", "exit_code", "code"),
     [
         (("approve", "nope"), 10, "MZ4010"),
-        (("approve", "b", "--run", "r7"), 2, "MZ5001"),
+        (("approve", "r7/b"), 2, "MZ5001"),
         (("approve",), 2, "MZ1002"),
         (("reject", "b"), 2, "MZ1002"),
-        (("reject", "b", "--note", " \n"), 2, "the note is empty"),
+        (("reject", "b", "-m", " \n"), 2, "the note is empty"),
         (("answer", "b", ""), 2, "the answer is empty"),
         (("answer", "b", "x" * 20_001), 2, "more than 20,000 characters"),
         (("answer", "b"), 2, "there is no terminal"),
@@ -335,7 +335,7 @@ def test_a_question_that_is_gone(mz: Mz, kept: Callable[[str], str]) -> None:
     feature = kept("blocker")
     left_by_others(CancelPosted(feature=FeatureId(feature), actor=answer_left(feature).actor))
     taken_up("blocker")
-    for command in (("approve", feature), ("reject", feature, "--note", "x"), ("answer", feature, "x")):
+    for command in (("approve", feature), ("reject", feature, "-m", "x"), ("answer", feature, "x")):
         gone = mz("review", *command)
         assert gone.exit == 2
         assert "MZ5004" in gone.err
@@ -399,4 +399,4 @@ def test_the_run_with_the_question_is_found(mz: Mz, home: Path, kept: Callable[[
     newer.close()
     assert decoded(mz("review", "show", feature, "--json"))["run"] == "r1"
     assert decoded(mz("review", "approve", feature, "--json"))["run"] == "r1"
-    assert "has no open question: it is queued" in mz("review", "approve", feature, "--run", "r2").err
+    assert "has no open question: it is queued" in mz("review", "approve", f"r2/{feature}").err

@@ -113,7 +113,7 @@ def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> Non
     assert feature["next"] == feature["waiting"]["resume"]
     assert feature["waiting"]["answers"][0] == "retry"
     assert feature["reported_usd"] == "0.03"
-    again = spawn(sample, *feature["next"].split()[1:], "--ack", "please", "--json", **agent.environment)
+    again = spawn(sample, *feature["next"].split()[1:], "-m", "please", "--json", **agent.environment)
     check(again, 21)
     shown = msgspec.json.decode(again.out)
     assert (shown["schema"], shown["features"][0]["attempts"]) == ("mz.resume/1", {"prd": 6})
@@ -179,14 +179,14 @@ def test_a_killed_run_is_said_to_be_interrupted(sample: Path, agent: FakeAgent) 
 def test_a_message_for_a_run_at_rest_waits(sample: Path, agent: FakeAgent) -> None:
     check(spawn(sample, "run", "--feature", FEATURE, **agent.environment), 21)
     check(spawn(sample, "cancel"), 2, "name a run or a feature")
-    check(spawn(sample, "cancel", "--feature", "nope"), 10, "MZ4010")
-    answer = spawn(sample, "cancel", "--feature", FEATURE, "--why", "not needed", "--json")
+    check(spawn(sample, "cancel", "nope"), 10, "MZ4010")
+    answer = spawn(sample, "cancel", FEATURE, "-m", "not needed", "--json")
     shown = msgspec.json.decode(answer.out)
     assert (shown["schema"], shown["process_running"], shown["features"]) == ("mz.cancel/1", False, [FEATURE])
     assert status(sample)[FEATURE] == "waiting"
     check(spawn(sample, *shown["resume"].split()[1:], **agent.environment), 0, "cancelled")
     assert status(sample) == {"run": "finished", FEATURE: "cancelled"}
-    check(spawn(sample, "cancel", "--feature", FEATURE), 2, "is already cancelled")
+    check(spawn(sample, "cancel", FEATURE), 2, "is already cancelled")
     check(spawn(sample, "cancel", shown["run"]), 2, "have ended")
 
 
@@ -194,7 +194,7 @@ def test_messages_for_a_run_at_work_are_taken(sample: Path, agent: FakeAgent) ->
     agent.says("hang")
     running = start(sample, agent, "run", "--feature", FEATURE)
     until(running, "prd attempt 1")
-    answer = spawn(sample, "cancel", "--feature", FEATURE)
+    answer = spawn(sample, "cancel", FEATURE)
     check(answer, 0, "has read it")
     running.send_signal(signal.SIGINT)
     running.send_signal(signal.SIGTERM)

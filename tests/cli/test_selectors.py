@@ -64,21 +64,6 @@ def test_errors_name_what_exists(
     assert message in answer.err
 
 
-def test_former_options_select_the_same(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    for selector, former in (
-        (("log", "login"), ("log", "--feature", "login")),
-        (("log", "login", "audit"), ("log", "--feature", "login", "--feature", "audit")),
-        (("log", f"{RUN}/login"), ("log", RUN, "--feature", "login")),
-        (("show", "login/code#1"), ("show", "login", "--phase", "code", "--attempt", "1")),
-        (("show", f"{RUN}/login"), ("show", "login", "--run", RUN)),
-        (("audit", f"{RUN}/login"), ("audit", "--feature", "login")),
-        (("review", "show", f"{RUN}/audit"), ("review", "show", "audit", "--run", RUN)),
-    ):
-        answer = run(capsys, *selector, "--json")
-        assert answer.out
-        assert answer == run(capsys, *former, "--json")
-
-
 def test_the_log_of_a_phase_of_an_attempt_and_of_an_event(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     def events(selector: str) -> list[dict[str, object]]:
         return [msgspec.json.decode(line) for line in run(capsys, "log", selector, "--json").out.splitlines()[1:]]

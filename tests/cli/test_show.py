@@ -47,7 +47,7 @@ def test_prompts_only_on_request(story: Story, capsys: pytest.CaptureFixture[str
     ("words", "exit_code", "message"),
     [
         (("lgin",), 10, "has no feature 'lgin'; did you mean `login`?"),
-        (("login", "--run", "nope"), 2, "there is no run 'nope'"),
+        (("nope/login",), 2, "there is no run or feature 'nope'"),
         (("login", "--phase", "cod"), 2, "login has no phase 'cod'; did you mean `code`?"),
         (("login", "--phase", "xyz"), 2, "login has no phase 'xyz'; it has: prd, code"),
         (("later", "--phase", "prd"), 2, "later has no phase 'prd'; it has started none"),

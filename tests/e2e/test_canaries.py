@@ -76,7 +76,7 @@ def test_no_canary_survives_a_run(tmp_path: Path) -> None:
     worktree = next((scene.root / ".mz" / "worktrees").glob("*/alpha/.env"))
     worktree.unlink()  # A copy that the settings asked for, of a file that is the user's.
     note = "now with {GITHUB_TOKEN} and {STRIPE_API_KEY}, {origin}".format(**SECRETS)
-    assert scene.mz("review", "approve", "alpha", "--note", note).exit == 0
+    assert scene.mz("review", "approve", "alpha", "-m", note).exit == 0
     assert scene.mz("resume").exit == 0
     for words in ("audit", "log", "status", "cost", "runs", "show alpha", "verify", "review list", "doctor"):
         assert scene.mz(*words.split(), "--json").exit == 0, words

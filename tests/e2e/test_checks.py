@@ -65,7 +65,7 @@ def test_checks_that_stay_red_are_for_a_person_who_may_take_them_as_they_are(tmp
     forge.gh.plan(["red"])
     run(forge, code=21)
     assert "checks" in forge.bench.mz("status").stdout
-    forge.bench.mz("resume", "--feature", FEATURE, "--answer", "approve", "--ack", "the runner is broken")
+    forge.bench.mz("resume", "--feature", FEATURE, "--answer", "approve", "-m", "the runner is broken")
     assert status(forge) == "delivered"
 
 

@@ -117,7 +117,7 @@ def test_two_people_answer_at_once(tmp_path: Path) -> None:
     bench.mz("run", "--feature", FEATURE, code=21)
     people = [
         bench.start("review", "approve", FEATURE, MZ_USER="Ada"),
-        bench.start("review", "reject", FEATURE, "--note", "no", MZ_USER="Grace"),
+        bench.start("review", "reject", FEATURE, "-m", "no", MZ_USER="Grace"),
     ]
     told = [person.communicate(timeout=60) for person in people]
     assert sorted(person.returncode for person in people) == [0, 2], told
@@ -131,10 +131,10 @@ def test_what_was_rejected_is_done_once_more(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.act(FEATURE, "techspec", BLOCKER)
     bench.mz("run", "--feature", FEATURE, code=21)
-    bench.mz("review", "reject", FEATURE, "--note", "not now")
+    bench.mz("review", "reject", FEATURE, "-m", "not now")
     bench.mz("resume", code=1)
     assert bench.json("status")["status"] == "finished"
-    bench.mz("retry", FEATURE, "--from", "prd", "--note", "now it is time")
+    bench.mz("retry", f"{FEATURE}/prd", "-m", "now it is time")
     bench.mz("resume")
     assert bench.statuses() == {FEATURE: "delivered"}
     assert "now it is time" in bench.mz("show", FEATURE, "--phase", "prd", "--prompt").stdout
@@ -151,7 +151,7 @@ def test_the_work_is_shown_to_whoever_decides(tmp_path: Path) -> None:
     assert "artifact tasks (tasks/group-thousands/tasks.json)" in page
     assert "rejected by the gate size" in page
     assert "changes in" not in page, "the artifact is shown as it is"
-    bench.mz("review", "approve", FEATURE, "--note", "this once")
+    bench.mz("review", "approve", FEATURE, "-m", "this once")
     bench.mz("resume", code=21)
     assert question(bench) == ("code", "approval", "files_max")
     shown = bench.json("review", "show", FEATURE)

@@ -40,7 +40,7 @@ def test_new_items_join_and_delivered_ones_are_not_done_again(tmp_path: Path) ->
     bench = waiting_run(tmp_path)
     bench.mz("run", "--feature", "month-filter", code=21, seconds=200)
     assert bench.statuses() == {"group-thousands": "waiting", "month-filter": "delivered"}
-    bench.mz("resume", "--feature", "group-thousands", "--ack", "use commas", seconds=200)
+    bench.mz("resume", "--feature", "group-thousands", "-m", "use commas", seconds=200)
     assert set(bench.statuses().values()) == {"delivered"}
     bench.mz("run", "--feature", "month-filter", "--feature", "month-compare", seconds=200)
     skipped = {event["feature"]: event["changed"] for event in bench.of_type("item.skipped")}

@@ -55,45 +55,23 @@ def add_suggestions(target: click.Command) -> None:
             parameter.type = SuggestedText(SUGGESTION_KINDS[parameter.name or ""])
 
 
-class RenamedOption(click.Option):
-    """An option that also accepts its former names, which help does not show."""
-
-    def __init__(self, declarations: Sequence[str], former: Sequence[str] = (), **attributes: Any) -> None:
-        super().__init__((*declarations, *former), **attributes)
-        self.former = former
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        names = self.opts
-        self.opts = [name for name in names if name not in self.former]
-        try:
-            return super().get_help_record(ctx)
-        finally:
-            self.opts = names
-
-
 def option_names(ctx: click.Context) -> list[str]:
     """Return the options of the command that help shows, by their longest names."""
     options = [parameter for parameter in ctx.command.get_params(ctx) if isinstance(parameter, click.Option)]
-    shown = [option.opts + option.secondary_opts for option in options if not option.hidden]
-    former = {name for option in options if isinstance(option, RenamedOption) for name in option.former}
-    return [max((name for name in names if name not in former), key=len) for names in shown]
+    return [max(option.opts + option.secondary_opts, key=len) for option in options if not option.hidden]
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def message_option(name: str, help_text: str, former: str, **attributes: Any) -> Decorator:
+def message_option(name: str, help_text: str, **attributes: Any) -> Decorator:
     """Return the option `-m/--message`, the reason or note of an action, as the parameter `name`."""
-    return click.option(
-        "-m", "--message", name, metavar="TEXT", help=help_text, cls=RenamedOption, former=(former,), **attributes
-    )
+    return click.option("-m", "--message", name, metavar="TEXT", help=help_text, **attributes)
 
 
-def jobs_option(help_text: str, former: str) -> Decorator:
+def jobs_option(help_text: str) -> Decorator:
     """Return the option `-j/--jobs`, as the parameter `jobs`; None if absent."""
-    return click.option(
-        "-j", "--jobs", metavar="N", type=click.IntRange(min=1), help=help_text, cls=RenamedOption, former=(former,)
-    )
+    return click.option("-j", "--jobs", metavar="N", type=click.IntRange(min=1), help=help_text)
 
 
 def format_options(json_text: str) -> Decorator:

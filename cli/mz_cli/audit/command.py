@@ -48,7 +48,6 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
     "complete log.",
 )
 @click.argument("selector", metavar="[RUN | [RUN/]FEATURE]", required=False)
-@click.option("--feature", hidden=True)
 @click.option("--imported", metavar="[SESSION]", is_flag=False, flag_value="",
               help="An imported session, or all of them, in any directory.")  # fmt: skip
 @click.option(
@@ -60,7 +59,6 @@ from mz_cli.usage.audit import audit_lines, audit_table, imported_audit, remarks
 def audit(
     context: click.Context,
     selector: str | None,
-    feature: str | None,
     imported: str | None,
     full: bool,
     verify: bool,
@@ -77,18 +75,16 @@ def audit(
     events, and every blob that an event cites, which detects missing and changed texts. Exits with 1 for damage.
     """
     if verify:
-        if feature is not None or full or imported or (imported is not None and selector is not None):
+        if full or imported or (imported is not None and selector is not None):
             raise click.UsageError("--verify takes a RUN, or --imported for your user log, and nothing else", context)
         return print_verification(selector, imported is not None, as_json)
     if imported is not None:
-        if selector is not None or feature is not None:
+        if selector is not None:
             raise click.UsageError("--imported cannot be combined with RUN or FEATURE", context)
         return print_imported_audit(imported, as_json)
     with open_log() as log:
         selected = select_or_newest(log, selector)
-        run_id, feature = selected.run, feature or selected.feature
-        if feature is not None:
-            log.check_feature(run_id, feature)
+        run_id, feature = selected.run, selected.feature
         events = tuple(log.events(run_id))
         statements = audit_of(run_id, events, load_pins(log, events), feature)
         verification = verify_log(log, run_id, print_note)

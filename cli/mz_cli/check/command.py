@@ -45,7 +45,7 @@ LAYER = click.Choice([str(number) for number in NUMBERS])
     "--allow-empty", metavar="N", type=LAYER, multiple=True,
     help="Do not fail if this layer has nothing to check; repeatable.",
 )  # fmt: skip
-@jobs_option("Number of parallel replays. [default: processors]", "-n")
+@jobs_option("Number of parallel replays. [default: processors]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.gate/1.")
 @report_options
 def gate(

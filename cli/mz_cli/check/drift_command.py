@@ -12,7 +12,7 @@ from mz_recordings.drift.stream_baselines import FOLDER
 from mz_recordings.findings.model import RISKS, Risk
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import RenamedOption, command, format_options, jobs_option, message_option
+from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.check.drift import check_library, load_drift_library, write_baselines
 from mz_cli.check.drift_text import drift_result, exit_of, render_text, summary, table, with_failures
 from mz_cli.check.json import BaselineShape
@@ -48,24 +48,24 @@ NO_EFFECT_WITH_BASELINES = {
 )
 @click.argument("paths", metavar="[PATH]... | OLD NEW", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--static", is_flag=True, help="Do not replay; check only parsers, prices, rules, ages and streams.")
-@jobs_option("Number of parallel replays. [default: processors]", "-n")
+@jobs_option("Number of parallel replays. [default: processors]")
 @click.option(
     "--fail-on", metavar="RISK", type=click.Choice(RISKS), default="medium", show_default=True,
     help="Drift of lower risk is reported and does not fail: low, medium or high.",
 )  # fmt: skip
 @click.option(
-    "--propose-noise", "propose_noise", is_flag=True, cls=RenamedOption, former=("--learn",),
+    "--propose-noise", "propose_noise", is_flag=True,
     help="Add possible noise to the library's noise.yaml, for review.",
 )  # fmt: skip
 @click.option(
-    "--update-baseline", is_flag=True, cls=RenamedOption, former=("--update-wire",),
+    "--update-baseline", is_flag=True,
     help="Write the current stream shapes as new baselines; check nothing.",
 )  # fmt: skip
 @click.option(
     "--wire", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the project's baselines. [default: wire/ of the library]",
 )  # fmt: skip
-@message_option("reason", "Reason, with --propose-noise or --update-baseline; stored with the entries.", "--reason")
+@message_option("reason", "Reason, with --propose-noise or --update-baseline; stored with the entries.")
 @format_options("Print one object with the schema mz.drift/1.")
 @report_options
 @click.pass_context

@@ -154,9 +154,9 @@ def cost_table(spending: Spending, exact: bool, *, compared: bool = False) -> Ta
         (_row_label(section, name), *([outcome] if single else []), *cells) for section, name, outcome, *cells in rows
     )
     heads_shown = (*(["outcome"] if single else []), *TERMINAL_HEADS, "cause", *(WHAT_IF_HEADS if compared else ()))
-    first, *others = columns(spending.by, *heads_shown)
-    heads = (replace(first, least=len(_row_label(WASTED, "superseded"))), *others)
-    return Table(columns=heads, rows=terminal_rows if spending.groups else (), empty=NO_CALLS)
+    return Table(
+        columns=columns(spending.by, *heads_shown), rows=terminal_rows if spending.groups else (), empty=NO_CALLS
+    )
 
 
 def _cause_cell(reasons: Sequence[CauseTotals], exact: bool) -> str:

@@ -34,24 +34,21 @@ ENDED_STATUSES = frozenset({"skipped", *(outcome.value for outcome in ENDED_OUTC
     next_command="`mz status` shows whether the run has read the message.",
 )
 @click.argument("selectors", metavar="FEATURE... | RUN", nargs=-1)
-@click.option("--feature", "features", multiple=True, hidden=True)
-@message_option("why", "Reason, kept in the log; - reads it from stdin.", "--why")
+@message_option("why", "Reason, kept in the log; - reads it from stdin.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.cancel/1.")
 @click.pass_context
-def cancel(
-    context: click.Context, selectors: tuple[str, ...], features: tuple[str, ...], why: str | None, as_json: bool
-) -> None:
+def cancel(context: click.Context, selectors: tuple[str, ...], why: str | None, as_json: bool) -> None:
     """Cancel features, or the rest of a run.
 
     Posts a message to the run. The process that runs it reads the message within a second, otherwise the next
     `mz resume` does. Branches and worktrees are kept, and `mz retry` resumes a feature. FEATURE is a
     feature or RUN/FEATURE (default: the newest unfinished run with the feature); RUN alone cancels the rest of the run.
     """
-    if not selectors and not features:
+    if not selectors:
         raise click.UsageError("name a run or a feature to cancel", context)
     reason = read_text_option(why, "the reason")
     with open_log() as log:
-        run_id, features = find_features(log, selectors, features)
+        run_id, features = find_features(log, selectors)
 
         def write() -> tuple[Event, ...]:
             check_open(log.view(run_id), features, context)
@@ -69,14 +66,9 @@ def cancel(
     print_document("cancel", result) if as_json else print_result(posted, features)
 
 
-def find_features(log: ProjectLog, selectors: tuple[str, ...], former: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return the run and its features to cancel; none: all that remains. `former`: values of `--feature`, which
-    restrict a run. Raises MzError (MZ1002, MZ4010, MZ5001)."""
+def find_features(log: ProjectLog, selectors: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the run and its features to cancel; none: all that remains. Raises MzError (MZ1002, MZ4010, MZ5001)."""
     chosen = [select(log, text) for text in selectors]
-    if chosen and chosen[0].feature is None and former:
-        chosen = [select(log, f"{chosen[0].run}/{feature}") for feature in former]
-    elif not chosen:
-        chosen = [select(log, feature, feature_only=True) for feature in former]
     if not any(selector.names_run for selector in chosen):
         features = {selector.feature for selector in chosen}
         unfinished = next((run for run in unfinished_runs(log) if features <= set(log.features(run))), None)

@@ -11,9 +11,8 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.pipelines.material import check_template
 from mz_engine.run.fork import CannotFork, ForkChange, phase_start
 from mz_engine.run.process import RunProcess
-from mz_events.names import feature_stream
 
-from mz_cli.app.context import ProjectLog, find_home, open_log
+from mz_cli.app.context import find_home, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select
 from mz_cli.live.driver import drive_run
@@ -30,7 +29,6 @@ from mz_cli.terminal.console import print_note
     next_command="`mz diff RUN FORK` compares results, tokens and cost; `mz log RUN` shows the versions.",
 )
 @click.argument("source", metavar="RUN/FEATURE[/PHASE|@VERSION]")
-@click.option("--at", hidden=True)
 @click.option("--agent", metavar="NAME", help="Agent to use from there.")
 @click.option("--model", metavar="NAME", help="Model to use for every call from there.")
 @click.option(
@@ -40,7 +38,7 @@ from mz_cli.terminal.console import print_note
 @format_options("Print one object with the schema mz.fork/1.")
 @click.pass_context
 def fork(
-    context: click.Context, source: str, at: str | None, agent: str | None, model: str | None, prompt: Path | None,
+    context: click.Context, source: str, agent: str | None, model: str | None, prompt: Path | None,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Start a new run from an event of a past run, with another agent, model or prompt.
@@ -54,10 +52,13 @@ def fork(
     with open_log(home) as log:
         selector = select(log, source, feature_only=True)
         run, feature = selector.run, str(selector.feature)
-        at = at or selector.phase or (str(selector.version) if selector.version else None)
-        if at is None:
+        version = selector.version
+        if selector.phase is not None:
+            version = phase_start(tuple(log.store.read(selector.stream)), selector.phase)
+            if version is None:
+                raise MzError("MZ5007", f"{feature} has not started {selector.phase}", hint=f"mz log {run}/{feature}")
+        if version is None:
             raise click.UsageError(f"name a phase or an event to start from: {run}/{feature}/PHASE", context)
-        version = parse_version(log, run, feature, at)
     change = ForkChange(agent=agent, model=model, prompt=read_template(prompt) if prompt else None)
     started_runs: list[str] = []
 
@@ -66,24 +67,13 @@ def fork(
             session.fork(run, feature, version, change)
         except CannotFork as error:
             hint = f"mz log {run}/{feature}"
-            raise MzError("MZ5008", f"cannot fork {run}/{feature} at {at}: {error}", hint=hint) from error
+            raise MzError("MZ5008", f"cannot fork {source}: {error}", hint=hint) from error
         assert session.coordinator is not None
         started_runs.append(session.coordinator.run)
 
     code = drive_run(home, begin, "fork", as_json)
     print_note(f"compare: mz diff {run} {started_runs[0]}")
     return code
-
-
-def parse_version(log: ProjectLog, run: str, feature: str, at: str) -> int:
-    """Return the version for a number, `@number`, or a phase's last start. Raises MzError (MZ5007)."""
-    events = tuple(log.store.read(feature_stream(run, feature)))
-    number = at.removeprefix("@")
-    version = int(number) if number.isdecimal() and number.isascii() else phase_start(events, at)
-    if version is None or not 1 <= version <= len(events):
-        message = f"{at!r} is neither a version of {run}/{feature} (1 to {len(events)}) nor a phase that it started"
-        raise MzError("MZ5007", message, hint=f"mz log {run}/{feature}")
-    return version
 
 
 def read_template(file: Path) -> str:

@@ -41,7 +41,7 @@ ANSWERS = tuple(verdict.value for verdict in Verdict)
 @click.argument("selector", required=False)
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Feature to answer; repeatable.")
 @click.option("--answer", type=click.Choice(ANSWERS), help="Verdict: continue, try again, or reject.")
-@message_option("ack", "Reason, for the next prompt; approves if alone; - reads it from stdin.", "--ack")
+@message_option("ack", "Reason, for the next prompt; approves if alone; - reads it from stdin.")
 @view_options
 @format_options("Print one object with the schema mz.resume/1.")
 @click.pass_context

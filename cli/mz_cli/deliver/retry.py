@@ -38,11 +38,9 @@ DELIVERED = ("is already {}", "use `mz fork` to try again from an earlier event"
     next_command="`mz resume` continues the run if no process is running it.",
 )
 @click.argument("feature", metavar="FEATURE[/PHASE]")
-@click.option("--from", "phase", hidden=True)
-@message_option("note", "Note for the next prompt; - reads it from stdin.", "--note")
-@click.option("--run", hidden=True)
+@message_option("note", "Note for the next prompt; - reads it from stdin.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.retry/1.")
-def retry(feature: str, phase: str | None, note: str | None, run: str | None, as_json: bool) -> None:
+def retry(feature: str, note: str | None, as_json: bool) -> None:
     """Retry a failed, cancelled, waiting or held feature.
 
     FEATURE is a feature or RUN/FEATURE (default: the newest run with the feature); PHASE is the first phase to repeat
@@ -54,8 +52,8 @@ def retry(feature: str, phase: str | None, note: str | None, run: str | None, as
     """
     note_text = read_text_option(note, "the note")
     with open_log() as log:
-        selector = select(log, feature, run, feature_only=True)
-        run_id, feature, phase = selector.run, str(selector.feature), selector.phase or phase
+        selector = select(log, feature, feature_only=True)
+        run_id, feature, phase = selector.run, str(selector.feature), selector.phase
 
         def write() -> tuple[Event, ...]:
             check_retriable(log, review_queue(log, run_id), feature, phase)

@@ -33,7 +33,7 @@ SKIPPED_STEP = "MZ3009"
 )
 @click.option("--feature", "features", metavar="ID", multiple=True, help="Only this feature; repeatable.")
 @click.option("--agent", metavar="NAME", help="Agent to use instead of the one in mz.yaml.")
-@jobs_option("Number of parallel features.", "--max-parallel")
+@jobs_option("Number of parallel features.")
 @click.option(
     "--autonomy",
     type=click.Choice(["supervised", "checkpoint", "full_auto"]),

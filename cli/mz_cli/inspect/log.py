@@ -46,7 +46,6 @@ POLL_SECONDS = 0.1
     next_command="`mz show FEATURE` shows the same, phase by phase.",
 )
 @click.argument("selectors", metavar="[SELECTOR]...", nargs=-1)
-@click.option("--feature", "features", multiple=True, hidden=True)
 @click.option("--all", "all_events", is_flag=True, help="Print every event, not only milestones.")
 @click.option("--since", metavar="TIME", help="Events since then: a day, a time, or an age (7d, 36h).")
 @click.option("--type", "types", metavar="TYPE", multiple=True, help="Events of this type, such as gate.checked; "
@@ -59,8 +58,8 @@ POLL_SECONDS = 0.1
 @format_options("Print JSON Lines: a version line, then one line for every event; with --at, one object: mz.state/1.")
 @click.pass_context
 def log(
-    context: click.Context, selectors: tuple[str, ...], features: tuple[str, ...], all_events: bool,
-    since: str | None, types: tuple[str, ...], last: int | None, follow: bool, at: str | None, imported: str | None,
+    context: click.Context, selectors: tuple[str, ...], all_events: bool, since: str | None,
+    types: tuple[str, ...], last: int | None, follow: bool, at: str | None, imported: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Print the event log, one line per event.
@@ -70,13 +69,13 @@ def log(
     SELECTOR is a run's id or its beginning (default: the newest run), a feature, RUN/FEATURE, FEATURE/PHASE,
     FEATURE/PHASE#ATTEMPT, or one event, STREAM@VERSION, where STREAM is a run, a feature or RUN/FEATURE.
     """
-    if at is not None and (features or follow or all_events or since or types or last):
+    if at is not None and (follow or all_events or since or types or last):
         raise click.UsageError("--at can be combined only with --json", context)
     if follow and last is not None:
         raise click.UsageError("-n cannot be combined with --follow", context)
     entry_filter = make_filter(context, since, types)
     if imported is not None:
-        if selectors or features or follow or since or types or last or at is not None:
+        if selectors or follow or since or types or last or at is not None:
             raise click.UsageError("--imported can be combined only with --json", context)
         print_imported_events(imported, as_json)
         return
@@ -84,7 +83,7 @@ def log(
         if at is not None:
             print_state(source, at, selectors[0] if selectors else None, as_json)
             return
-        chosen = selected(source, selectors, features)
+        chosen = selected(source, selectors)
         run_id = select_one_run(chosen)
         events = follow_events(source, run_id) if follow else source.events(run_id)
         if as_json:
@@ -115,13 +114,10 @@ def make_filter(context: click.Context, since: str | None, types: tuple[str, ...
     return matches
 
 
-def selected(source: ProjectLog, selectors: tuple[str, ...], features: tuple[str, ...]) -> tuple[Selector, ...]:
-    """Resolve the selectors; by default the newest run. `features`: values of `--feature`, which restrict a run. Raises
-    MzError (MZ1002, MZ4010, MZ5001, MZ5007) and UsageError."""
+def selected(source: ProjectLog, selectors: tuple[str, ...]) -> tuple[Selector, ...]:
+    """Resolve the selectors; by default the newest run. Raises MzError (MZ1002, MZ4010, MZ5001, MZ5007) and
+    UsageError."""
     chosen = tuple(select(source, text) for text in selectors) or (select_or_newest(source, None),)
-    if features:
-        run = select_one_run(chosen)
-        chosen = tuple(select(source, f"{run}/{feature}") for feature in features)
     for selector in chosen:
         if selector.phase is not None:
             view = source.find_feature(selector.run, str(selector.feature))[1]

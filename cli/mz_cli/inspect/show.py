@@ -38,7 +38,6 @@ LIMITS = TextLimits(message_characters=300, excerpt_lines=12)
     next_command="`mz log FEATURE` lists its events; `mz status` shows the run.",
 )
 @click.argument("feature", metavar="[RUN/]FEATURE[/PHASE[#ATTEMPT]] | DIGEST")
-@click.option("--run", hidden=True)
 @click.option("--phase", hidden=True)
 @click.option("--attempt", type=click.IntRange(min=1), hidden=True)
 @click.option("--prompt", is_flag=True, help="Also print the prompts.")
@@ -47,7 +46,7 @@ LIMITS = TextLimits(message_characters=300, excerpt_lines=12)
 @click.option("--artifact", metavar="NAME", help="Print only this artifact, in full; NAME/UNIT for one unit.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object: mz.show/1, or mz.artifact/1 of an artifact.")
 def show(
-    feature: str, run: str | None, phase: str | None, attempt: int | None, prompt: bool, output: bool, diff: bool,
+    feature: str, phase: str | None, attempt: int | None, prompt: bool, output: bool, diff: bool,
     artifact: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Show one feature: its phases, attempts and results.
@@ -64,7 +63,7 @@ def show(
         if digest is not None:
             print_blob(log, digest, as_json)
             return
-        selector = select(log, feature, run, feature_only=True)
+        selector = select(log, feature, feature_only=True)
         phase, attempt = selector.phase or phase, selector.attempt or attempt
         view, feature_view = log.find_feature(selector.run, str(selector.feature))
         check_phase(feature_view, phase)

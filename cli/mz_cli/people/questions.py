@@ -85,11 +85,11 @@ def unfinished_runs(log: ProjectLog) -> tuple[str, ...]:
     return tuple(run for run, state in states if not is_over(state, inbox_versions.get(inbox_stream(run), 0)))
 
 
-def find_review_queue(log: ProjectLog, run: str | None, feature: str) -> tuple[ReviewQueue, FeatureView]:
+def find_review_queue(log: ProjectLog, selector: str) -> tuple[ReviewQueue, FeatureView]:
     """Return the queue and the feature of a selector; if neither names a run, of the newest run with a question of the
     feature, else with the feature. Raises MzError (MZ1002, MZ4010, MZ5001)."""
-    selector = select(log, feature, run, feature_only=True)
-    feature, run = str(selector.feature), selector.run if selector.names_run else None
+    selected = select(log, selector, feature_only=True)
+    feature, run = str(selected.feature), selected.run if selected.names_run else None
     for unfinished_run in unfinished_runs(log) if run is None else ():
         if feature in log.features(unfinished_run):
             candidate = review_queue(log, unfinished_run)

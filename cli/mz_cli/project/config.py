@@ -23,7 +23,7 @@ from mz_engine.secrets import environment_secrets
 from mz_events.redaction.redactor import Secrets
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import RenamedOption, command_family, format_options
+from mz_cli.app.help import command_family, format_options
 from mz_cli.project.json import ConfigShape, ConfigValidShape, SettingShape
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
@@ -63,7 +63,7 @@ def config() -> None:
     next_command="`mz config validate` checks the pipeline and the backlog too.",
 )
 @click.option(
-    "--show-origin", "origin", is_flag=True, cls=RenamedOption, former=("--origin",),
+    "--show-origin", "origin", is_flag=True,
     help="Show the origin of each value: default, mz.yaml:LINE or a variable.",
 )  # fmt: skip
 @format_options("Print one object with the schema mz.config-show/1.")

@@ -10,7 +10,7 @@ from mz_engine.decoding.quantity import parse_usd
 from mz_recordings.rerecord.plan import CallSelection
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import RenamedOption, command, format_options
+from mz_cli.app.help import command, format_options
 from mz_cli.recordings.json import RerecordedCassette, RerecordResult
 from mz_cli.recordings.rerecord_query import (
     ALL,
@@ -89,7 +89,7 @@ class Dollars(click.ParamType[int]):
     help="Accept differences of this class: a class of drift, MISSING, UNUSED or ALL; repeatable.",
 )
 @click.option(
-    "--accept-pending", "take", is_flag=True, cls=RenamedOption, former=("--take",),
+    "--accept-pending", "take", is_flag=True,
     help="Accept pending new cassettes; no agent is called.",
 )  # fmt: skip
 @click.option(

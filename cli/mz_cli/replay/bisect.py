@@ -13,7 +13,6 @@ from typing import Any
 import click
 from mz_engine.errors.exits import Exit
 
-from mz_cli.app.help import RenamedOption
 from mz_cli.terminal.console import FORMAT_KEY
 
 VERDICT_EXITS = (Exit.OK, Exit.DRIFT, Exit.RECORDING)
@@ -39,8 +38,6 @@ def past_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--recheck-rules",
             is_flag=True,
-            cls=RenamedOption,
-            former=("--judge",),
             help="Recheck artifacts of RUN, or of all runs, with current rules.",
         ),
         click.option("--run", metavar="RUN", help="Replay a past run of the log through the current code."),

@@ -17,7 +17,7 @@ from mz_recordings.replay.parallel import find_cassettes, replay_all, shuffled, 
 from mz_recordings.replay.replay import ReplayJob
 
 from mz_cli.app.context import find_home
-from mz_cli.app.help import RenamedOption, command, format_options, jobs_option, message_option
+from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.common.json import finding_shape
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.replay.bisect import clamp_exit, past_options
@@ -54,7 +54,7 @@ NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
     next_command="`mz record` records a run again when the old replies are no longer useful.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
-@jobs_option("Number of parallel replays. [default: processors]", "-n")
+@jobs_option("Number of parallel replays. [default: processors]")
 @click.option("--shuffle", metavar="SEED", type=int, help="Shuffle cassettes and features with this seed.")
 @click.option(
     "--accept",
@@ -63,8 +63,8 @@ NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
     multiple=True,
     help="Accept differences of this class and keep the replies; repeatable.",
 )
-@message_option("reason", "Reason why the old replies are still valid; stored with them.", "--reason")
-@click.option("--prune", is_flag=True, cls=RenamedOption, former=("--update-unused",), help="Remove unused recordings.")
+@message_option("reason", "Reason why the old replies are still valid; stored with them.")
+@click.option("--prune", is_flag=True, help="Remove unused recordings.")
 @format_options("Print one object with the schema mz.replay/1.")
 @report_options
 @past_options

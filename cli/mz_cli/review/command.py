@@ -14,7 +14,7 @@ from mz_projections.views.messages import Question
 from mz_projections.views.model import FeatureView
 
 from mz_cli.app.context import ProjectLog, is_process_running, open_log
-from mz_cli.app.help import RenamedOption, command_family, format_options, message_option
+from mz_cli.app.help import command_family, format_options, message_option
 from mz_cli.app.input import edit_text, read_text_option
 from mz_cli.common.advice import pending_actions, run_context
 from mz_cli.common.worktree_diff import patch
@@ -132,20 +132,19 @@ def open_question_shape(log: ProjectLog, queue: ReviewQueue, question: Question)
     next_command="answer with `mz review approve FEATURE`, `mz review answer FEATURE` or `mz review reject FEATURE`.",
 )
 @click.argument("feature", metavar="[RUN/]FEATURE")
-@click.option("--run", hidden=True)
 @click.option(
-    "--full", "full_text", is_flag=True, cls=RenamedOption, former=("--whole",),
+    "--full", "full_text", is_flag=True,
     help="Do not cut texts; a pipe always gets them complete.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-show/1.")
-def show(feature: str, run: str | None, full_text: bool, as_json: bool) -> None:
+def show(feature: str, full_text: bool, as_json: bool) -> None:
     """Show everything needed to answer a question.
 
     Prints the question; the artifact, patch, violations or output concerned; the effect of each answer; and earlier
     decisions with person, time and reason.
     """
     with open_log() as log:
-        queue, view = find_review_queue(log, run, feature)
+        queue, view = find_review_queue(log, feature)
         detail = review_detail(log, queue, view.feature)
     if as_json:
         print_document("review-show", detail)
@@ -206,15 +205,14 @@ def stop_reason(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> tuple
     next_command="`mz status` shows the feature's progress.",
 )
 @click.argument("feature", metavar="[RUN/]FEATURE")
-@message_option("note", "Reason, kept in the log; - reads it from stdin.", "--note")
-@click.option("--run", hidden=True)
+@message_option("note", "Reason, kept in the log; - reads it from stdin.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
-def approve(feature: str, note: str | None, run: str | None, as_json: bool) -> None:
+def approve(feature: str, note: str | None, as_json: bool) -> None:
     """Approve, and let the feature continue.
 
     After a failure, where there is no work to approve, the agent tries again with the note.
     """
-    answer_question(feature, run, Verdict.APPROVE, read_text_option(note, "the note"), as_json)
+    answer_question(feature, Verdict.APPROVE, read_text_option(note, "the note"), as_json)
 
 
 @review.page(
@@ -223,16 +221,15 @@ def approve(feature: str, note: str | None, run: str | None, as_json: bool) -> N
     next_command="`mz review list` shows the next questions.",
 )
 @click.argument("feature", metavar="[RUN/]FEATURE")
-@message_option("note", "Reason; goes into the agent's next prompt; - reads it from stdin.", "--note", required=True)
-@click.option("--run", hidden=True)
+@message_option("note", "Reason; goes into the agent's next prompt; - reads it from stdin.", required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
-def reject(feature: str, note: str, run: str | None, as_json: bool) -> None:
+def reject(feature: str, note: str, as_json: bool) -> None:
     """Reject the work.
 
     Rejecting an approval sends the feature to the phase named in the pipeline, with the note; any other rejection ends
     the feature.
     """
-    answer_question(feature, run, Verdict.REJECT, read_text_option(note, "the note"), as_json)
+    answer_question(feature, Verdict.REJECT, read_text_option(note, "the note"), as_json)
 
 
 @review.page(
@@ -246,9 +243,8 @@ def reject(feature: str, note: str, run: str | None, as_json: bool) -> None:
 )
 @click.argument("feature", metavar="[RUN/]FEATURE")
 @click.argument("text", required=False)
-@click.option("--run", hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.review-answer/1.")
-def answer(feature: str, text: str | None, run: str | None, as_json: bool) -> None:
+def answer(feature: str, text: str | None, as_json: bool) -> None:
     """Answer the agent, and let it try again.
 
     TEXT is added to the agent's next prompt; - reads it from stdin. Without TEXT, your editor opens.
@@ -256,20 +252,20 @@ def answer(feature: str, text: str | None, run: str | None, as_json: bool) -> No
     note = read_text_option(text, "the answer")
     if note is None:
         with open_log() as log:
-            queue, view = find_review_queue(log, run, feature)
+            queue, view = find_review_queue(log, feature)
             question = answerable_question(log, queue, view)
             note = edit_text(f"{question_text(question)}\n\n{log.load_text(question.detail)}")
-    answer_question(feature, run, Verdict.RETRY, note, as_json)
+    answer_question(feature, Verdict.RETRY, note, as_json)
 
 
-def answer_question(feature: str, run: str | None, verdict: Verdict, note: str | None, as_json: bool) -> None:
+def answer_question(feature: str, verdict: Verdict, note: str | None, as_json: bool) -> None:
     """Post the answer to the currently open question. Raises MzError (MZ5001, MZ4010, MZ5004)."""
     with open_log() as log:
-        queue_of_run, view_of_feature = find_review_queue(log, run, feature)
+        queue_of_run, view_of_feature = find_review_queue(log, feature)
         run_id, feature = queue_of_run.run.run, view_of_feature.feature
 
         def write() -> tuple[Event, ...]:
-            queue, view = find_review_queue(log, run_id, feature)
+            queue, view = find_review_queue(log, f"{run_id}/{feature}")
             question = answerable_question(log, queue, view)
             text, person = store_text(log, note), store_user_name(log)
             return (

@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 import click
 import msgspec
 
 from mz_cli.terminal.console import FORMAT_KEY, is_terminal, may_escape, terminal_width, write_lines, write_text
-from mz_cli.terminal.text import single_line, strip_escapes
+from mz_cli.terminal.text import (
+    exact_usd,
+    format_count,
+    format_elapsed,
+    format_size,
+    format_time,
+    iso_time,
+    rounded_usd,
+    single_line,
+    strip_escapes,
+)
 from mz_cli.terminal.width import display_width, styled_line, wrap
 
 MARKS = ">*"
+SECOND_US = 1_000_000
 COMFORTABLE_WIDTHS = (22, 16)
 """Preferred minimum widths of wide columns, the best first: two tables are easier to read than a narrow one."""
 UNLIMITED_WIDTH = 1_000_000
@@ -26,65 +37,106 @@ GAPS = (2, 1)
 TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n"})
 
 
+class Cell(str):
+    """A text for terminals, with an exact one for pipes."""
+
+    exact: str
+
+    def __new__(cls, shown: str, exact: str) -> Cell:
+        cell = super().__new__(cls, shown)
+        cell.exact = exact
+        return cell
+
+
 class Column(msgspec.Struct, frozen=True):
     name: str
+    """Empty: not shown on a terminal."""
+    exact_name: str
+    """Name in a pipe; empty: not printed there."""
     right: bool = False
     key: bool = False
     """Identifies rows, and is repeated in each part of a split table. Without any key, the first column is one."""
-    least: int = 0
-    """Minimum width, if a cell needs it."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Rows with a cell for each column. Cells may contain any text: it is sanitised when it is printed."""
 
     columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
-    empty: str
+    rows: Sequence[Sequence[str]]
+    empty: str = ""
     """Text printed instead of a table without rows."""
 
 
 def columns(*names: str) -> tuple[Column, ...]:
-    """Return columns by name, with optional prefixes: `>` aligns to the right, `*` is a key."""
+    """Return columns by name, with optional prefixes: `>` aligns to the right, `*` is a key.
+
+    `size|bytes` has another name in a pipe, `size|` is only for terminals, `|bytes` only for pipes."""
     return tuple(_column(name) for name in names)
 
 
-def _column(name: str) -> Column:
-    bare = name.lstrip(MARKS)
-    marks = name[: len(name) - len(bare)]
-    return Column(bare, right=">" in marks, key="*" in marks)
+def _column(marked_name: str) -> Column:
+    both_names = marked_name.lstrip(MARKS)
+    marks = marked_name.removesuffix(both_names)
+    name, different, exact_name = both_names.partition("|")
+    return Column(name, exact_name if different else name, right=">" in marks, key="*" in marks)
 
 
-def prints_tsv(stream: TextIO) -> bool:
-    """Return True if tables on the stream are tab-separated, with exact values: as `--format` says, else in a pipe."""
+def usd_cell(nanousd: int | None, unknown: str = "-") -> Cell:
+    return Cell(rounded_usd(nanousd) or unknown, exact_usd(nanousd) or unknown)
+
+
+def count_cell(number: int | None) -> Cell:
+    return Cell(format_count(number), "-" if number is None else str(number))
+
+
+def time_cell(us: int | None) -> Cell:
+    return Cell("-" if us is None else format_time(us), iso_time(us) or "-")
+
+
+def size_cell(size_bytes: int | None) -> Cell:
+    return Cell("-" if size_bytes is None else format_size(size_bytes), "-" if size_bytes is None else str(size_bytes))
+
+
+def elapsed_cell(duration_us: int | None) -> Cell:
+    """Return `3m 12s`, in a pipe seconds."""
+    if duration_us is None:
+        return Cell("-", "-")
+    return Cell(format_elapsed(duration_us / SECOND_US), f"{duration_us / SECOND_US:.3f}")
+
+
+def prints_tsv(stream: TextIO | None = None) -> bool:
+    """Return True if tables on the stream (default: stdout) are tab-separated, with exact values: as `--format` says,
+    else in a pipe."""
     context = click.get_current_context(silent=True)
     chosen = context.meta.get(FORMAT_KEY) if context else None
-    return chosen == "tsv" or (chosen is None and not is_terminal(stream))
+    return chosen == "tsv" or (chosen is None and not is_terminal(stream or sys.stdout))
 
 
 def print_table(table: Table, stream: TextIO | None = None) -> None:
     """Write the table to the stream, by default stdout."""
     stream = stream or sys.stdout
-    if prints_tsv(stream):
-        write_text(stream, tab_separated(table))
-    elif not table.rows:
+    exact = prints_tsv(stream)
+    chosen = [i for i, column in enumerate(table.columns) if (column.exact_name if exact else column.name)]
+    heads = [table.columns[i] for i in chosen]
+    rows = [[row[i] for i in chosen] for row in table.rows]
+    if exact:
+        exact_rows = ([cell.exact if isinstance(cell, Cell) else cell for cell in row] for row in rows)
+        write_text(stream, tab_separated([head.exact_name for head in heads], exact_rows))
+    elif not rows:
         write_text(stream, f"{table.empty}\n")
     else:
-        _draw(table.columns, [[single_line(cell) for cell in row] for row in table.rows], stream)
+        _draw(heads, [[single_line(text) for text in row] for row in rows], stream)
 
 
-def tab_separated(table: Table) -> str:
+def tab_separated(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     r"""Return column names and rows, a line for each; in cells a tab is `\t`, a line end `\n`, a backslash `\\`."""
-    lines = [[column.name for column in table.columns], *table.rows]
+    lines = (names, *rows)
     return "".join("\t".join(strip_escapes(cell).translate(TSV_ESCAPES) for cell in cells) + "\n" for cells in lines)
 
 
 def _draw(heads: Sequence[Column], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     room = terminal_width(stream) if is_terminal(stream) else UNLIMITED_WIDTH
-    full_widths, word_widths = _widths(heads, rows, display_width), _widths(heads, rows, _longest_word)
-    least_widths = [
-        max(low, min(head.least, want)) for head, low, want in zip(heads, word_widths, full_widths, strict=True)
-    ]
+    full_widths, least_widths = _widths(heads, rows, display_width), _widths(heads, rows, _longest_word)
     parts = arrange(least_widths, full_widths, room, [index for index, head in enumerate(heads) if head.key] or [0])
     if not parts:
         write_text(stream, _cards(heads, rows))
