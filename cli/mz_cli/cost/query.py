@@ -11,7 +11,7 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Models, PriceRow
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
-from mz_engine.pricing.mismatch import entries_cost, explain_mismatch
+from mz_engine.pricing.mismatch import explain_mismatch
 from mz_engine.pricing.models import base_name
 from mz_engine.pricing.rate_card import may_cross_step
 from mz_engine.pricing.table import GenaiPrices, user_prices
@@ -198,7 +198,7 @@ def with_alternative_costs(
             model = choose_model(priced_call)
             called_us = priced_call.call.ended_at_us or priced_call.call.requested_at_us
             other_usage = usage if model is None else tuple(replace(entry, model=model) for entry in usage)
-            other_nanousd = entries_cost(other_usage, called_us if at_us is None else at_us, prices)
-            priced_call = replace(priced_call, alternative_nanousd=other_nanousd)
+            price = prices.price(other_usage, called_us if at_us is None else at_us)
+            priced_call = replace(priced_call, alternative_nanousd=price.nanousd)
         calls.append(priced_call)
     return replace(cost_data, calls=tuple(calls))
