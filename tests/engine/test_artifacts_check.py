@@ -7,7 +7,6 @@ import pytest
 from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.parse import parse_artifact
-from mz_engine.artifacts.validate import evaluate_feature_rule
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import FeatureRuleInput, ParsedArtifact
 from mz_events.catalog.validation import Change, Unit
@@ -24,7 +23,7 @@ def facts(*changed: str, artifacts: dict[str, ParsedArtifact] | None = None, **l
 
 
 def broken(name: str, given: FeatureRuleInput) -> list[tuple[str, str]]:
-    found = evaluate_feature_rule(name, given)
+    found = tuple(FEATURE_RULES[name](given))
     assert all(finding.message.endswith(f" [{finding.violation.rule}]") for finding in found)
     return [(finding.violation.rule, finding.violation.path) for finding in found]
 
@@ -48,10 +47,7 @@ def test_size_is_kept_at_the_limits() -> None:
 def test_size_names_every_limit_that_is_passed() -> None:
     limits = {"feature_criteria_max": 2, "feature_tasks_max": 1, "feature_files_max": 2}
     assert broken("size", facts(artifacts=PLANNED, **limits)) == [(("size"), name) for name in limits]
-    assert (
-        "3 acceptance criteria; at most 2"
-        in evaluate_feature_rule("size", facts(artifacts=PLANNED, **limits))[0].message
-    )
+    assert "3 acceptance criteria; at most 2" in next(FEATURE_RULES["size"](facts(artifacts=PLANNED, **limits))).message
 
 
 def test_files_listed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mz_engine.artifacts.markdown import read_markdown, total_words
 from mz_engine.artifacts.parse import title_and_body
-from mz_engine.artifacts.subject import is_mentioned
+from mz_engine.artifacts.validate import is_mentioned
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from mz_engine.artifacts.load import assemble_rules, load_rules
-from mz_engine.artifacts.subject import resolve_limit
-from mz_engine.artifacts.validate import MESSAGE_SLOT, evaluate_feature_rule, requirements, validate
+from mz_engine.artifacts.validate import MESSAGE_SLOT, requirements, resolve_limit, validate
 from mz_engine.model.config import Config, Limits
 from mz_engine.model.pins import Pins, decode_pins, encode_pins
 from mz_engine.model.pipeline import Pipeline
@@ -149,8 +148,3 @@ def test_a_message_is_one_line_whatever_the_artifact_says() -> None:
         finding.violation.rule for finding in found
     }
     assert all(len(finding.message.splitlines()) == 1 for finding in found)
-
-
-def test_an_unknown_rule_over_the_feature_is_an_error() -> None:
-    with pytest.raises(KeyError):
-        evaluate_feature_rule("nothing", msgspec.convert({}, dict))  # type: ignore[arg-type]

@@ -20,8 +20,8 @@ from mz_engine.artifacts.command_output import (
     count_tests,
     excerpt,
     failure_signature,
+    output_patterns,
 )
-from mz_engine.artifacts.load import count_patterns
 
 CASES = Path(__file__).parents[1] / "cases" / "artifacts"
 
@@ -59,7 +59,7 @@ def test_counts(case: Counted) -> None:
 
 @pytest.mark.parametrize("case", COUNTED, ids=lambda case: case.name)
 def test_no_text_is_counted_for_two_runners(case: Counted) -> None:
-    runners = [one for one in count_patterns().runners if not one.alone]
+    runners = [one for one in output_patterns().runners if not one.alone]
     spans = [match.span() for one in runners for match in re.finditer(one.block, case.raw, re.MULTILINE)]
     assert all(first == second or first[1] <= second[0] or second[1] <= first[0] for first in spans for second in spans)
     assert len(set(spans)) == len(spans)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.validate import validate
 from mz_engine.effects import call, dispatch, validation
 from mz_engine.effects.steps import Effect, SettleCall, emit
@@ -238,7 +239,7 @@ def test_code_that_breaks_off_is_told_with_its_place(past: Past, monkeypatch: py
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError("no")
 
-    monkeypatch.setattr(validation, "evaluate_feature_rule", broken)
+    monkeypatch.setattr(validation, "FEATURE_RULES", dict.fromkeys(FEATURE_RULES, broken))
     monkeypatch.setattr(validation, "failure_signature", broken)
     found = past.replay(past.stream("b")).divergences
     assert {one.kind for one in found} == {"failure"}

@@ -8,7 +8,9 @@ from functools import cache
 from hashlib import sha256
 from itertools import pairwise
 
-from mz_engine.artifacts.load import RunnerPatterns, count_patterns, output_patterns
+import msgspec
+
+from mz_engine.artifacts.load import read_data
 
 READ_BYTES_MAX = 4 * 1024 * 1024
 """Bytes read: half from the beginning, half from the end."""
@@ -21,6 +23,47 @@ CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 REPORT_LINE = re.compile(r"\d|PASS|FAIL|OK|NO TESTS")
 OMITTED_LINES = "[... lines left out ...]"
 CUT_MARK = " [... cut ...]"
+
+
+class PatternData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base: an unknown key is an error."""
+
+
+class Replacement(PatternData, frozen=True, kw_only=True):
+    """Every match of `find` becomes `put` (with `\\1` for groups)."""
+
+    name: str
+    find: str
+    put: str
+
+
+class RunnerPatterns(PatternData, frozen=True, kw_only=True):
+    """Report format of one test runner. Within each match of `block` the numbers (first group) are added up; a pattern
+    without a group counts 1. Passed is `passed`, or else `total` minus the others."""
+
+    name: str
+    block: str
+    passed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    total: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
+    """Neither passed nor failed: skipped, pending, expected failures."""
+    alone: bool = False
+    """Used only if no other runner reported."""
+
+
+class OutputPatterns(PatternData, frozen=True, kw_only=True):
+    """The content of `output.yaml` and `counts.yaml`, in their order."""
+
+    replacements: tuple[Replacement, ...]
+    insignificant: tuple[str, ...]
+    """Lines that say nothing about a failure; matched at their start, after normalisation."""
+    runners: tuple[RunnerPatterns, ...]
+
+
+@cache
+def output_patterns() -> OutputPatterns:
+    return msgspec.convert(read_data("output.yaml") | read_data("counts.yaml"), OutputPatterns)
 
 
 def excerpt(raw: bytes, roots: tuple[str, ...] = (), lines_max: int = 60) -> str:
@@ -44,18 +87,14 @@ def failure_signature(text: str) -> str:
 
 def count_tests(raw: bytes) -> tuple[int, int] | None:
     """Return passed and failed tests, summed over all runners that reported; None if none did."""
-    text = "\n".join(report_lines(squeeze_blank_lines(list(plain_lines(raw)))))
+    # The patterns are far slower than this filter of lines that may belong to a report.
+    lines = squeeze_blank_lines(list(plain_lines(raw)))
+    text = "\n".join(line for line in lines if not line or REPORT_LINE.search(line))
     reports: list[tuple[int, int]] = []
-    for runner in count_patterns().runners:
+    for runner in output_patterns().runners:
         if not (runner.alone and reports):
             reports += [count_block(runner, block[0]) for block in compile_multiline(runner.block).finditer(text)]
     return (sum(passed for passed, _ in reports), sum(failed for _, failed in reports)) if reports else None
-
-
-def report_lines(lines: list[str]) -> Iterator[str]:
-    """Yield blank lines and lines that may belong to a runner's report: the patterns are far slower than this
-    filter."""
-    return (line for line in lines if not line or REPORT_LINE.search(line))
 
 
 def count_block(runner: RunnerPatterns, block: str) -> tuple[int, int]:

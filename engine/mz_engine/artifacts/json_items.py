@@ -1,9 +1,10 @@
-"""JSON artifacts as items. Total: invalid JSON gives a problem with a line, never an exception."""
+"""JSON artifacts as items."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -19,57 +20,59 @@ class JsonItem(msgspec.Struct, frozen=True):
     line: int | None = None
 
 
-class UnreadableJson(msgspec.Struct, frozen=True):
+class UnreadableJson(Exception):
     """Reason why a text gives no items."""
 
-    problem: str
-    line: int | None = None
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.line = problem, line
 
 
-def read_items(rule: JsonForm, text: str) -> tuple[JsonItem, ...] | UnreadableJson:
-    """Return the objects of a JSON text: see `Json` for the accepted forms."""
+def read_items(rule: JsonForm, text: str) -> tuple[JsonItem, ...]:
+    """Return the objects of a JSON text: see `JsonForm` for the accepted forms. Raises UnreadableJson."""
     text = normalise_newlines(text)
-    value, problem = load_json(text)
-    if problem and rule.embedded:
-        for block in reversed(read_markdown(text).blocks):
-            value, block_problem = load_json(block)
-            if block_problem is None:
-                problem = None
-                break
-    if problem:
-        is_fenced = not rule.embedded and text.lstrip().startswith(("```", "~~~"))
-        return UnreadableJson("it stands in a code fence; write the JSON alone", 1) if is_fenced else problem
-    return object_item(value) if rule.root == "object" else list_items(value, text)
+    value = read_value(text, rule.embedded)
+    if rule.root == "list":
+        return list_items(value, text)
+    if not isinstance(value, dict):
+        raise UnreadableJson(f"it holds {type_noun(value)}, not an object")
+    return (JsonItem(value, 1),)
 
 
-def load_json(text: str) -> tuple[Any, UnreadableJson | None]:
+def read_value(text: str, embedded: bool) -> Any:
     try:
-        return json.loads(text), None
+        return load_json(text)
+    except UnreadableJson:
+        if not embedded and text.lstrip().startswith(("```", "~~~")):
+            raise UnreadableJson("it stands in a code fence; write the JSON alone", 1) from None
+        for block in reversed(read_markdown(text).blocks) if embedded else ():
+            with suppress(UnreadableJson):
+                return load_json(block)
+        raise
+
+
+def load_json(text: str) -> Any:
+    try:
+        return json.loads(text)
     except json.JSONDecodeError as error:
-        return None, UnreadableJson(f"{error.msg} in column {error.colno}", error.lineno)
-    except (RecursionError, ValueError) as error:
-        return None, UnreadableJson(type(error).__name__ if isinstance(error, RecursionError) else str(error)[:200])
+        raise UnreadableJson(f"{error.msg} in column {error.colno}", error.lineno) from None
+    except RecursionError:
+        raise UnreadableJson("RecursionError") from None
+    except ValueError as error:
+        raise UnreadableJson(str(error)[:200]) from None
 
 
-def object_item(value: Any) -> tuple[JsonItem, ...] | UnreadableJson:
-    return (
-        (JsonItem(value, 1),)
-        if isinstance(value, dict)
-        else UnreadableJson(f"it holds {type_noun(value)}, not an object")
-    )
-
-
-def list_items(value: Any, text: str) -> tuple[JsonItem, ...] | UnreadableJson:
+def list_items(value: Any, text: str) -> tuple[JsonItem, ...]:
     if isinstance(value, dict):
         lists = [member for member in value.values() if is_object_list(member)]
         return tuple(map(JsonItem, lists[0])) if len(lists) == 1 else (JsonItem(value, 1),)
     if not isinstance(value, list):
-        return UnreadableJson(f"it holds {type_noun(value)}, not a list")
+        raise UnreadableJson(f"it holds {type_noun(value)}, not a list")
     if not value:
-        return UnreadableJson("the list is empty")
+        raise UnreadableJson("the list is empty")
     for number, member in enumerate(value, 1):
         if not isinstance(member, dict):
-            return UnreadableJson(f"entry {number} is {type_noun(member)}, not an object")
+            raise UnreadableJson(f"entry {number} is {type_noun(member)}, not an object")
     return tuple(JsonItem(member, line) for member, line in zip(value, item_lines(text, len(value)), strict=True))
 
 
@@ -92,18 +95,8 @@ def item_lines(text: str, count: int) -> list[int]:
 
 
 def type_noun(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a text"
-        case list():
-            return "a list"
-    return "an object"
+    nouns = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+    return nouns.get(type(value), "null")
 
 
 def json_rule(rules: RuleSet) -> JsonForm:

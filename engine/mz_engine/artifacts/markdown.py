@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -65,6 +65,10 @@ class MarkdownDocument(msgspec.Struct, frozen=True):
     entries: tuple[ListEntry, ...]
     blocks: tuple[str, ...]
     """Contents of the fenced code blocks."""
+
+    @property
+    def title_lines(self) -> set[int]:
+        return {line for heading in self.headings for line in range(heading.line, heading.body_start)}
 
     def entries_between(self, first: int, end: int) -> Iterator[ListEntry]:
         return (entry for entry in self.entries if first <= entry.line < end)
@@ -143,19 +147,12 @@ def entries(tokens: list[Token]) -> Iterator[ListEntry]:
             inline = tokens[index + 2] if index + 2 < len(tokens) else token
             yield ListEntry(token.map[0], (inline.content if inline.type == "inline" else "",))
         elif token.type == "tr_open" and token.map:
-            cells = tuple(row_cells(tokens, index))
+            row = takewhile(lambda token: token.type != "tr_close", tokens[index:])
+            cells = tuple(cell.content for cell in row if cell.type == "inline")
             if tokens[index + 1].type == "th_open":
                 header = cells
             else:
                 yield ListEntry(token.map[0], cells, header)
-
-
-def row_cells(tokens: list[Token], start: int) -> Iterator[str]:
-    for token in tokens[start:]:
-        if token.type == "tr_close":
-            return
-        if token.type == "inline":
-            yield token.content
 
 
 @lru_cache(maxsize=1024)
@@ -171,18 +168,19 @@ def comparable_heading(heading: str) -> str:
 def total_words(document: MarkdownDocument) -> int:
     """Count words below the first level 2 or 3 heading, including code, without headings."""
     first_line = next((heading.line for heading in document.headings if heading.level in (2, 3)), 0)
-    titles = {line for heading in document.headings for line in range(heading.line, heading.body_start)}
+    titles = document.title_lines
     lines = blank_comments("\n".join(document.lines)).split("\n")
     body = (line for number, line in enumerate(lines) if number >= first_line and number not in titles)
     return sum(any(sign.isalnum() for sign in word) for line in body for word in line.split())
 
 
-CODE_SPAN_PATH = re.compile(r"(?<!`)(`+)(?!`)\s*(.+?)\s*(?<!`)\1(?!`)")
 LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 SPAN_SEPARATOR = re.compile(r"\s*(?:,|and|&|\+)?\s*\Z")
 PATH_TOKEN = re.compile(r"[^\s()=<>\"'`|;:]+\Z")
-EXTENSION = re.compile(r"\.[A-Za-z0-9_]{1,12}\Z")
-BARE_FILE_NAME = re.compile(r"(?i)(?:[A-Z]+file|LICENSE|NOTICE|README|CHANGELOG|CODEOWNERS)\Z")
+FILE_NAME = re.compile(
+    r"(?i)[/\\]|\.[A-Z0-9_]{1,12}\Z|\A\.|\A(?:[A-Z]+file|LICENSE|NOTICE|README|CHANGELOG|CODEOWNERS)\Z"
+)
+"""A separator, an extension, a leading dot, or the name of a well-known file."""
 PATH_COLUMNS = ("file", "path")
 
 
@@ -231,9 +229,15 @@ def keyed_parts(rule: SectionRule, document: MarkdownDocument) -> Iterator[Secti
             yield SectionPart(number, number + 1, end)
 
 
+def defined_ids(pattern: str, document: MarkdownDocument) -> Iterator[str]:
+    """Yield the first group of every match in a line of prose."""
+    compiled = re.compile(pattern)
+    return (match[1] for line in document.prose for match in compiled.finditer(line))
+
+
 def is_empty(part: SectionPart, document: MarkdownDocument) -> bool:
     """Return True if the part has only blank lines, comments and further headings."""
-    titles = {line for heading in document.headings for line in range(heading.line, heading.body_start)}
+    titles = document.title_lines
     return not any(document.lines[line].strip() for line in range(part.first, part.end) if line not in titles)
 
 
@@ -268,7 +272,7 @@ def ignored_ranges(rule: FileList, part: SectionPart, document: MarkdownDocument
 def is_ignored(rule: FileList, entry: ListEntry) -> bool:
     if entry.header:
         return any(comparable_heading(cell).startswith(rule.ignored) for cell in entry.cells)
-    text = CODE_SPAN_PATH.sub("", entry.cells[0]).casefold()
+    text = CODE_SPAN.sub("", entry.cells[0]).casefold()
     return any(re.search(rf"[(\[:–—-]\s*{re.escape(word)}\b", text) for word in rule.ignored)
 
 
@@ -288,11 +292,11 @@ def entry_paths(entry: ListEntry) -> tuple[str, ...]:
 def cell_paths(cell: str) -> tuple[str, ...]:
     paths: list[str] = []
     last = 0
-    for span in CODE_SPAN_PATH.finditer(cell):
+    for span in CODE_SPAN.finditer(cell):
         if paths and not SPAN_SEPARATOR.match(cell[last : span.start()]):
             break
-        if looks_like_path(span[2]):
-            paths.append(span[2])
+        if looks_like_path(path := span[2].strip()):
+            paths.append(path)
             last = span.end()
     if paths or "`" in cell:
         return tuple(paths)
@@ -302,15 +306,7 @@ def cell_paths(cell: str) -> tuple[str, ...]:
 
 
 def looks_like_path(text: str) -> bool:
-    if not PATH_TOKEN.match(text) or text.startswith("-"):
-        return False
-    return (
-        "/" in text
-        or "\\" in text
-        or bool(EXTENSION.search(text))
-        or text.startswith(".")
-        or bool(BARE_FILE_NAME.match(text))
-    )
+    return bool(PATH_TOKEN.match(text) and not text.startswith("-") and FILE_NAME.search(text))
 
 
 def repository_path(text: str) -> Path | None:

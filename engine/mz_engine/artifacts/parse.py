@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from mz_events.catalog.validation import Unit
-from mz_events.names import Path
+from mz_events.names import NAME, Path
 
 from mz_engine.artifacts.json_items import (
     JsonItem,
@@ -17,16 +17,15 @@ from mz_engine.artifacts.json_items import (
     non_blank_strings,
     read_items,
 )
-from mz_engine.artifacts.json_rules import is_name
 from mz_engine.artifacts.markdown import (
     MarkdownDocument,
+    defined_ids,
     find_rule,
     listed_files,
     read_markdown,
     repository_path,
     section_parts,
 )
-from mz_engine.artifacts.subject import defined_ids
 from mz_engine.model.rules import FileList, ParsedArtifact, RuleSet, SectionRule, UnitFields
 
 BREAKING_CHANGE = re.compile(r"[\W_]{0,12}BREAKING[ -]CHANGE\b")
@@ -68,8 +67,9 @@ def count_entries(rules: RuleSet, section: str, document: MarkdownDocument) -> i
 
 
 def parse_json(rules: RuleSet, text: str) -> ParsedArtifact:
-    items = read_items(json_rule(rules), text)
-    if isinstance(items, UnreadableJson):
+    try:
+        items = read_items(json_rule(rules), text)
+    except UnreadableJson:
         return ParsedArtifact()
     units = tuple(extract_units(rules, rules.extract.units, items)) if rules.extract.units else ()
     return ParsedArtifact(
@@ -84,18 +84,12 @@ def extract_units(rules: RuleSet, field_names: UnitFields, items: tuple[JsonItem
     used_ids: set[str] = set()
     for item in items:
         name = field_value(rules, item, field_names.id)
-        if not isinstance(name, str) or not is_name(name) or name in used_ids:
+        if not isinstance(name, str) or not NAME.match(name) or name in used_ids:
             continue
         used_ids.add(name)
-        yield Unit(
-            id=name,
-            depends_on=tuple(
-                other for other in non_blank_strings(field_value(rules, item, field_names.depends_on)) if is_name(other)
-            ),
-            files=tuple(
-                filter(None, map(repository_path, non_blank_strings(field_value(rules, item, field_names.files))))
-            ),
-        )
+        needed_ids = filter(NAME.match, non_blank_strings(field_value(rules, item, field_names.depends_on)))
+        paths = map(repository_path, non_blank_strings(field_value(rules, item, field_names.files)))
+        yield Unit(id=name, depends_on=tuple(needed_ids), files=tuple(filter(None, paths)))
 
 
 def extract_fields(rules: RuleSet, item: JsonItem) -> Iterator[tuple[str, str]]:
@@ -105,5 +99,5 @@ def extract_fields(rules: RuleSet, item: JsonItem) -> Iterator[tuple[str, str]]:
             continue
         value = value.strip()
         choices = [choice for choice in rule.values if choice.casefold() == value.casefold()]
-        if choices or (not rule.values and is_name(value)):
+        if choices or (not rule.values and NAME.match(value)):
             yield name, choices[0] if choices else value

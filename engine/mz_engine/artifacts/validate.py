@@ -1,23 +1,138 @@
-"""Validate one artifact, or a feature as a whole, against rules."""
+"""Validate one artifact against the rules of its kind: one table of checks for each form."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
+import msgspec
 from mz_events.catalog.validation import Violation
+from mz_events.names import NAME
 
-from mz_engine.artifacts import json_rules, text_rules
-from mz_engine.artifacts.feature_rules import FEATURE_RULES
-from mz_engine.artifacts.subject import ArtifactSubject, RuleViolation, resolve_limit
+from mz_engine.artifacts.json_items import (
+    JsonItem,
+    UnreadableJson,
+    field_rule,
+    field_value,
+    json_rule,
+    non_blank_strings,
+    read_items,
+    type_noun,
+)
+from mz_engine.artifacts.markdown import (
+    MarkdownDocument,
+    blank_spans,
+    comparable_heading,
+    defined_ids,
+    find_rule,
+    is_empty,
+    listed_files,
+    normalise_newlines,
+    read_markdown,
+    repository_path,
+    section_parts,
+    total_words,
+)
 from mz_engine.model.config import Limits
-from mz_engine.model.rules import ByteSize, FeatureRuleInput, FileRule, JsonForm, Limit, Rule, RuleFinding, RuleSet
+from mz_engine.model.rules import (
+    AcyclicItems,
+    ByteSize,
+    CoversIds,
+    FieldRule,
+    FileList,
+    FilePaths,
+    FileRule,
+    JsonForm,
+    Limit,
+    MaximumField,
+    NoPlaceholders,
+    ReferencesIds,
+    Rule,
+    RuleFinding,
+    RuleSet,
+    SectionRule,
+    TitleRule,
+    UniqueIds,
+    WordCount,
+)
 
 BLOCKING_KINDS = (FileRule, ByteSize, JsonForm)
 """Kinds of rules after whose violation later rules would only repeat it."""
 QUOTE_CHARS_MAX = 300
 """Characters of an artifact that a message quotes, in one line."""
 MESSAGE_SLOT = re.compile(r"\{(min|max|aliases|values|item|found)\}")
+ID_RANGE = re.compile(r"\b([A-Z]+-)(\d{1,4})(?:\s*(?:–|—|-|\.\.\.?|…|to|through)\s*)(?:\1)?(\d{1,4})\b")
+ID_RANGE_MAX = 200
+SHOWN_NUMBER_MAX = 10**15
+MINUTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:m|min|mins|minutes?)?\s*\Z", re.IGNORECASE)
+LIST_RULE = JsonForm(id="", requirement="", message="", root="list")
+"""Rule for reading the ids of an earlier artifact."""
+
+
+class RuleViolation(msgspec.Struct, frozen=True, kw_only=True):
+    """One location where a rule is broken."""
+
+    line: int | None = None
+    """From 1."""
+    location: str = ""
+    """Path within the artifact, such as `[2].files_touched`: indexes and field names, never text of the artifact."""
+    item_label: str = ""
+    actual: str = ""
+
+
+class ArtifactSubject:
+    """The artifact being checked, parsed once, and the data that its rules may use."""
+
+    def __init__(self, rules: RuleSet, text: str, limits: Limits, earlier_artifacts: Mapping[str, str]) -> None:
+        self.rules = rules
+        self.text = text
+        self.limits = limits
+        self.earlier_artifacts = earlier_artifacts
+
+    @cached_property
+    def document(self) -> MarkdownDocument:
+        return read_markdown(self.text)
+
+    @cached_property
+    def items(self) -> tuple[JsonItem, ...]:
+        """The items of JSON; empty if it cannot be read, which the rule about its form reports."""
+        try:
+            return read_items(json_rule(self.rules), self.text)
+        except UnreadableJson:
+            return ()
+
+    def limit(self, limit: Limit) -> int:
+        return resolve_limit(limit, self.limits)
+
+    def values(self, item: JsonItem, field: str) -> tuple[str, ...]:
+        """Return the non-blank strings of a field."""
+        return non_blank_strings(field_value(self.rules, item, field))
+
+    def objects(self, item: JsonItem, field: str) -> list[Any]:
+        """Return the entries of a list field; empty if it is none."""
+        nested = field_value(self.rules, item, field)
+        return nested if isinstance(nested, list) else []
+
+    def label(self, item: JsonItem, number: int) -> str:
+        """Return an item's number, with its id if that is legal."""
+        rules = (rule for rule in self.rules.rules if isinstance(rule, FieldRule) and rule.type == "name")
+        value = field_value(self.rules, item, next((rule.field for rule in rules), ""))
+        return f"{number} ({value})" if isinstance(value, str) and NAME.match(value) else str(number)
+
+    def ids_of(self, artifact: str, field: str | None, pattern: str | None) -> tuple[str, ...]:
+        """Return the distinct ids that an earlier artifact defines; empty if it is absent."""
+        text = self.earlier_artifacts.get(artifact)
+        if text is None:
+            return ()
+        return tuple(
+            dict.fromkeys(field_ids(text, field) if field else defined_ids(pattern or "", read_markdown(text)))
+        )
 
 
 def validate(
@@ -33,22 +148,12 @@ def validate(
     subject = ArtifactSubject(rules, text, limits, earlier_artifacts)
     findings: list[RuleFinding] = []
     for rule in rules.rules:
-        violations = rule_violations(rule, subject)
+        check = CHECKS[rules.form].get(type(rule))
+        violations = list(check(rule, subject)) if check else []
         findings += [rule_finding(rule, violation, source, limits) for violation in violations]
         if violations and isinstance(rule, BLOCKING_KINDS):
             break
     return tuple(findings)
-
-
-def evaluate_feature_rule(name: str, facts: FeatureRuleInput) -> tuple[RuleFinding, ...]:
-    """Return the findings of a rule over the feature, in order. Raises KeyError for a name not in FEATURE_RULES."""
-    return tuple(FEATURE_RULES[name](facts))
-
-
-def rule_violations(rule: Rule, subject: ArtifactSubject) -> tuple[RuleViolation, ...]:
-    return tuple(
-        (json_rules.rule_violations if subject.rules.form == "json" else text_rules.rule_violations)(rule, subject)
-    )
 
 
 def requirements(rules: RuleSet, limits: Limits) -> tuple[str, ...]:
@@ -86,3 +191,283 @@ def limit_text(limit: Limit | None, limits: Limits) -> str:
 def quoted_list(names: tuple[str, ...]) -> str:
     quoted = [f'"{name}"' for name in names]
     return " or ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
+
+
+def resolve_limit(limit: Limit, limits: Limits) -> int:
+    """Return a literal limit, or the settings field that it names. Raises AttributeError for an unknown name."""
+    return limit if isinstance(limit, int) else int(getattr(limits, limit))
+
+
+# both forms -----------------------------------------------------------------------------------------------------------
+def byte_size(rule: ByteSize, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    count = len(subject.text.encode("utf-8", "surrogatepass"))
+    if not subject.limit(rule.min) <= count <= subject.limit(rule.max):
+        yield RuleViolation(actual=str(count))
+
+
+def covered_ids(rule: CoversIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    """Search the whole text, for JSON and Markdown alike."""
+    for name in subject.ids_of(rule.artifact, rule.field, rule.pattern):
+        if not is_mentioned(subject.text, name):
+            yield RuleViolation(actual=name)
+
+
+def field_ids(text: str, field: str) -> Iterator[str]:
+    with suppress(UnreadableJson):
+        for item in read_items(LIST_RULE, text):
+            yield from non_blank_strings(item.fields.get(field))
+
+
+def is_mentioned(text: str, name: str) -> bool:
+    """Return True if the name occurs in the text as a word, or inside a range of ids with its prefix."""
+    text = normalise_newlines(text)
+    if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
+        return True
+    for prefix, first, last in ID_RANGE.findall(text):
+        numbers = range(int(first), min(int(last), int(first) + ID_RANGE_MAX) + 1)
+        if any(name == f"{prefix}{number:0{len(first)}d}" for number in numbers):
+            return True
+    return False
+
+
+# Markdown -------------------------------------------------------------------------------------------------------------
+def placeholders(rule: NoPlaceholders, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    """Yield one violation for each line with a placeholder."""
+    is_json = subject.rules.form == "json"
+    patterns = [re.compile(pattern) for pattern in rule.patterns]
+    for number, line in enumerate(map(blank_spans, subject.text.split("\n")) if is_json else subject.document.prose, 1):
+        if match := next(filter(None, (pattern.search(line) for pattern in patterns)), None):
+            yield RuleViolation(line=number, actual=match[0])
+
+
+def word_count(rule: WordCount, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    count = total_words(subject.document)
+    if count > subject.limit(rule.max):
+        yield RuleViolation(actual=str(count))
+
+
+def title_form(rule: TitleRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    first = next(iter(subject.document.headings), None)
+    if first is None:
+        yield RuleViolation(actual="there is no heading")
+    elif first.level != 1:
+        yield RuleViolation(line=first.line + 1, actual=f"the first heading is of level {first.level}")
+    elif not first.text.strip():
+        yield RuleViolation(line=first.line + 1, actual="the first heading is empty")
+    elif len(first.text) > subject.limit(rule.max):
+        yield RuleViolation(line=first.line + 1, actual=f"it has {len(first.text)} characters")
+
+
+def section_content(rule: SectionRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    parts = section_parts(subject.rules, rule, subject.document)
+    if parts and all(is_empty(part, subject.document) for part in parts):
+        yield RuleViolation(line=parts[0].line + 1, actual="nothing stands below the heading")
+    elif not parts:
+        misplaced_line = find_misplaced_heading(rule, subject)
+        yield RuleViolation(
+            line=misplaced_line, actual="the heading is not of level 2 or 3" if misplaced_line else "no such heading"
+        )
+
+
+def find_misplaced_heading(rule: SectionRule, subject: ArtifactSubject) -> int | None:
+    """Return the line of a heading with a matching text and the wrong level."""
+    aliases = tuple(comparable_heading(alias) for alias in rule.aliases)
+    headings = (
+        h for h in subject.document.headings if h.level not in (2, 3) and comparable_heading(h.text).startswith(aliases)
+    )
+    return next((heading.line + 1 for heading in headings), None)
+
+
+def file_count(rule: FileList, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    """Check the number of listed files; an absent or empty section is left to its own rule."""
+    parts = section_parts(subject.rules, find_rule(subject.rules, rule.section, SectionRule), subject.document)
+    filled_parts = [part for part in parts if not is_empty(part, subject.document)]
+    count = len(listed_files(subject.rules, rule, subject.document))
+    if filled_parts and not subject.limit(rule.min) <= count <= subject.limit(rule.max):
+        yield RuleViolation(line=filled_parts[0].line + 1, actual=str(count) if count else "no")
+
+
+def file_paths(rule: FilePaths, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    for listed in listed_files(subject.rules, find_rule(subject.rules, rule.files, FileList), subject.document):
+        if listed.path is None:
+            yield RuleViolation(line=listed.line + 1, actual=listed.text)
+
+
+def unique_ids(rule: UniqueIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    counts = Counter(defined_ids(rule.pattern or r"(?!)()", subject.document))
+    for name in sorted(name for name, count in counts.items() if count > 1):
+        yield RuleViolation(actual=name)
+
+
+# JSON -----------------------------------------------------------------------------------------------------------------
+def json_form(rule: JsonForm, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    try:
+        read_items(json_rule(subject.rules), subject.text)
+    except UnreadableJson as error:
+        yield RuleViolation(line=error.line, actual=error.problem)
+
+
+def field_values(rule: FieldRule, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    for number, item in enumerate(subject.items, 1):
+        if rule.within is None:
+            yield from field_violations(rule, item, subject, f"[{number}]", subject.label(item, number))
+            continue
+        for index, member in enumerate(subject.objects(item, rule.within), 1):
+            if isinstance(member, dict):
+                yield from field_violations(rule, JsonItem(member), subject, f".{rule.within}[{index}]", str(index))
+
+
+def field_violations(
+    rule: FieldRule, item: JsonItem, subject: ArtifactSubject, location: str, item_name: str
+) -> Iterator[RuleViolation]:
+    used_name = next((n for n in (rule.field, *rule.aliases) if item.fields.get(n) is not None), None)
+    if used_name is None:
+        problem = "" if rule.optional else "is missing"
+    else:
+        maximum = None if rule.max is None else subject.limit(rule.max)
+        problem = value_problem(rule, item.fields[used_name], subject.limit(rule.min), maximum)
+    if problem:
+        yield RuleViolation(line=item.line, location=f"{location}.{rule.field}", item_label=item_name, actual=problem)
+
+
+def value_problem(rule: FieldRule, value: Any, minimum: int, maximum: int | None) -> str:
+    """Describe what is wrong with the value, in words that follow the field's name; empty: nothing."""
+    match rule.type:
+        case "text":
+            return text_problem(value, minimum, maximum)
+        case "name":
+            fits = isinstance(value, str) and NAME.match(value) is not None
+            return "" if fits else f"must be a name, not {quote_value(value)}"
+        case "choice":
+            fits = isinstance(value, str) and value.strip().casefold() in map(str.casefold, rule.values)
+            return "" if fits else f"must be one of {', '.join(rule.values)}, not {quote_value(value)}"
+        case "number":
+            return number_problem(value, minimum, maximum)
+    if not isinstance(value, list):
+        return f"must be a list, not {type_noun(value)}"
+    problems = ((number, member_problem(rule.type, member)) for number, member in enumerate(value, 1))
+    member_problems = (f"entry {number} {problem}" for number, problem in problems if problem)
+    return size_problem(len(value), "entries", minimum, maximum) or next(member_problems, "")
+
+
+def member_problem(kind: str, member: Any) -> str:
+    if kind == "objects":
+        return "" if isinstance(member, dict) else f"must be an object, not {type_noun(member)}"
+    if problem := text_problem(member, 1, None):
+        return problem
+    if kind == "names" and not NAME.match(member):
+        return f"must be a name, not {quote_value(member)}"
+    if kind == "paths" and not repository_path(member):
+        return f"must be the path of one file inside the repository, not {quote_value(member)}"
+    return ""
+
+
+def text_problem(value: Any, minimum: int, maximum: int | None) -> str:
+    if not isinstance(value, str):
+        return f"must be a text, not {type_noun(value)}"
+    return size_problem(len(value.strip()), "characters", minimum, maximum)
+
+
+def size_problem(count: int, noun: str, minimum: int, maximum: int | None) -> str:
+    if count < minimum:
+        return f"has {count} {noun}; at least {minimum} are needed" if count else "must be non-empty"
+    return f"has {count} {noun}; at most {maximum} are allowed" if maximum is not None and count > maximum else ""
+
+
+def number_problem(value: Any, minimum: int, maximum: int | None) -> str:
+    if isinstance(value, str) and (match := MINUTES.match(value)):
+        value = float(match[1])
+    is_infinite = isinstance(value, float) and not math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or is_infinite:
+        return f"must be a number, not {quote_value(value)}"
+    fits = value >= minimum and (maximum is None or value <= maximum)
+    # An integer of hundreds of digits cannot be formatted as a float.
+    description = f"is {value:g}" if abs(value) < SHOWN_NUMBER_MAX else "is a number of no sense"
+    return "" if fits else f"{description}; it must be from {minimum} to {maximum}"
+
+
+def quote_value(value: Any) -> str:
+    """Quote a value in a message."""
+    return f'"{value[:80]}"' if isinstance(value, str) else type_noun(value)
+
+
+def unique_values(rule: UniqueIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    used_values: set[str] = set()
+    for number, item in enumerate(subject.items, 1):
+        for value in subject.values(item, rule.field or ""):
+            if value in used_values:
+                yield RuleViolation(line=item.line, location=f"[{number}].{rule.field}", actual=quote_value(value))
+            used_values.add(value)
+
+
+def valid_references(rule: ReferencesIds, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    if rule.artifact is None:
+        valid_ids = {value for item in subject.items for value in subject.values(item, rule.to)}
+    elif rule.artifact in subject.earlier_artifacts:
+        valid_ids = set(subject.ids_of(rule.artifact, rule.to, None))
+    else:
+        return
+    for number, item in enumerate(subject.items, 1):
+        for value in subject.values(item, rule.field):
+            if value not in valid_ids:
+                yield RuleViolation(
+                    line=item.line,
+                    location=f"[{number}].{rule.field}",
+                    item_label=subject.label(item, number),
+                    actual=quote_value(value),
+                )
+
+
+def acyclic_graph(rule: AcyclicItems, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    graph: dict[str, set[str]] = {}
+    for item in subject.items:
+        for name in subject.values(item, rule.to):
+            graph.setdefault(name, set()).update(subject.values(item, rule.field))
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield RuleViolation(location=f"[*].{rule.field}", actual=" -> ".join(error.args[1]))
+
+
+def maximum_field(rule: MaximumField, subject: ArtifactSubject) -> Iterator[RuleViolation]:
+    choice = field_rule(subject.rules, rule.field)
+    order = [value.casefold() for value in choice.values] if choice else []
+    for item in subject.items:
+        rank = next(iter(ranks(order, [field_value(subject.rules, item, rule.field)])), None)
+        members = [value.get(rule.field) for value in subject.objects(item, rule.within) if isinstance(value, dict)]
+        expected = max(ranks(order, members), default=0)
+        if choice and rank is not None and rank != expected:
+            yield RuleViolation(line=item.line, location=f".{rule.field}", actual=choice.values[expected])
+
+
+def ranks(order: list[str], values: list[Any]) -> list[int]:
+    """Return the indexes in `order` of those values that have one."""
+    texts = (value.strip().casefold() for value in values if isinstance(value, str))
+    return [order.index(text) for text in texts if text in order]
+
+
+CHECKS: Mapping[str, Mapping[type, Callable[[Any, ArtifactSubject], Iterator[RuleViolation]]]] = {
+    "markdown": {
+        ByteSize: byte_size,
+        WordCount: word_count,
+        NoPlaceholders: placeholders,
+        TitleRule: title_form,
+        SectionRule: section_content,
+        FileList: file_count,
+        FilePaths: file_paths,
+        UniqueIds: unique_ids,
+        CoversIds: covered_ids,
+    },
+    "json": {
+        ByteSize: byte_size,
+        NoPlaceholders: placeholders,
+        CoversIds: covered_ids,
+        JsonForm: json_form,
+        FieldRule: field_values,
+        UniqueIds: unique_values,
+        ReferencesIds: valid_references,
+        AcyclicItems: acyclic_graph,
+        MaximumField: maximum_field,
+    },
+}
+"""By form of the artifact and kind of rule; a rule without a check in a form never fails there."""

@@ -19,8 +19,9 @@ from mz_events.names import BUILDER, Commit, Path, parse_path
 from mz_projections.feature.state import RunningSetup
 
 from mz_engine.artifacts.command_output import count_tests, excerpt, failure_signature
+from mz_engine.artifacts.feature_rules import FEATURE_RULES
 from mz_engine.artifacts.parse import parse_artifact
-from mz_engine.artifacts.validate import evaluate_feature_rule, validate
+from mz_engine.artifacts.validate import validate
 from mz_engine.decide.actions import CheckRule, RunGate, RunPreparation, RunSetup
 from mz_engine.effects.prompt import outputs_of, read_file, write_scope
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob, put_report
@@ -263,7 +264,7 @@ def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
         limits=context.pins.config.limits,
         outputs=tuple(output.path for output in outputs_of(context, BUILDER) if output.path),
     )
-    findings = evaluate_feature_rule(action.rule, facts)
+    findings = tuple(FEATURE_RULES[action.rule](facts))
     report = (yield from put_report(tuple(finding.message for finding in findings))) if findings else None
     yield from emit(
         GateChecked(

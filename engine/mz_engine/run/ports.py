@@ -13,7 +13,7 @@ from mz_projections.failure_hints import failure_histories, prompt_hint
 
 from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentRegistry, all_adapters
-from mz_engine.artifacts.load import count_patterns, output_patterns
+from mz_engine.artifacts.command_output import output_patterns
 from mz_engine.forge.github import GhForge
 from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.config import Config
@@ -43,7 +43,6 @@ def load_shared_tables() -> None:
     """Load tables that feature threads share before there are any: msgspec analyses a type at its first conversion, and
     two threads doing so at once can crash the interpreter (seen with 0.22)."""
     output_patterns()
-    count_patterns()
 
 
 class SystemPorts:

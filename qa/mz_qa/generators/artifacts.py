@@ -8,8 +8,8 @@ import re
 from typing import Any
 
 import msgspec
-from mz_engine.artifacts.markdown import Heading, find_owning_section, read_markdown
-from mz_engine.artifacts.subject import defined_ids, resolve_limit
+from mz_engine.artifacts.markdown import Heading, defined_ids, find_owning_section, read_markdown
+from mz_engine.artifacts.validate import resolve_limit
 from mz_engine.model.config import Limits
 from mz_engine.model.rules import (
     ByteSize,
