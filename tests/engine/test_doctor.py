@@ -15,7 +15,7 @@ from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.model.agent_description import AgentDescription, EndConditions, Login
 from mz_engine.processes import guard
 from mz_engine.setup import checks as doctor_machine
-from mz_engine.setup.checks import CheckStatus, DoctorCheck, failed_check
+from mz_engine.setup.checks import CheckOutcome, CheckStatus, DoctorCheck, fail, fail_with_error, ok, warn
 from mz_engine.setup.doctor import (
     DoctorOptions,
     agent_checks,
@@ -82,7 +82,7 @@ def statuses(checks: Mapping[str, DoctorCheck]) -> dict[str, str]:
         (doctor_machine.isolation_check(guard.MARKER, "darwin"), "warn"),
     ],
 )
-def test_machines_are_judged(check: DoctorCheck, status: str) -> None:
+def test_machines_are_judged(check: CheckOutcome, status: str) -> None:
     assert check.status.value == status
     assert check.hint or status == "ok"
     assert not check.summary.endswith(".")
@@ -150,12 +150,10 @@ def test_an_agent_that_comes_with_mz_needs_only_a_key(tmp_path: Path) -> None:
 
 def test_an_error_becomes_a_check() -> None:
     one = MzError("MZ2003", "not YAML", hint="mend it", location=SourceLocation("mz.yaml", 2, 1))
-    assert failed_check("settings", one) == DoctorCheck.fail("settings", "mz.yaml:2:1 not YAML", "mend it")
+    assert fail_with_error(one) == fail("mz.yaml:2:1 not YAML", "mend it")
     both = [Diagnostic(code="MZ2012", message="odd", severity="warning"), *one.diagnostics, *one.diagnostics]
-    assert (
-        failed_check("settings", MzError.from_diagnostics(both), "see").summary == "mz.yaml:2:1 not YAML (and 1 more)"
-    )
-    assert failed_check("settings", MzError.from_diagnostics(both), "see").hint == "see"
+    assert fail_with_error(MzError.from_diagnostics(both), "see").summary == "mz.yaml:2:1 not YAML (and 1 more)"
+    assert fail_with_error(MzError.from_diagnostics(both), "see").hint == "see"
 
 
 def test_outside_of_a_repository_the_machine_is_looked_at(tmp_path: Path, agent: Mapping[str, str]) -> None:
@@ -249,7 +247,7 @@ def test_the_users_own_prices(repo: GitRepo, agent: Mapping[str, str], tmp_path:
     place = tmp_path / "config" / "mz" / "prices.yaml"
     place.parent.mkdir(parents=True)
     place.write_text("prices:\n- {model: m, input: 1, output: 2}\n")
-    assert checked(repo.root, outside)["own-prices"] == DoctorCheck.ok("own-prices", f"{place}: 1 price")
+    assert checked(repo.root, outside)["own-prices"] == DoctorCheck("own-prices", *ok(f"{place}: 1 price"))
     place.write_text("prices:\n- model: m\n  input: 1\n  output: much\n")
     check = checked(repo.root, outside)["own-prices"]
     assert (check.status, check.summary.startswith(f"{place}:4:11 ")) == (CheckStatus.FAIL, True)
@@ -304,6 +302,6 @@ def test_only_online_asks_remote_and_forge(repo: GitRepo, agent: Mapping[str, st
 
 
 def test_the_worst_check_counts() -> None:
-    assert overall_status([DoctorCheck.ok("a", ""), DoctorCheck.warn("b", "")]) is CheckStatus.WARN
-    assert overall_status([DoctorCheck.fail("a", ""), DoctorCheck.warn("b", "")]) is CheckStatus.FAIL
+    assert overall_status([DoctorCheck("a", *ok("")), DoctorCheck("b", *warn(""))]) is CheckStatus.WARN
+    assert overall_status([DoctorCheck("a", *fail("")), DoctorCheck("b", *warn(""))]) is CheckStatus.FAIL
     assert overall_status([]) is CheckStatus.OK

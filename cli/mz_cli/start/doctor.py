@@ -66,7 +66,7 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
     )
     checks = examined.checks
     if examined.root is not None:
-        checks = (*checks, recordings_check(examined.root, now))
+        checks = (*checks, DoctorCheck("recordings", *recordings_check(examined.root, now)))
     status = overall_status(checks)
     code = Exit.PREREQUISITE if status is CheckStatus.FAIL else Exit.OK
     if as_json:

@@ -1,12 +1,10 @@
-"""One check of `mz doctor`.
-
-Checks of `mz doctor` on the machine, from versions and sizes that the caller has read.
-"""
+"""Results of the checks of `mz doctor`, and the checks of the machine, from versions and sizes that the caller read."""
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,39 +20,45 @@ class CheckStatus(StrEnum):
     """Something that a run needs is missing."""
 
 
+class CheckOutcome(NamedTuple):
+    """Result of a check."""
+
+    status: CheckStatus
+    summary: str
+    """One sentence, without a final full stop."""
+    hint: str = ""
+    """How to fix it."""
+
+
 class DoctorCheck(msgspec.Struct, frozen=True):
+    """A named result, as `mz doctor --json` prints it."""
+
     name: str
     """Stable; scripts may rely on it."""
     status: CheckStatus
     summary: str
-    """The result in one sentence, without a final full stop."""
     hint: str = ""
-    """How to fix it."""
-
-    @classmethod
-    def ok(cls, name: str, summary: str, hint: str = "") -> DoctorCheck:
-        return cls(name, CheckStatus.OK, summary, hint)
-
-    @classmethod
-    def warn(cls, name: str, summary: str, hint: str = "") -> DoctorCheck:
-        return cls(name, CheckStatus.WARN, summary, hint)
-
-    @classmethod
-    def fail(cls, name: str, summary: str, hint: str = "") -> DoctorCheck:
-        return cls(name, CheckStatus.FAIL, summary, hint)
 
 
-def failed_check(name: str, error: MzError, default_hint: str = "") -> DoctorCheck:
-    """Return an error as a failed check: its first diagnostic, and the number of others.
+def ok(summary: str, hint: str = "") -> CheckOutcome:
+    return CheckOutcome(CheckStatus.OK, summary, hint)
 
-    `otherwise` is the hint if there are several diagnostics, or none has a hint.
-    """
+
+def warn(summary: str, hint: str = "") -> CheckOutcome:
+    return CheckOutcome(CheckStatus.WARN, summary, hint)
+
+
+def fail(summary: str, hint: str = "") -> CheckOutcome:
+    return CheckOutcome(CheckStatus.FAIL, summary, hint)
+
+
+def fail_with_error(error: MzError, default_hint: str = "") -> CheckOutcome:
+    """Fail with the first error's message, and the number of others. `default_hint` is the hint if there are several
+    diagnostics, or none has a hint."""
     first, *more = [item for item in error.diagnostics if item.severity == "error"] or error.diagnostics
     location = f"{first.location} " if first.location else ""
     count = f" (and {len(more)} more)" if more else ""
-    return DoctorCheck.fail(
-        name, f"{location}{first.message}{count}", default_hint if more or not first.hint else first.hint
-    )
+    return fail(f"{location}{first.message}{count}", default_hint if more or not first.hint else first.hint)
 
 
 Version = tuple[int, ...]
@@ -70,85 +74,75 @@ SQLITE_WAL_FIXED = (3, 51, 3)
 FREE_BYTES_MIN = 200 * 10**6
 FREE_BYTES_WARN = 2 * 10**9
 
-NAMESPACE_SUMMARIES = {
+ISOLATION_SUMMARIES = {
     guard.NAMESPACE: "agents run in PID and mount namespaces of their own",
     guard.USER_NAMESPACE: "agents run in PID and mount namespaces of their own, inside a user namespace",
-}
-LEVEL_SUMMARIES = {
     guard.SUBREAPER: "an agent's child processes end with it, found by its process tree",
     guard.MARKER: "an agent's child processes end with it, found by a marker in their environment",
 }
 NOT_WRITE_PROTECTED = (
     "without mount namespaces your checkout is not write-protected; refs, configuration and hooks are compared"
 )
-NAMESPACE_HINT = "allow unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`), or run mz as root"
 
 
-def python_check(version: Version, program: str) -> DoctorCheck:
+def python_check(version: Version, program: str) -> CheckOutcome:
+    text = format_version(version)
     if version < PYTHON_MIN:
-        return DoctorCheck.fail(
-            "python", format_version(version), f"install Python {format_version(PYTHON_MIN)} or newer"
-        )
-    return DoctorCheck.ok("python", f"{format_version(version)}, {program}")
+        return fail(text, f"install Python {format_version(PYTHON_MIN)} or newer")
+    return ok(f"{text}, {program}")
 
 
-def git_check(output: str) -> DoctorCheck:
+def git_check(output: str) -> CheckOutcome:
     """Check the version in the output of `git version`."""
     match = re.search(r"(\d+)\.(\d+)[.\w]*", output)
     if match is None:
-        return DoctorCheck.fail(
-            "git", f"`git version` says {output[:80]!r}", f"install git {format_version(GIT_MIN)} or newer"
-        )
+        return fail(f"`git version` says {output[:80]!r}", f"install git {format_version(GIT_MIN)} or newer")
     version = int(match[1]), int(match[2])
     if version < GIT_MIN:
-        return DoctorCheck.fail("git", match[0], f"mz needs git {format_version(GIT_MIN)} or newer: update git")
+        return fail(match[0], f"mz needs git {format_version(GIT_MIN)} or newer: update git")
     if version < GIT_MERGE_MIN:
-        return DoctorCheck.warn(
-            "git", match[0], f"merging branches needs git {format_version(GIT_MERGE_MIN)} or newer: update git"
-        )
-    return DoctorCheck.ok("git", match[0])
+        return warn(match[0], f"merging branches needs git {format_version(GIT_MERGE_MIN)} or newer: update git")
+    return ok(match[0])
 
 
-def identity_check(author: str) -> DoctorCheck:
+def identity_check(author: str) -> CheckOutcome:
     """Check the author that git would write into a commit, `Name <address> time zone`; empty: git has none."""
     name, bracket, _ = author.partition(">")
     if not bracket or name.strip().startswith("<"):
         hint = "git config --global user.name 'Your Name', and user.email"
-        return DoctorCheck.warn("git-identity", "git has no name and address of yours; commits get the author mz", hint)
-    return DoctorCheck.ok("git-identity", f"commits are by {name}>")
+        return warn("git has no name and address of yours; commits get the author mz", hint)
+    return ok(f"commits are by {name}>")
 
 
-def disk_check(free_bytes: int, directory: str) -> DoctorCheck:
+def disk_check(free_bytes: int, directory: str) -> CheckOutcome:
     summary = f"{free_bytes / 10**9:.1f} GB free at {directory}"
     if free_bytes < FREE_BYTES_MIN:
-        return DoctorCheck.fail("disk", summary, "free disk space: worktrees, the log and agents' output need it")
+        return fail(summary, "free disk space: worktrees, the log and agents' output need it")
     if free_bytes < FREE_BYTES_WARN:
-        return DoctorCheck.warn(
-            "disk", summary, "each active feature has a full worktree; `mz clean` and `mz clean --blobs` free space"
-        )
-    return DoctorCheck.ok("disk", summary)
+        return warn(summary, "each active feature has a full worktree; `mz clean` and `mz clean --blobs` free space")
+    return ok(summary)
 
 
-def sqlite_check(version: Version) -> DoctorCheck:
+def sqlite_check(version: Version) -> CheckOutcome:
+    text = format_version(version)
     if version < SQLITE_MIN:
-        hint = f"mz needs SQLite {format_version(SQLITE_MIN)} or newer: update Python or SQLite"
-        return DoctorCheck.fail("sqlite", format_version(version), hint)
+        return fail(text, f"mz needs SQLite {format_version(SQLITE_MIN)} or newer: update Python or SQLite")
     if version < SQLITE_WAL_FIXED:
         fault = f"mz's own lock avoids the write-ahead log bug of versions before {format_version(SQLITE_WAL_FIXED)}"
-        return DoctorCheck.ok(
-            "sqlite", f"{format_version(version)}; {fault}", "let no other program write to .mz/mz.db"
-        )
-    return DoctorCheck.ok("sqlite", format_version(version))
+        return ok(f"{text}; {fault}", "let no other program write to .mz/mz.db")
+    return ok(text)
 
 
-def isolation_check(level: str, platform: str) -> DoctorCheck:
+def isolation_check(level: str, platform: str) -> CheckOutcome:
     """Check how agents are confined, by the best of `guard.LEVELS` that works here, and `sys.platform`."""
-    if level in NAMESPACE_SUMMARIES:
-        return DoctorCheck.ok("isolation", NAMESPACE_SUMMARIES[level])
+    summary = ISOLATION_SUMMARIES[level]
+    if level in (guard.NAMESPACE, guard.USER_NAMESPACE):
+        return ok(summary)
     if platform == "darwin":
         hint = "run mz on Linux, for example in a container, if agents must not write to your checkout"
-        return DoctorCheck.warn("isolation", f"macOS: {LEVEL_SUMMARIES[level]}; {NOT_WRITE_PROTECTED}", hint)
-    return DoctorCheck.warn("isolation", f"{LEVEL_SUMMARIES[level]}; {NOT_WRITE_PROTECTED}", NAMESPACE_HINT)
+        return warn(f"macOS: {summary}; {NOT_WRITE_PROTECTED}", hint)
+    hint = "allow unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`), or run mz as root"
+    return warn(f"{summary}; {NOT_WRITE_PROTECTED}", hint)
 
 
 def format_version(version: Version) -> str:

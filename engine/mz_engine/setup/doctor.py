@@ -7,7 +7,6 @@ is used only with `online`. A check never raises: a warning reports what could n
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
@@ -38,21 +37,23 @@ from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import FILE_NAME, SCHEMA_PATH, Config
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.ports import RemoteError, RepositoryUnusable
-from mz_engine.pricing.table import PRICES_PACKAGE, has_user_prices, price_file, user_prices
+from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, has_user_prices, price_file, user_prices
 from mz_engine.processes.supervise import best_level
 from mz_engine.run.plan import load_configured_pipeline
 from mz_engine.run.preflight import missing_programs, missing_tools
 from mz_engine.run.settings import LoadedConfig, load_config
 from mz_engine.setup import checks as machine
-from mz_engine.setup.checks import CheckStatus, DoctorCheck, failed_check
+from mz_engine.setup.checks import CheckOutcome, CheckStatus, DoctorCheck, fail, fail_with_error, ok, warn
 
 OUTSIDE_HINT = "the checks of a project were skipped; change into a repository, or create one with `git init`"
-ALL_ERRORS_HINT = "`mz config validate` shows all errors"
 PRICES_DAYS_MAX = 90
 DATES = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b|\bdate\((20\d\d), (\d{1,2}), (\d{1,2})\)")
 GH_SECONDS = 30
 STEP_SKIPPED = "MZ3009"
 NO_PULL_REQUESTS_HINT = "or set pull_requests.strategy to none in mz.yaml"
+
+CheckFunction = Callable[[], CheckOutcome | None]
+"""None: the check does not apply here."""
 
 
 class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,12 +78,21 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_checks(options: DoctorOptions) -> DoctorReport:
     """Return the results of all checks, in the order in which people should read them."""
-    root, repository = _repository_check(options)
-    loaded, settings = _load_settings(root, options.environment) if root else (None, ())
-    config = loaded.config if loaded else None
-    checks = [*_machine_checks(options, config, root), repository, *settings]
+    environment, root = options.environment, options.root
+    with suppress(RepositoryUnusable):
+        root = root or find_root(options.directory, environment)
+    loaded: LoadedConfig | None = None
+    if root:
+        with suppress(MzError):
+            loaded = load_config(root, environment, {})
+    checks = _run_all(_machine_checks(options, root or options.directory))
+    settings, chosen = (loaded.config, loaded.config.agent) if loaded else (Config(), None)
+    checks += agent_checks(environment, chosen, settings.failover, settings.agents)
+    checks += _run_all({"repository": lambda: repository_check(options)})
+    if root:
+        checks += _run_all({"settings": lambda: settings_check(loaded or load_config(root, environment, {}))})
     if root and loaded:
-        checks += _project_checks(options, root, loaded)
+        checks += _run_all(_project_checks(options, root, loaded))
     return DoctorReport(root=root, checks=tuple(checks))
 
 
@@ -92,66 +102,50 @@ def overall_status(checks: Iterable[DoctorCheck]) -> CheckStatus:
     return next((status for status in (CheckStatus.FAIL, CheckStatus.WARN) if status in statuses), CheckStatus.OK)
 
 
-def _machine_checks(options: DoctorOptions, config: Config | None, root: Path | None) -> Iterator[DoctorCheck]:
-    environment, directory = options.environment, root or options.directory
-    yield machine.python_check(sys.version_info[:3], sys.executable)
-    yield from _run_check("git", lambda: machine.git_check(_git(directory, environment, "version")))
-    identity = ("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
-    yield from _run_check("git-identity", lambda: machine.identity_check(_git(directory, environment, *identity)))
-    yield from _run_check("disk", lambda: machine.disk_check(shutil.disk_usage(directory).free, str(directory)))
-    yield machine.sqlite_check(sqlite3.sqlite_version_info)
-    yield machine.isolation_check(best_level(), sys.platform)
-    yield from _run_check("prices", lambda: price_table_check(options.now_seconds))
-    if has_user_prices(environment):
-        yield from _run_check("own-prices", lambda: own_prices_check(environment))
-    settings = config or Config()
-    chosen = config.agent if config else None
-    yield from agent_checks(environment, chosen, settings.failover, settings.agents)
-
-
-def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) -> Iterator[DoctorCheck]:
+def _machine_checks(options: DoctorOptions, directory: Path) -> dict[str, CheckFunction]:
     environment = options.environment
-    yield from _run_check("base", lambda: base_check(root, loaded, environment))
-    yield from _run_check("log", lambda: log_check(root))
-    yield from _run_check("pipeline", lambda: pipeline_check(root, loaded))
-    yield from _run_check("backlog", lambda: backlog_check(root, loaded))
-    yield from _run_check("commands", lambda: commands_check(root, loaded.config, environment))
-    if names_schema(root):
-        yield from _run_check("editor-schema", lambda: editor_schema_check(root))
-    if loaded.config.pull_requests.strategy != "none":
-        yield from _run_check("remote", lambda: remote_check(root, loaded.config, environment, options.online))
-        yield from _run_check("gh", lambda: gh_check(root, environment, options.online))
+    identity = ("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
+    return {
+        "python": lambda: machine.python_check(sys.version_info[:3], sys.executable),
+        "git": lambda: machine.git_check(_git(directory, environment, "version")),
+        "git-identity": lambda: machine.identity_check(_git(directory, environment, *identity)),
+        "disk": lambda: machine.disk_check(shutil.disk_usage(directory).free, str(directory)),
+        "sqlite": lambda: machine.sqlite_check(sqlite3.sqlite_version_info),
+        "isolation": lambda: machine.isolation_check(best_level(), sys.platform),
+        "prices": lambda: price_table_check(options.now_seconds),
+        "own-prices": lambda: own_prices_check(environment),
+    }
 
 
-def _repository_check(options: DoctorOptions) -> tuple[Path | None, DoctorCheck]:
+def _project_checks(options: DoctorOptions, root: Path, loaded: LoadedConfig) -> dict[str, CheckFunction]:
+    environment, config = options.environment, loaded.config
+    return {
+        "base": lambda: base_check(root, config, environment),
+        "log": lambda: log_check(root),
+        "pipeline": lambda: pipeline_check(root, loaded),
+        "backlog": lambda: backlog_check(root, config.backlog),
+        "commands": lambda: commands_check(root, config, environment),
+        "editor-schema": lambda: editor_schema_check(root),
+        "remote": lambda: remote_check(root, config, environment, options.online),
+        "gh": lambda: gh_check(root, config, environment, options.online),
+    }
+
+
+def _run_all(checks: Mapping[str, CheckFunction]) -> list[DoctorCheck]:
+    outcomes = {name: _run_check(check) for name, check in checks.items()}
+    return [DoctorCheck(name, *outcome) for name, outcome in outcomes.items() if outcome]
+
+
+def _run_check(check: CheckFunction) -> CheckOutcome | None:
     try:
-        root = options.root or find_root(options.directory, options.environment)
+        return check()
+    except MzError as error:
+        return fail_with_error(error, "`mz config validate` shows all errors")
     except RepositoryUnusable as error:
         message, _, hint = str(error).partition("; ")
-        if error.code in ("not-a-repository", "git-missing"):
-            return None, DoctorCheck.warn("repository", message, OUTSIDE_HINT)
-        return None, DoctorCheck.fail("repository", message, hint)
-    return root, repository_check(root, options.environment)
-
-
-def _load_settings(root: Path, environment: Mapping[str, str]) -> tuple[LoadedConfig | None, tuple[DoctorCheck, ...]]:
-    try:
-        loaded = load_config(root, environment, {})
-    except MzError as error:
-        return None, (failed_check("settings", error, ALL_ERRORS_HINT),)
-    return loaded, (settings_check(loaded),)
-
-
-def _run_check(name: str, check: Callable[[], DoctorCheck]) -> tuple[DoctorCheck]:
-    try:
-        return (check(),)
-    except MzError as error:
-        return (failed_check(name, error, ALL_ERRORS_HINT),)
-    except RepositoryUnusable as error:
-        message, _, hint = str(error).partition("; ")
-        return (DoctorCheck.fail(name, message, hint),)
+        return fail(message, hint)
     except (OSError, RemoteError) as error:
-        return (DoctorCheck.warn(name, f"the check could not run: {error}"),)
+        return warn(f"the check could not run: {error}")
 
 
 def _git(directory: Path, environment: Mapping[str, str], *arguments: str) -> str:
@@ -173,115 +167,104 @@ def agent_checks(
     usable = [name for name, login in logins.items() if not login.code]
     required = dict.fromkeys((chosen or next(iter(usable), Config().agent), *successors))
     for name, login in logins.items():
-        yield _agent_check(name, login, adapters_by_name[name].capabilities().auth, name in required)
+        methods = adapters_by_name[name].capabilities().auth
+        yield DoctorCheck(f"agent:{name}", *_agent_check(login, methods, name in required))
     for name in required:
         if name not in adapters_by_name:
             key = "failover" if name in successors else "agent"
             hint = f"set `{key}:` in mz.yaml to one of: {', '.join(adapters_by_name)}"
-            yield DoctorCheck.fail(f"agent:{name}", "there is no such agent", hint)
+            yield DoctorCheck(f"agent:{name}", *fail("there is no such agent", hint))
 
 
-def _agent_check(name: str, login: AuthCheck, methods: tuple[str, ...], required: bool) -> DoctorCheck:
-    """Return the check of one agent; `methods` are its ways to log in."""
-    check_name = f"agent:{name}"
+def _agent_check(login: AuthCheck, methods: tuple[str, ...], required: bool) -> CheckOutcome:
+    """Check the login of one agent; `methods` are its ways to log in."""
     if not login.code:
-        return DoctorCheck.ok(check_name, f"{login.version or 'unknown version'}, logged in")
+        return ok(f"{login.version or 'unknown version'}, logged in")
     if not required:
-        return DoctorCheck.ok(
-            check_name, f"{'not installed' if login.code == 'tool-missing' else login.message} (optional)"
-        )
+        return ok(f"{'not installed' if login.code == 'tool-missing' else login.message} (optional)")
     version = f"{login.version}; " if login.version else ""
     is_complete = login.code == "tool-missing" or all(method in login.fix for method in methods)
     hint = login.fix if is_complete else f"{login.fix} (ways to log in: {'; '.join(methods)})"
-    return DoctorCheck.fail(check_name, f"{version}{login.message}", hint)
+    return fail(f"{version}{login.message}", hint)
 
 
-def price_table_check(now_seconds: float) -> DoctorCheck:
+def price_table_check(now_seconds: float) -> CheckOutcome:
     """Check the age of the price table by the newest date that it names: the package has no date of its own."""
-    version = importlib.metadata.version(PRICES_PACKAGE)
-    newest = newest_date(
-        _price_table_path().read_text("utf-8", "replace"), datetime.fromtimestamp(now_seconds, UTC).date()
-    )
+    today = datetime.fromtimestamp(now_seconds, UTC).date()
+    package = importlib.metadata.distribution(PRICES_PACKAGE)
+    newest = newest_date(Path(str(package.locate_file(PRICES_DATA_FILE))).read_text("utf-8", "replace"), today)
     if newest is None:
-        return DoctorCheck.warn("prices", f"{PRICES_PACKAGE} {version} names no date", "update mz")
-    days = (datetime.fromtimestamp(now_seconds, UTC).date() - newest).days
-    summary = f"{PRICES_PACKAGE} {version}, newest price of {newest.isoformat()}, {days} days ago"
+        return warn(f"{PRICES_PACKAGE} {package.version} names no date", "update mz")
+    days = (today - newest).days
+    summary = f"{PRICES_PACKAGE} {package.version}, newest price of {newest.isoformat()}, {days} days ago"
     if days > PRICES_DAYS_MAX:
-        return DoctorCheck.warn("prices", summary, "new models may have no price, so their cost is unknown: update mz")
-    return DoctorCheck.ok("prices", summary)
-
-
-def own_prices_check(environment: Mapping[str, str]) -> DoctorCheck:
-    """Check the user's own price file. Raises OSError."""
-    try:
-        rows = user_prices(environment)
-    except MzError as error:
-        return failed_check("own-prices", error, "`mz run --dry-run` shows all errors")
-    return DoctorCheck.ok(
-        "own-prices", f"{price_file(environment)}: {len(rows)} {'price' if len(rows) == 1 else 'prices'}"
-    )
+        return warn(summary, "new models may have no price, so their cost is unknown: update mz")
+    return ok(summary)
 
 
 def newest_date(text: str, today: date) -> date | None:
     """Return the latest date in the text that is not in the future."""
     dates = []
     for match in DATES.finditer(text):
-        year, month, day = (int(part) for part in match.groups() if part)
         with suppress(ValueError):
-            dates.append(date(year, month, day))
+            dates.append(date(*(int(part) for part in match.groups() if part)))
     return max((day for day in dates if day <= today), default=None)
 
 
-def _price_table_path() -> Path:
-    """Return the price table's file without importing the package, which is slow. Raises OSError."""
-    spec = importlib.util.find_spec(PRICES_PACKAGE.replace("-", "_"))
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError(f"{PRICES_PACKAGE} is not installed")
-    return Path(spec.origin).with_name("data.py")
+def own_prices_check(environment: Mapping[str, str]) -> CheckOutcome | None:
+    """Check the user's own price file, if any. Raises OSError."""
+    if not has_user_prices(environment):
+        return None
+    try:
+        count = len(user_prices(environment))
+    except MzError as error:
+        return fail_with_error(error, "`mz run --dry-run` shows all errors")
+    return ok(f"{price_file(environment)}: {count} {'price' if count == 1 else 'prices'}")
 
 
 # the project ----------------------------------------------------------------------------------------------------------
-def repository_check(root: Path, environment: Mapping[str, str]) -> DoctorCheck:
-    """Check that the repository can be read and written."""
+def repository_check(options: DoctorOptions) -> CheckOutcome:
+    """Check that the repository can be read and written. Raises RepositoryUnusable."""
     try:
-        describe_repository(root, environment)
+        root = options.root or find_root(options.directory, options.environment)
+        describe_repository(root, options.environment)
     except RepositoryUnusable as error:
-        message, _, hint = str(error).partition("; ")
-        return DoctorCheck.fail("repository", message, hint)
-    return DoctorCheck.ok("repository", str(root))
+        if error.code not in ("not-a-repository", "git-missing"):
+            raise
+        return warn(str(error).partition("; ")[0], OUTSIDE_HINT)
+    return ok(str(root))
 
 
-def settings_check(loaded: LoadedConfig) -> DoctorCheck:
+def settings_check(loaded: LoadedConfig) -> CheckOutcome:
     if loaded.warnings:
-        return DoctorCheck.warn("settings", loaded.warnings[0].message, loaded.warnings[0].hint)
+        return warn(loaded.warnings[0].message, loaded.warnings[0].hint)
     if not loaded.file_exists:
-        return DoctorCheck.warn("settings", f"there is no {FILE_NAME}: defaults are used", "`mz init` writes one")
-    return DoctorCheck.ok("settings", f"{FILE_NAME} is valid")
+        return warn(f"there is no {FILE_NAME}: defaults are used", "`mz init` writes one")
+    return ok(f"{FILE_NAME} is valid")
 
 
-def base_check(root: Path, loaded: LoadedConfig, environment: Mapping[str, str]) -> DoctorCheck:
+def base_check(root: Path, config: Config, environment: Mapping[str, str]) -> CheckOutcome:
     """Check the commit that features start from. Raises RepositoryUnusable."""
-    branch = loaded.config.base or current_branch(root, environment)
-    return DoctorCheck.ok("base", f"{branch} at {branch_commit(root, branch, environment)[:12]}")
+    branch = config.base or current_branch(root, environment)
+    return ok(f"{branch} at {branch_commit(root, branch, environment)[:12]}")
 
 
-def log_check(root: Path) -> DoctorCheck:
+def log_check(root: Path) -> CheckOutcome:
     """Check that `.mz` is writable and that this version can read its log; opens nothing for writing."""
     home = root / MZ_FOLDER
     folder = home if home.exists() else root
     if not os.access(folder, os.W_OK | os.X_OK):
-        return DoctorCheck.fail("log", f"{folder} is not writable", "mz keeps its log there; make it writable")
+        return fail(f"{folder} is not writable", "mz keeps its log there; make it writable")
     path = home / LOG_FILE
     if not path.exists():
-        return DoctorCheck.ok("log", "nothing has run here yet")
+        return ok("nothing has run here yet")
     try:
         version = _log_format(path)
     except (StoreUnusable, sqlite3.Error) as error:
-        hint = "use a newer mz, or restore the log from a copy; see `mz audit --verify`"
-        return DoctorCheck.fail("log", str(error), hint)
+        return fail(str(error), "use a newer mz, or restore the log from a copy; see `mz audit --verify`")
     if version == len(MIGRATIONS):
-        return DoctorCheck.ok("log", f"format {version}, current")
-    return DoctorCheck.ok("log", f"format {version}; the next run migrates it to {len(MIGRATIONS)} and keeps a copy")
+        return ok(f"format {version}, current")
+    return ok(f"format {version}; the next run migrates it to {len(MIGRATIONS)} and keeps a copy")
 
 
 def _log_format(path: Path) -> int:
@@ -292,98 +275,88 @@ def _log_format(path: Path) -> int:
         return format_of(connection, path, len(MIGRATIONS))
 
 
-def pipeline_check(root: Path, loaded: LoadedConfig) -> DoctorCheck:
+def pipeline_check(root: Path, loaded: LoadedConfig) -> CheckOutcome:
     """Check the configured pipeline. Raises MzError."""
     chosen, warnings = load_configured_pipeline(loaded, root)
-    summary = f"{chosen.pipeline}: {', '.join(phase.phase for phase in chosen.phases)}"
     skipped_steps = {warning.message for warning in warnings if warning.code == STEP_SKIPPED}
     others = [warning for warning in warnings if warning.code != STEP_SKIPPED]
     others += missing_tools(chosen, loaded.config)
     if others:
-        return DoctorCheck.warn("pipeline", others[0].message, others[0].hint)
-    return DoctorCheck.ok(
-        "pipeline", f"{summary}; steps without a command: {len(skipped_steps)}" if skipped_steps else summary
-    )
+        return warn(others[0].message, others[0].hint)
+    summary = f"{chosen.pipeline}: {', '.join(phase.phase for phase in chosen.phases)}"
+    return ok(f"{summary}; steps without a command: {len(skipped_steps)}" if skipped_steps else summary)
 
 
-def backlog_check(root: Path, loaded: LoadedConfig) -> DoctorCheck:
+def backlog_check(root: Path, name: str) -> CheckOutcome:
     """Check the backlog if it exists. Raises MzError."""
-    name = loaded.config.backlog
     if not os.path.lexists(root / name):
-        return DoctorCheck.warn("backlog", f"there is no {name} yet", "`mz init` writes a first one")
+        return warn(f"there is no {name} yet", "`mz init` writes a first one")
     items = read_backlog(root, name)
     open_count = sum(item.status is ItemStatus.BACKLOG for item in items)
-    return DoctorCheck.ok("backlog", f"{name}: {open_count} of {len(items)} features to do")
+    return ok(f"{name}: {open_count} of {len(items)} features to do")
 
 
-def commands_check(root: Path, config: Config, environment: Mapping[str, str]) -> DoctorCheck:
+def commands_check(root: Path, config: Config, environment: Mapping[str, str]) -> CheckOutcome:
     """Check that the program of every command line is installed."""
     count = len(config.commands) + len(config.workspace.setup)
     missing = missing_programs(root, config, environment)
     if missing:
         summary = ", ".join(f"`{name}` needs {program}" for name, program in missing.items())
-        return DoctorCheck.fail("commands", f"{summary}: not on PATH", "install it, or change the command in mz.yaml")
+        return fail(f"{summary}: not on PATH", "install it, or change the command in mz.yaml")
     if "test" not in config.commands:
         hint = "write `test: COMMAND LINE` under `commands:` in mz.yaml"
-        return DoctorCheck.warn("commands", "there is no `test` command: agents' work is not tested", hint)
-    return DoctorCheck.ok("commands", f"programs found for {count} of {count} command line{'' if count == 1 else 's'}")
+        return warn("there is no `test` command: agents' work is not tested", hint)
+    return ok(f"programs found for {count} of {count} command line{'' if count == 1 else 's'}")
 
 
-def names_schema(root: Path) -> bool:
-    """Return True if `mz.yaml` names the schema that `mz init` writes."""
-    with suppress(OSError, UnicodeDecodeError):
-        return SCHEMA_PATH in (root / FILE_NAME).read_text("utf-8")
-    return False
-
-
-def editor_schema_check(root: Path) -> DoctorCheck:
+def editor_schema_check(root: Path) -> CheckOutcome | None:
+    """Check the schema that `mz init` writes, if `mz.yaml` names it. Raises OSError."""
+    settings = root / FILE_NAME
+    if not settings.is_file() or SCHEMA_PATH not in settings.read_text("utf-8"):
+        return None
     path = root / SCHEMA_PATH
-    try:
-        current = path.read_bytes() == schema_text()
-    except OSError:
-        return DoctorCheck.warn("editor-schema", f"{SCHEMA_PATH} is missing; editors need it", "`mz init` writes it")
-    if not current:
-        return DoctorCheck.warn("editor-schema", f"{SCHEMA_PATH} is from another version of mz", "`mz init` renews it")
-    return DoctorCheck.ok("editor-schema", f"{SCHEMA_PATH}, which the first lines of {FILE_NAME} name")
+    if not path.is_file():
+        return warn(f"{SCHEMA_PATH} is missing; editors need it", "`mz init` writes it")
+    if path.read_bytes() != schema_text():
+        return warn(f"{SCHEMA_PATH} is from another version of mz", "`mz init` renews it")
+    return ok(f"{SCHEMA_PATH}, which the first lines of {FILE_NAME} name")
 
 
-def remote_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> DoctorCheck:
+def remote_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> CheckOutcome | None:
     """Check the remote of branches. Raises RepositoryUnusable, and with `online` RemoteError."""
+    if config.pull_requests.strategy == "none":
+        return None
     name = config.pull_requests.remote
     git = Git(describe_repository(root, environment).directory, environment)
     if not has_remote(git, name):
-        return DoctorCheck.fail(
-            "remote", f"there is no remote {name!r}", f"`git remote add {name} URL`, {NO_PULL_REQUESTS_HINT}"
-        )
+        return fail(f"there is no remote {name!r}", f"`git remote add {name} URL`, {NO_PULL_REQUESTS_HINT}")
     if not online:
-        return DoctorCheck.ok("remote", f"{name}, not contacted; `--online` contacts it")
+        return ok(f"{name}, not contacted; `--online` contacts it")
     branch = config.base or current_branch(root, environment)
     if remote_head(git, name, branch) is None:
-        hint = f"push it once: git push {name} {branch}"
-        return DoctorCheck.warn("remote", f"{name} answers, but has no branch {branch}", hint)
-    return DoctorCheck.ok("remote", f"{name} answers, and has {branch}")
+        return warn(f"{name} answers, but has no branch {branch}", f"push it once: git push {name} {branch}")
+    return ok(f"{name} answers, and has {branch}")
 
 
-def gh_check(root: Path, environment: Mapping[str, str], online: bool) -> DoctorCheck:
+def gh_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> CheckOutcome | None:
     """Check that `gh` is installed and logged in; only with `online` that the login is still valid.
 
     Its output is discarded, since it may hold the token.
     """
+    if config.pull_requests.strategy == "none":
+        return None
     if not shutil.which("gh", path=environment.get("PATH")):
-        return DoctorCheck.fail(
-            "gh", "`gh` is not on PATH", f"install it from https://cli.github.com, {NO_PULL_REQUESTS_HINT}"
-        )
-    arguments = ("auth", "status") if online else ("auth", "token")
+        return fail("`gh` is not on PATH", f"install it from https://cli.github.com, {NO_PULL_REQUESTS_HINT}")
+    command = ["gh", "auth", "status" if online else "token"]
     quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1"}
+    discard = subprocess.DEVNULL
     try:
         result = subprocess.run(
-            ["gh", *arguments], cwd=root, env={**without_git(environment), **quiet}, timeout=GH_SECONDS, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            command, cwd=root, env={**without_git(environment), **quiet}, timeout=GH_SECONDS, check=False,
+            stdin=discard, stdout=discard, stderr=discard,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return DoctorCheck.warn("gh", f"`gh {' '.join(arguments)}` did not end within {GH_SECONDS} s")
+        return warn(f"`{' '.join(command)}` did not end within {GH_SECONDS} s")
     if result.returncode:
-        return DoctorCheck.fail(
-            "gh", "`gh` is not logged in", f"`gh auth login`, or set GH_TOKEN, {NO_PULL_REQUESTS_HINT}"
-        )
-    return DoctorCheck.ok("gh", "logged in" if online else "has a login; `--online` checks that it is still valid")
+        return fail("`gh` is not logged in", f"`gh auth login`, or set GH_TOKEN, {NO_PULL_REQUESTS_HINT}")
+    return ok("logged in" if online else "has a login; `--online` checks that it is still valid")
