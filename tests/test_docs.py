@@ -17,14 +17,14 @@ from mz_engine.backlog.markdown import PRIORITY_NAMES, STATUSES, parse_backlog
 from mz_engine.config.schema import list_settings
 from mz_engine.decoding.yaml import decode_yaml, parse_yaml
 from mz_engine.errors.codes import CODES
-from mz_engine.errors.diagnostics import Exit
+from mz_engine.errors.exits import Exit
 from mz_engine.model.config import Settings
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.load import parse_pipeline
 from mz_engine.pipelines.material import check_template, read_rules
 from mz_engine.prompts.data import PromptData
-from mz_engine.prompts.load import load_templates
+from mz_engine.prompts.render import load_templates
 from mz_engine.setup.templates import starter_backlog
 
 from tests.support.tree import ROOT, kept_files

@@ -14,8 +14,8 @@ from mz_cli.inspect.log_entry import entry_json
 from mz_cli.terminal.json import json_line
 from mz_engine.config.json_schemas import events_schema, pipeline_schema
 from mz_engine.config.schema import config_schema
-from mz_engine.errors.codes import CODES
-from mz_engine.errors.exits import MEANINGS, NEXT_STEPS, Exit
+from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS
+from mz_engine.errors.exits import Exit
 from mz_events.codec import CODEC
 from mz_events.envelope import Recorded
 from mz_events.names import StreamId

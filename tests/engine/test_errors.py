@@ -9,13 +9,12 @@ import pytest
 from mz_engine.errors.codes import CODES
 from mz_engine.errors.diagnostics import (
     Diagnostic,
-    Exit,
     MzError,
     SourceLocation,
     format_error,
     format_error_json,
-    most_severe,
 )
+from mz_engine.errors.exits import Exit, most_severe
 
 
 def test_an_error_is_one_line_with_a_hint_below() -> None:

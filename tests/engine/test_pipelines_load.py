@@ -13,7 +13,7 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.pipelines.lint import KnownNames
 from mz_engine.pipelines.load import built_in_pipelines, load_pipeline, parse_pipeline, read_pipeline
-from mz_engine.prompts.load import load_templates
+from mz_engine.prompts.render import load_templates
 
 SMALL = """\
 pipeline: small

@@ -11,7 +11,7 @@ from mz_engine.artifacts.validate import validate
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Limits
 from mz_engine.pipelines.load import load_pipeline_files, load_valid_pipeline_files
-from mz_engine.prompts.load import load_templates
+from mz_engine.prompts.render import load_templates
 from mz_engine.run.plan import make_plan
 from mz_events.names import Digest
 

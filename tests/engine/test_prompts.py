@@ -15,8 +15,7 @@ from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Phase
 from mz_engine.pipelines.load import load_pipeline
 from mz_engine.prompts.data import CommandData, ContextFile, OutputData, PromptData, ReworkData, SeenContent, UnitData
-from mz_engine.prompts.load import load_templates
-from mz_engine.prompts.render import TemplateError, render
+from mz_engine.prompts.render import TemplateError, load_templates, render
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 

@@ -13,7 +13,7 @@ from mz_engine.model.config import Command, Config
 from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.pipelines.load import load_pipeline
 from mz_engine.ports import CallSpec
-from mz_engine.prompts.load import load_templates
+from mz_engine.prompts.render import load_templates
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import ItemAdded, RunStarted
 from mz_events.codec import CODEC

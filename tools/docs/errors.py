@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill
 
-from mz_engine.errors.codes import CODES, ErrorCode
+from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, ErrorCode
 from mz_engine.errors.diagnostics import MzError, SourceLocation
-from mz_engine.errors.exits import BY_SEVERITY, MEANINGS, NEXT_STEPS, Exit
+from mz_engine.errors.exits import BY_SEVERITY, Exit
 
 WIDTH = 120
 

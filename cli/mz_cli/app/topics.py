@@ -62,7 +62,8 @@ FORMATTING = {
 
 
 def exit_codes() -> str:
-    from mz_engine.errors.exits import BY_SEVERITY, MEANINGS
+    from mz_engine.errors.codes import MEANINGS
+    from mz_engine.errors.exits import BY_SEVERITY
 
     order = ", ".join(str(code.value) for code in BY_SEVERITY if code)
     rows = {str(code.value): meaning for code, meaning in MEANINGS.items()}

@@ -7,8 +7,8 @@ import sys
 import textwrap
 
 import click
-from mz_engine.errors.codes import CODES, ErrorCode
-from mz_engine.errors.exits import MEANINGS, NEXT_STEPS, Exit
+from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS, ErrorCode
+from mz_engine.errors.exits import Exit
 
 from mz_cli.app.command_table import COMMANDS
 from mz_cli.app.help import HELP_WIDTH, command, did_you_mean, format_options

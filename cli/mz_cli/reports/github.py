@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
-from mz_engine.errors.exits import MEANINGS, Exit
+from mz_engine.errors.codes import MEANINGS
+from mz_engine.errors.exits import Exit
 from mz_recordings.findings.grouping import ORDER, FindingGroup
 from mz_recordings.findings.model import KIND_PROPERTIES, RISKS
 

@@ -18,7 +18,8 @@ import msgspec
 from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
-from mz_engine.errors.exits import MEANINGS, Exit
+from mz_engine.errors.codes import MEANINGS
+from mz_engine.errors.exits import Exit
 from mz_recordings.findings.grouping import ORDER, FindingGroup
 from mz_recordings.findings.model import KIND_PROPERTIES, Risk
 

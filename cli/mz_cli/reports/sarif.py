@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from mz_engine.errors.exits import MEANINGS, Exit
+from mz_engine.errors.codes import MEANINGS
+from mz_engine.errors.exits import Exit
 from mz_recordings.findings.grouping import FindingGroup
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, FindingKind, Risk
 

@@ -1,9 +1,10 @@
-"""All error codes, from `codes.toml`."""
+"""All error codes, from `codes.toml`, and the texts of the exit codes, from `exits.toml`."""
 
 from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
@@ -18,13 +19,22 @@ class ErrorCode(msgspec.Struct, frozen=True):
     is_warning: bool = False
 
 
-def _load() -> dict[str, ErrorCode]:
-    table = tomllib.loads((files("mz_engine.errors") / "codes.toml").read_text("utf-8"))
-    return {
-        code: ErrorCode(code, Exit[entry.pop("exit")], explanation=" ".join(entry.pop("explanation").split()), **entry)
-        for code, entry in table.items()
-    }
+def _load(name: str) -> dict[str, dict[str, Any]]:
+    return tomllib.loads((files("mz_engine.errors") / name).read_text("utf-8"))
 
 
-CODES = _load()
+def _join_lines(text: str) -> str:
+    return " ".join(text.split())
+
+
+CODES = {
+    code: ErrorCode(code, Exit[entry.pop("exit")], explanation=_join_lines(entry.pop("explanation")), **entry)
+    for code, entry in _load("codes.toml").items()
+}
 """By code, in order."""
+
+_EXITS = {Exit[name]: entry for name, entry in _load("exits.toml").items()}
+MEANINGS: dict[Exit, str] = {code: entry["meaning"] for code, entry in _EXITS.items()}
+"""The meaning of each exit code, in one sentence."""
+NEXT_STEPS = {code: _join_lines(entry["next"]) for code, entry in _EXITS.items() if "next" in entry}
+"""What to do next."""

@@ -14,17 +14,6 @@ import msgspec
 
 from mz_engine.errors.exits import Exit, most_severe
 
-__all__ = [
-    "Diagnostic",
-    "Exit",
-    "MzError",
-    "SourceLocation",
-    "format_diagnostic",
-    "format_error",
-    "format_error_json",
-    "most_severe",
-    "replace_surrogates",
-]  # fmt: skip
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 """Lone surrogates, by which Python represents bytes of file names that are not UTF-8."""
 

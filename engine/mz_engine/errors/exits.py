@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit codes; `MEANINGS` explains them."""
+    """Exit codes; `exits.toml` explains them."""
 
     OK = 0
     VERDICT = 1
@@ -26,51 +26,6 @@ class Exit(IntEnum):
     BUG = 70
     NOT_COMPARABLE = 125
 
-
-MEANINGS: Mapping[Exit, str] = {
-    Exit.OK: "The command did what it was asked to do.",
-    Exit.VERDICT: "A gate, a conformance check or a feature failed.",
-    Exit.USAGE: "The command line is invalid; nothing was done.",
-    Exit.DRIFT: "A replay differs from its recording.",
-    Exit.RECORDING: "A recording is missing, expired, unused or rejected.",
-    Exit.SECRET: "A secret was found where it must not be.",
-    Exit.NETWORK: "Something tried to reach the network during a replay.",
-    Exit.INVALID: "Settings, backlog or pipeline are invalid; nothing was done.",
-    Exit.PREREQUISITE: "A tool, a login, disk space or the database is missing or unusable.",
-    Exit.REPOSITORY: "The repository or a worktree cannot be used.",
-    Exit.BUSY: "Another process drives the run, or an unfinished run with different settings exists.",
-    Exit.STOPPED: "The user interrupted the command.",
-    Exit.WAITING: "A person has to decide something.",
-    Exit.LIMIT: "A budget or another limit is used up.",
-    Exit.BUG: "A bug in `mz` itself.",
-    Exit.NOT_COMPARABLE: "No comparison is possible: newer format, corrupt, or the fixture of a recording is missing.",
-}
-"""The meaning of each, in one sentence."""
-
-NEXT_STEPS: Mapping[Exit, str] = {
-    Exit.VERDICT: "After a run: see `mz show FEATURE` for the cause, then use `mz retry FEATURE`, or "
-    "`mz retry FEATURE/PHASE` from an earlier phase. Other commands print what failed.",
-    Exit.USAGE: "The message names the error; see `mz COMMAND --help`.",
-    Exit.DRIFT: "See the first difference: fix the bug or, if the change is intended, record again with `mz record`.",
-    Exit.RECORDING: "The message names the recording; `mz record` makes one from a run.",
-    Exit.SECRET: "Remove the secret and rotate it.",
-    Exit.NETWORK: "The message names the program; a replay needs no network.",
-    Exit.INVALID: "Fix the errors above; check with `mz config validate` and `mz pipelines lint`.",
-    Exit.PREREQUISITE: "`mz doctor` shows what is missing and how to get it. Then continue a stopped run with "
-    "`mz resume`.",
-    Exit.REPOSITORY: "Fix the error above, then `mz run` or `mz resume`.",
-    Exit.BUSY: "Wait for that process, or end it with Ctrl-C; see `mz status`. Continue an unfinished run with "
-    "`mz resume`, or cancel it with `mz cancel RUN`.",
-    Exit.STOPPED: "`mz resume` continues; nothing is paid twice.",
-    Exit.WAITING: "List and answer open questions with `mz review list`, then `mz resume`. `mz status` shows which "
-    "features are held, and why.",
-    Exit.LIMIT: "`mz review list` shows the held features. Raise `budget` in mz.yaml, then `mz resume RUN`: the budget "
-    "is the only setting that a resume reads again.",
-    Exit.BUG: "Report it with the file that the message names. `mz resume` is safe.",
-    Exit.NOT_COMPARABLE: "The message names what is missing: another version of mz, or an intact copy of the "
-    "recording.",
-}
-"""What to do next."""
 
 BY_SEVERITY = (
     Exit.BUG,

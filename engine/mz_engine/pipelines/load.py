@@ -20,7 +20,7 @@ from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
 from mz_engine.pipelines.lint import KnownNames, lint_pipeline
 from mz_engine.pipelines.material import check_template, read_rules
-from mz_engine.prompts.load import TEMPLATE_SUFFIX, load_templates
+from mz_engine.prompts.render import TEMPLATE_SUFFIX, load_templates
 
 PIPELINES_FOLDER = "pipelines"
 PIPELINE_SUFFIXES = (".yaml", ".yml")

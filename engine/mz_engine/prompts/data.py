@@ -7,11 +7,7 @@ import msgspec
 from mz_engine.model.config import Limits
 
 
-class PromptPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Base."""
-
-
-class OutputData(PromptPart, frozen=True, kw_only=True):
+class OutputData(msgspec.Struct, frozen=True, kw_only=True):
     artifact: str
     path: str | None
     """None: the reply itself is the artifact."""
@@ -21,7 +17,7 @@ class OutputData(PromptPart, frozen=True, kw_only=True):
     """Path of its JSON Schema in the worktree; empty for Markdown."""
 
 
-class CommandData(PromptPart, frozen=True, kw_only=True):
+class CommandData(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     command: str
     passed: bool
@@ -29,12 +25,12 @@ class CommandData(PromptPart, frozen=True, kw_only=True):
     """Normalised output; empty if it passed without output of interest."""
 
 
-class UnitData(PromptPart, frozen=True, kw_only=True):
+class UnitData(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     files: tuple[str, ...]
 
 
-class ReworkData(PromptPart, frozen=True, kw_only=True):
+class ReworkData(msgspec.Struct, frozen=True, kw_only=True):
     """The previous reply was rejected: the exact messages, and its artifacts."""
 
     messages: tuple[str, ...]
@@ -44,12 +40,12 @@ class ReworkData(PromptPart, frozen=True, kw_only=True):
     """Fixes of the same failure in the past."""
 
 
-class ContextFile(PromptPart, frozen=True, kw_only=True):
+class ContextFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     text: str
 
 
-class SeenContent(PromptPart, frozen=True, kw_only=True):
+class SeenContent(msgspec.Struct, frozen=True, kw_only=True):
     """Content that the continued session has already seen verbatim; nothing in a new session."""
 
     rules: bool = False
@@ -60,7 +56,7 @@ class SeenContent(PromptPart, frozen=True, kw_only=True):
     """Paths of context files."""
 
 
-class PromptData(PromptPart, frozen=True, kw_only=True):
+class PromptData(msgspec.Struct, frozen=True, kw_only=True):
     feature: str
     title: str
     body: str

@@ -7,17 +7,23 @@ space joined, one line)."""
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from mz_engine.prompts.data import PromptData
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
 
-TEMPLATE_SUFFIX = ".md.j2"
+TEMPLATE_SUFFIX = ".j2"
 CONTINUATION = "continuation.md.j2"
+TEMPLATE_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+"""What an expression of a template may raise, beside the errors of jinja2."""
 BACKTICKS = re.compile(r"`+")
 BLANK_LINES = re.compile(r"\n{3,}")
 DISTINCTIVE_CHARS_MIN = 24
@@ -36,6 +42,14 @@ class TemplateError(Exception):
         self.reason = reason
 
 
+def load_templates() -> dict[str, str]:
+    """Return the templates that come with `mz` by name, such as `prd.md.j2` and `partials/rework.md.j2`."""
+    folder = resources.files("mz_engine.prompts") / "templates"
+    entries = {entry.name: entry for entry in folder.iterdir()}
+    entries |= {f"partials/{entry.name}": entry for entry in (folder / "partials").iterdir()}
+    return {name: entry.read_text("utf-8") for name, entry in sorted(entries.items()) if name.endswith(TEMPLATE_SUFFIX)}
+
+
 def render(templates: Mapping[str, str], name: str, data: PromptData, continuation: bool = False) -> str:
     """Return the prompt, ending in one newline. Raises TemplateError.
 
@@ -45,11 +59,9 @@ def render(templates: Mapping[str, str], name: str, data: PromptData, continuati
 
     name = CONTINUATION if continuation and CONTINUATION in templates else name
     try:
-        text = template_environment(templates).get_template(name).render(template_fields(data))
-    except jinja2.TemplateError as error:
+        text = template_environment(templates).get_template(name).render(asdict(data))
+    except (jinja2.TemplateError, *TEMPLATE_FAILURES) as error:
         raise template_error(name, error) from error
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
-        raise TemplateError(*error_location(name, error), f"{type(error).__name__}: {error}") from error
     return BLANK_LINES.sub("\n\n", text).strip().replace(KEPT_NEWLINE, "\n") + "\n"
 
 
@@ -71,13 +83,10 @@ def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
     from jinja2 import FunctionLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    templates = dict(sources)
-
-    def load(name: str) -> tuple[str, str, None] | None:
-        return (templates[name], name, None) if name in templates else None
-
+    # The name of a template is the file name in its code, from which an error gets its location.
+    loader = FunctionLoader({name: (text, name, None) for name, text in sources}.get)
     sandbox = ImmutableSandboxedEnvironment(
-        loader=FunctionLoader(load),
+        loader=loader,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -88,35 +97,20 @@ def _environment(sources: tuple[tuple[str, str], ...]) -> SandboxedEnvironment:
     return sandbox
 
 
-def template_fields(data: PromptData) -> dict[str, Any]:
-    return {name: getattr(data, name) for name in data.__struct_fields__}
-
-
 def template_error(name: str, error: Exception) -> TemplateError:
     """Convert an error, with the location that it names, or else the deepest line of a template being rendered."""
-    line = getattr(error, "lineno", None)
-    template = getattr(error, "name", None) if line else None
-    reason = getattr(error, "message", None) or str(error) or type(error).__name__
-    if line:
-        return TemplateError(template or name, line, reason)
-    return TemplateError(*error_location(name, error), reason)
-
-
-def error_location(name: str, error: Exception) -> tuple[str, int | None]:
-    location: tuple[str, int | None] = (name, None)
-    trace = error.__traceback__
-    while trace:
-        file = trace.tb_frame.f_code.co_filename
-        if file.endswith(TEMPLATE_SUFFIX):
-            location = file, trace.tb_lineno
-        trace = trace.tb_next
-    return location
+    line: int | None = getattr(error, "lineno", None)
+    template: str = (getattr(error, "name", None) if line else None) or name
+    if not line:
+        for frame, number in traceback.walk_tb(error.__traceback__):
+            if frame.f_code.co_filename.endswith(TEMPLATE_SUFFIX):
+                template, line = frame.f_code.co_filename, number
+    return TemplateError(template, line, getattr(error, "message", None) or f"{type(error).__name__}: {error}")
 
 
 def fenced(text: str, language: str = "") -> str:
     """Return a code block with a fence longer than any run of backticks inside."""
-    longest = max((len(run) for run in BACKTICKS.findall(text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * max(3, _longest_ticks(text) + 1)
     return keep_newlines(f"{fence}{language}\n", text.rstrip(), f"\n{fence}")
 
 
@@ -137,18 +131,21 @@ def keep_newlines(*parts: str) -> KeptText:
 
 def finalize_value(value: object) -> object:
     """Remove the replacement character from data: it must not become a line break."""
-    return (
-        value.replace(KEPT_NEWLINE, "\ufffd") if isinstance(value, str) and not isinstance(value, KeptText) else value
-    )
+    if isinstance(value, str) and not isinstance(value, KeptText):
+        return value.replace(KEPT_NEWLINE, "\ufffd")
+    return value
 
 
 def code(text: str) -> str:
     """Return a code span in one line that its content cannot close."""
     text = one_line(text)
-    longest = max((len(run) for run in BACKTICKS.findall(text)), default=0)
-    ticks = "`" * (longest + 1)
+    ticks = "`" * (_longest_ticks(text) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{pad}{text}{pad}{ticks}"
+
+
+def _longest_ticks(text: str) -> int:
+    return max(map(len, BACKTICKS.findall(text)), default=0)
 
 
 def one_line(text: str) -> str:

@@ -1,13 +1,8 @@
 """Detection of a repository's tools, branch and remote, and of installed agents, for its first `mz.yaml`.
 
-The type of a detected stack, and file checks that never fail.
-
-Detection of a project's test, lint, build and set-up commands, where its files are unambiguous.
-
-The project's own scripts (package.json, Makefile, justfile) come before the defaults of its language. Runs nothing, and
-ignores files that cannot be read.
-
-Detection of the test and lint commands of a Python project.
+Test, lint, build and set-up commands are detected where a project's files are unambiguous. Its own scripts
+(package.json, Makefile, justfile) come before the defaults of its language. Runs nothing of the project, and ignores
+files that cannot be read.
 """
 
 from __future__ import annotations
@@ -17,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
@@ -47,125 +42,33 @@ class Stack(msgspec.Struct, frozen=True):
     """Ignored directories that are slow to rebuild."""
 
 
-def has_file(root: Path, name: str) -> bool:
-    with suppress(OSError):
-        return (root / name).is_file()
-    return False
+MAVEN = {"test": "mvn -B test", "build": "mvn -B -DskipTests package"}
+GRADLE = {"test": "gradle test", "build": "gradle assemble"}
+DOTNET = {"test": "dotnet test", "build": "dotnet build"}
+DEFAULT_STACKS = {
+    "Cargo.toml": Stack("rust", {"test": "cargo test", "build": "cargo build"}, keep=("target",)),
+    "go.mod": Stack("go", {"test": "go test ./...", "lint": "go vet ./...", "build": "go build ./..."}),
+    "mvnw": Stack("java", {name: f"./mvnw{line[3:]}" for name, line in MAVEN.items()}),
+    "pom.xml": Stack("java", MAVEN, keep=("target",)),
+    "gradlew": Stack("java", {name: f"./gradlew{line[6:]}" for name, line in GRADLE.items()}),
+    "build.gradle": Stack("java", GRADLE, keep=("build", ".gradle")),
+    "build.gradle.kts": Stack("java", GRADLE, keep=("build", ".gradle")),
+    "mix.exs": Stack("elixir", {"test": "mix test"}, ("mix deps.get",), ("deps", "_build")),
+    "Package.swift": Stack("swift", {"test": "swift test", "build": "swift build"}, keep=(".build",)),
+    "*.sln": Stack("dotnet", DOTNET),
+    "*.csproj": Stack("dotnet", DOTNET),
+}
+"""By the file, or the pattern of files, that shows them."""
 
-
-def has_matching_file(root: Path, pattern: str) -> bool:
-    with suppress(OSError):
-        return any(path.is_file() for path in root.glob(pattern))
-    return False
-
-
-def read_text_or_empty(root: Path, name: str) -> str:
-    """Return the text of a file; empty if there is no such text file."""
-    with suppress(MzError, OSError):
-        return read_text(root / name, name) if (root / name).is_file() else ""
-    return ""
-
-
-IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from) pytest\b", re.MULTILINE)
-PYTEST_STYLE = re.compile(r"^(?:async )?def test_", re.MULTILINE)
-UNITTEST = re.compile(r"^\s*(?:import|from) (?:unittest|django\.test)\b", re.MULTILINE)
-TEST_FILE = re.compile(r"(?:test.*|.*_test)\.py\Z")
-SETTINGS_FILES = (
-    "pyproject.toml",
-    "setup.cfg",
-    "tox.ini",
-    "requirements.txt",
-    "requirements-dev.txt",
-    "dev-requirements.txt",
+TARGETS = (
+    ("make", ("GNUmakefile", "makefile", "Makefile"), r"^{name}\s*:(?!=)"),
+    ("just", ("justfile", "Justfile", ".justfile"), r"^@?{name}\s*:(?!=)"),
 )
-SKIPPED_FOLDERS = frozenset({"node_modules", "venv", "env", "build", "dist", "site-packages", "vendor", "target"})
-FILES_MAX = 20_000
-"""Maximum number of directory entries to read; bigger trees also have tests near the top."""
-TESTS_MAX = 200
-FOLDERS_MAX = 3
-
-MANAGERS = (
-    ("uv.lock", "uv run ", "uv sync"),
-    ("poetry.lock", "poetry run ", "poetry install"),
-    ("pdm.lock", "pdm run ", "pdm sync"),
-    ("Pipfile.lock", "pipenv run ", "pipenv sync --dev"),
-)
-"""Lock file, command prefix to run in the environment, command to create the environment."""
-
-
-def python_stack(root: Path) -> Stack | None:
-    """Return the stack of a Python project; None if it is none."""
-    settings = "".join(read_text_or_empty(root, name) for name in SETTINGS_FILES)
-    tests = sorted(_test_files(root), key=lambda path: (len(path.parts), path))[:TESTS_MAX]
-    if not tests and not any(has_file(root, name) for name in (*SETTINGS_FILES, "setup.py", "uv.lock")):
-        return None
-    _, prefix, setup = next((manager for manager in MANAGERS if has_file(root, manager[0])), ("", "", ""))
-    candidates = {"test": _test_command(root, settings, tests, prefix), "lint": _lint_command(root, settings, prefix)}
-    commands = {name: command for name, command in candidates.items() if command}
-    return Stack("python", commands, (setup,) if setup else (), (".venv",))
-
-
-def _test_command(root: Path, settings: str, tests: list[Path], prefix: str) -> str | None:
-    python = f"{prefix}python" if prefix else "python3"
-    texts = [read_text_or_empty(root, str(path)) for path in tests]
-    configured = "pytest" in settings or any(has_file(root, name) for name in ("pytest.ini", "conftest.py"))
-    if configured or any(IMPORTS_PYTEST.search(text) for text in texts):
-        return f"{python} -m pytest -q"
-    if has_file(root, "manage.py") and "django" in read_text_or_empty(root, "manage.py"):
-        return f"{python} manage.py test"
-    if "[testenv" in read_text_or_empty(root, "tox.ini"):
-        return f"{prefix}tox"
-    unittest_files = [path for path, text in zip(tests, texts, strict=True) if UNITTEST.search(text)]
-    if unittest_files:
-        return _unittest_command(root, unittest_files, python)
-    return f"{python} -m pytest -q" if any(PYTEST_STYLE.search(text) for text in texts) else None
-
-
-def _unittest_command(root: Path, tests: list[Path], python: str) -> str:
-    """Return a unittest command. Discovery only enters packages, so other folders are named; `src` goes on the path."""
-    starts = (_discovery_start(root, path.parent) for path in tests)
-    loose = tuple(dict.fromkeys(top for top in starts if top is not None))[:FOLDERS_MAX]
-    prefix = "PYTHONPATH=src " if (root / "src").is_dir() and not has_file(root, "src/__init__.py") else ""
-    pattern = "" if any(path.name.startswith("test") for path in tests) else " -p '*_test.py'"
-    if not loose:
-        return f"{prefix}{python} -m unittest" + (f" discover{pattern}" if pattern else "")
-    return " && ".join(f"{prefix}{python} -m unittest discover -s {quote(str(top))}{pattern}" for top in loose)
-
-
-def _discovery_start(root: Path, folder: Path) -> Path | None:
-    """Return the folder from which discovery reaches `folder`; None: the root."""
-    start = folder
-    while start != Path() and has_file(root, str(start / "__init__.py")):
-        start = start.parent
-    return None if start == Path() else start
-
-
-def _lint_command(root: Path, settings: str, prefix: str) -> str | None:
-    ruff = "[tool.ruff" in settings or has_file(root, "ruff.toml") or has_file(root, ".ruff.toml")
-    flake8 = "[flake8]" in settings or has_file(root, ".flake8")
-    program = "ruff" if ruff else "flake8" if flake8 else ""
-    if not program or not (prefix or shutil.which(program)):
-        return None  # A gate whose program is missing would stop every run.
-    return f"{prefix}{program} check ." if ruff else f"{prefix}{program}"
-
-
-def _test_files(root: Path) -> Iterator[Path]:
-    """Return test files, relative to `root`; skips hidden, generated and third-party folders."""
-    count = 0
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS)
-        count += len(folders) + len(files)
-        relative = Path(folder).relative_to(root)
-        yield from (relative / name for name in files if TEST_FILE.match(name))
-        if count > FILES_MAX:
-            return
-
+"""Program, its files, and the line that begins a target."""
 
 NPM_PLACEHOLDER = "no test specified"
 """Part of the test script that `npm init` writes."""
-
-NodeManager = tuple[str, str, str]
-NODE_MANAGERS: tuple[NodeManager, ...] = (
+NODE_MANAGERS = (
     ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile"),
     ("bun.lock", "bun", "bun install --frozen-lockfile"),
     ("bun.lockb", "bun", "bun install --frozen-lockfile"),
@@ -176,138 +79,35 @@ NODE_MANAGERS: tuple[NodeManager, ...] = (
 """Lock file, program, command that installs the locked versions."""
 YARN_BERRY = "yarn install --immutable"
 
-
-class DefaultCommands(msgspec.Struct, frozen=True):
-    """Default commands of a project with a marker file."""
-
-    marker: str
-    """A file name, or a pattern of names."""
-    stack: Stack
-
-
-MAVEN = {"test": "mvn -B test", "build": "mvn -B -DskipTests package"}
-GRADLE = {"test": "gradle test", "build": "gradle assemble"}
-DOTNET = {"test": "dotnet test", "build": "dotnet build"}
-
-DEFAULT_COMMANDS: tuple[DefaultCommands, ...] = (
-    DefaultCommands("Cargo.toml", Stack("rust", {"test": "cargo test", "build": "cargo build"}, keep=("target",))),
-    DefaultCommands(
-        "go.mod", Stack("go", {"test": "go test ./...", "lint": "go vet ./...", "build": "go build ./..."})
-    ),
-    DefaultCommands("mvnw", Stack("java", {name: line.replace("mvn", "./mvnw") for name, line in MAVEN.items()})),
-    DefaultCommands("pom.xml", Stack("java", MAVEN, keep=("target",))),
-    DefaultCommands("gradlew", Stack("java", {name: f"./gradlew{line[6:]}" for name, line in GRADLE.items()})),
-    DefaultCommands("build.gradle", Stack("java", GRADLE, keep=("build", ".gradle"))),
-    DefaultCommands("build.gradle.kts", Stack("java", GRADLE, keep=("build", ".gradle"))),
-    DefaultCommands("mix.exs", Stack("elixir", {"test": "mix test"}, ("mix deps.get",), ("deps", "_build"))),
-    DefaultCommands("Package.swift", Stack("swift", {"test": "swift test", "build": "swift build"}, keep=(".build",))),
-    DefaultCommands("*.sln", Stack("dotnet", DOTNET)),
-    DefaultCommands("*.csproj", Stack("dotnet", DOTNET)),
+PYTHON_MANAGERS = (
+    ("uv.lock", "uv run ", "uv sync"),
+    ("poetry.lock", "poetry run ", "poetry install"),
+    ("pdm.lock", "pdm run ", "pdm sync"),
+    ("Pipfile.lock", "pipenv run ", "pipenv sync --dev"),
 )
-
-
-def find_stacks(root: Path) -> tuple[Stack, ...]:
-    """Return the detected stacks, the most certain first; several may define the same command."""
-    finders: Iterable[Callable[[Path], Stack | None]] = (
-        _node_stack,
-        _deno_stack,
-        _make_stack,
-        _just_stack,
-        _ruby_stack,
-        _php_stack,
-    )
-    stacks = [finder(root) for finder in finders]
-    stacks += [default.stack for default in DEFAULT_COMMANDS if has_matching_file(root, default.marker)]
-    stacks.append(python_stack(root))
-    return tuple(stack for stack in stacks if stack is not None)
-
-
-def _node_stack(root: Path) -> Stack | None:
-    package = _read_json(root, "package.json")
-    if package is None:
-        return None
-    scripts = package.get("scripts")
-    project_scripts = {name: scripts.get(name) for name in COMMAND_NAMES} if isinstance(scripts, dict) else {}
-    lock = next((manager for manager in NODE_MANAGERS if has_file(root, manager[0])), None)
-    manager = lock[1] if lock else "npm"
-    commands = {
-        name: "npm test" if (manager, name) == ("npm", "test") else f"{manager} run {name}"
-        for name, script in project_scripts.items()
-        if isinstance(script, str) and script.strip() and NPM_PLACEHOLDER not in script
-    }
-    return Stack("node", commands, _node_setup(root, package, lock), ("node_modules",))
-
-
-def _node_setup(root: Path, package: dict[str, Any], lock: NodeManager | None) -> tuple[str, ...]:
-    if lock is not None:
-        return (YARN_BERRY if lock[1] == "yarn" and has_file(root, ".yarnrc.yml") else lock[2],)
-    needs = any(package.get(key) for key in ("dependencies", "devDependencies"))
-    return ("npm install --no-package-lock",) if needs else ()
-
-
-def _deno_stack(root: Path) -> Stack | None:
-    for name in ("deno.json", "deno.jsonc"):
-        if has_file(root, name):
-            tasks = (_read_json(root, name) or {}).get("tasks")
-            commands = {
-                task: f"deno task {task}" for task in COMMAND_NAMES if isinstance(tasks, dict) and task in tasks
-            }
-            return Stack("deno", {"test": "deno test", "lint": "deno lint", **commands})
-    return None
-
-
-def _make_stack(root: Path) -> Stack | None:
-    text = next(
-        (text for name in ("GNUmakefile", "makefile", "Makefile") if (text := read_text_or_empty(root, name))), ""
-    )
-    return _target_stack(text, "make", r"^{name}\s*:(?!=)")
-
-
-def _just_stack(root: Path) -> Stack | None:
-    text = next(
-        (text for name in ("justfile", "Justfile", ".justfile") if (text := read_text_or_empty(root, name))), ""
-    )
-    return _target_stack(text, "just", r"^@?{name}\s*:(?!=)")
-
-
-def _target_stack(text: str, program: str, pattern: str) -> Stack | None:
-    targets = [name for name in COMMAND_NAMES if re.search(pattern.format(name=name), text, re.MULTILINE)]
-    return Stack(program, {name: f"{program} {name}" for name in targets}) if targets else None
-
-
-def _ruby_stack(root: Path) -> Stack | None:
-    gems = read_text_or_empty(root, "Gemfile")
-    if not gems:
-        return None
-    commands = {}
-    if has_file(root, ".rspec") or re.search(r"""gem ["']rspec""", gems):
-        commands["test"] = "bundle exec rspec"
-    elif has_file(root, "bin/rails") and (root / "test").is_dir():
-        commands["test"] = "bin/rails test"
-    elif re.search(r"TestTask|task :test\b", read_text_or_empty(root, "Rakefile")):
-        commands["test"] = "bundle exec rake test"
-    if has_file(root, ".rubocop.yml"):
-        commands["lint"] = "bundle exec rubocop"
-    return Stack("ruby", commands, ("bundle install",), ("vendor/bundle",))
-
-
-def _php_stack(root: Path) -> Stack | None:
-    composer = _read_json(root, "composer.json")
-    if composer is None:
-        return None
-    scripts = composer.get("scripts")
-    commands = {name: f"composer run {name}" for name in COMMAND_NAMES if isinstance(scripts, dict) and name in scripts}
-    if has_file(root, "phpunit.xml") or has_file(root, "phpunit.xml.dist"):
-        commands.setdefault("test", "vendor/bin/phpunit")
-    return Stack("php", commands, ("composer install --no-interaction",), ("vendor",))
-
-
-def _read_json(root: Path, name: str) -> dict[str, Any] | None:
-    with suppress(ValueError, MzError):
-        value = json.loads(read_text_or_empty(root, name) or "null")
-        return value if isinstance(value, dict) else None
-    return None
-
+"""Lock file, command prefix to run in the environment, command to create the environment."""
+PYTHON_SETTINGS = (
+    "pyproject.toml",
+    "setup.cfg",
+    "tox.ini",
+    "requirements.txt",
+    "requirements-dev.txt",
+    "dev-requirements.txt",
+)
+LINTERS = (
+    ("ruff", "[tool.ruff", ("ruff.toml", ".ruff.toml"), "ruff check ."),
+    ("flake8", "[flake8]", (".flake8",), "flake8"),
+)
+"""Program, its section in the settings, its own settings files, command."""
+IMPORTS_PYTEST = re.compile(r"^\s*(?:import|from) pytest\b", re.MULTILINE)
+PYTEST_STYLE = re.compile(r"^(?:async )?def test_", re.MULTILINE)
+UNITTEST = re.compile(r"^\s*(?:import|from) (?:unittest|django\.test)\b", re.MULTILINE)
+TEST_FILE = re.compile(r"(?:test.*|.*_test)\.py\Z")
+SKIPPED_FOLDERS = frozenset({"node_modules", "venv", "env", "build", "dist", "site-packages", "vendor", "target"})
+ENTRIES_MAX = 20_000
+"""Maximum number of directory entries to read; bigger trees also have tests near the top."""
+TESTS_MAX = 200
+FOLDERS_MAX = 3
 
 GIT_SECONDS = 10
 
@@ -318,11 +118,13 @@ def detect(root: Path) -> DetectedProject:
     commands: dict[str, str] = {}
     for stack in stacks:
         commands = {**stack.commands, **commands}
+    remotes = _git(root, "remote").split()
+    remote = PullRequests().remote if PullRequests().remote in remotes else next(iter(remotes), None)
     return DetectedProject(
         stacks=tuple(dict.fromkeys(stack.name for stack in stacks)),
-        base=_base_branch(root),
-        has_commit=_git(root, "rev-parse", "--quiet", "--verify", "HEAD^{commit}") is not None,
-        remote=_remote_name(root),
+        base=_base_branch(root, remote),
+        has_commit=bool(_git(root, "rev-parse", "--quiet", "--verify", "HEAD^{commit}")),
+        remote=remote,
         commands={name: commands[name] for name in COMMAND_NAMES if name in commands},
         setup=tuple(dict.fromkeys(command for stack in stacks for command in stack.setup)),
         keep=tuple(dict.fromkeys(path for stack in stacks for path in stack.keep)),
@@ -341,27 +143,183 @@ def installed_agents(environment: Mapping[str, str]) -> dict[str, AuthCheck]:
     return installed or {name: checks[name] for name in bundled if not checks[name].code}
 
 
-def _base_branch(root: Path) -> str | None:
+def _base_branch(root: Path, remote: str | None) -> str | None:
     """Return the remote's default branch if it exists here too, else the branch that is checked out."""
-    head = _git(root, "symbolic-ref", "--quiet", "--short", f"refs/remotes/{_remote_name(root)}/HEAD")
-    default = head.partition("/")[2] if head else ""
+    default = _git(root, "symbolic-ref", "--quiet", "--short", f"refs/remotes/{remote}/HEAD").partition("/")[2]
     if default and _git(root, "rev-parse", "--quiet", "--verify", f"refs/heads/{default}"):
         return default
-    return _git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
+    return _git(root, "symbolic-ref", "--quiet", "--short", "HEAD") or None
 
 
-def _remote_name(root: Path) -> str | None:
-    names = (_git(root, "remote") or "").split()
-    default = PullRequests().remote
-    return default if default in names else next(iter(names), None)
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    """Return git's output; None if it fails or prints nothing."""
+def _git(root: Path, *arguments: str) -> str:
+    """Return git's output; empty if it fails."""
     command = ["git", "-C", str(root), *arguments]
     with suppress(OSError, subprocess.TimeoutExpired):
         result = subprocess.run(
             command, capture_output=True, text=True, timeout=GIT_SECONDS, check=False, stdin=subprocess.DEVNULL
         )
-        return result.stdout.strip() or None if result.returncode == 0 else None
+        return "" if result.returncode else result.stdout.strip()
+    return ""
+
+
+# stacks ---------------------------------------------------------------------------------------------------------------
+def find_stacks(root: Path) -> tuple[Stack, ...]:
+    """Return the detected stacks, the most certain first; several may define the same command."""
+    stacks = [_node_stack(root), _deno_stack(root), *_target_stacks(root), _ruby_stack(root), _php_stack(root)]
+    stacks += [stack for pattern, stack in DEFAULT_STACKS.items() if _has_file(root, pattern)]
+    stacks.append(_python_stack(root))
+    return tuple(stack for stack in stacks if stack is not None)
+
+
+def _node_stack(root: Path) -> Stack | None:
+    package = _read_json(root, "package.json")
+    if package is None:
+        return None
+    lock, program, install = next(
+        (manager for manager in NODE_MANAGERS if _has_file(root, manager[0])), ("", "npm", "")
+    )
+    commands = {
+        name: "npm test" if (program, name) == ("npm", "test") else f"{program} run {name}"
+        for name, script in _scripts(package, "scripts").items()
+        if isinstance(script, str) and script.strip() and NPM_PLACEHOLDER not in script
+    }
+    if program == "yarn" and _has_file(root, ".yarnrc.yml"):
+        install = YARN_BERRY
+    elif not lock and any(package.get(key) for key in ("dependencies", "devDependencies")):
+        install = "npm install --no-package-lock"
+    return Stack("node", commands, (install,) if install else (), ("node_modules",))
+
+
+def _deno_stack(root: Path) -> Stack | None:
+    name = next((name for name in ("deno.json", "deno.jsonc") if _has_file(root, name)), None)
+    if name is None:
+        return None
+    tasks = {task: f"deno task {task}" for task in _scripts(_read_json(root, name) or {}, "tasks")}
+    return Stack("deno", {"test": "deno test", "lint": "deno lint", **tasks})
+
+
+def _target_stacks(root: Path) -> Iterator[Stack]:
+    for program, names, pattern in TARGETS:
+        text = next(filter(None, (_read_text(root, name) for name in names)), "")
+        targets = [name for name in COMMAND_NAMES if re.search(pattern.format(name=name), text, re.MULTILINE)]
+        if targets:
+            yield Stack(program, {name: f"{program} {name}" for name in targets})
+
+
+def _ruby_stack(root: Path) -> Stack | None:
+    gems = _read_text(root, "Gemfile")
+    if not gems:
+        return None
+    commands = {}
+    if _has_file(root, ".rspec") or re.search(r"""gem ["']rspec""", gems):
+        commands["test"] = "bundle exec rspec"
+    elif _has_file(root, "bin/rails") and (root / "test").is_dir():
+        commands["test"] = "bin/rails test"
+    elif re.search(r"TestTask|task :test\b", _read_text(root, "Rakefile")):
+        commands["test"] = "bundle exec rake test"
+    if _has_file(root, ".rubocop.yml"):
+        commands["lint"] = "bundle exec rubocop"
+    return Stack("ruby", commands, ("bundle install",), ("vendor/bundle",))
+
+
+def _php_stack(root: Path) -> Stack | None:
+    composer = _read_json(root, "composer.json")
+    if composer is None:
+        return None
+    commands = {"test": "vendor/bin/phpunit"} if _has_file(root, "phpunit.xml", "phpunit.xml.dist") else {}
+    commands |= {name: f"composer run {name}" for name in _scripts(composer, "scripts")}
+    return Stack("php", commands, ("composer install --no-interaction",), ("vendor",))
+
+
+def _has_file(root: Path, *patterns: str) -> bool:
+    with suppress(OSError):
+        return any(path.is_file() for pattern in patterns for path in root.glob(pattern))
+    return False
+
+
+def _read_text(root: Path, name: str) -> str:
+    """Return the text of a file; empty if there is no such text file."""
+    with suppress(MzError, OSError):
+        return read_text(root / name, name) if (root / name).is_file() else ""
+    return ""
+
+
+def _read_json(root: Path, name: str) -> dict[str, Any] | None:
+    with suppress(ValueError):
+        value = json.loads(_read_text(root, name) or "null")
+        return value if isinstance(value, dict) else None
     return None
+
+
+def _scripts(project: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return a project's own scripts for our purposes, by name."""
+    scripts = project.get(key)
+    return {name: scripts[name] for name in COMMAND_NAMES if name in scripts} if isinstance(scripts, dict) else {}
+
+
+# Python ---------------------------------------------------------------------------------------------------------------
+def _python_stack(root: Path) -> Stack | None:
+    settings = "".join(_read_text(root, name) for name in PYTHON_SETTINGS)
+    tests = sorted(_test_files(root), key=lambda path: (len(path.parts), path))[:TESTS_MAX]
+    if not tests and not _has_file(root, *PYTHON_SETTINGS, "setup.py", "uv.lock"):
+        return None
+    _, prefix, setup = next((manager for manager in PYTHON_MANAGERS if _has_file(root, manager[0])), ("", "", ""))
+    candidates = {"test": _test_command(root, settings, tests, prefix), "lint": _lint_command(root, settings, prefix)}
+    commands = {name: command for name, command in candidates.items() if command}
+    return Stack("python", commands, (setup,) if setup else (), (".venv",))
+
+
+def _test_command(root: Path, settings: str, tests: list[Path], prefix: str) -> str | None:
+    python = f"{prefix}python" if prefix else "python3"
+    texts = {path: _read_text(root, str(path)) for path in tests}
+    if (
+        "pytest" in settings
+        or _has_file(root, "pytest.ini", "conftest.py")
+        or any(map(IMPORTS_PYTEST.search, texts.values()))
+    ):
+        return f"{python} -m pytest -q"
+    if "django" in _read_text(root, "manage.py"):
+        return f"{python} manage.py test"
+    if "[testenv" in _read_text(root, "tox.ini"):
+        return f"{prefix}tox"
+    unittest_files = [path for path, text in texts.items() if UNITTEST.search(text)]
+    if unittest_files:
+        return _unittest_command(root, unittest_files, python)
+    return f"{python} -m pytest -q" if any(map(PYTEST_STYLE.search, texts.values())) else None
+
+
+def _unittest_command(root: Path, tests: list[Path], python: str) -> str:
+    """Return a unittest command. Discovery only enters packages, so other folders are named; `src` goes on the path."""
+    starts = (_discovery_start(root, path.parent) for path in tests)
+    loose = tuple(dict.fromkeys(top for top in starts if top is not None))[:FOLDERS_MAX]
+    prefix = "PYTHONPATH=src " if (root / "src").is_dir() and not _has_file(root, "src/__init__.py") else ""
+    pattern = "" if any(path.name.startswith("test") for path in tests) else " -p '*_test.py'"
+    if not loose:
+        return f"{prefix}{python} -m unittest" + (f" discover{pattern}" if pattern else "")
+    return " && ".join(f"{prefix}{python} -m unittest discover -s {quote(str(top))}{pattern}" for top in loose)
+
+
+def _discovery_start(root: Path, folder: Path) -> Path | None:
+    """Return the folder from which discovery reaches `folder`; None: the root."""
+    while folder != Path() and _has_file(root / folder, "__init__.py"):
+        folder = folder.parent
+    return None if folder == Path() else folder
+
+
+def _lint_command(root: Path, settings: str, prefix: str) -> str | None:
+    for program, section, names, command in LINTERS:
+        if section in settings or _has_file(root, *names):
+            # A gate whose program is missing would stop every run.
+            return f"{prefix}{command}" if prefix or shutil.which(program) else None
+    return None
+
+
+def _test_files(root: Path) -> Iterator[Path]:
+    """Yield test files, relative to `root`; skips hidden, generated and third-party folders."""
+    count = 0
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS)
+        count += len(folders) + len(files)
+        yield from (Path(folder, name).relative_to(root) for name in files if TEST_FILE.match(name))
+        if count > ENTRIES_MAX:
+            return

@@ -29,8 +29,7 @@ from mz_engine.pipelines.load import (
     project_pipelines,
 )
 from mz_engine.pipelines.material import check_template, find_fault
-from mz_engine.prompts.load import load_templates
-from mz_engine.prompts.render import TemplateError, render
+from mz_engine.prompts.render import TemplateError, load_templates, render
 from mz_engine.run.plan import known_names
 from mz_engine.run.preflight import find_agent
 from mz_engine.run.settings import load_config
