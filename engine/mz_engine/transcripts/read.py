@@ -4,7 +4,7 @@
         found = find(raw)
         for record in found.records(): ...
 
-An importer that resumes reading uses `bytestream.blocks` or `pieces`, and `feed`, directly.
+An importer that resumes reading uses `pieces` and `read_piece` directly.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, takewhile
-from typing import cast
 
 import msgspec
 from mz_projections.imported.model import OUTPUT_OPEN
 
 from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, Piece, decoded_file, pieces
 from mz_engine.agents.reading.records import (
-    BlockReader,
     Format,
     Note,
     Reader,
@@ -84,8 +82,6 @@ def read_piece(form: Format, reader: Reader, piece: Piece) -> Iterable[Transcrip
     """Return the records of a piece. A JSON array is split into its elements; a damaged line is repaired where
     possible."""
     data = piece.data
-    if piece.lines > 1:
-        return _read_block(form, reader, piece)
     if form.unit != "line" or form.matches_text is not None or data[:1] != b"{" or data[-1:] != b"}":
         return _read_any_piece(form, reader, piece)
     # The fast path, for nearly all lines.
@@ -95,14 +91,6 @@ def read_piece(form: Format, reader: Reader, piece: Piece) -> Iterable[Transcrip
         if UndecodableLine in map(type, records)
         else records
     )
-
-
-def _read_block(form: Format, reader: Reader, block: Piece) -> Iterable[TranscriptRecord]:
-    records = cast("BlockReader", reader).read_lines(block.data, block.lines)
-    if records is not None:
-        return records
-    lines = (Piece(data=line, offset_end=block.offset_end) for line in block.data.split(b"\n") if line)
-    return chain.from_iterable(read_piece(form, reader, line) for line in lines)
 
 
 def _read_any_piece(form: Format, reader: Reader, piece: Piece) -> Iterator[TranscriptRecord]:

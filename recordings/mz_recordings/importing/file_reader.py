@@ -11,8 +11,8 @@ from typing import cast
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.agents.reading.byte_lines import Piece, blocks, pieces
-from mz_engine.agents.reading.records import BlockReader, Format, Reader, ReaderState, SessionInfo
+from mz_engine.agents.reading.byte_lines import Piece, pieces
+from mz_engine.agents.reading.records import Format, Reader, ReaderState, SessionInfo
 from mz_engine.transcripts.read import detect_transcript, read_piece
 from mz_events.catalog.imported import ImportedFileRead
 from mz_events.names import Digest
@@ -121,13 +121,11 @@ def _read_segments(source: OpenFile, pieces: Iterator[Piece]) -> Iterator[FileSe
     reader = format_.reader(_state_decoder.decode(row.reader_state) if row else ReaderState())
     offset_start = offset_end = row.offset_end if row else 0
     stats, is_continued = _initial_stats(source), False
-    if isinstance(reader, BlockReader) and not source.reads_completely:
-        pieces = _blocks(source, pieces)
     for piece in _as_one_piece(pieces) if source.reads_completely and format_.unit == "file" else pieces:
         if not (piece.is_complete or source.reads_completely or _is_complete_json(format_, piece)):
             break
         if piece.data or piece.too_long:
-            stats.lines += piece.lines
+            stats.lines += 1
             source.first_line_sha256 = source.first_line_sha256 or _first_line_sha256(format_, piece)
             for record in read_piece(format_, reader, piece):
                 if (
@@ -179,15 +177,6 @@ def _section_stats(source: OpenFile, stats: SegmentStats, info: SessionInfo, fir
     )
     section_stats.at_us = stats.at_us
     return section_stats
-
-
-def _blocks(source: OpenFile, pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Yield the same lines, many at a time once the file's beginning is known; documents stay as they are."""
-    for piece in pieces:
-        yield piece
-        if source.first_line_sha256 and b"\n" not in piece.data:
-            yield from blocks(source.file, piece.offset_end)
-            return
 
 
 def _is_complete_json(format_: Format, piece: Piece) -> bool:

@@ -20,22 +20,21 @@ from mz_events.catalog.call import Usage
 from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.claude_code.lines import (
     REPORTS_REASONING,
-    assistant_texts,
-    request_id,
+    SYNTHETIC_MODEL,
+    MessageReader,
+    blocks,
+    has_tool_result,
     tool_uses,
-    usage_notes,
 )
-from mz_engine.agents.claude_code.session_log import SESSION, SYNTHETIC_MODEL
+from mz_engine.agents.claude_code.session_log import SESSION
 from mz_engine.agents.contract import ObjectObserver
 from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, model_usage, request_usage
 from mz_engine.agents.reading.call import parsed_reply, read_call
 from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, nanousd, string, strings, time_us
-from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     UNNAMED_SUBAGENT,
     ErrorReported,
     Format,
-    ModelRequest,
     Note,
     ReaderState,
     RequestStarted,
@@ -76,11 +75,10 @@ def read_stream(
     return replace(reply, reported_nanousd=nanousd, usage_incomplete=is_incomplete)
 
 
-class StreamReader(ObjectReader):
+class StreamReader(MessageReader):
     """Implements `records.Reader`."""
 
     format = "claude-stream"
-    agent = "claude-code"
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
@@ -92,10 +90,6 @@ class StreamReader(ObjectReader):
         }
         """By parent: the newest message that is being streamed."""
         self._subagents = {name: subagent for name, subagent in names.items() if not name.startswith(STARTED_PREFIX)}
-        self._last_request: tuple[str, str, Json] = ("", "", {})
-        """The newest request: most lines repeat that of the line before."""
-        self._last_text_id = ""
-        """Id of the last message with text."""
         self._error = ErrorReported()
 
     def state(self) -> ReaderState:
@@ -115,7 +109,9 @@ class StreamReader(ObjectReader):
             case "stream_event":
                 yield from self._partial_message_records(event)
             case "user":
-                yield from self._user_records(event)
+                by_program = event.get("parent_tool_use_id") or event.get("isSynthetic")
+                if not by_program and not has_tool_result(mapping(event.get("message")).get("content")):
+                    yield UserPrompt(at_us=time_us(event.get("timestamp")))
             case "system" if event.get("subtype") == "api_retry":
                 yield self._changed_error(retry_after_seconds=_requested_wait_seconds(event))
             case "system":
@@ -151,75 +147,38 @@ class StreamReader(ObjectReader):
         if error != self._error.reason:
             yield self._changed_error(reason=error)
         parent = string(event.get("parent_tool_use_id"))
-        token_counts = mapping(message.get("usage"))
-        yield from self._request_records(message, token_counts, event, parent)
-        for tool in tool_uses(message.get("content")):
-            if tool.tool in SUBAGENT_TOOLS:
-                self._name_subagent(tool.id, message.get("content"))
-            yield tool
+        yield from self._message_request(message, mapping(message.get("usage")), event, parent)
+        for block in blocks(message.get("content")):
+            call_id = string(block.get("id"))
+            if call_id and block.get("name") in SUBAGENT_TOOLS:
+                name = string(mapping(block.get("input")).get("subagent_type"))
+                self._subagents[call_id] = name or UNNAMED_SUBAGENT
+        yield from tool_uses(message.get("content"))
         if not parent:
-            # A message by the program itself, such as an API error, continues none.
-            text_id = "" if message.get("model") == SYNTHETIC_MODEL else string(message.get("id"))
-            continues = bool(text_id) and text_id == self._last_text_id
-            yield from assistant_texts(message.get("content"), continues=continues)
-            self._last_text_id = text_id
+            yield from self._text_records(message)
 
-    def _request_records(
+    def _message_request(
         self, message: Json, token_counts: Json, event: Json, parent: str
     ) -> Iterator[TranscriptRecord]:
         message_id, model = string(message.get("id")), string(message.get("model"))
         if not message_id or not model or model == SYNTHETIC_MODEL:
             return
-        id_ = request_id(message, event, self._session)
         if not token_counts:
-            yield RequestStarted(id=id_, model=model)
+            yield RequestStarted(id=self._request_id(message_id, event), model=model)
             return
-        subagent = (
-            (string(event.get("subagent_type")) or self._subagents.get(parent, UNNAMED_SUBAGENT)) if parent else ""
-        )
-        request = (message_id, subagent, token_counts)
-        if request == self._last_request:
-            return
-        self._last_request = request
-        for code in usage_notes(token_counts):
-            yield Note(code=code)
-        self._requests += 1
-        yield ModelRequest(
-            id=id_,
-            usage=request_usage(model, token_counts, subagent),
-            at_us=time_us(event.get("timestamp")),
-        )
-
-    def _name_subagent(self, call_id: str, content: object) -> None:
-        for block in content if isinstance(content, list) else ():
-            arguments = mapping(mapping(block).get("input"))
-            if call_id and mapping(block).get("id") == call_id:
-                self._subagents[call_id] = string(arguments.get("subagent_type")) or UNNAMED_SUBAGENT
+        name = string(event.get("subagent_type")) or self._subagents.get(parent, UNNAMED_SUBAGENT)
+        yield from self._request_records(message, token_counts, event, name if parent else "")
 
     def _partial_message_records(self, event: Json) -> Iterator[TranscriptRecord]:
         """Combine the usage of a message's start and end."""
         inner, parent = mapping(event.get("event")), string(event.get("parent_tool_use_id"))
-        match inner.get("type"):
-            case "message_start":
-                self._started_messages[parent] = mapping(inner.get("message"))
-            case "message_delta" if parent in self._started_messages:
-                message = self._started_messages.pop(parent)
-                final_counts = {
-                    name: number for name, number in mapping(inner.get("usage")).items() if number is not None
-                }
-                yield from self._request_records(
-                    message, {**mapping(message.get("usage")), **final_counts}, event, parent
-                )
-            case _:
-                pass
-
-    def _user_records(self, event: Json) -> Iterator[TranscriptRecord]:
-        content = mapping(event.get("message")).get("content")
-        has_results = isinstance(content, list) and any(
-            mapping(block).get("type") == "tool_result" for block in content
-        )
-        if not has_results and not event.get("parent_tool_use_id") and not event.get("isSynthetic"):
-            yield UserPrompt(at_us=time_us(event.get("timestamp")))
+        if inner.get("type") == "message_start":
+            self._started_messages[parent] = mapping(inner.get("message"))
+        elif inner.get("type") == "message_delta" and parent in self._started_messages:
+            message = self._started_messages.pop(parent)
+            final_counts = {name: number for name, number in mapping(inner.get("usage")).items() if number is not None}
+            token_counts = {**mapping(message.get("usage")), **final_counts}
+            yield from self._message_request(message, token_counts, event, parent)
 
     # ends -------------------------------------------------------------------------------------------------------------
     def _end_records(self, event: Json) -> Iterator[TranscriptRecord]:
@@ -335,9 +294,5 @@ def _matches(event: dict[str, object]) -> bool:
             return string(kind) in IGNORED_TYPES
 
 
-STREAM = Format(
-    matches=_matches,
-    reader=StreamReader,
-    unreported_fields=("reasoning",),
-)
+STREAM = Format(matches=_matches, reader=StreamReader, unreported_fields=("reasoning",))
 FORMATS: tuple[Format, ...] = (STREAM, SESSION)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import os
 import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
@@ -19,8 +18,6 @@ import msgspec
 LINE_BYTES_MAX = 32 * 1024 * 1024
 """More than any line that an agent writes: images in tool results take some megabytes."""
 CHUNK_BYTES = 64 * 1024
-BLOCK_BYTES = 128 * 1024
-OPENING, CLOSING = b"{}"
 GZIP = b"\x1f\x8b"
 BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)
 LITTLE, BIG = "utf-16-le", "utf-16-be"
@@ -40,8 +37,6 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """False if the file ends here without a line end, or in the middle of a document."""
     too_long: bool = False
     """True if the content was skipped."""
-    lines: int = 1
-    """If more than one: `data` is that many lines with line ends, each of which begins with `{` and ends with `}`."""
 
 
 class PlainFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,38 +83,6 @@ def pieces(file: BinaryIO, offset_start: int = 0, line_bytes_max: int = LINE_BYT
         if first:
             line, first = line.removeprefix(codecs.BOM_UTF8), False
         yield Piece(data=line.rstrip(b"\r\n"), offset_end=end, is_complete=is_complete, too_long=too_long)
-
-
-def blocks(file: io.BufferedReader, offset_start: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Piece]:
-    """Yield pieces from byte `start` on, with many regular lines in one piece; the file position does not matter. No
-    JSON value spans two regular lines, so each is exactly one object. Raises OSError."""
-    end = offset_start
-    while True:
-        block = os.pread(file.fileno(), block_bytes, end)
-        block = block[: block.rfind(b"\n") + 1]
-        lines, block_end = count_regular_lines(block), end + len(block)
-        if lines > 1:
-            end = block_end
-            yield Piece(data=block, offset_end=end, lines=lines)
-            continue
-        file.seek(end)
-        for piece in pieces(file, end):
-            end = piece.offset_end
-            yield piece
-            if end >= block_end:
-                break
-        else:
-            return
-
-
-def count_regular_lines(block: bytes) -> int:
-    """Return the number of lines if each begins with `{` and ends with `}`, else 0."""
-    lines = begin = 0
-    while (end := block.find(b"\n", begin)) > begin:
-        if block[begin] != OPENING or block[end - 1] != CLOSING:
-            return 0
-        lines, begin = lines + 1, end + 1
-    return lines if begin == len(block) else 0
 
 
 def _skip_line(file: BinaryIO) -> tuple[int, bool]:

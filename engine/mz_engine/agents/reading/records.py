@@ -10,7 +10,7 @@ Caveats about a transcript's numbers, by stable code. `mz transcript` prints `co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 from mz_events.catalog.call import Usage
@@ -213,16 +213,6 @@ class Reader(Protocol):
     def read(self, data: bytes) -> Iterator[TranscriptRecord]: ...
 
     def state(self) -> ReaderState: ...
-
-
-@runtime_checkable
-class BlockReader(Protocol):
-    """A reader that can also take many lines at once, which is faster."""
-
-    def read_lines(self, data: bytes, line_count: int) -> list[TranscriptRecord] | None:
-        """Return the records of `number` lines, in order; each line begins with `{` and ends with `}`. Return None,
-        with the state unchanged, if they must be read one by one."""
-        ...
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
