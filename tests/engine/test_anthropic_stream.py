@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.anthropic_api.stream import read_stream
+from mz_engine.agents.anthropic_api.adapter import AnthropicApi
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
@@ -15,12 +15,11 @@ from mz_events.catalog.call import Problem, ProblemClass, Usage
 from tests.support.anthropic_cases import ANTHROPIC
 from tests.support.examples import examples
 
-PATTERNS = load_patterns()
 EXPECTED = ANTHROPIC.expected
 
 
 def reading(result: CallResult) -> ParsedReply:
-    return read_stream(result, "anthropic/1", PATTERNS)
+    return AnthropicApi(load_patterns()).parse_output(result)
 
 
 def read(*events: object, exit_: int | None = 0, problem: Problem | None = None, stderr: bytes = b"") -> ParsedReply:

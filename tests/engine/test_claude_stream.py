@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.classify import ProblemPatterns
-from mz_engine.agents.claude_code.stream import StreamReader, read_stream
+from mz_engine.agents.claude_code.adapter import ClaudeCode
+from mz_engine.agents.claude_code.stream import StreamReader
 from mz_engine.agents.reading.anthropic_usage import model_usage, request_usage
 from mz_engine.agents.reading.call import read_call
 from mz_engine.agents.reading.records import ReaderState
@@ -22,8 +22,6 @@ from tests.support.examples import examples
 from tests.support.tree import ROOT
 from tests.support.values import JSON
 
-PATTERNS: ProblemPatterns = load_patterns()
-
 
 def read(*events: object, exit_: int | None = 0, problem: Problem | None = None, stderr: bytes = b"") -> ParsedReply:
     stdout = b"\n".join(event if isinstance(event, bytes) else json.dumps(event).encode() for event in events)
@@ -31,7 +29,7 @@ def read(*events: object, exit_: int | None = 0, problem: Problem | None = None,
 
 
 def reading(result: CallResult) -> ParsedReply:
-    return read_stream(result, "claude-code/1", PATTERNS)
+    return ClaudeCode(load_patterns()).parse_output(result)
 
 
 def finished(**more: object) -> dict[str, object]:

@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from mz_engine.agents.codex.stream import read_stream
+from mz_engine.agents.codex.adapter import Codex
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 
 from tests.support.codex_cases import CODEX
 
-PATTERNS = load_patterns()
 THREAD = {"type": "thread.started", "thread_id": "t"}
 TURN = {"type": "turn.started"}
 
@@ -26,7 +25,7 @@ def read(*events: object, exit_: int | None = 0, earlier: tuple[Usage, ...] = ()
 
 
 def reading(result: CallResult) -> ParsedReply:
-    return read_stream(result, "codex/1", PATTERNS)
+    return Codex(load_patterns()).parse_output(result)
 
 
 def said(text: str) -> dict[str, object]:

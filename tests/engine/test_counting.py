@@ -15,11 +15,11 @@ from hypothesis import given as given_any
 from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from mz_engine.agents.anthropic_api.adapter import AnthropicApi
 from mz_engine.agents.anthropic_api.stream import read_count
 from mz_engine.agents.contract import Invocation
 from mz_engine.agents.process import QUERY_SECONDS, AgentProcesses
-from mz_engine.agents.registry import COUNT_WAIT_MAX_MS, AgentRegistry
-from mz_engine.agents.version_query import estimate_tokens
+from mz_engine.agents.registry import COUNT_WAIT_MAX_MS, AgentRegistry, load_patterns
 from mz_engine.effects.call import REPLY_TOKENS, estimated_input_tokens
 from mz_engine.model.config import Coefficients
 from mz_engine.model.pins import Pins
@@ -43,6 +43,8 @@ from tests.support.dialects.messages import Messages
 from tests.support.endpoint import Answer, Endpoint, Reply, Request
 from tests.support.processes import call, fresh_key, left, repository, shell
 from tests.support.workshop import Workshop
+
+estimate_tokens = AnthropicApi(load_patterns()).estimate_tokens
 
 HELD = AgentSession(agent="a", model="m", id="s", key="k", estimated_tokens=3000)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.gemini.stream import join_pieces, read_stream
+from mz_engine.agents.gemini.adapter import Gemini
+from mz_engine.agents.gemini.stream import join_pieces
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
@@ -26,7 +27,7 @@ def read(*events: object, exit_: int | None = 0, problem: Problem | None = None,
 
 
 def reading(result: CallResult) -> ParsedReply:
-    return read_stream(result, "gemini/1", load_patterns())
+    return Gemini(load_patterns()).parse_output(result)
 
 
 def finished(**more: object) -> dict[str, object]:

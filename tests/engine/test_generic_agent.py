@@ -111,7 +111,7 @@ def test_without_a_key_or_a_version_a_person_is_told(tmp_path: Path, says: str, 
 def test_a_program_that_is_missing_is_installed_or_changed_where_it_stands(tmp_path: Path) -> None:
     nowhere = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     fixes = {name: one.check_auth(nowhere).fix for name, one in all_adapters({"house": house()}).items()}
-    assert fixes["house"] == "install it, or change the command of house in mz.yaml"
+    assert fixes["house"] == "install it or change the command of house, or name another agent in mz.yaml"
     assert fixes["aider"] == "install aider (pip install aider-chat), or name another agent in mz.yaml"
     assert "kiro.dev" in fixes["kiro"]
     for name in bundled_descriptions():

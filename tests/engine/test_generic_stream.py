@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.agents.described.stream import LINE_CHARS_MAX, read_output
+from mz_engine.agents.described.adapter import DescribedAgent
+from mz_engine.agents.described.stream import LINE_CHARS_MAX
 from mz_engine.agents.registry import built_in_adapters, load_patterns
 from mz_engine.decoding import regex
 from mz_engine.model.agent_description import AgentDescription
@@ -16,7 +17,6 @@ from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass, Usage
 from mz_qa.conformance.endings import stored_endings
 
-PATTERNS = load_patterns()
 LINES = {"form": "jsonl", "text": {"where": {"type": "result"}, "path": "words"}}
 WELL = {"success": [{"type": "result", "ok": True}], "error": [{"type": "result", "ok": False}]}
 
@@ -31,7 +31,7 @@ def read(told: AgentDescription, *events: object, exit_: int | None = 0, stderr:
 
 
 def reading(told: AgentDescription, result: CallResult) -> ParsedReply:
-    return read_output(result, "house", told, PATTERNS)
+    return DescribedAgent("house", told, load_patterns()).parse_output(result)
 
 
 def code(seen: ParsedReply) -> str:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.agents.claude_code.adapter import ClaudeCode
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ObjectObserver, Spawn
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, Spawn
 from mz_engine.agents.described.adapter import DescribedAgent
+from mz_engine.agents.reading.call import ObjectObserver
 from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.agents.registry import built_in_adapters, bundled_descriptions, load_patterns
 from mz_engine.ports import CallResult, CallSpec, ParsedReply

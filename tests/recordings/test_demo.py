@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from mz_engine.agents.claude_code.stream import read_stream
+from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.agents.registry import load_patterns
 from mz_engine.ports import CallResult
 from mz_engine.processes.environment import INHERITED_VARIABLES
@@ -69,9 +69,10 @@ def test_they_were_made_by_the_real_cli_against_a_script(cassette: Cassette) -> 
 
 
 def test_their_streams_are_read_without_a_doubt(cassette: Cassette) -> None:
+    adapter = ClaudeCode(load_patterns())
     for one in cassette.calls:
         stdout = one.contents[f"{one.recording.identity.name}.stream-json"]
-        seen = read_stream(CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1), "p", load_patterns())
+        seen = adapter.parse_output(CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1))
         assert (seen.ending, seen.problem, seen.undecodable_lines) == ("success", None, 0)
         assert seen.reported_nanousd
         assert all(usage.input > 1000 for usage in seen.usage)

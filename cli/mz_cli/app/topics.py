@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mz_engine.agents.process import ProgramAdapter
+    from mz_engine.agents.contract import Adapter
 
 import click
 
@@ -77,7 +77,6 @@ def exit_codes() -> str:
 
 def environment() -> str:
     from mz_engine.agents.catalog import AGENTS
-    from mz_engine.agents.process import ProgramAdapter
     from mz_engine.agents.registry import built_in_adapters
     from mz_engine.config.schema import list_settings
 
@@ -92,7 +91,7 @@ def environment() -> str:
         if agent.session_folders is not None
     }
     adapters = sorted(built_in_adapters().items())
-    by_agent = {name: _visible_variables(agent) for name, agent in adapters if isinstance(agent, ProgramAdapter)}
+    by_agent = {name: _visible_variables(agent) for name, agent in adapters}
     return "\n\n".join((
         paragraph(ENVIRONMENT),
         table({**VARIABLES, **directories, **names}),
@@ -104,7 +103,7 @@ def environment() -> str:
     ))  # fmt: skip
 
 
-def _visible_variables(program: ProgramAdapter) -> str:
+def _visible_variables(program: Adapter) -> str:
     set_by_mz = f"; and {' '.join(program.set_variables)}, which mz sets" if program.set_variables else ""
     return f"{' '.join(program.passed_variables)}{set_by_mz}."
 

@@ -1,13 +1,30 @@
-"""The interface of an agent adapter: functions, a name and a parser version. Callers ask capabilities, never names."""
+"""The interface of an agent adapter, with defaults for programs. Callers ask capabilities, never names."""
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
+from mz_engine.agents.classify import ProblemPatterns
+from mz_engine.agents.reading.call import CallOutput, ObjectObserver, parsed_reply, read_call
+from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.records import ReaderState
+from mz_engine.agents.version_query import query_version
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
+
+BYTES_PER_TOKEN = 4
+VERSION = re.compile(rb"\A\s*(?:[a-z][\w-]*\s+)?(\d{1,9}\.\d{1,9}\.\d{1,9}[\w.+-]*)")
+"""Some programs print their name first."""
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words of a text: long lists of names are written as one."""
+    return tuple(text.split())
 
 
 class ReportedFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,16 +33,16 @@ class ReportedFields(msgspec.Struct, frozen=True, kw_only=True):
 
     since: str = ""
     """The first version of the range; empty: the oldest that is known."""
-    model: bool
+    model: bool = False
     """False: the requested model is assumed to have answered."""
-    requests: bool
+    requests: bool = False
     """Tokens per request, not only per call."""
-    money: bool
-    thoughts: bool
+    money: bool = False
+    thoughts: bool = False
     """Reasoning tokens, apart from other output."""
-    session: bool
-    cache_writes: Literal["no", "total", "by lifetime"]
-    evidence: Literal["recorded", "constructed", "documented"]
+    session: bool = False
+    cache_writes: Literal["no", "total", "by lifetime"] = "no"
+    evidence: Literal["recorded", "constructed", "documented"] = "constructed"
     """Source: output of the real program that we recorded, files from elsewhere, or the program's documentation."""
 
 
@@ -33,15 +50,15 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Features of an agent; the engine decides by these alone."""
 
     agent: str
-    sessions: bool
+    sessions: bool = True
     """Can continue an earlier session."""
-    streaming: bool
+    streaming: bool = True
     """Writes as it works, so an idle timeout means something."""
-    token_counting: Literal["exact", "estimate"]
-    reports_money: bool
+    token_counting: Literal["exact", "estimate"] = "exact"
+    reports_money: bool = False
     reported_fields: tuple[ReportedFields, ...]
     """By version, oldest first; the last covers the version that we test with."""
-    tools: tuple[str, ...]
+    tools: tuple[str, ...] = ("read", "write", "shell")
     skill_injection: bool = False
     bundled: bool = False
     """Its program is installed with `mz`."""
@@ -72,36 +89,97 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """TMPDIR names a directory of the call's own, deleted after the call."""
 
 
-ObjectObserver = Callable[[dict[str, object]], dict[str, object]]
-"""Receives each decoded object of a stream before the parser, and returns one of equal content, which may record what
-the parser reads."""
 Spawn = Callable[[CallSpec, Invocation], CallResult]
 """Runs an invocation in the call's worktree: streams into the spool, enforces time limits, kills the process tree."""
 
 
-class Adapter(Protocol):
-    """One agent; a new one is one folder and one line in `agents.catalog`."""
+class Adapter:
+    """One agent whose calls are one process each; a new one is one folder and one line in `agents.catalog`.
+
+    Subclasses define the data, `invocation`, and what differs from the defaults.
+    """
 
     name: str
     parser: str
     """`name/number`; raise the number whenever the parser reads the same bytes differently."""
+    reader: type[ObjectReader]
+    features: Capabilities
+    command: str
+    """Name of the program."""
+    version_command: tuple[str, ...] | None = None
+    """Prints the version; None: the program with `--version`; empty: nothing does."""
+    version_pattern: re.Pattern[bytes] = VERSION
+    install: str
+    """How to get the program, for people."""
+    login_missing: AuthCheck
+    """Result of `check_auth` without a login."""
+    key_variables: tuple[str, ...] = ()
+    """Variables of which any one is a login."""
+    passed_variables: tuple[str, ...] = ()
+    """Variables that the program reads, beyond those that every command gets."""
+    set_variables: Mapping[str, str] = {}
+    """Variables that mz sets."""
 
-    def capabilities(self) -> Capabilities: ...
+    def __init__(self, patterns: ProblemPatterns) -> None:
+        self._patterns = patterns
+
+    def capabilities(self) -> Capabilities:
+        return self.features
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Look for the program and a login, without calling a model or revealing a secret."""
+        """Look for the program, its version and a login, without calling a model or revealing a secret."""
+        path = shutil.which(self.command, path=environment.get("PATH", ""))
+        if path is None:
+            fix = f"{self.install}, or name another agent in mz.yaml"
+            return AuthCheck(code="tool-missing", message=f"`{self.command}` is not on PATH", fix=fix)
+        argv = (path, "--version") if self.version_command is None else self.version_command
+        version = ""
+        if argv:
+            version, reason = query_version(argv, self.name, self.version_pattern, environment, self.set_variables)
+            if not version:
+                message = f"{' '.join(argv)} printed no version ({reason})"
+                return AuthCheck(code="tool-missing", message=message, fix=self.version_fix())
+        return replace(AuthCheck() if self.has_login(environment) else self.login_missing, version=version)
 
-    def estimate_tokens(self, prompt: str) -> int: ...
+    def version_fix(self) -> str:
+        """Return what to do if the program prints no version."""
+        return f"run it by hand to see why, then {self.install} again"
+
+    def has_login(self, environment: Mapping[str, str]) -> bool:
+        """Return True if the environment has a key. Adapters of programs with a login of their own extend it."""
+        return any(environment.get(name) for name in self.key_variables)
+
+    def estimate_tokens(self, prompt: str) -> int:
+        """Estimate the tokens of a text with an unknown tokenizer: bytes / 4, rounded up."""
+        return -(-len(prompt.encode()) // BYTES_PER_TOKEN)
 
     def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
         """Return the tokens (more than 0) of the call's first request, including the session that it continues, as the
         agent's API counts them; None if there is no count. `spawn` runs a helper process with short limits that leaves
         no spool. Raises only what `spawn` raises; changes nothing."""
+        del spec, environment, spawn
+        return None
 
-    def format_prompt(self, prompt: str) -> str: ...
+    def format_prompt(self, prompt: str) -> str:
+        return prompt
 
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult: ...
+    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
+        return spawn(spec, self.invocation(spec, environment))
+
+    def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
+        """Build the process to run."""
+        raise NotImplementedError
+
+    def call_environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of a call: those that pass through, and those that mz sets."""
+        passed = {name: environment[name] for name in self.passed_variables if name in environment}
+        return {**passed, **self.set_variables}
+
+    def read_output(self, result: CallResult, watch: ObjectObserver | None) -> CallOutput:
+        state = ReaderState(model=result.model, total=result.session_usage_before)
+        return read_call(self.reader(state), result.stdout, watch)
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
-        """Parse any bytes into a reply or a classified problem, without side effects and without raising. `watch`
-        observes what the parser reads."""
+        """Parse any bytes into a reply or a classified problem, without side effects and without raising: unreadable
+        lines are counted, a missing end is a problem. `watch` observes what the parser reads."""
+        return parsed_reply(self.read_output(result, watch), result, self.parser, self._patterns)

@@ -1,7 +1,5 @@
 """Agent calls as processes: spawned into a spool, bounded by limits, recovered after a crash of mz.
 
-Shared parts of the adapters of command-line programs.
-
 Spools: directories that receive an agent call's output as it comes, so that a crash of mz loses none of it.
 
 <spools>/<key>/stdout, stderr    redacted, written as it comes
@@ -25,9 +23,8 @@ from msgspec.structs import replace
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.redaction.redactor import Redactor, Secrets
 
-from mz_engine.agents.classify import ProblemPatterns
-from mz_engine.agents.contract import AuthCheck, Invocation, Spawn
-from mz_engine.agents.version_query import CapturedOutput, check_tool, estimate_tokens, query_key
+from mz_engine.agents.contract import Invocation
+from mz_engine.agents.version_query import CapturedOutput, query_key
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.environment import (
@@ -51,63 +48,6 @@ from mz_engine.processes.supervise import (
     kill_by_key,
     supervise,
 )
-
-
-class ProgramAdapter:
-    """Base class of adapters whose calls are one process: defaults for everything but capabilities, the process to run
-    (`invocation`) and the parser."""
-
-    name: str
-    command: str
-    """Name of the program, which prints its version with `--version`."""
-    install: str
-    """How to get the program, for people."""
-    login_missing: AuthCheck
-    """Result of `check_auth` without a login."""
-    key_variables: tuple[str, ...] = ()
-    """Variables of which any one is a login."""
-    passed_variables: tuple[str, ...] = ()
-    """Variables that the program reads, beyond those that every command gets."""
-    set_variables: Mapping[str, str] = {}
-    """Variables that mz sets."""
-
-    def __init__(self, patterns: ProblemPatterns) -> None:
-        self._patterns = patterns
-
-    def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        """Look for the program, its version and a login."""
-        check = check_tool(self.command, environment, self.set_variables, self.install)
-        if check.code or self.has_login(environment):
-            return check
-        return replace(self.login_missing, version=check.version)
-
-    def has_login(self, environment: Mapping[str, str]) -> bool:
-        """Return True if the environment has a key. Adapters of programs with a login of their own extend it."""
-        return any(environment.get(name) for name in self.key_variables)
-
-    def estimate_tokens(self, prompt: str) -> int:
-        return estimate_tokens(prompt)
-
-    def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
-        """Return None: most programs cannot count before they are called."""
-        del spec, environment, spawn
-        return None
-
-    def format_prompt(self, prompt: str) -> str:
-        return prompt
-
-    def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        return spawn(spec, self.invocation(spec, environment))
-
-    def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
-        """Build the process to run. Every adapter defines it, or `run_phase` itself."""
-        raise NotImplementedError
-
-    def call_environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of a call: those that pass through, and those that mz sets."""
-        passed = {name: environment[name] for name in self.passed_variables if name in environment}
-        return {**passed, **self.set_variables}
-
 
 NAME_LENGTH_MAX = 200
 

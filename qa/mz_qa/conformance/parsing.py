@@ -18,7 +18,8 @@ from typing import Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
-from mz_engine.agents.contract import Adapter, ObjectObserver, ReportedFields
+from mz_engine.agents.contract import Adapter, ReportedFields
+from mz_engine.agents.reading.call import ObjectObserver
 from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass

@@ -12,29 +12,32 @@ from pathlib import Path
 import msgspec
 
 from mz_engine.agents.anthropic_api.model import TURNS_MAX
-from mz_engine.agents.anthropic_api.stream import read_count, read_stream
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
-from mz_engine.agents.process import ProgramAdapter
-from mz_engine.ports import CallResult, CallSpec, ParsedReply
+from mz_engine.agents.anthropic_api.stream import StreamReader, read_count
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, Spawn
+from mz_engine.ports import CallSpec
 
 COMMAND = "mz-anthropic"
 
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-PASSED_VARIABLES = (*KEY_VARIABLES, "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
-
-REPORTED_FIELDS = (
-    ReportedFields(
-        model=True, requests=True, money=False, thoughts=True, session=True, cache_writes="by lifetime",
-        evidence="recorded",
-    ),
-)  # fmt: skip
 
 
-class AnthropicApi(ProgramAdapter):
+class AnthropicApi(Adapter):
     """Reports exact tokens of every request and continues sessions; the API reports no money."""
 
     name = "anthropic"
     parser = "anthropic/1"
+    reader = StreamReader
+    features = Capabilities(
+        agent=name,
+        reported_fields=(
+            ReportedFields(
+                model=True, requests=True, thoughts=True, session=True, cache_writes="by lifetime", evidence="recorded"
+            ),
+        ),
+        bundled=True,
+        models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
+        auth=KEY_VARIABLES,
+    )
     command = COMMAND
     install = "install mz"
     login_missing = AuthCheck(
@@ -43,21 +46,7 @@ class AnthropicApi(ProgramAdapter):
         fix="set ANTHROPIC_API_KEY to a key of console.anthropic.com",
     )
     key_variables = KEY_VARIABLES
-    passed_variables = PASSED_VARIABLES
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            agent=self.name,
-            sessions=True,
-            streaming=True,
-            token_counting="exact",
-            reports_money=False,
-            reported_fields=REPORTED_FIELDS,
-            tools=("read", "write", "shell"),
-            bundled=True,
-            models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
-            auth=KEY_VARIABLES,
-        )
+    passed_variables = (*KEY_VARIABLES, "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS")
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the program, also beside mz's Python, its version and a key."""
@@ -68,9 +57,6 @@ class AnthropicApi(ProgramAdapter):
         count_call = self.invocation(spec, environment)
         result = spawn(spec, msgspec.structs.replace(count_call, argv=(*count_call.argv, "--count")))
         return None if result.problem or result.exit != 0 else read_count(result.stdout)
-
-    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
-        return read_stream(result, self.parser, self._patterns, watch)
 
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         """Build the process to run: the prompt goes to stdin, keys only into the environment."""

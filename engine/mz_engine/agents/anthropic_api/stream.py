@@ -12,10 +12,7 @@ import math
 from collections.abc import Iterator
 from decimal import Decimal
 
-from mz_engine.agents.classify import ProblemPatterns
-from mz_engine.agents.contract import ObjectObserver
 from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, request_usage
-from mz_engine.agents.reading.call import parsed_reply, read_call
 from mz_engine.agents.reading.json_lines import Json, count, decode_lines, mapping, session_id, string
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
@@ -31,20 +28,13 @@ from mz_engine.agents.reading.records import (
     TranscriptRecord,
     UnknownLine,
 )
-from mz_engine.ports import COUNT_MAX, CallResult, ParsedReply
+from mz_engine.ports import COUNT_MAX
 
 IGNORED_TYPES = frozenset({"tool_result", "retry", "progress", "note", "count"})
 """Types of lines that are ignored."""
 ID_CHARACTERS = 16
 WAIT_SECONDS_MAX = 10**8
 """Three years; larger numbers are ignored."""
-
-
-def read_stream(
-    result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None
-) -> ParsedReply:
-    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
-    return parsed_reply(read_call(StreamReader(ReaderState()), result.stdout, watch), result, parser, patterns)
 
 
 def read_count(stdout: bytes) -> int | None:

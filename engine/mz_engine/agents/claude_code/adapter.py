@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from mz_engine.agents.claude_code.stream import read_stream
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields
-from mz_engine.agents.process import ProgramAdapter
+from msgspec.structs import replace
+
+from mz_engine.agents.claude_code.stream import StreamReader
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, words
+from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
@@ -28,58 +30,39 @@ SETTINGS: Mapping[str, str] = {
 }
 """The default of ten retries takes minutes; the engine waits instead, and frees the slot."""
 
+KEY_VARIABLES = words("""
+    ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN CLAUDE_CODE_OAUTH_TOKEN CLAUDE_CODE_USE_BEDROCK CLAUDE_CODE_USE_VERTEX
+""")
 PASSED_VARIABLES = (
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "ANTHROPIC_BASE_URL",
-    "ANTHROPIC_BEDROCK_BASE_URL",
-    "ANTHROPIC_CUSTOM_HEADERS",
-    "ANTHROPIC_VERTEX_BASE_URL",
-    "ANTHROPIC_VERTEX_PROJECT_ID",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_BEARER_TOKEN_BEDROCK",
-    "AWS_PROFILE",
-    "AWS_REGION",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "CLAUDE_CODE_OAUTH_TOKEN",
-    "CLAUDE_CODE_USE_BEDROCK",
-    "CLAUDE_CODE_USE_VERTEX",
-    "CLAUDE_CONFIG_DIR",
-    "CLOUD_ML_REGION",
-    "GOOGLE_APPLICATION_CREDENTIALS",
+    *KEY_VARIABLES,
+    *words("""
+    ANTHROPIC_BASE_URL ANTHROPIC_BEDROCK_BASE_URL ANTHROPIC_CUSTOM_HEADERS ANTHROPIC_VERTEX_BASE_URL
+    ANTHROPIC_VERTEX_PROJECT_ID AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_PROFILE AWS_REGION AWS_SECRET_ACCESS_KEY
+    AWS_SESSION_TOKEN CLAUDE_CONFIG_DIR CLOUD_ML_REGION GOOGLE_APPLICATION_CREDENTIALS
+    """),
 )
-
-KEY_VARIABLES = (
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "CLAUDE_CODE_OAUTH_TOKEN",
-    "CLAUDE_CODE_USE_BEDROCK",
-    "CLAUDE_CODE_USE_VERTEX",
-)
-
-
 REPORTED_FIELDS = (
+    ReportedFields(model=True, requests=True, money=True, session=True, cache_writes="total"),
+    ReportedFields(since="2.0.14", model=True, requests=True, money=True, session=True, cache_writes="by lifetime"),
     ReportedFields(
-        model=True, requests=True, money=True, thoughts=False, session=True, cache_writes="total",
-        evidence="constructed",
+        since="2.1.197", model=True, money=True, session=True, cache_writes="by lifetime", evidence="recorded"
     ),
-    ReportedFields(
-        since="2.0.14", model=True, requests=True, money=True, thoughts=False, session=True,
-        cache_writes="by lifetime", evidence="constructed",
-    ),
-    ReportedFields(
-        since="2.1.197", model=True, requests=False, money=True, thoughts=False, session=True,
-        cache_writes="by lifetime", evidence="recorded",
-    ),
-)  # fmt: skip
+)
 
 
-class ClaudeCode(ProgramAdapter):
+class ClaudeCode(Adapter):
     """Reference adapter: reports exact tokens and money, and continues sessions."""
 
     name = "claude-code"
     parser = "claude-code/1"
+    reader = StreamReader
+    features = Capabilities(
+        agent=name,
+        reports_money=True,
+        reported_fields=REPORTED_FIELDS,
+        models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
+        auth=("a login by `claude` then `/login`", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
+    )
     command = "claude"
     install = "install Claude Code (npm install -g @anthropic-ai/claude-code)"
     login_missing = AuthCheck(
@@ -90,19 +73,6 @@ class ClaudeCode(ProgramAdapter):
     key_variables = KEY_VARIABLES
     passed_variables = PASSED_VARIABLES
     set_variables = SETTINGS
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            agent=self.name,
-            sessions=True,
-            streaming=True,
-            token_counting="exact",
-            reports_money=True,
-            reported_fields=REPORTED_FIELDS,
-            tools=tuple(TOOLS),
-            models={"cheap": "claude-haiku-4-5", "mid": "claude-sonnet-4-6", "premium": "claude-opus-4-8"},
-            auth=("a login by `claude` then `/login`", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
-        )
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         """Look for a key, a login file, or a file that names an account, whose secret may be in the system's keychain,
@@ -119,7 +89,12 @@ class ClaudeCode(ProgramAdapter):
         )
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
-        return read_stream(result, self.parser, self._patterns, watch)
+        output = self.read_output(result, watch)
+        reply = parsed_reply(output, result, self.parser, self._patterns)
+        has_totals = bool(output.end and (output.end.turn_usage or output.totals()))
+        # The lines of requests report output at its start.
+        is_incomplete = output.ending == "error" and bool(output.requests) and not has_totals
+        return replace(reply, usage_incomplete=is_incomplete)
 
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         """Build the process to run; the prompt goes to stdin, which takes any size."""

@@ -17,7 +17,6 @@ import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.claude_code.lines import (
     REPORTS_REASONING,
     SYNTHETIC_MODEL,
@@ -27,9 +26,7 @@ from mz_engine.agents.claude_code.lines import (
     tool_uses,
 )
 from mz_engine.agents.claude_code.session_log import SESSION
-from mz_engine.agents.contract import ObjectObserver
 from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, model_usage, request_usage
-from mz_engine.agents.reading.call import parsed_reply, read_call
 from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, nanousd, string, strings, time_us
 from mz_engine.agents.reading.records import (
     UNNAMED_SUBAGENT,
@@ -44,7 +41,6 @@ from mz_engine.agents.reading.records import (
     UnknownLine,
     UserPrompt,
 )
-from mz_engine.ports import CallResult, ParsedReply
 
 IGNORED_TYPES = frozenset(
     {"rate_limit_event", "control_request", "control_response", "control_cancel_request", "keep_alive",
@@ -59,20 +55,6 @@ STEADY_WAIT_MS = 1000
 """The API asks for whole seconds; the agent's own delays have a random part."""
 WAIT_MS_MAX = 10**10
 """About four months; beyond it the number is noise."""
-
-
-def read_stream(
-    result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None
-) -> ParsedReply:
-    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
-    output = read_call(StreamReader(ReaderState()), result.stdout, watch)
-    reply = parsed_reply(output, result, parser, patterns)
-    # A killed call may end with a result of zeros: if tokens were used, zero money means unknown, not free.
-    nanousd = reply.reported_nanousd or (None if reply.usage or output.end is None else 0)
-    has_totals = bool(output.end and (output.end.turn_usage or output.totals()))
-    # The lines of requests report output at its start.
-    is_incomplete = output.ending == "error" and bool(output.requests) and not has_totals
-    return replace(reply, reported_nanousd=nanousd, usage_incomplete=is_incomplete)
 
 
 class StreamReader(MessageReader):

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from mz_engine.agents.codex.stream import read_stream
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields
-from mz_engine.agents.process import ProgramAdapter
-from mz_engine.model.pipeline import Tool
-from mz_engine.ports import CallResult, CallSpec, ParsedReply
+from mz_engine.agents.codex.stream import StreamReader
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, words
+from mz_engine.ports import CallSpec
 
 VERSION_MIN = (0, 169)
 """Older versions reject some of the settings."""
@@ -35,45 +33,31 @@ directory."""
 NO_SHELL = "features.shell_tool=false"
 """Without the shell tool the model cannot read files either."""
 
-PASSED_VARIABLES = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_BEARER_TOKEN_BEDROCK",
-    "AWS_PROFILE",
-    "AWS_REGION",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AZURE_OPENAI_API_KEY",
-    "CODEX_ACCESS_TOKEN",
-    "CODEX_API_KEY",
-    "CODEX_HOME",
-    "CODEX_SQLITE_HOME",
-    "OPENAI_API_KEY",
-    "OPENAI_ORGANIZATION",
-    "OPENAI_PROJECT",
-)
+PASSED_VARIABLES = words("""
+    AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_PROFILE AWS_REGION AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
+    AZURE_OPENAI_API_KEY CODEX_ACCESS_TOKEN CODEX_API_KEY CODEX_HOME CODEX_SQLITE_HOME OPENAI_API_KEY
+    OPENAI_ORGANIZATION OPENAI_PROJECT
+""")
 """A custom provider may need another for its key: `pass_environment` in mz.yaml passes it."""
 
-REPORTED_FIELDS = (
-    ReportedFields(
-        model=False, requests=False, money=False, thoughts=False, session=True, cache_writes="no",
-        evidence="constructed",
-    ),
-    ReportedFields(
-        since="0.130.0", model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
-        evidence="constructed",
-    ),
-    ReportedFields(
-        since="0.169.0", model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="total",
-        evidence="recorded",
-    ),
-)  # fmt: skip
 
-
-class Codex(ProgramAdapter):
-    """Reports tokens and continues threads; reports neither money nor the model's name."""
+class Codex(Adapter):
+    """Reports tokens and continues threads; reports neither money nor the model's name, so the requested model is
+    assumed to have replied."""
 
     name = "codex"
     parser = "codex/1"
+    reader = StreamReader
+    features = Capabilities(
+        agent=name,
+        reported_fields=(
+            ReportedFields(session=True),
+            ReportedFields(since="0.130.0", thoughts=True, session=True),
+            ReportedFields(since="0.169.0", thoughts=True, session=True, cache_writes="total", evidence="recorded"),
+        ),
+        models={"cheap": "gpt-6-luna", "mid": "gpt-6.1-sol", "premium": "gpt-6-astra"},
+        auth=("a login by `codex login`", "CODEX_API_KEY", "a provider of your own in ~/.codex/config.toml"),
+    )
     command = "codex"
     install = "install Codex (npm install -g @openai/codex)"
     login_missing = AuthCheck(
@@ -83,19 +67,6 @@ class Codex(ProgramAdapter):
     )
     key_variables = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
     passed_variables = PASSED_VARIABLES
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            agent=self.name,
-            sessions=True,
-            streaming=True,
-            token_counting="exact",
-            reports_money=False,
-            reported_fields=REPORTED_FIELDS,
-            tools=("read", "write", "shell"),
-            models={"cheap": "gpt-6-luna", "mid": "gpt-6.1-sol", "premium": "gpt-6-astra"},
-            auth=("a login by `codex login`", "CODEX_API_KEY", "a provider of your own in ~/.codex/config.toml"),
-        )
 
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
         """Look for the program, a version that takes the settings, and a login."""
@@ -114,22 +85,12 @@ class Codex(ProgramAdapter):
         home = Path(environment.get("CODEX_HOME") or Path(environment.get("HOME", "/nonexistent")) / ".codex")
         return super().has_login(environment) or (home / "auth.json").is_file() or _has_own_provider(home)
 
-    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
-        return read_stream(result, self.parser, self._patterns, watch)
-
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         """Build the process to run; the prompt goes to stdin. Codex names a new thread itself: `spec.session` is used
         only if the call continues one."""
-        argv = [
-            self.command,
-            "exec",
-            "--json",
-            "--skip-git-repo-check",
-            "-m",
-            spec.model,
-            "-s",
-            _sandbox_mode(spec.tools),
-        ]
+        # Shell commands may write too (tests leave files behind); the engine reverts forbidden changes.
+        sandbox = "workspace-write" if {"write", "shell"} & set(spec.tools) else "read-only"
+        argv = [self.command, "exec", "--json", "--skip-git-repo-check", "-m", spec.model, "-s", sandbox]
         for name, value in SETTINGS.items():
             argv += ["-c", f"{name}={value}"]
         if not spec.tools:
@@ -138,12 +99,6 @@ class Codex(ProgramAdapter):
             argv += ["resume", spec.session]
         env = self.call_environment(environment)
         return Invocation(argv=(*argv, "-"), stdin=spec.prompt.encode(), env=env, private_tmpdir=True)
-
-
-def _sandbox_mode(tools: tuple[Tool, ...]) -> str:
-    """Return the sandbox mode for a phase's tools. Shell commands may write too (tests leave files behind); the engine
-    reverts forbidden changes."""
-    return "workspace-write" if {"write", "shell"} & set(tools) else "read-only"
 
 
 def _has_own_provider(home: Path) -> bool:

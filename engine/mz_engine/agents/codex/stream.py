@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.codex.lines import (
     UNREPORTED_FIELDS,
     TokenCounts,
@@ -24,8 +23,6 @@ from mz_engine.agents.codex.lines import (
     usage_notes,
 )
 from mz_engine.agents.codex.session_log import ROLLOUT
-from mz_engine.agents.contract import ObjectObserver
-from mz_engine.agents.reading.call import parsed_reply, read_call
 from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, string
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
@@ -44,27 +41,15 @@ from mz_engine.agents.reading.records import (
     UserPrompt,
     WorkReported,
 )
-from mz_engine.ports import CallResult, ParsedReply
 
 _STATUS = re.compile(r"\b(?:unexpected|last) status:? (\d{3})\b")
 TEXT_ITEMS = frozenset({"agent_message", "assistant_message"})
 TOOL_ITEMS = frozenset({"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"})
 
 
-def read_stream(
-    result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None
-) -> ParsedReply:
-    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem. The
-    requested model is assumed to have replied, and the thread's tokens before the call are subtracted."""
-    before = ReaderState(model=result.model, total=result.session_usage_before)
-    output = read_call(StreamReader(before), result.stdout, watch)
-    error_text, status = _unwrap_error(output.error_text)
-    return parsed_reply(output, result, parser, patterns, text=output.text, error_text=error_text, status=status)
-
-
 def _unwrap_error(message: str) -> tuple[str, int | None]:
     """Return an error's text and the HTTP status of the model's API; some messages are the API's reply, as JSON."""
-    body = mapping(decode_object(message.encode()))
+    body = mapping(decode_object(message.encode("utf-8", "replace")))
     error = mapping(body.get("error"))
     error_text = " ".join(part for part in (string(error.get("code")), string(error.get("message"))) if part)
     match = _STATUS.search(message)
@@ -94,12 +79,13 @@ class StreamReader(ObjectReader):
             case "turn.completed":
                 yield from self._turn_records(mapping(event.get("usage")))
             case "turn.failed":
-                message = string(mapping(event.get("error")).get("message"))
-                yield StreamEnd(status="error", detail=message, cumulative=False)
+                message, status = _unwrap_error(string(mapping(event.get("error")).get("message")))
+                yield StreamEnd(status="error", detail=message, http_status=status, cumulative=False)
             case "turn.started":
                 yield TurnStarted()
             case "error":
-                yield ErrorReported(message=string(event.get("message")))
+                message, status = _unwrap_error(string(event.get("message")))
+                yield ErrorReported(message=message, http_status=status)
             case "item.started" | "item.updated" | "item.completed" as kind:
                 yield from _item_records(mapping(event.get("item")), is_completed=kind == "item.completed")
             case kind:

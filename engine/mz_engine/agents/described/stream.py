@@ -10,20 +10,21 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
-from mz_events.catalog.call import ProblemClass, Usage
+from mz_events.catalog.call import Usage
+from mz_projections.usage import TOKEN_FIELDS
 
-from mz_engine.agents.classify import CallEnd, ProblemPattern, ProblemPatterns, classify
-from mz_engine.agents.contract import ObjectObserver
+from mz_engine.agents.reading.call import CallOutput, ObjectObserver
 from mz_engine.agents.reading.json_lines import (
     STDERR_BYTES_READ,
     Json,
     count,
-    decode_object,
+    decode_lines,
     decode_value,
     nanousd,
     session_id,
     string,
 )
+from mz_engine.agents.reading.records import ErrorReported, StreamEnd
 from mz_engine.decoding import regex
 from mz_engine.model.agent_description import (
     ANYTHING,
@@ -36,11 +37,10 @@ from mz_engine.model.agent_description import (
     TextProof,
     UsageSelector,
 )
-from mz_engine.ports import CallResult, ParsedReply
+from mz_engine.ports import CallResult
 
 EndingKind: TypeAlias = Literal["success", "error", "no-terminal"]
 
-USAGE_FIELDS = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning")
 UNKNOWN_MODEL = "unknown"
 """Model name if neither the output nor the call has one."""
 LINE_CHARS_MAX = 2000
@@ -52,13 +52,9 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 def read_output(
-    result: CallResult,
-    name: str,
-    description: AgentDescription,
-    patterns: ProblemPatterns,
-    watch: ObjectObserver | None = None,
-) -> ParsedReply:
-    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
+    result: CallResult, description: AgentDescription, watch: ObjectObserver | None = None
+) -> tuple[CallOutput, str]:
+    """Read the output of one call: its facts, and what it wrote for people about a failure."""
     output = description.output
     events, bad_lines = decode_output(result, output, watch)
     stdout = strip_escapes(result.stdout) if output.form == "text" or output.stream == "stderr" else ""
@@ -69,50 +65,23 @@ def read_output(
         if output.form == "text"
         else _ending_by_objects(result, description.ends, events, stdout, stderr)
     )
-    error = _last_text(events, output.error)
-    unfinished = "" if ending == "success" else stdout[-STDERR_BYTES_READ:].strip()
-    error_text = "\n".join(part for part in (stderr, unfinished, error) if part)
-    status = _last_value(events, output.status)
-    problem = classify(
-        CallEnd(
-            own_problem=result.problem,
-            ending=ending,
-            exit=result.exit,
-            status=count(status),
-            error_text=error_text,
-            text=text,
-        ),
-        combined_patterns(description, patterns),
-    )
-    usage = usage_of(
-        events, output.usage, _last_text(events, output.model) or result.model, result.session_usage_before
-    )
-    return ParsedReply(
-        parser=f"{name}/1",
-        ending=ending,
-        text=text or error,
+    model = string(_last_value(events, output.model)) or result.model
+    usage = usage_of(events, output.usage, model, result.session_usage_before)
+    end = StreamEnd(status="success" if ending == "success" else "error", reported_nanousd=_nanousd(events, output))
+    call_output = CallOutput(
+        bad_lines=bad_lines,
         session=session_id(_last_value(events, output.session)),
-        usage=usage,
-        reported_nanousd=_reported_nanousd(events, output, bool(usage)),
-        problem=problem,
-        problem_detail=(error or error_text or text) if problem else "",
-        undecodable_lines=bad_lines,
-        version=_last_text(events, output.version) or _find_version(stdout, output) or result.version,
+        version=string(_last_value(events, output.version)) or _find_version(stdout, output),
+        texts=[text],
+        requests={str(number): request for number, request in enumerate(usage)},
+        ends=[end],
+        end=None if ending == "no-terminal" else end,
+        error=ErrorReported(
+            message=string(_last_value(events, output.error)), http_status=count(_last_value(events, output.status))
+        ),
     )
-
-
-def combined_patterns(description: AgentDescription, patterns: ProblemPatterns) -> ProblemPatterns:
-    """Return the description's failure patterns, followed by the shared ones."""
-    described = tuple(
-        ProblemPattern(
-            code=problem.code,
-            kind=ProblemClass(problem.kind),
-            words=problem.words,
-            retry_after_seconds=problem.retry_after,
-        )
-        for problem in description.problems
-    )
-    return ProblemPatterns(problem=(*described, *patterns.problem), blocker=patterns.blocker)
+    unfinished = "" if ending == "success" else stdout[-STDERR_BYTES_READ:].strip()
+    return call_output, "\n".join(part for part in (stderr, unfinished) if part)
 
 
 def _without_objects(text: str, output: OutputFormat) -> str:
@@ -132,20 +101,14 @@ def decode_output(result: CallResult, output: OutputFormat, watch: ObjectObserve
     data = result.stdout if output.stream == "stdout" else result.stderr
     if output.form == "text":
         return [], 0
-    decoded = (
-        _decode_document(data)
-        if output.form == "json"
-        else _decode_lines(data, has_text_lines=output.stream == "stderr")
-    )
+    if output.form == "json":
+        decoded = _decode_document(data)
+    else:
+        if output.stream == "stderr":
+            data = b"\n".join(line for line in data.split(b"\n") if line.lstrip().startswith(b"{"))
+        decoded = list(decode_lines(data))
     events: list[Json] = [watch(event) if watch else event for event in decoded if event is not None]
     return events, sum(1 for event in decoded if event is None)
-
-
-def _decode_lines(data: bytes, *, has_text_lines: bool) -> list[dict[str, object] | None]:
-    lines = [line for line in data.split(b"\n") if line.strip()]
-    if has_text_lines:
-        lines = [line for line in lines if line.lstrip().startswith(b"{")]
-    return [decode_object(line) for line in lines]
 
 
 def _decode_document(data: bytes) -> list[dict[str, object] | None]:
@@ -192,14 +155,7 @@ def _values(events: Iterable[Json], selector: Selector | None) -> Iterator[objec
 
 
 def _last_value(events: Iterable[Json], selector: Selector | None) -> object:
-    last: object = None
-    for value in _values(events, selector):
-        last = value
-    return last
-
-
-def _last_text(events: Iterable[Json], selector: Selector | None) -> str:
-    return string(_last_value(events, selector))
+    return next(reversed([*_values(events, selector)]), None)
 
 
 # text and end ---------------------------------------------------------------------------------------------------------
@@ -209,7 +165,7 @@ def _text(events: list[Json], output: OutputFormat, stdout: str) -> str:
     elif output.text.joined:
         text = "".join(string(value) for value in _values(events, output.text))
     else:
-        text = _last_text(events, output.text)
+        text = string(_last_value(events, output.text))
     return remove_matches(text, output.remove).strip()
 
 
@@ -323,25 +279,21 @@ def _object_usage(event: Json, selector: UsageSelector, model: str) -> Usage | N
 def _usage_since(total: Usage, earlier: tuple[Usage, ...]) -> Usage:
     remaining = {
         name: getattr(total, name) - sum(getattr(usage, name) for usage in earlier if usage.model == total.model)
-        for name in USAGE_FIELDS
+        for name in TOKEN_FIELDS
     }
     if min(remaining.values()) < 0:
         # Not the session we took it for: count too much rather than nothing.
         return total
     # Whatever the totals say, cached tokens are part of the input and reasoning is part of the output.
     input_left = remaining["input"]
-    for name in USAGE_FIELDS[2:5]:
+    for name in ("cache_read", "cache_write_5m", "cache_write_1h"):
         remaining[name] = min(remaining[name], input_left)
         input_left -= remaining[name]
     return replace(total, **{**remaining, "reasoning": min(remaining["reasoning"], remaining["output"])})
 
 
-def _reported_nanousd(events: list[Json], output: OutputFormat, used: bool) -> int | None:
+def _nanousd(events: list[Json], output: OutputFormat) -> int | None:
     if output.money is None:
         return None
     amounts = [amount for value in _values(events, output.money) if (amount := nanousd(value)) is not None]
-    if not amounts:
-        return None
-    total = sum(amounts) if output.money.counts == "request" else amounts[-1]
-    # If tokens were used, zero means that the program does not know the price.
-    return total or (None if used else 0)
+    return sum(amounts) if amounts and output.money.counts == "request" else next(reversed(amounts), None)

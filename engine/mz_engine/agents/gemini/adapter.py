@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -21,9 +22,10 @@ from pathlib import Path
 
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_engine.agents.contract import AuthCheck, Capabilities, Invocation, ObjectObserver, ReportedFields, Spawn
-from mz_engine.agents.gemini.stream import read_stream
-from mz_engine.agents.process import ProgramAdapter
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, Spawn, words
+from mz_engine.agents.gemini.stream import StreamReader
+from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
+from mz_engine.agents.reading.json_lines import stderr_tail
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
@@ -34,22 +36,11 @@ TOOLS: Mapping[Tool, tuple[str, ...]] = {
 }
 """Names of this CLI's tools; file tools work within the worktree only."""
 
-OTHER_TOOLS = (
-    "activate_skill",
-    "ask_user",
-    "enter_plan_mode",
-    "exit_plan_mode",
-    "get_internal_docs",
-    "google_web_search",
-    "invoke_agent",
-    "list_background_processes",
-    "list_mcp_resources",
-    "read_background_output",
-    "read_mcp_resource",
-    "update_topic",
-    "web_fetch",
-    "write_todos",
-)
+OTHER_TOOLS = words("""
+    activate_skill ask_user enter_plan_mode exit_plan_mode get_internal_docs google_web_search invoke_agent
+    list_background_processes list_mcp_resources read_background_output read_mcp_resource update_topic web_fetch
+    write_todos
+""")
 """The CLI's other built-in tools (0.61)."""
 
 PRIORITY_LAST, PRIORITY_LOW, PRIORITY_FIRST = 0, 1, 999
@@ -90,29 +81,13 @@ SETTINGS: Mapping[str, str] = {
 }
 """One process instead of two, no telemetry, and no browser when a login has expired."""
 
-PASSED_VARIABLES = (
-    "CLOUDSDK_CONFIG",
-    "CLOUD_SHELL",
-    "GEMINI_API_KEY",
-    "GEMINI_API_KEY_AUTH_MECHANISM",
-    "GEMINI_CLI_CUSTOM_HEADERS",
-    "GEMINI_CLI_HOME",
-    "GEMINI_CLI_SYSTEM_DEFAULTS_PATH",
-    "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
-    "GEMINI_CLI_USE_COMPUTE_ADC",
-    "GOOGLE_API_KEY",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "GOOGLE_CLOUD_ACCESS_TOKEN",
-    "GOOGLE_CLOUD_LOCATION",
-    "GOOGLE_CLOUD_PROJECT",
-    "GOOGLE_CLOUD_PROJECT_ID",
-    "GOOGLE_CLOUD_QUOTA_PROJECT",
-    "GOOGLE_GEMINI_BASE_URL",
-    "GOOGLE_GENAI_API_VERSION",
-    "GOOGLE_GENAI_USE_GCA",
-    "GOOGLE_GENAI_USE_VERTEXAI",
-    "GOOGLE_VERTEX_BASE_URL",
-)
+PASSED_VARIABLES = words("""
+    CLOUDSDK_CONFIG CLOUD_SHELL GEMINI_API_KEY GEMINI_API_KEY_AUTH_MECHANISM GEMINI_CLI_CUSTOM_HEADERS GEMINI_CLI_HOME
+    GEMINI_CLI_SYSTEM_DEFAULTS_PATH GEMINI_CLI_SYSTEM_SETTINGS_PATH GEMINI_CLI_USE_COMPUTE_ADC GOOGLE_API_KEY
+    GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_ACCESS_TOKEN GOOGLE_CLOUD_LOCATION GOOGLE_CLOUD_PROJECT
+    GOOGLE_CLOUD_PROJECT_ID GOOGLE_CLOUD_QUOTA_PROJECT GOOGLE_GEMINI_BASE_URL GOOGLE_GENAI_API_VERSION
+    GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI GOOGLE_VERTEX_BASE_URL
+""")
 
 FILE_REFERENCE = re.compile(r"(?<!\\)@(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))")
 """An at sign that the CLI treats as the start of a file name."""
@@ -122,32 +97,42 @@ PROMPT_BYTES_MAX = 8 * 1024 * 1024
 TOO_LONG_MESSAGE = b"gemini takes prompts of up to 8 MiB"
 PROMPT_TOO_LONG = Problem(kind=ProblemClass.PHASE, code="prompt-too-long")
 
-KEY_VARIABLES = (
-    "GEMINI_API_KEY",
-    "GEMINI_CLI_USE_COMPUTE_ADC",
-    "GOOGLE_GENAI_USE_GCA",
-    "GOOGLE_GENAI_USE_VERTEXAI",
-)
+KEY_VARIABLES = words("GEMINI_API_KEY GEMINI_CLI_USE_COMPUTE_ADC GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI")
 LOGIN_FILES = ("oauth_creds.json", "gemini-credentials.json")
 KEY_LINE = re.compile(r"^[ \t]*(?:export +)?(?:GEMINI_API_KEY|GOOGLE_GENAI_USE_\w+)[ \t]*=[ \t]*\S", re.MULTILINE)
 
-REPORTED_FIELDS = (
-    ReportedFields(
-        model=False, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
-        evidence="constructed",
-    ),
-    ReportedFields(
-        since="0.44.0", model=True, requests=False, money=False, thoughts=True, session=True, cache_writes="no",
-        evidence="recorded",
-    ),
-)  # fmt: skip
+STOP_REASONS_BY_EXIT = {
+    41: "exit_authentication",
+    42: "exit_input",
+    44: "exit_sandbox",
+    52: "exit_configuration",
+    53: "exit_turns",
+    55: "exit_untrusted",
+}
+"""Stop reasons by the CLI's exit code. An API status appears here modulo 256, so it is read from the messages
+instead."""
+_STARTUP_NOISE = re.compile(r"^(?:Warning: 256-color support|Ripgrep is not available|\[STARTUP\]).*\n?", re.MULTILINE)
+"""Lines on standard error at every start without a terminal."""
+_STATUS = re.compile(r'"code"\s*:\s*([45]\d\d)\b')
+_STATUS_REPORTED = re.compile(r"^\s+(?:status|code): ([45]\d\d)\b", re.MULTILINE)
+_WAIT = re.compile(r"\bretry in (\d{1,7}(?:\.\d{1,9})?)s\b", re.IGNORECASE)
 
 
-class Gemini(ProgramAdapter):
+class Gemini(Adapter):
     """Reports exact tokens per model, no money; continues sessions in the directory in which they began."""
 
     name = "gemini"
     parser = "gemini/1"
+    reader = StreamReader
+    features = Capabilities(
+        agent=name,
+        reported_fields=(
+            ReportedFields(thoughts=True, session=True),
+            ReportedFields(since="0.44.0", model=True, thoughts=True, session=True, evidence="recorded"),
+        ),
+        models={"cheap": "gemini-2.5-flash", "mid": "gemini-2.5-pro", "premium": "gemini-3.1-pro-preview"},
+        auth=("a login by `gemini` then `/auth`", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
+    )
     command = "gemini"
     install = "install Gemini CLI (npm install -g @google/gemini-cli)"
     login_missing = AuthCheck(
@@ -158,19 +143,6 @@ class Gemini(ProgramAdapter):
     key_variables = KEY_VARIABLES
     passed_variables = PASSED_VARIABLES
     set_variables = SETTINGS
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            agent=self.name,
-            sessions=True,
-            streaming=True,
-            token_counting="exact",
-            reports_money=False,
-            reported_fields=REPORTED_FIELDS,
-            tools=tuple(TOOLS),
-            models={"cheap": "gemini-2.5-flash", "mid": "gemini-2.5-pro", "premium": "gemini-3.1-pro-preview"},
-            auth=("a login by `gemini` then `/auth`", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
-        )
 
     def has_login(self, environment: Mapping[str, str]) -> bool:
         """Look for a key, also in the files that the CLI reads variables from, a login file or an account."""
@@ -201,7 +173,21 @@ class Gemini(ProgramAdapter):
         return spawn(spec, self.invocation(spec, environment))
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
-        return read_stream(result, self.parser, self._patterns, watch)
+        output = self.read_output(result, watch)
+        stderr = _STARTUP_NOISE.sub("", stderr_tail(result.stderr)).strip()
+        # The HTTP status is in the API's message, else in the CLI's error report.
+        statuses = _STATUS.findall(output.error_text)[:1] or _STATUS_REPORTED.findall(stderr)[-1:]
+        waits = _WAIT.findall(f"{stderr}\n{output.error_text}")
+        return parsed_reply(
+            output,
+            result,
+            self.parser,
+            self._patterns,
+            stderr=stderr,
+            status=int(statuses[0]) if statuses else None,
+            stop_reasons=() if result.exit is None else (STOP_REASONS_BY_EXIT.get(result.exit, ""),),
+            retry_after_seconds=math.ceil(float(waits[-1])) if waits else None,
+        )
 
     def invocation(self, spec: CallSpec, environment: Mapping[str, str]) -> Invocation:
         """Build the process to run; the prompt goes to stdin.

@@ -9,15 +9,11 @@ the program's version, nor money. The text is everything after the last use of a
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.classify import ProblemPatterns
-from mz_engine.agents.contract import ObjectObserver
 from mz_engine.agents.gemini.session_log import (
     DOCUMENT,
     SESSION,
@@ -25,8 +21,7 @@ from mz_engine.agents.gemini.session_log import (
     UNREPORTED_FIELDS,
     request_usage,
 )
-from mz_engine.agents.reading.call import parsed_reply, read_call
-from mz_engine.agents.reading.json_lines import Json, count, mapping, stderr_tail, string, time_us, token_count
+from mz_engine.agents.reading.json_lines import Json, count, mapping, string, time_us, token_count
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     AssistantText,
@@ -41,53 +36,14 @@ from mz_engine.agents.reading.records import (
     UnknownLine,
     UserPrompt,
 )
-from mz_engine.ports import CallResult, ParsedReply
-
-STOP_REASONS_BY_EXIT = {
-    41: "exit_authentication",
-    42: "exit_input",
-    44: "exit_sandbox",
-    52: "exit_configuration",
-    53: "exit_turns",
-    55: "exit_untrusted",
-}
-"""Stop reasons by the CLI's exit code. An API status appears here modulo 256, so it is read from the messages
-instead."""
 
 REPEAT_PREFIX_CHARS = 12
 """A shorter prefix may repeat by chance."""
 REPEATS_MAX = 20
 """More than the CLI's own retries."""
-WAIT_DIGITS_MAX = 7
-
-_STARTUP_NOISE = re.compile(r"^(?:Warning: 256-color support|Ripgrep is not available|\[STARTUP\]).*\n?", re.MULTILINE)
-"""Lines on standard error at every start without a terminal."""
-_STATUS = re.compile(r'"code"\s*:\s*([45]\d\d)\b')
-_STATUS_REPORTED = re.compile(r"^\s+(?:status|code): ([45]\d\d)\b", re.MULTILINE)
-_WAIT = re.compile(rf"\bretry in (\d{{1,{WAIT_DIGITS_MAX}}}(?:\.\d{{1,9}})?)s\b", re.IGNORECASE)
 PIECES_MAX = 200_000
 """Limit of the pieces of one reply; the text of a longer one is not reassembled."""
 DOCUMENT_KEYS = frozenset({"session_id", "response", "stats", "error", "warnings"})
-
-
-def read_stream(
-    result: CallResult, parser: str, patterns: ProblemPatterns, watch: ObjectObserver | None = None
-) -> ParsedReply:
-    """Parse the output of one call. Never raises: unreadable lines are counted, a missing end is a problem."""
-    output = read_call(StreamReader(ReaderState(model=result.model)), result.stdout, watch)
-    stderr = _STARTUP_NOISE.sub("", stderr_tail(result.stderr)).strip()
-    all_errors = f"{stderr}\n{output.error_text}"
-    return parsed_reply(
-        output,
-        result,
-        parser,
-        patterns,
-        text=join_pieces(output.texts),
-        stderr=stderr,
-        status=_find_status(output.error_text, stderr),
-        stop_reasons=() if result.exit is None else (STOP_REASONS_BY_EXIT.get(result.exit, ""),),
-        retry_after_seconds=_find_wait_seconds(all_errors),
-    )
 
 
 class StreamReader(ObjectReader):
@@ -223,22 +179,6 @@ def _drop_characters(pieces: list[str], characters: int) -> list[str]:
             return pieces[index:]
         characters -= len(piece)
     return []
-
-
-# failures -------------------------------------------------------------------------------------------------------------
-def _find_status(error_text: str, stderr: str) -> int | None:
-    """Find the HTTP status: in the API's message, else in the CLI's error report."""
-    match = _STATUS.search(error_text)
-    if match:
-        return int(match[1])
-    reported = _STATUS_REPORTED.findall(stderr)
-    return int(reported[-1]) if reported else None
-
-
-def _find_wait_seconds(text: str) -> int | None:
-    """Find the wait that the API asks for, in whole seconds."""
-    waits = _WAIT.findall(text)
-    return math.ceil(float(waits[-1])) if waits else None
 
 
 # tokens ---------------------------------------------------------------------------------------------------------------

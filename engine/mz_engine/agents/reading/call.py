@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -11,7 +11,6 @@ from mz_events.catalog.call import Usage
 from mz_projections.usage import add_usage
 
 from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
-from mz_engine.agents.contract import ObjectObserver
 from mz_engine.agents.reading.json_lines import decode_lines, session_id, stderr_tail
 from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
@@ -28,6 +27,9 @@ from mz_engine.agents.reading.records import (
 from mz_engine.ports import CallResult, ParsedReply
 
 NO_ERROR = ErrorReported()
+ObjectObserver = Callable[[dict[str, object]], dict[str, object]]
+"""Receives each decoded object of a stream before the parser, and returns one of equal content, which may record what
+the parser reads."""
 
 
 class CallOutput(msgspec.Struct, kw_only=True):
@@ -115,7 +117,9 @@ class CallOutput(msgspec.Struct, kw_only=True):
         """Return the money that the ends report; None if any amount is unknown."""
         amounts = [end.reported_nanousd for end in self._counted_ends()]
         reported_amounts = [amount for amount in amounts if amount is not None]
-        return sum(reported_amounts) if amounts and len(reported_amounts) == len(amounts) else None
+        total = sum(reported_amounts) if amounts and len(reported_amounts) == len(amounts) else None
+        # A killed call may end with a result of zeros: if tokens were used, zero money means unknown, not free.
+        return total or (None if self.usage() else total)
 
     def _counted_ends(self) -> list[StreamEnd]:
         """Return the ends that together cover the call, each part of it once."""
@@ -140,8 +144,6 @@ def parsed_reply(
     parser: str,
     patterns: ProblemPatterns,
     *,
-    text: str | None = None,
-    error_text: str | None = None,
     stderr: str | None = None,
     status: int | None = None,
     stop_reasons: Iterable[str] = (),
@@ -150,15 +152,14 @@ def parsed_reply(
     """Return the reply, with the problem that the call ended with. The optional arguments replace or, for
     `stop_reasons`, extend what the records say."""
     end, error = output.end or StreamEnd(status="error"), output.error
-    text = (end.text or "") if text is None else text
-    error_text = output.error_text if error_text is None else error_text
+    text, error_text = end.text or output.text, output.error_text
     stderr = stderr_tail(result.stderr) if stderr is None else stderr
     call_end = CallEnd(
         own_problem=result.problem,
         ending=output.ending,
         exit=result.exit,
         stop_reasons=tuple(filter(None, (*end.stop_reasons, error.reason, *stop_reasons))),
-        status=end.http_status if status is None else status,
+        status=status or end.http_status or error.http_status,
         error_text="\n".join(part for part in (stderr, error_text) if part),
         text=text,
         retry_after_seconds=retry_after_seconds or end.retry_after_seconds or error.retry_after_seconds,
@@ -167,12 +168,12 @@ def parsed_reply(
     return ParsedReply(
         parser=parser,
         ending=output.ending,
-        text=text or error_text or output.text,
+        text=text or error_text,
         session=output.session,
         usage=output.usage(),
         reported_nanousd=output.reported_nanousd(),
         problem=problem,
-        problem_detail=(error_text or stderr or text or output.text) if problem else "",
+        problem_detail=(error_text or stderr or text) if problem else "",
         undecodable_lines=output.bad_lines,
         version=output.version or result.version,
         usage_incomplete=output.has_unreported_work,

@@ -120,6 +120,7 @@ class ErrorReported(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     reason: str = ""
     """The agent's name for the error."""
+    http_status: int | None = None
     retry_after_seconds: int | None = None
 
 
