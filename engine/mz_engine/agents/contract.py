@@ -22,8 +22,8 @@ VERSION = re.compile(rb"\A\s*(?:[a-z][\w-]*\s+)?(\d{1,9}\.\d{1,9}\.\d{1,9}[\w.+-
 """Some programs print their name first."""
 
 
-def words(text: str) -> tuple[str, ...]:
-    """Return the words of a text: long lists of names are written as one."""
+def names(text: str) -> tuple[str, ...]:
+    """Return the names in a text: long lists are written as one."""
     return tuple(text.split())
 
 

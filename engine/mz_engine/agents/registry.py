@@ -20,6 +20,7 @@ from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
 COUNT_WAIT_MAX_MS = 10_000
 """After a count that failed this slowly, counting stops: each later call would wait as long (packets may get lost)."""
+HEAD_BYTES = 1 << 16
 
 
 class UnknownAgent(Exception):
@@ -103,7 +104,9 @@ class AgentRegistry:
         adapter = self.adapter(spec.agent)
         spec = msgspec.structs.replace(spec, version=self._versions.get(spec.agent, ""))
         result = adapter.run_phase(spec, self._environment, self._processes.spawn)
-        version = adapter.parse_output(result).version or self._version(spec.agent)
+        # Only the head is read here: agents name their version at the beginning, and the reply is parsed once, later.
+        head = msgspec.structs.replace(result, stdout=result.stdout[:HEAD_BYTES], stderr=result.stderr[:HEAD_BYTES])
+        version = adapter.parse_output(head).version or self._version(spec.agent)
         return msgspec.structs.replace(result, version=version, model=spec.model)
 
     def _version(self, agent: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from mz_engine.agents.claude_code.stream import StreamReader
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, words
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, names
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
@@ -30,12 +30,12 @@ SETTINGS: Mapping[str, str] = {
 }
 """The default of ten retries takes minutes; the engine waits instead, and frees the slot."""
 
-KEY_VARIABLES = words("""
+KEY_VARIABLES = names("""
     ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN CLAUDE_CODE_OAUTH_TOKEN CLAUDE_CODE_USE_BEDROCK CLAUDE_CODE_USE_VERTEX
 """)
 PASSED_VARIABLES = (
     *KEY_VARIABLES,
-    *words("""
+    *names("""
     ANTHROPIC_BASE_URL ANTHROPIC_BEDROCK_BASE_URL ANTHROPIC_CUSTOM_HEADERS ANTHROPIC_VERTEX_BASE_URL
     ANTHROPIC_VERTEX_PROJECT_ID AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_PROFILE AWS_REGION AWS_SECRET_ACCESS_KEY
     AWS_SESSION_TOKEN CLAUDE_CONFIG_DIR CLOUD_ML_REGION GOOGLE_APPLICATION_CREDENTIALS

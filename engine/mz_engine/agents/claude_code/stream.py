@@ -91,8 +91,8 @@ class StreamReader(MessageReader):
             case "stream_event":
                 yield from self._partial_message_records(event)
             case "user":
-                by_program = event.get("parent_tool_use_id") or event.get("isSynthetic")
-                if not by_program and not has_tool_result(mapping(event.get("message")).get("content")):
+                is_result = has_tool_result(mapping(event.get("message")).get("content"))
+                if not (is_result or event.get("parent_tool_use_id") or event.get("isSynthetic")):
                     yield UserPrompt(at_us=time_us(event.get("timestamp")))
             case "system" if event.get("subtype") == "api_retry":
                 yield self._changed_error(retry_after_seconds=_requested_wait_seconds(event))

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from mz_engine.agents.codex.stream import StreamReader
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, words
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, names
 from mz_engine.ports import CallSpec
 
 VERSION_MIN = (0, 169)
@@ -33,7 +33,7 @@ directory."""
 NO_SHELL = "features.shell_tool=false"
 """Without the shell tool the model cannot read files either."""
 
-PASSED_VARIABLES = words("""
+PASSED_VARIABLES = names("""
     AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_PROFILE AWS_REGION AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
     AZURE_OPENAI_API_KEY CODEX_ACCESS_TOKEN CODEX_API_KEY CODEX_HOME CODEX_SQLITE_HOME OPENAI_API_KEY
     OPENAI_ORGANIZATION OPENAI_PROJECT

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, Spawn, words
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, Spawn, names
 from mz_engine.agents.gemini.stream import StreamReader
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
 from mz_engine.agents.reading.json_lines import stderr_tail
@@ -36,7 +36,7 @@ TOOLS: Mapping[Tool, tuple[str, ...]] = {
 }
 """Names of this CLI's tools; file tools work within the worktree only."""
 
-OTHER_TOOLS = words("""
+OTHER_TOOLS = names("""
     activate_skill ask_user enter_plan_mode exit_plan_mode get_internal_docs google_web_search invoke_agent
     list_background_processes list_mcp_resources read_background_output read_mcp_resource update_topic web_fetch
     write_todos
@@ -81,7 +81,7 @@ SETTINGS: Mapping[str, str] = {
 }
 """One process instead of two, no telemetry, and no browser when a login has expired."""
 
-PASSED_VARIABLES = words("""
+PASSED_VARIABLES = names("""
     CLOUDSDK_CONFIG CLOUD_SHELL GEMINI_API_KEY GEMINI_API_KEY_AUTH_MECHANISM GEMINI_CLI_CUSTOM_HEADERS GEMINI_CLI_HOME
     GEMINI_CLI_SYSTEM_DEFAULTS_PATH GEMINI_CLI_SYSTEM_SETTINGS_PATH GEMINI_CLI_USE_COMPUTE_ADC GOOGLE_API_KEY
     GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_ACCESS_TOKEN GOOGLE_CLOUD_LOCATION GOOGLE_CLOUD_PROJECT
@@ -97,7 +97,7 @@ PROMPT_BYTES_MAX = 8 * 1024 * 1024
 TOO_LONG_MESSAGE = b"gemini takes prompts of up to 8 MiB"
 PROMPT_TOO_LONG = Problem(kind=ProblemClass.PHASE, code="prompt-too-long")
 
-KEY_VARIABLES = words("GEMINI_API_KEY GEMINI_CLI_USE_COMPUTE_ADC GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI")
+KEY_VARIABLES = names("GEMINI_API_KEY GEMINI_CLI_USE_COMPUTE_ADC GOOGLE_GENAI_USE_GCA GOOGLE_GENAI_USE_VERTEXAI")
 LOGIN_FILES = ("oauth_creds.json", "gemini-credentials.json")
 KEY_LINE = re.compile(r"^[ \t]*(?:export +)?(?:GEMINI_API_KEY|GOOGLE_GENAI_USE_\w+)[ \t]*=[ \t]*\S", re.MULTILINE)
 
