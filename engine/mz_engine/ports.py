@@ -245,8 +245,31 @@ COUNT_MAX = 10**8
 """Upper bound for a count that an agent reports, in tokens; more than any model reads at once."""
 
 
+class AgentAbilities(Protocol):
+    @property
+    def sessions(self) -> bool: ...
+    @property
+    def models(self) -> Mapping[str, str]:
+        """Return the default model of each tier."""
+
+
+class AgentAdapter(Protocol):
+    """The part of an agent's adapter that starts nothing and reads only its arguments."""
+
+    def capabilities(self) -> AgentAbilities: ...
+
+    def estimate_tokens(self, prompt: str) -> int: ...
+
+    def format_prompt(self, prompt: str) -> str: ...
+
+    def parse_output(self, result: CallResult) -> ParsedReply:
+        """Parse the output of a call; never raises, whatever the bytes."""
+
+
 class Agents(Protocol):
     """All agents, by name."""
+
+    def adapter(self, agent: str) -> AgentAdapter: ...
 
     def call(self, spec: CallSpec) -> CallResult:
         """Run the call to its end or time limit and kill its process tree. Output goes to the spool as it comes."""
@@ -254,21 +277,11 @@ class Agents(Protocol):
     def salvage(self, key: str) -> CallResult | None:
         """After a crash: kill what still runs under the key, and return the content of its spool; None: no spool."""
 
-    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
-        """Parse the output of a call; never raises, whatever the bytes."""
-
-    def estimate_tokens(self, agent: str, prompt: str) -> int: ...
-
     def count_tokens(self, spec: CallSpec) -> int | None:
         """Return the input tokens of the call's first request, its continued session included, as the agent counts.
 
         More than 0; None: the agent cannot count. Changes and stores nothing. Raises Interrupted.
         """
-
-    def format_prompt(self, agent: str, prompt: str) -> str: ...
-
-    def model(self, agent: str, tier: str) -> str:
-        """Return the agent's default model for a tier."""
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
         """Return True if the call `key` can continue this session; without a session, if the agent has sessions."""

@@ -157,8 +157,8 @@ def test_the_door(tmp_path: Path) -> None:
     assert door.call(spec("x", None)) == result
     assert processes.versions == ["", "2.1.197"], "what the command says is asked after the first call"
     assert door.check_auth("claude-code").version == "2.1.197"
-    assert door.parse_reply("claude-code", result).ending == "no-terminal"
-    assert door.model("claude-code", "cheap").startswith("claude-haiku")
+    assert door.adapter("claude-code").parse_output(result).ending == "no-terminal"
+    assert door.adapter("claude-code").capabilities().models["cheap"].startswith("claude-haiku")
     assert door.salvage("k") is None
     assert door.count_tokens(spec("x", None)) is None, "its command line cannot say"
 

@@ -49,7 +49,7 @@ def test_it_works_where_agents_work(model: str, tmp_path: Path) -> None:
         agents, call = _door(tmp_path, endpoint.url), _spec(model=model)
         result = agents.call(call)
     assert endpoint.complaints == []
-    seen = agents.parse_reply("codex", result)
+    seen = agents.adapter("codex").parse_output(result)
     assert (seen.ending, seen.text, result.exit, result.problem) == ("success", "Done.", 0, None)
     assert result.version == "0.169.0"
     assert (place / "note.md").read_text() == "# Hi\n"
@@ -83,7 +83,7 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     place = repository(tmp_path)
     with Endpoint(_tries) as endpoint:
         agents = _door(tmp_path, endpoint.url)
-        seen = agents.parse_reply("codex", agents.call(_spec(tools=("read",))))
+        seen = agents.adapter("codex").parse_output(agents.call(_spec(tools=("read",))))
     assert (seen.ending, seen.text) == ("success", "It failed.")
     assert not (place / "note.md").exists()
 

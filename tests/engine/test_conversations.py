@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from mz_engine.decide.actions import SwitchAgent
 from mz_engine.decide.feature import decide_feature
 from mz_engine.decide.recovery import agent_of
 from mz_engine.effects.prompt import SHARED_SECTIONS
@@ -237,7 +236,7 @@ def test_any_order_of_sessions_and_agents_has_an_answer(events: list[Event], pin
     """Whoever takes over is another agent of the settings, and a session that goes on is of the run and whole."""
     state = fold(recorded(*IN_PLAN, *events))
     action, book = decide_feature(state, pinned), progress_of(state)
-    if isinstance(action, SwitchAgent):
+    if isinstance(action, AgentSwitched):
         assert book is not None
         assert action.to in set(pinned.config.failover) - {agent_of(book, pinned.config)}
     if book is not None and book.agent_session is not None:

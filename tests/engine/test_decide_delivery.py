@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 from mz_engine.decide import actions as act
+from mz_engine.decide.actions import Work
 from mz_engine.decoding.quantity import Duration
 from mz_engine.model.config import Config, PullRequests
 from mz_engine.model.pins import Pins
@@ -20,6 +21,7 @@ from mz_events.catalog.feature import (
     HumanRequested,
     QuestionKind,
     RolledBack,
+    UnitCompleted,
 )
 from mz_events.catalog.run import FeatureOutcome, Hold, Verdict
 from mz_events.names import Path
@@ -64,27 +66,27 @@ def answered(verdict: Verdict) -> HumanAnswered:
 def test_after_the_commit_comes_the_base_the_push_the_pull_request_and_its_checks() -> None:
     merged = (*shipping(), base_merged())
     sent = (*merged, *opened())
-    assert then(*shipping()) == act.MergeBase()
-    assert then(*merged) == act.PushBranch()
+    assert then(*shipping()) == Work.MERGE_BASE
+    assert then(*merged) == Work.PUSH_BRANCH
     assert isinstance(then(*sent[:-3]), act.ReconcileIntent)
-    assert then(*sent[:-2]) == act.OpenPullRequest()
+    assert then(*sent[:-2]) == Work.OPEN_PULL_REQUEST
     assert isinstance(then(*sent[:-1]), act.ReconcileIntent)
-    assert then(*sent) == act.PollChecks()
-    assert then(*sent, checks_seen(green=2)) == act.CompleteUnit(unit="")
+    assert then(*sent) == Work.POLL_CHECKS
+    assert then(*sent, checks_seen(green=2)) == UnitCompleted(phase="ship", unit="")
 
 
 def test_with_strategy_none_nothing_leaves_the_machine_and_nothing_is_waited_for() -> None:
     pins = trial.pins(Config())
     sent = (*shipping(), base_merged())
-    assert then(*sent, pins=pins) == act.OpenPullRequest()
-    assert then(*sent, *opened(), pins=pins) == act.CompleteUnit(unit="")
+    assert then(*sent, pins=pins) == Work.OPEN_PULL_REQUEST
+    assert then(*sent, *opened(), pins=pins) == UnitCompleted(phase="ship", unit="")
 
 
 def test_a_refused_delivery_is_tried_again_after_an_answer_without_paying_the_agent() -> None:
     failed = (*shipping(), base_merged(), DeliveryFailed(key="k", code="push-refused", detail=DIGEST))
     assert then(*failed) == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="push-refused", text=DIGEST)
     asked = (*failed, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.UNROUTED))
-    assert then(*asked, answered(Verdict.APPROVE)) == act.PushBranch()
+    assert then(*asked, answered(Verdict.APPROVE)) == Work.PUSH_BRANCH
 
 
 # the base -------------------------------------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ def test_what_the_base_brought_is_checked_by_every_gate_on_the_way() -> None:
     checked = (*merged, gate("check", True, phase="ship", unit=""))
     assert then(*merged) == act.RunGate(gate="check", cause="base")
     assert then(*checked) == act.RunGate(gate="final", cause="base")
-    assert then(*checked, gate("final", True, phase="ship", unit="")) == act.PushBranch()
+    assert then(*checked, gate("final", True, phase="ship", unit="")) == Work.PUSH_BRANCH
     failed = (*checked, gate("final", False, phase="ship", unit="", cause="base"))
     assert then(*failed) == act.BlockPhase(cause="base", check="final", reports=(DIGEST,))
 
@@ -108,7 +110,7 @@ def conflict() -> tuple[Event, ...]:
 
 def test_a_conflict_goes_back_once_with_the_tree_as_it_is() -> None:
     assert then(*conflict()[:-1]) == act.BlockPhase(cause="base", check="merge_base")
-    assert then(*conflict()) == act.RollBack(to="build", keeps_tree=True)
+    assert then(*conflict()) == RolledBack(source="ship", to="build", keeps_tree=True)
     state = given(*conflict(), RolledBack(source="ship", to="build", keeps_tree=True))
     assert isinstance(state, BetweenPhases)
     assert (state.progress.tree, state.progress.conflicted_files, state.progress.completed_phases) == (
@@ -126,8 +128,8 @@ def test_a_second_conflict_is_for_a_person_who_can_only_say_once_more_or_no() ->
     again = (*conflict(), conflict()[-1])
     assert then(*again) == act.AskPerson(question_kind=QuestionKind.CONFLICT, code="merge_base", text=DIGEST)
     asked = (*again, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CONFLICT, code="merge_base"))
-    assert then(*asked, answered(Verdict.APPROVE)) == act.RollBack(to="build", keeps_tree=True)
-    assert then(*asked, answered(Verdict.REJECT)) == act.FailFeature(code="rejected")
+    assert then(*asked, answered(Verdict.APPROVE)) == RolledBack(source="ship", to="build", keeps_tree=True)
+    assert then(*asked, answered(Verdict.REJECT)) == FeatureFailed(code="rejected")
 
 
 def test_no_rollback_takes_back_what_the_base_brought() -> None:
@@ -146,12 +148,12 @@ def test_what_no_marker_can_show_is_for_a_person() -> None:
     assert then(*conflicted) == act.AskPerson(question_kind=QuestionKind.CONFLICT, code="merge_base.unmarked")
     assert then(*asked, answered(Verdict.APPROVE)) == act.RunGate(gate="check", cause="base")
     assert then(*asked, answered(Verdict.RETRY)) == act.BlockPhase(cause="base", check="merge_base")
-    assert then(*asked, answered(Verdict.REJECT)) == act.FailFeature(code="rejected")
+    assert then(*asked, answered(Verdict.REJECT)) == FeatureFailed(code="rejected")
 
 
 # checks ---------------------------------------------------------------------------------------------------------------
-def hold(seconds: int) -> act.HoldFeature:
-    return act.HoldFeature(hold=Hold.CHECKS, until_us=PUSHED_US + seconds * SECOND_US)
+def hold(seconds: int) -> FeatureHeld:
+    return FeatureHeld(hold=Hold.CHECKS, until_us=PUSHED_US + seconds * SECOND_US)
 
 
 def test_pending_checks_give_the_slot_back_until_the_time_is_up() -> None:
@@ -159,7 +161,7 @@ def test_pending_checks_give_the_slot_back_until_the_time_is_up() -> None:
     assert then(*pending) == hold(3600)
     assert then(*READY, checks_seen(known=False)) == hold(3600)
     again = (*pending, FeatureHeld(hold=Hold.CHECKS), HoldReleased(run_version=8, hold=Hold.CHECKS))
-    assert then(*again) == act.PollChecks()
+    assert then(*again) == Work.POLL_CHECKS
 
 
 def test_checks_that_never_end_are_a_question() -> None:
@@ -170,9 +172,9 @@ def test_checks_that_never_end_are_a_question() -> None:
     )  # fmt: skip
     assert then(*waited, pins=pins) == act.AskPerson(question_kind=QuestionKind.CHECKS, code="await_checks")
     asked = (*waited, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CHECKS, code="await_checks"))
-    assert then(*asked, answered(Verdict.APPROVE), pins=pins) == act.CompleteUnit(unit="")
-    assert then(*asked, answered(Verdict.RETRY), pins=pins) == act.PollChecks()
-    assert then(*asked, answered(Verdict.REJECT), pins=pins) == act.FailFeature(code="rejected")
+    assert then(*asked, answered(Verdict.APPROVE), pins=pins) == UnitCompleted(phase="ship", unit="")
+    assert then(*asked, answered(Verdict.RETRY), pins=pins) == Work.POLL_CHECKS
+    assert then(*asked, answered(Verdict.REJECT), pins=pins) == FeatureFailed(code="rejected")
 
 
 def test_a_pull_request_without_checks_waits_a_moment_for_the_first() -> None:
@@ -181,20 +183,20 @@ def test_a_pull_request_without_checks_waits_a_moment_for_the_first() -> None:
     for seen in (checks_seen(), checks_seen(green=1)):
         assert then(*READY, seen, pins=pins) == replace(hold(3), hold=Hold.TIMER)
         waited = (*READY, seen, FeatureHeld(hold=Hold.TIMER), HoldReleased(run_version=8, hold=Hold.TIMER), seen)
-        assert then(*waited, pins=pins) == act.CompleteUnit(unit="")
+        assert then(*waited, pins=pins) == UnitCompleted(phase="ship", unit="")
 
 
 def test_flaky_checks_are_started_again_as_often_as_allowed() -> None:
     state = READY
     for _ in range(2):
         state = (*state, checks_seen(red=1, flaky=True))
-        assert then(*state) == act.RerunChecks()
+        assert then(*state) == Work.RERUN_CHECKS
         state = (*state, ChecksRerun(key="k", runs=1))
         held = then(*state)
-        assert isinstance(held, act.HoldFeature)
+        assert isinstance(held, FeatureHeld)
         assert held.hold is Hold.CHECKS
         state = (*state, FeatureHeld(hold=Hold.CHECKS), HoldReleased(run_version=8, hold=Hold.CHECKS))
-        assert then(*state) == act.PollChecks()
+        assert then(*state) == Work.POLL_CHECKS
     red = (*state, checks_seen(red=1, flaky=True))
     assert then(*red) == act.BlockPhase(cause="checks", check="await_checks", reports=(DIGEST,))
 
@@ -203,15 +205,15 @@ def test_red_checks_go_back_once_and_then_to_a_person_who_may_take_it_as_it_is()
     block = Blocked(phase="ship", unit="", cause="checks", check="await_checks", note=DIGEST)
     red = (*READY, checks_seen(red=1))
     assert then(*red) == act.BlockPhase(cause="checks", check="await_checks", reports=(DIGEST,))
-    assert then(*red, block) == act.RollBack(to="build", keeps_tree=True)
+    assert then(*red, block) == RolledBack(source="ship", to="build", keeps_tree=True)
     again = (*red, block, block)
     assert then(*again) == act.AskPerson(question_kind=QuestionKind.CHECKS, code="await_checks", text=DIGEST)
     asked = (*again, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CHECKS, code="await_checks"))
-    assert then(*asked, answered(Verdict.APPROVE)) == act.CompleteUnit(unit="")
+    assert then(*asked, answered(Verdict.APPROVE)) == UnitCompleted(phase="ship", unit="")
     looked = (*asked, answered(Verdict.RETRY))
-    assert then(*looked) == act.PollChecks()
-    assert then(*looked, checks_seen(green=1)) == act.CompleteUnit(unit="")
-    assert then(*looked, checks_seen(red=1), block) == act.RollBack(to="build", keeps_tree=True)
+    assert then(*looked) == Work.POLL_CHECKS
+    assert then(*looked, checks_seen(green=1)) == UnitCompleted(phase="ship", unit="")
+    assert then(*looked, checks_seen(red=1), block) == RolledBack(source="ship", to="build", keeps_tree=True)
 
 
 # once more ------------------------------------------------------------------------------------------------------------

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from mz_engine.decide import actions as act
+from mz_engine.decide.actions import Work
 from mz_engine.decide.feature import decide_feature, dependency_order
-from mz_engine.decide.recovery import POLICIES, RetryPolicy, after_problem
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_events.catalog.base import Event
@@ -17,6 +15,7 @@ from mz_events.catalog.call import AgentLost, CallOverBudget, Problem, ProblemCl
 from mz_events.catalog.feature import (
     Blocked,
     FeatureCancelled,
+    FeatureFailed,
     FeatureHeld,
     HoldReleased,
     HumanAnswered,
@@ -95,7 +94,7 @@ def test_nothing_is_decided_before_the_run_says_so() -> None:
 
 
 def test_the_workspace_comes_first() -> None:
-    assert then(STARTED) == act.CreateWorkspace(started=STARTED)
+    assert then(STARTED) == Work.CREATE_WORKSPACE
 
 
 def test_set_up_commands_run_one_by_one_before_the_first_phase() -> None:
@@ -105,14 +104,14 @@ def test_set_up_commands_run_one_by_one_before_the_first_phase() -> None:
     pins = trial.pins(config)
     assert then(*OPENED, pins=pins) == act.RunSetup(command="one")
     assert then(*OPENED, ran("setup"), pins=pins) == act.RunSetup(command="two")
-    assert isinstance(then(*OPENED, ran("setup"), ran("setup"), pins=pins), act.StartPhase)
+    assert isinstance(then(*OPENED, ran("setup"), ran("setup"), pins=pins), PhaseStarted)
     failed = then(*OPENED, ran("setup", 1), pins=pins)
     assert failed == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="setup-failed", text=DIGEST)
 
 
 def test_phases_come_in_the_order_of_the_pipeline() -> None:
-    assert then(*OPENED) == act.StartPhase(phase="plan", iteration=1, units=("",))
-    assert then(*planned()) == act.StartPhase(phase="build", iteration=1, units=("u1", "u2", "u3"))
+    assert then(*OPENED) == PhaseStarted(phase="plan", iteration=1, units=("",))
+    assert then(*planned()) == PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3"))
 
 
 def test_files_are_claimed_before_the_first_unit() -> None:
@@ -120,7 +119,7 @@ def test_files_are_claimed_before_the_first_unit() -> None:
     claim = act.ClaimFiles(phase="build", paths=(Path("a1.txt"), Path("a2.txt"), Path("a3.txt")))
     assert then(*started) == claim
     contended = ClaimRejected(feature=FeatureId("a"), phase="build", paths=(Path("a1.txt"),), holder=FeatureId("b"))
-    assert then(*started, contended) == act.HoldFeature(hold=Hold.CLAIM)
+    assert then(*started, contended) == FeatureHeld(hold=Hold.CLAIM)
     held = (*started, contended, FeatureHeld(hold=Hold.CLAIM))
     assert then(*held) is None
     assert then(*held, HoldReleased(run_version=9, hold=Hold.CLAIM)) == claim
@@ -133,8 +132,8 @@ def test_a_cell_goes_from_preparation_to_the_commit() -> None:
     call = ref("build", unit="u1")
     assert then(*prepared, requested(call)) == act.ReconcileIntent(intent=requested(call))
     assert isinstance(then(*prepared, *replied(call)[:2]), act.ParseReply)
-    assert then(*prepared, *replied(call)) == act.CheckChanges()
-    assert then(*prepared, *accepted(call)[:4]) == act.ValidateOutputs()
+    assert then(*prepared, *replied(call)) == Work.CHECK_CHANGES
+    assert then(*prepared, *accepted(call)[:4]) == Work.VALIDATE_OUTPUTS
     assert then(*prepared, *accepted(call)) == act.RunGate(gate="check", cause="code")
     gated = (*prepared, *accepted(call), gate("check", True))
     assert then(*gated) == act.CallAgent(role="reviewer", attempt=1)
@@ -148,10 +147,10 @@ def test_a_cell_goes_from_preparation_to_the_commit() -> None:
     )
     review = accepted(ref("build", role="reviewer", unit="u1"))
     reviewed = (*gated, *review[:-1], verdict, review[-1])
-    assert then(*reviewed) == act.MakeCommit()
-    assert then(*reviewed, *committed("build", "u1")) == act.CompleteUnit(unit="u1")
+    assert then(*reviewed) == Work.MAKE_COMMIT
+    assert then(*reviewed, *committed("build", "u1")) == UnitCompleted(phase="build", unit="u1")
     done = (*reviewed, *committed("build", "u1"), UnitCompleted(phase="build", unit="u1"))
-    assert then(*done) == act.StartUnit(phase="build", unit="u2", iteration=1)
+    assert then(*done) == UnitStarted(phase="build", unit="u2", iteration=1)
 
 
 def test_a_gate_per_phase_waits_for_the_last_unit() -> None:
@@ -217,7 +216,7 @@ def test_a_rejection_ends_the_feature() -> None:
         HumanRequested(phase="plan", unit="", question_kind=QuestionKind.EXHAUSTED),
     )
     rejected = HumanAnswered(run_version=5, verdict=Verdict.REJECT, actor=DIGEST)
-    assert then(*story, rejected) == act.FailFeature(code="rejected")
+    assert then(*story, rejected) == FeatureFailed(code="rejected")
 
 
 # failed calls ---------------------------------------------------------------------------------------------------------
@@ -258,7 +257,7 @@ def test_a_lost_call_is_repeated_under_a_new_key() -> None:
 def test_a_rate_limit_holds_the_feature_for_its_time(code: str, retry: int | None, seconds: int) -> None:
     story = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.TRANSIENT, code, retry)))
     replied_at = (len(story) - 1) * SECOND_US
-    expected = act.HoldFeature(hold=Hold.TIMER, until_us=replied_at + seconds * SECOND_US, code=code)
+    expected = FeatureHeld(hold=Hold.TIMER, until_us=replied_at + seconds * SECOND_US, code=code)
     assert then(*story) == expected
     held = (*story, FeatureHeld(hold=Hold.TIMER, until_us=expected.until_us))
     assert then(*held, HoldReleased(run_version=9, hold=Hold.TIMER)) == act.CallAgent(role="builder", attempt=2)
@@ -271,41 +270,15 @@ def test_a_wait_that_is_too_long_is_a_question() -> None:
 
 def test_a_fatal_problem_holds_and_a_blocker_asks() -> None:
     fatal = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.FATAL, "auth-failure")))
-    assert then(*fatal) == act.HoldFeature(hold=Hold.FATAL, code="auth-failure")
+    assert then(*fatal) == FeatureHeld(hold=Hold.FATAL, code="auth-failure")
     human = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.NEEDS_PERSON, "agent-blocker")))
     assert then(*human) == act.AskPerson(question_kind=QuestionKind.BLOCKER, code="agent-blocker")
-
-
-class AnotherClass(Enum):
-    QUOTA = "quota"
-
-
-def test_a_class_of_problems_with_its_own_retries_is_one_entry_of_the_table() -> None:
-    """It has its own counter, too: other failures use none of its retries."""
-    own = RetryPolicy(retries=1, counts=frozenset({"quota"}), waits=True, default_waits={"day": 60})
-    policies = {**POLICIES, AnotherClass.QUOTA: own}
-    quota = Problem(kind=AnotherClass.QUOTA, code="day")  # type: ignore[arg-type]
-
-    def after(*problems: Problem) -> act.Action:
-        story = [event for at, one in enumerate(problems, 1) for event in replied(ref("plan", at), one)]
-        state = given(*IN_PLAN, *story)
-        assert isinstance(state, InPhase)
-        assert state.unit_run is not None
-        phase = PINS.pipeline.find_phase("plan")
-        return after_problem(state, state.unit_run, phase, problems[-1], PINS.config, policies)
-
-    unknown = problem(ProblemClass.UNKNOWN)
-    held = after(unknown, unknown, unknown, quota)
-    assert isinstance(held, act.HoldFeature)
-    assert (held.hold, held.code) == (Hold.TIMER, "day")
-    assert after(quota, quota) == act.AskPerson(question_kind=QuestionKind.RETRIES, code="day")
-    assert after(quota, quota, unknown) == act.CallAgent(role="builder", attempt=4)
 
 
 def test_without_money_the_call_waits_and_the_same_role_goes_on() -> None:
     held = CallOverBudget(feature=FeatureId("a"), key="k", role="reviewer", nanousd=5)
     story = (*IN_BUILD, ran(), *build_call(), gate("check", True), held)
-    assert then(*story) == act.HoldFeature(hold=Hold.BUDGET)
+    assert then(*story) == FeatureHeld(hold=Hold.BUDGET)
     released = (*story, FeatureHeld(hold=Hold.BUDGET), HoldReleased(run_version=9, hold=Hold.BUDGET))
     assert then(*released) == act.CallAgent(role="reviewer", attempt=1)
 
@@ -317,7 +290,7 @@ def blocked(cause: str = "code", unit: str = "u1") -> Blocked:
 
 def test_a_block_leads_to_the_phase_of_its_cause() -> None:
     spec = (*IN_BUILD, ran(), *build_call(), blocked("spec"))
-    assert then(*spec) == act.RollBack(to="plan")
+    assert then(*spec) == RolledBack(source="build", to="plan")
     back = (*spec, RolledBack(source="build", to="plan"))
     state = given(*back)
     assert isinstance(state, Restoring)
@@ -325,7 +298,7 @@ def test_a_block_leads_to_the_phase_of_its_cause() -> None:
     assert state.progress.artifacts == {}
     assert then(*back) == act.RestoreTree(committed=False)
     restored = (*back, *(one for one in restore_commit()), TreeRestored(tree=BASE))
-    assert then(*restored) == act.StartPhase(phase="plan", iteration=2, units=("",))
+    assert then(*restored) == PhaseStarted(phase="plan", iteration=2, units=("",))
     again = given(*restored, PhaseStarted(phase="plan", iteration=2), UnitStarted(phase="plan", unit="", iteration=2))
     assert isinstance(again, InPhase)
     assert again.unit_run is not None
@@ -342,16 +315,16 @@ def restore_commit() -> tuple[Event, ...]:
 def test_a_unit_goes_back_with_those_that_depend_on_it_and_no_other() -> None:
     story = (*IN_BUILD, ran(), *build_call(), *committed("build", "u1"), UnitCompleted(phase="build", unit="u1"))
     story = (*story, UnitStarted(phase="build", unit="u2", iteration=1), blocked(unit="u2"))
-    assert then(*story) == act.RollBack(to="build", units=("u2", "u3"))
+    assert then(*story) == RolledBack(source="build", to="build", units=("u2", "u3"))
     back = (*story, RolledBack(source="build", to="build", units=("u2", "u3")))
     assert isinstance(given(*back), BetweenPhases)
-    assert then(*back) == act.StartPhase(phase="build", iteration=1, units=("u1", "u2", "u3"))
+    assert then(*back) == PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3"))
     again = (
         *back,
         PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3")),
         FilesClaimed(feature=FeatureId("a"), phase="build", paths=()),
     )
-    assert then(*again) == act.StartUnit(phase="build", unit="u2", iteration=2)
+    assert then(*again) == UnitStarted(phase="build", unit="u2", iteration=2)
 
 
 def test_a_cause_without_a_route_goes_to_a_person() -> None:
@@ -363,7 +336,7 @@ def test_the_third_time_on_the_same_issue_a_person_decides() -> None:
     story: tuple[Event, ...] = IN_BUILD
     for _ in range(2):
         story = (*story, blocked())
-        assert then(*story) == act.RollBack(to="build", units=("u1", "u2", "u3"))
+        assert then(*story) == RolledBack(source="build", to="build", units=("u1", "u2", "u3"))
         story = (
             *story,
             RolledBack(source="build", to="build", units=("u1", "u2", "u3")),
@@ -375,7 +348,7 @@ def test_the_third_time_on_the_same_issue_a_person_decides() -> None:
     assert then(*story) == act.AskPerson(question_kind=QuestionKind.ROLLBACKS, code="code.check", text=DIGEST)
     asked = HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.ROLLBACKS)
     pardoned = (*story, asked, HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST))
-    assert then(*pardoned) == act.RollBack(to="build", units=("u1", "u2", "u3"))
+    assert then(*pardoned) == RolledBack(source="build", to="build", units=("u1", "u2", "u3"))
 
 
 # people ---------------------------------------------------------------------------------------------------------------
@@ -404,7 +377,7 @@ def test_a_critical_verdict_is_shown_to_a_person() -> None:
         HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.APPROVAL, code="verdict.severity"),
     )
     approved = HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST)
-    assert then(*asked, approved) == act.MakeCommit()
+    assert then(*asked, approved) == Work.MAKE_COMMIT
     rejected = HumanAnswered(run_version=7, verdict=Verdict.REJECT, note=DIGEST, actor=DIGEST)
     assert then(*asked, rejected) == act.BlockPhase(cause="person", check="verdict.severity", text=DIGEST)
 
@@ -416,7 +389,7 @@ def test_a_moved_ref_is_shown_to_a_person_before_the_reply_is_used() -> None:
     assert then(*story) == act.AskPerson(question_kind=QuestionKind.REPOSITORY, code="ref-moved")
     asked = (*story, HumanRequested(phase="plan", unit="", question_kind=QuestionKind.REPOSITORY))
     approved = HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST)
-    assert then(*asked, approved) == act.CheckChanges()
+    assert then(*asked, approved) == Work.CHECK_CHANGES
 
 
 def test_commits_that_do_not_merge_are_a_question_and_an_answer_tries_again() -> None:
@@ -424,7 +397,7 @@ def test_commits_that_do_not_merge_are_a_question_and_an_answer_tries_again() ->
     assert then(*conflicted) == act.AskPerson(question_kind=QuestionKind.CONFLICT, code="dependencies-conflict")
     asked = (*conflicted, HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT))
     answered = HumanAnswered(run_version=9, verdict=Verdict.APPROVE, actor=DIGEST)
-    assert then(*asked, answered) == act.CreateWorkspace(started=STARTED)
+    assert then(*asked, answered) == Work.CREATE_WORKSPACE
 
 
 # totality -------------------------------------------------------------------------------------------------------------

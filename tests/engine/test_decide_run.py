@@ -68,8 +68,8 @@ def then(*events: Event, pins: Pins = PINS) -> act.RunAction:
     return when_run_decided(given_run(STARTED, *events), pins)
 
 
-def admit(feature: FeatureId, *starts_from: Commit, onto: FeatureId | None = None) -> act.AdmitFeature:
-    return act.AdmitFeature(feature=feature, starts_from=starts_from, stacked_on=onto)
+def admit(feature: FeatureId, *starts_from: Commit, onto: FeatureId | None = None) -> FeatureAdmitted:
+    return FeatureAdmitted(feature=feature, starts_from=starts_from, stacked_on=onto)
 
 
 # order and slots ------------------------------------------------------------------------------------------------------
@@ -118,11 +118,11 @@ def test_a_failed_dependency_holds_its_dependents_and_no_other(status: FeatureOu
         FeatureAdmitted(feature=A),
         rested(A, status),
     )
-    assert then(*story) == act.HoldItem(feature=B, blocked_by=A)
+    assert then(*story) == ItemHeld(feature=B, blocked_by=A)
     story = (*story, ItemHeld(feature=B, blocked_by=A))
-    assert then(*story) == act.HoldItem(feature=C, blocked_by=B)
+    assert then(*story) == ItemHeld(feature=C, blocked_by=B)
     story = (*story, ItemHeld(feature=C, blocked_by=B))
-    assert then(*story) == act.IdleRun()
+    assert then(*story) == RunIdle()
 
 
 # claims ---------------------------------------------------------------------------------------------------------------
@@ -142,10 +142,10 @@ def test_the_held_feature_goes_on_when_the_holder_is_done_and_the_claim_is_compa
     story: tuple[Event, ...] = (*BOTH, CLAIMED, CONTENDED, rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM))
     assert then(*story) == act.AwaitEvents(until_us=None)
     story = (*story, rested(A, FeatureOutcome.DELIVERED, changed_paths=(Path("x"), Path("w"))))
-    compared = act.CompareClaim(feature=A, confirmed=(Path("x"),), unused=(Path("y"),), missed=(Path("w"),))
+    compared = ClaimCompared(feature=A, confirmed=(Path("x"),), unused=(Path("y"),), missed=(Path("w"),))
     assert then(*story) == compared
     story = (*story, ClaimCompared(feature=A, confirmed=(), unused=(), missed=()))
-    assert then(*story) == act.ReleaseFeature(feature=B, hold=Hold.CLAIM)
+    assert then(*story) == FeatureReleased(feature=B, hold=Hold.CLAIM)
     story = (*story, FeatureReleased(feature=B, hold=Hold.CLAIM))
     assert then(*story) == act.AwaitEvents(until_us=None)
 
@@ -158,7 +158,7 @@ def test_a_holder_that_waits_for_a_person_keeps_its_files() -> None:
         rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM),
         rested(A, FeatureOutcome.WAITING),
     )
-    assert then(*story) == act.IdleRun()
+    assert then(*story) == RunIdle()
 
 
 # money ----------------------------------------------------------------------------------------------------------------
@@ -197,9 +197,9 @@ def test_a_held_call_goes_on_when_others_turned_out_cheaper() -> None:
     pins = budget(run=100)
     assert then(*story, pins=pins) == act.AwaitEvents(until_us=None)
     settled = (*story, CallSettled(feature=B, key="k", nanousd=20))
-    assert then(*settled, pins=pins) == act.ReleaseFeature(feature=A, hold=Hold.BUDGET)
+    assert then(*settled, pins=pins) == FeatureReleased(feature=A, hold=Hold.BUDGET)
     dear = (*story, CallSettled(feature=B, key="k", nanousd=60), rested(B, FeatureOutcome.DELIVERED))
-    assert then(*dear, pins=pins) == act.IdleRun()
+    assert then(*dear, pins=pins) == RunIdle()
 
 
 # timers, halts, stops -------------------------------------------------------------------------------------------------
@@ -216,14 +216,14 @@ FATAL = (*BOTH, rested(A, FeatureOutcome.HELD, hold=Hold.FATAL, code="auth-failu
 
 
 def test_a_fatal_problem_halts_the_run_and_a_resume_goes_on() -> None:
-    assert then(*FATAL) == act.HaltRun(feature=A, code="auth-failure")
+    assert then(*FATAL) == RunHalted(feature=A, code="auth-failure")
     halted = (*FATAL, RunHalted(feature=A, code="auth-failure"))
     assert then(*halted) == act.AwaitEvents(until_us=None)
     assert runnable_features(given_run(STARTED, *halted), frozenset(), 2) == ()
     stopped = (*halted, rested(B, FeatureOutcome.INTERRUPTED))
-    assert then(*stopped) == act.IdleRun()
+    assert then(*stopped) == RunIdle()
     resumed = (*stopped, RunResumed(mz_version="1"))
-    assert then(*resumed) == act.ReleaseFeature(feature=A, hold=Hold.FATAL)
+    assert then(*resumed) == FeatureReleased(feature=A, hold=Hold.FATAL)
     assert runnable_features(given_run(STARTED, *resumed), frozenset(), 2) == (B,)
 
 
@@ -235,15 +235,15 @@ def test_after_a_stop_nothing_starts_until_the_run_is_resumed() -> None:
         RunStopRequested(),
         rested(A, FeatureOutcome.INTERRUPTED),
     )
-    assert then(*story) == act.IdleRun()
+    assert then(*story) == RunIdle()
     assert then(*story, RunResumed(mz_version="1")) == admit(B)
 
 
 # the end --------------------------------------------------------------------------------------------------------------
 def test_a_run_is_finished_when_every_item_has_ended() -> None:
     story: tuple[Event, ...] = (*BOTH, rested(A, FeatureOutcome.DELIVERED))
-    assert then(*story, rested(B, FeatureOutcome.FAILED)) == act.FinishRun()
-    assert then(*story, rested(B, FeatureOutcome.WAITING)) == act.IdleRun()
+    assert then(*story, rested(B, FeatureOutcome.FAILED)) == RunFinished()
+    assert then(*story, rested(B, FeatureOutcome.WAITING)) == RunIdle()
 
 
 def test_one_failure_leaves_the_others_alone() -> None:

@@ -20,14 +20,7 @@ from mz_events.catalog.call import (
     SessionDropped,
     SessionDropReason,
 )
-from mz_events.catalog.feature import (
-    FeatureHeld,
-    FeatureRetried,
-    HoldReleased,
-    PhaseStarted,
-    QuestionKind,
-    UnitStarted,
-)
+from mz_events.catalog.feature import FeatureHeld, FeatureRetried, HoldReleased, PhaseStarted, QuestionKind, UnitStarted
 from mz_events.catalog.run import FeatureOutcome, Hold
 from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_projections.feature.state import progress_of
@@ -55,8 +48,8 @@ def after(*problems: Problem, pins: Pins = TWO, switched: tuple[Event, ...] = ()
     return when_decided(given(*IN_PLAN, *switched, *calls), pins)
 
 
-def switch(attempt: int, source: str, to: str) -> AgentSwitched:
-    return AgentSwitched(ref=ref("plan", attempt), source=source, to=to, code="x")
+def switch(attempt: int, source: str, to: str, code: str = "x") -> AgentSwitched:
+    return AgentSwitched(ref=ref("plan", attempt), source=source, to=to, code=code)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +64,8 @@ def switch(attempt: int, source: str, to: str) -> AgentSwitched:
     ],
 )
 def test_what_one_agent_cannot_do_the_next_one_does(one: Problem) -> None:
-    assert after(one) == act.SwitchAgent(to="two", code=one.code)
-    assert not isinstance(after(one, pins=ONE), act.SwitchAgent), "it is off by default"
+    assert after(one) == switch(1, "simulated", "two", one.code)
+    assert not isinstance(after(one, pins=ONE), AgentSwitched), "it is off by default"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +87,7 @@ def test_what_would_meet_any_agent_is_decided_as_without_others(one: Problem) ->
 def test_transient_failures_that_do_not_end_are_a_reason_too() -> None:
     overloaded = problem(ProblemClass.TRANSIENT, "overloaded", 0)
     assert after(*[overloaded] * 3) == act.CallAgent(role="builder", attempt=4)
-    assert after(*[overloaded] * 4) == act.SwitchAgent(to="two", code="overloaded")
+    assert after(*[overloaded] * 4) == switch(4, "simulated", "two", "overloaded")
     odd = problem(ProblemClass.UNKNOWN, "exit-1")
     asked = after(*[odd] * 4)
     assert isinstance(asked, act.AskPerson)
@@ -113,9 +106,9 @@ def test_the_next_agent_has_retries_of_its_own_and_is_called_at_once() -> None:
 def test_the_last_agents_problem_is_decided_as_ever() -> None:
     story = (*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"))
     story = (*story, *replied(ref("plan", 2), LOGIN))
-    assert when_decided(given(*story), TWO) == act.SwitchAgent(to="three", code="auth-failure")
+    assert when_decided(given(*story), TWO) == switch(2, "simulated", "three", "auth-failure")
     story = (*story, switch(2, "two", "three"), *replied(ref("plan", 3), LOGIN))
-    assert when_decided(given(*story), TWO) == act.HoldFeature(hold=Hold.FATAL, code="auth-failure")
+    assert when_decided(given(*story), TWO) == FeatureHeld(hold=Hold.FATAL, code="auth-failure")
 
 
 def test_who_comes_after_whom() -> None:

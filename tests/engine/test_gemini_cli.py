@@ -115,7 +115,7 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
         processes = AgentProcesses(tmp_path, outside, Secrets({"KEY": outside["GEMINI_API_KEY"]}))
         agents = AgentRegistry(processes, outside)
         call = spec("Work.", None, key=key, worktree=PLACE, total_seconds=60, idle_seconds=6)
-        reading = agents.parse_reply("gemini", agents.call(call))
+        reading = agents.adapter("gemini").parse_output(agents.call(call))
     assert not left(key, 0)
     assert (place / "note.md").read_text() == "# Hi\n"
     assert (place / "begun").exists()

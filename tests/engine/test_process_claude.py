@@ -48,7 +48,7 @@ def test_a_whole_call_gives_a_reading(tmp_path: Path) -> None:
     with Endpoint(lambda request: script(request) if not request.results() else Reply("Done.")) as endpoint:
         agents = door(tmp_path, endpoint.url)
         result = agents.call(claude_cli.spec("Write a note.", None, key=fresh_key(), worktree=PLACE))
-    reading = agents.parse_reply("claude-code", result)
+    reading = agents.adapter("claude-code").parse_output(result)
     assert (reading.ending, reading.text, result.exit, result.problem) == ("success", "Done.", 0, None)
     assert (place / "note.md").read_text() == "# Hi\n"
 
@@ -63,7 +63,7 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
     assert not left(key, 0)
     assert result.problem is not None
     assert result.problem.code == "idle"
-    reading = agents.parse_reply("claude-code", result)
+    reading = agents.adapter("claude-code").parse_output(result)
     assert reading.problem is not None
     assert reading.problem.code == "idle"
     assert reading.usage
@@ -97,4 +97,4 @@ def test_when_we_are_killed_the_agent_is_gone_and_its_words_are_kept(tmp_path: P
     assert (result.exit, result.problem) == (None, None)
     lines = [msgspec.json.decode(line) for line in result.stdout.splitlines()]
     assert lines[0]["subtype"] == "init"
-    assert agents.parse_reply("claude-code", result).ending == "no-terminal"
+    assert agents.adapter("claude-code").parse_output(result).ending == "no-terminal"

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.decide.run import FinishRun
 from mz_engine.decoding.quantity import Duration
 from mz_engine.ports import CallSpec, CiCheck, FeatureWorktree, MergeResult, RemoteError, RepositoryUnusable
 from mz_engine.run.coordinator import Coordinator
@@ -22,7 +21,7 @@ from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.delivery import PullRequestRequested
 from mz_events.catalog.inbox import CancelPosted, PausePosted
-from mz_events.catalog.run import FeatureOutcome, Verdict
+from mz_events.catalog.run import FeatureOutcome, RunFinished, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, Path, run_stream
 from mz_events.store import Append
@@ -118,7 +117,7 @@ def test_giving_up_a_paused_run_ends_it() -> None:
     assert hands.run.runnable_features(frozenset()) == (B,)
     hands.to_rest()
     hands.run.worker_stopped(hands.feature)
-    assert isinstance(hands.run.decide(), FinishRun)
+    assert isinstance(hands.run.decide(), RunFinished)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from mz_engine.model.config import Budget, Coefficients, Command, Config
 from mz_engine.model.pins import Pins
 from mz_engine.ports import CallSpec, Price, RepositoryUnusable
 from mz_engine.run.coordinator import Coordinator
-from mz_engine.run.feature_loop import FeatureLoop, IllegalTransition, RunSide, verify_transition
+from mz_engine.run.feature_loop import FeatureLoop, IllegalTransition, RunSide, next_state
 from mz_engine.run.scheduler import Scheduler
 from mz_engine.run.watch import poll_forge
 from mz_events.catalog.base import Event
@@ -285,11 +285,11 @@ def test_what_a_thread_dies_of_is_raised_and_the_others_come_to_rest() -> None:
 
 def test_an_illegal_event_is_refused_before_it_is_appended() -> None:
     with pytest.raises(IllegalTransition, match="PhaseCompleted is not allowed in state NotStarted"):
-        verify_transition(NotStarted(), (PhaseCompleted(phase="plan"),))
+        next_state(NotStarted(), (PhaseCompleted(phase="plan"),), 0)
     between = fold(recorded(*planned()))
     assert isinstance(between, BetweenPhases)
     with pytest.raises(IllegalTransition):
-        verify_transition(between, (PhaseCompleted(phase="plan"),))
+        next_state(between, (PhaseCompleted(phase="plan"),), 0)
 
 
 def test_more_money_lets_a_held_feature_go_on() -> None:

@@ -15,7 +15,7 @@ from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.claude_code import stream
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decide import feature
-from mz_engine.decide.recovery import next_agent_call
+from mz_engine.decide.recovery import next_call
 from mz_engine.ports import CallResult
 from mz_qa.conformance.endings import stored_endings
 from mz_qa.variants import play
@@ -185,7 +185,7 @@ def test_what_is_found_is_told_and_is_a_verdict(
 
 
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature, "after_problem", lambda state, cell, *_: next_agent_call(cell))
+    monkeypatch.setattr(feature, "after_problem", lambda state, cell, *_: next_call(cell, cell.role))
     monkeypatch.setattr(
         play, "derive_variants", lambda taken: [one for one in derive_variants(taken) if one.name == "empty"]
     )

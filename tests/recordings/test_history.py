@@ -27,7 +27,7 @@ from mz_events.names import Digest, FeatureId
 from mz_events.store import BlobMissing
 from mz_projections.feature.fold import apply_strict
 from mz_projections.feature.state import State
-from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAgents, SimulatedPorts
+from mz_qa.simulation.world import NANO_PER_TOKEN, SimulatedAdapter, SimulatedPorts
 from mz_recordings.findings.model import FindingKind
 from mz_recordings.past_runs import feature as core
 from mz_recordings.past_runs.coordinator import RUN_REPLIES
@@ -196,11 +196,9 @@ def another_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def another_parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = SimulatedAgents.parse_reply
+    read = SimulatedAdapter.parse_output
     monkeypatch.setattr(
-        SimulatedAgents,
-        "parse_reply",
-        lambda self, agent, result: replace(read(self, agent, result), reported_nanousd=1),
+        SimulatedAdapter, "parse_output", lambda self, result: replace(read(self, result), reported_nanousd=1)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mz_engine.decide.actions import Action, CheckChanges
+from mz_engine.decide.actions import Action, Work
 from mz_engine.decide.feature import decide_feature
 from mz_engine.model.pins import Pins
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped
@@ -30,7 +30,7 @@ def test_code_that_does_not_wait_any_more_is_found(
     monkeypatch.setattr(
         core,
         "decide_feature",
-        lambda now, pins: CheckChanges() if isinstance(now, state) else decide_feature(now, pins),
+        lambda now, pins: Work.CHECK_CHANGES if isinstance(now, state) else decide_feature(now, pins),
     )
     history = replay_run(past.world.store, trial.RUN, past.means)
     assert sorted(one.event_ref for one in history.divergences) == sorted(
@@ -46,7 +46,7 @@ def test_code_that_does_not_end_any_more_is_found_where_the_stream_ends(
     monkeypatch.setattr(
         core,
         "decide_feature",
-        lambda now, pins: CheckChanges() if isinstance(now, Ended) else decide_feature(now, pins),
+        lambda now, pins: Work.CHECK_CHANGES if isinstance(now, Ended) else decide_feature(now, pins),
     )
     history = replay_run(past.world.store, trial.RUN, past.means)
     assert [one.event_ref for one in history.divergences] == ["run/r1/a@173", "run/r1/b@122", "run/r1/c@122"]

@@ -34,7 +34,7 @@ def test_a_recorded_call(stage: Stage) -> None:
     assert words(result) == ""
     assert result.exit == 0
     assert (stage.worktree / "note.md").read_text() == NOTE
-    seen = stage.door().parse_reply("claude-code", result)
+    seen = stage.door().adapter("claude-code").parse_output(result)
     assert seen.text == f"wrote {stage.worktree}/note.md"
     assert seen.session == OTHER_SESSION
     assert seen.reported_nanousd == 500_000_000

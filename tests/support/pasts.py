@@ -7,14 +7,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec.structs import replace
-from mz_engine.agents.contract import Capabilities
 from mz_engine.model.pins import Pins
-from mz_engine.ports import CallResult, CallSpec, ParsedReply
+from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
-from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAgents, SimulatedPorts, World
+from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
 from mz_recordings.past_runs.coordinator import replay_run_stream
 from mz_recordings.past_runs.feature import replay_feature_stream
 from mz_recordings.past_runs.model import IntendedChange, StreamReplay
@@ -23,35 +22,6 @@ from mz_recordings.past_runs.ports import ReplayInputs
 from tests.support import trial
 
 Stream = list[Recorded[Event]]
-
-
-class Parser:
-    """The simulated agent's adapter, as far as a replay asks it."""
-
-    def __init__(self, world: World) -> None:
-        self._agents = SimulatedAgents(world)
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            agent="simulated",
-            sessions=True,
-            streaming=False,
-            token_counting="estimate",
-            reports_money=False,
-            reported_fields=(),
-            tools=(),
-            models=dict.fromkeys(("cheap", "mid", "premium"), "simulated"),
-            auth=(),
-        )
-
-    def estimate_tokens(self, prompt: str) -> int:
-        return self._agents.estimate_tokens("", prompt)
-
-    def format_prompt(self, prompt: str) -> str:
-        return self._agents.format_prompt("", prompt)
-
-    def parse_output(self, result: CallResult) -> ParsedReply:
-        return self._agents.parse_reply("", result)
 
 
 class Past(NamedTuple):
@@ -80,7 +50,7 @@ def trial_past() -> Past:
     trial.begin(world, pins, {"a": (), "b": ("a",), "c": ()})
     trial.deliver(world, pins, seed=3)
     ports = SimulatedPorts(world)
-    readers = {"simulated": Parser(world)}
+    readers = {"simulated": SimulatedAdapter()}
     return Past(world, pins, ReplayInputs(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
 
 
@@ -96,7 +66,7 @@ def talking_past() -> Past:
         trial.deliver(world, pins, seed=3)
     trial.deliver(world, pins, seed=3)
     ports = SimulatedPorts(world)
-    readers = {"simulated": Parser(world), "other": Parser(world)}
+    readers = {"simulated": SimulatedAdapter(), "other": SimulatedAdapter()}
     return Past(world, pins, ReplayInputs(blobs=world.blobs, trees=ports.workspace, adapters=readers, prices=ports))
 
 

@@ -16,7 +16,7 @@ from mz_engine.agents.contract import Adapter, AuthCheck, Invocation
 from mz_engine.agents.described.adapter import DescribedAgent
 from mz_engine.decoding.yaml import decode_yaml
 from mz_engine.model.agent_description import AgentDescription
-from mz_engine.ports import CallResult, CallSpec, ParsedReply
+from mz_engine.ports import CallResult, CallSpec
 
 COUNT_WAIT_MAX_MS = 10_000
 """After a count that failed this slowly, counting stops: each later call would wait as long (packets may get lost)."""
@@ -117,12 +117,6 @@ class AgentRegistry:
     def salvage(self, key: str) -> CallResult | None:
         return self._processes.salvage(key)
 
-    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
-        return self.adapter(agent).parse_output(result)
-
-    def estimate_tokens(self, agent: str, prompt: str) -> int:
-        return self.adapter(agent).estimate_tokens(prompt)
-
     def count_tokens(self, spec: CallSpec) -> int | None:
         """Count the tokens of a call's first request; None after a count of this agent timed out in this process."""
         if spec.agent in self._uncounted_agents:
@@ -139,13 +133,6 @@ class AgentRegistry:
         if tokens is None and waited_ms >= COUNT_WAIT_MAX_MS:
             self._uncounted_agents.add(spec.agent)
         return tokens
-
-    def format_prompt(self, agent: str, prompt: str) -> str:
-        return self.adapter(agent).format_prompt(prompt)
-
-    def model(self, agent: str, tier: str) -> str:
-        """Return the agent's default model for a tier. Raises KeyError for an unknown tier."""
-        return self.adapter(agent).capabilities().models[tier]
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
         """Return True if the agent supports sessions; a missing session shows only when the call is made."""

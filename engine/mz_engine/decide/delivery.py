@@ -6,12 +6,12 @@ With strategy `none` nothing leaves the machine: no push, no CI checks, and the 
 from __future__ import annotations
 
 from mz_events.catalog.delivery import ChecksRerun, DeliveryFailed
-from mz_events.catalog.feature import QuestionKind
+from mz_events.catalog.feature import FeatureHeld, QuestionKind, UnitCompleted
 from mz_events.catalog.run import Hold
 from mz_projections.feature.state import UnitRun
 
 from mz_engine.decide import actions as act
-from mz_engine.decide.actions import Action
+from mz_engine.decide.actions import Action, Work
 from mz_engine.model.config import PullRequests
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase
@@ -27,9 +27,8 @@ SECOND_US = 1_000_000
 
 def decide_delivery(unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
     if isinstance(unit_run.last_event, DeliveryFailed):
-        return act.AskPerson(
-            question_kind=QuestionKind.UNROUTED, code=unit_run.last_event.code, text=unit_run.last_event.detail
-        )
+        failure = unit_run.last_event
+        return act.AskPerson(question_kind=QuestionKind.UNROUTED, code=failure.code, text=failure.detail)
     uses_remote = pins.config.pull_requests.strategy != "none"
     for step in phase.deliver:
         if step == MERGE_BASE:
@@ -39,12 +38,12 @@ def decide_delivery(unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
         elif step in unit_run.delivery_steps:
             action = None
         elif step == "open_pr":
-            action = act.OpenPullRequest()
+            action = Work.OPEN_PULL_REQUEST
         else:
-            action = act.PushBranch() if uses_remote else None
+            action = Work.PUSH_BRANCH if uses_remote else None
         if action is not None:
             return action
-    return act.CompleteUnit(unit=unit_run.unit)
+    return UnitCompleted(phase=phase.phase, unit=unit_run.unit)
 
 
 def _merge_base(unit_run: UnitRun, pins: Pins) -> Action | None:
@@ -53,16 +52,16 @@ def _merge_base(unit_run: UnitRun, pins: Pins) -> Action | None:
     Conflict markers block the phase. Conflicts without markers are a question for a person, who accepts our side or
     sends them to the agent.
     """
-    if unit_run.target_merge is None:
-        return act.MergeBase()
-    if unit_run.target_merge.unmarked and UNMARKED not in unit_run.approved_questions and not unit_run.rollback_allowed:
+    merged = unit_run.target_merge
+    if merged is None:
+        return Work.MERGE_BASE
+    is_unmarked = bool(merged.unmarked) and UNMARKED not in unit_run.approved_questions
+    if is_unmarked and not unit_run.rollback_allowed:
         return act.AskPerson(question_kind=QuestionKind.CONFLICT, code=UNMARKED)
-    if unit_run.target_merge.conflicts or (
-        unit_run.target_merge.unmarked and UNMARKED not in unit_run.approved_questions
-    ):
+    if merged.conflicts or is_unmarked:
         return act.BlockPhase(cause=BASE, check=MERGE_BASE)
     gates = dict.fromkeys(gate.run for phase in pins.pipeline.phases for gate in phase.gates if gate.run)
-    for gate in gates if unit_run.target_merge.changed else ():
+    for gate in gates if merged.changed else ():
         passed = unit_run.check_results.get(gate)
         if passed is None and gate in pins.config.commands:
             return act.RunGate(gate=gate, cause=BASE)
@@ -82,19 +81,18 @@ def _await_checks(unit_run: UnitRun, settings: PullRequests) -> Action | None:
     checks = unit_run.last_poll
     if checks is None:
         if isinstance(unit_run.last_event, ChecksRerun):
-            return act.HoldFeature(hold=Hold.CHECKS, until_us=until_us)
-        return act.PollChecks()
+            return FeatureHeld(hold=Hold.CHECKS, until_us=until_us)
+        return Work.POLL_CHECKS
     if checks.failed and not checks.pending:
         if checks.flaky and unit_run.reruns < settings.reruns_max:
-            return act.RerunChecks()
-        return act.BlockPhase(
-            cause=CHECKS, check=AWAIT_CHECKS, reports=() if checks.report is None else (checks.report,)
-        )
+            return Work.RERUN_CHECKS
+        reports = () if checks.report is None else (checks.report,)
+        return act.BlockPhase(cause=CHECKS, check=AWAIT_CHECKS, reports=reports)
     if checks.commit_known and not checks.pending:
         settled_us = unit_run.checks_began_at_us + settings.checks_settle * SECOND_US
         if unit_run.polled_at_us >= settled_us:
             return None
-        return act.HoldFeature(hold=Hold.TIMER, until_us=settled_us)
+        return FeatureHeld(hold=Hold.TIMER, until_us=settled_us)
     if unit_run.polled_at_us >= until_us:
         return act.AskPerson(question_kind=QuestionKind.CHECKS, code=AWAIT_CHECKS)
-    return act.HoldFeature(hold=Hold.CHECKS, until_us=until_us)
+    return FeatureHeld(hold=Hold.CHECKS, until_us=until_us)

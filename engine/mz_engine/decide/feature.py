@@ -29,12 +29,22 @@ from mz_events.catalog.delivery import (
     Pushed,
     PushRequested,
 )
-from mz_events.catalog.feature import Blocked, HoldReleased, HumanAnswered, QuestionKind, WorkspaceConflicted
+from mz_events.catalog.feature import (
+    Blocked,
+    FeatureFailed,
+    FeatureHeld,
+    HoldReleased,
+    HumanAnswered,
+    PhaseCompleted,
+    PhaseStarted,
+    QuestionKind,
+    UnitStarted,
+    WorkspaceConflicted,
+)
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.catalog.validation import ArtifactValidated, ChangesChecked, CommandRan, GateChecked, Unit
 from mz_events.names import BUILDER
 from mz_projections.feature.state import (
-    Attempts,
     BetweenPhases,
     CreatingWorkspace,
     Ended,
@@ -50,11 +60,11 @@ from mz_projections.feature.state import (
 )
 
 from mz_engine.decide import actions as act
-from mz_engine.decide.actions import Action
+from mz_engine.decide.actions import Action, Work
 from mz_engine.decide.delivery import decide_delivery
-from mz_engine.decide.recovery import after_answer, after_block, after_problem, after_rejection, next_agent_call
+from mz_engine.decide.recovery import after_answer, after_block, after_problem, after_rejection, next_call
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import Gate, PersonGate, Phase
+from mz_engine.model.pipeline import PersonGate, Phase
 
 NO_CAUSE = "none"
 """The cause in a reviewer's verdict that accepts the work."""
@@ -87,16 +97,16 @@ def _create_workspace(state: CreatingWorkspace) -> Action:
         case WorkspaceConflicted():
             return act.AskPerson(question_kind=QuestionKind.CONFLICT, code="dependencies-conflict")
         case HumanAnswered(verdict=Verdict.REJECT):
-            return act.FailFeature(code="rejected")
+            return FeatureFailed(code="rejected")
         case HumanAnswered() | None:
-            return act.CreateWorkspace(started=state.started)
+            return Work.CREATE_WORKSPACE
         case _:
             assert_never(state.last_event)
 
 
 def _run_setup(state: RunningSetup, pins: Pins) -> Action:
     if state.last_event is not None and state.last_event.verdict is Verdict.REJECT:
-        return act.FailFeature(code="rejected")
+        return FeatureFailed(code="rejected")
     if any(ran.exit != 0 for ran in state.command_runs):
         return act.AskPerson(
             question_kind=QuestionKind.UNROUTED, code="setup-failed", text=state.command_runs[-1].excerpt
@@ -110,10 +120,10 @@ def _run_setup(state: RunningSetup, pins: Pins) -> Action:
 def _start_next_phase(progress: FeatureProgress, pins: Pins) -> Action:
     for phase in pins.pipeline.phases:
         if phase.phase not in progress.completed_phases:
-            return act.StartPhase(
+            return PhaseStarted(
                 phase=phase.phase, iteration=iteration(progress, phase.phase, ""), units=units_of(progress, phase)
             )
-    return act.FinishFeature(base=progress.base)
+    return Work.FINISH_FEATURE
 
 
 def iteration(progress: FeatureProgress, phase: str, unit: str) -> int:
@@ -124,13 +134,11 @@ def iteration(progress: FeatureProgress, phase: str, unit: str) -> int:
 
 def units_of(progress: FeatureProgress, phase: Phase) -> tuple[str, ...]:
     """Return the phase's units in the order of work; one empty name when it has none, or none are listed yet."""
-    if phase.for_each is None:
+    listed = progress.artifacts.get(phase.for_each.artifact) if phase.for_each else None
+    if phase.for_each is None or listed is None:
         return ("",)
-    listed = progress.artifacts.get(phase.for_each.artifact)
-    if listed is None:
-        return ("",)
-    units = listed.units
-    return dependency_order(units) if phase.for_each.order == "depends_on" else tuple(unit.id for unit in units)
+    in_order = phase.for_each.order == "depends_on"
+    return dependency_order(listed.units) if in_order else tuple(unit.id for unit in listed.units)
 
 
 def dependency_order(units: tuple[Unit, ...]) -> tuple[str, ...]:
@@ -149,13 +157,13 @@ def dependency_order(units: tuple[Unit, ...]) -> tuple[str, ...]:
 def _start_next_unit(state: InPhase, phase: Phase) -> Action:
     if phase.claim is not None and not state.claimed:
         if state.claim_rejected:
-            return act.HoldFeature(hold=Hold.CLAIM)
+            return FeatureHeld(hold=Hold.CLAIM)
         listed = state.progress.artifacts.get(phase.claim.artifact)
         return act.ClaimFiles(phase=phase.phase, paths=listed.files if listed else ())
     for unit in state.units:
         if unit not in state.finished_units:
-            return act.StartUnit(phase=phase.phase, unit=unit, iteration=iteration(state.progress, phase.phase, unit))
-    return act.CompletePhase(phase=phase.phase)
+            return UnitStarted(phase=phase.phase, unit=unit, iteration=iteration(state.progress, phase.phase, unit))
+    return PhaseCompleted(phase=phase.phase)
 
 
 def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
@@ -169,29 +177,29 @@ def decide_unit(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> 
         case AgentReplied() | AgentFailed() | AgentLost() as outcome:
             return act.ParseReply(outcome=outcome)
         case CallOverBudget():
-            return act.HoldFeature(hold=Hold.BUDGET)
+            return FeatureHeld(hold=Hold.BUDGET)
         case ReplyParsed() if unit_run.refs_moved:
             return act.AskPerson(question_kind=QuestionKind.REPOSITORY, code="ref-moved")
         case ReplyParsed(problem=problem):
-            return (
-                act.CheckChanges() if problem is None else after_problem(state, unit_run, phase, problem, pins.config)
-            )
-        case ChangesChecked():
-            return _ask_about_secret(unit_run) or act.ValidateOutputs()
+            if problem is not None:
+                return after_problem(state, unit_run, phase, problem, pins.config)
+            return Work.CHECK_CHANGES
+        case ChangesChecked(forbidden_changes=changes):
+            secrets = [change.path for change in changes if change.kind == "secret"]
+            if secrets:
+                return act.AskPerson(question_kind=QuestionKind.SECRET, code=secrets[0])
+            return Work.VALIDATE_OUTPUTS
         case GateChecked() | HoldReleased() if unit_run.commit is not None:
             return decide_delivery(unit_run, phase, pins)
-        case ArtifactValidated(violations=()) | GateChecked(passed=True):
+        case ArtifactValidated(violations=()) | GateChecked():
             return _check_gates(state, unit_run, phase, pins)
         case ArtifactValidated(violations=violations):
-            return after_rejection(
-                unit_run,
-                phase,
-                act.AskPerson(question_kind=QuestionKind.EXHAUSTED, code=violations[0].rule, reports=unit_run.reports),
+            question = act.AskPerson(
+                question_kind=QuestionKind.EXHAUSTED, code=violations[0].rule, reports=unit_run.reports
             )
-        case GateChecked():
-            return _check_gates(state, unit_run, phase, pins)
+            return after_rejection(unit_run, phase, question)
         case HoldReleased() | AgentSwitched():
-            return next_agent_call(unit_run)
+            return next_call(unit_run, unit_run.role)
         case HumanAnswered(verdict=verdict) as answer:
             if unit_run.commit is not None and verdict is not Verdict.REJECT:
                 return decide_delivery(unit_run, phase, pins)
@@ -220,20 +228,11 @@ def _missing_input(state: InPhase, unit_run: UnitRun, phase: Phase) -> Action | 
     return None
 
 
-def _is_last_unit(state: InPhase) -> bool:
-    return len(state.finished_units) + 1 >= len(state.units)
-
-
-def _is_configured(command: str, pins: Pins) -> bool:
-    """Return True if `mz.yaml` names the command; others are skipped, so that built-in pipelines need no linter."""
-    return command in pins.config.commands
-
-
 def _prepare_or_call(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
     done = {ran.name for ran in unit_run.preparation_runs}
     for preparation in phase.prepare:
         is_due = preparation.per == "unit" or state.finished_units == state.kept_units
-        if is_due and preparation.run not in done and _is_configured(preparation.run, pins):
+        if is_due and preparation.run not in done and preparation.run in pins.config.commands:
             return act.RunPreparation(command=preparation.run)
     if phase.agent is None:
         return _check_gates(state, unit_run, phase, pins)
@@ -248,38 +247,28 @@ def _failed_baseline(unit_run: UnitRun, phase: Phase) -> Action | None:
     return None
 
 
-def _ask_about_secret(unit_run: UnitRun) -> Action | None:
-    forbidden_changes = unit_run.last_event.forbidden_changes if isinstance(unit_run.last_event, ChangesChecked) else ()
-    secrets = [offence for offence in forbidden_changes if offence.kind == "secret"]
-    return act.AskPerson(question_kind=QuestionKind.SECRET, code=secrets[0].path) if secrets else None
-
-
 def _check_gates(state: InPhase, unit_run: UnitRun, phase: Phase, pins: Pins) -> Action:
-    """Run gates in order, then the agent review, then ask people, then commit."""
+    """Run gates in order, then the agent review, then ask people, then commit.
+
+    Gates whose command `mz.yaml` lacks are skipped, so that built-in pipelines need no linter.
+    """
     if unit_run.role == BUILDER:
         for gate in phase.gates:
-            if gate.per == "phase" and not _is_last_unit(state):
-                continue
-            if gate.run is not None and not _is_configured(gate.run, pins):
+            is_last_unit = len(state.finished_units) + 1 >= len(state.units)
+            if (gate.per == "phase" and not is_last_unit) or (gate.run and gate.run not in pins.config.commands):
                 continue
             passed, cause = unit_run.check_results.get(gate.name), gate.cause or phase.phase
+            if passed is None and gate.run is not None:
+                return act.RunGate(gate=gate.run, cause=cause)
             if passed is None:
-                return _gate_action(gate, phase)
+                return act.CheckRule(rule=gate.name, cause=cause)
             if not passed and f"{cause}.{gate.name}" not in unit_run.approved_questions:
                 return after_rejection(
                     unit_run, phase, act.BlockPhase(cause=cause, check=gate.name, reports=unit_run.reports)
                 )
         if phase.agent_review is not None:
-            role = phase.agent_review.role
-            return act.CallAgent(role=role, attempt=1 + unit_run.attempts.get(role, Attempts()).attempt)
-    return _block_by_review(unit_run, phase) or _ask_for_approval(state, unit_run, phase, pins) or act.MakeCommit()
-
-
-def _gate_action(gate: Gate, phase: Phase) -> Action:
-    cause = gate.cause or phase.phase
-    if gate.run is not None:
-        return act.RunGate(gate=gate.run, cause=cause)
-    return act.CheckRule(rule=gate.name, cause=cause)
+            return next_call(unit_run, phase.agent_review.role)
+    return _block_by_review(unit_run, phase) or _ask_for_approval(state, unit_run, phase, pins) or Work.MAKE_COMMIT
 
 
 def _block_by_review(unit_run: UnitRun, phase: Phase) -> Action | None:

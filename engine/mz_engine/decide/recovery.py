@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
-from typing import Literal
 
-import msgspec
-from mz_events.catalog.call import Problem, ProblemClass
-from mz_events.catalog.feature import Blocked, HumanAnswered, QuestionKind
+from mz_events.catalog.call import AgentSwitched, Problem, ProblemClass
+from mz_events.catalog.feature import Blocked, FeatureFailed, FeatureHeld, HumanAnswered, QuestionKind, RolledBack
 from mz_events.catalog.run import Hold, Verdict
 from mz_projections.feature.fold import issue_of
 from mz_projections.feature.state import Attempts, FeatureProgress, InPhase, UnitRun
@@ -23,79 +20,46 @@ SAME_ISSUE_MAX = 3
 """The third block on the same issue goes to a person."""
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows calls that failed with problems of one class."""
-
-    action: Literal["retry", "ask", "halt"] = "retry"
-    retries: int | None = None
-    """Most retries; None: `retries` of the phase."""
-    counts: frozenset[str] = frozenset(kind.value for kind in ProblemClass)
-    """Classes whose failures count toward `retries`."""
-    waits: bool = False
-    """Retry after the time that the problem names, or else that of `default_waits`."""
-    default_waits: dict[str, int] = {}
-    """Seconds by problem code."""
-    switches_agent: bool = False
-    """Switch to the next agent after the last retry, or instead of a long wait."""
-
-
-POLICIES: Mapping[Enum, RetryPolicy] = {
-    ProblemClass.TRANSIENT: RetryPolicy(
-        waits=True, default_waits={"rate-limit": 600, "overloaded": 30}, switches_agent=True
-    ),
-    ProblemClass.PHASE: RetryPolicy(),
-    ProblemClass.UNKNOWN: RetryPolicy(),
-    ProblemClass.FATAL: RetryPolicy(action="halt"),
-    ProblemClass.NEEDS_PERSON: RetryPolicy(action="ask"),
-}
-"""The retry policy of each problem class."""
-
+DEFAULT_WAITS: Mapping[str, int] = {"rate-limit": 600, "overloaded": 30}
+"""Seconds before a retry, by problem code, where the problem names none."""
 AGENT_PROBLEMS = frozenset(
     {"agent-settings", "auth-failure", "tool-missing", "unstartable", "billing", "model-missing"}
 )
 """Problems that another agent may not have."""
 
 
-def next_agent_call(unit_run: UnitRun) -> Action:
-    """Return the next call of the current role."""
-    return act.CallAgent(role=unit_run.role, attempt=1 + unit_run.attempts.get(unit_run.role, Attempts()).attempt)
+def next_call(unit_run: UnitRun, role: str) -> Action:
+    """Return the next call of a role."""
+    return act.CallAgent(role=role, attempt=1 + unit_run.attempts.get(role, Attempts()).attempt)
 
 
-def after_problem(
-    state: InPhase,
-    unit_run: UnitRun,
-    phase: Phase,
-    problem: Problem,
-    config: Config,
-    policies: Mapping[Enum, RetryPolicy] = POLICIES,
-) -> Action:
-    """Choose what follows a failed call by the policy of the problem's class.
+def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Problem, config: Config) -> Action:
+    """Choose what follows a failed call by the problem's class.
 
     In this order: ask a person if the problem needs one; switch to the next agent if this one cannot continue; halt the
-    run if the problem is fatal; otherwise retry, after a wait if the problem asks for one.
+    run if the problem is fatal; otherwise retry, after a wait if the problem is transient and asks for one.
     """
-    policy = policies[problem.kind]
-    if policy.action == "ask":
+    if problem.kind is ProblemClass.NEEDS_PERSON:
         return act.AskPerson(question_kind=QuestionKind.BLOCKER, code=problem.code, text=problem.detail)
-    failures = unit_run.attempts.get(unit_run.role, Attempts()).failures
-    retries = phase.retries if policy.retries is None else policy.retries
-    exhausted = sum(failures.get(kind, 0) for kind in policy.counts) > retries
-    wait_seconds = problem.retry_after_seconds if policy.waits else 0
-    if wait_seconds is None:
-        wait_seconds = policy.default_waits.get(problem.code, 0)
-    cannot_continue = policy.switches_agent and (exhausted or wait_seconds > config.limits.failover_wait)
+    exhausted = sum(unit_run.attempts.get(unit_run.role, Attempts()).failures.values()) > phase.retries
+    is_transient, wait_seconds = problem.kind is ProblemClass.TRANSIENT, 0
+    if is_transient:
+        requested = problem.retry_after_seconds
+        wait_seconds = DEFAULT_WAITS.get(problem.code, 0) if requested is None else requested
+    cannot_continue = is_transient and (exhausted or wait_seconds > config.limits.failover_wait)
     successor = next_agent(agent_of(state.progress, config), config)
     if successor is not None and (problem.code in AGENT_PROBLEMS or cannot_continue):
-        return act.SwitchAgent(to=successor, code=problem.code)
-    if policy.action == "halt":
-        return act.HoldFeature(hold=Hold.FATAL, code=problem.code)
+        assert unit_run.request is not None
+        return AgentSwitched(ref=unit_run.request.ref, source=unit_run.request.agent, to=successor, code=problem.code)
+    if problem.kind is ProblemClass.FATAL:
+        return FeatureHeld(hold=Hold.FATAL, code=problem.code)
     if exhausted:
         return act.AskPerson(question_kind=QuestionKind.RETRIES, code=problem.code, text=problem.detail)
     if wait_seconds > config.limits.wait_max:
         return act.AskPerson(question_kind=QuestionKind.LIMIT, code=problem.code, text=problem.detail)
     if wait_seconds <= 0:
-        return next_agent_call(unit_run)
-    return act.HoldFeature(hold=Hold.TIMER, until_us=unit_run.ended_at_us + wait_seconds * 1_000_000, code=problem.code)
+        return next_call(unit_run, unit_run.role)
+    return FeatureHeld(hold=Hold.TIMER, until_us=unit_run.ended_at_us + wait_seconds * 1_000_000, code=problem.code)
 
 
 def agent_of(progress: FeatureProgress, config: Config) -> str:
@@ -112,13 +76,9 @@ def next_agent(agent: str, config: Config) -> str | None:
 
 def after_rejection(unit_run: UnitRun, phase: Phase, exhausted: Action) -> Action:
     """Return a rework call while attempts are left and the phase has an agent; otherwise `exhausted`."""
-    if phase.agent is None:
-        return exhausted
-    return (
-        next_agent_call(unit_run)
-        if unit_run.attempts.get(unit_run.role, Attempts()).rejected < phase.attempts
-        else exhausted
-    )
+    rejected = unit_run.attempts.get(unit_run.role, Attempts()).rejected
+    has_attempts = phase.agent is not None and rejected < phase.attempts
+    return next_call(unit_run, unit_run.role) if has_attempts else exhausted
 
 
 def after_answer(unit_run: UnitRun, answer: HumanAnswered) -> Action:
@@ -127,10 +87,10 @@ def after_answer(unit_run: UnitRun, answer: HumanAnswered) -> Action:
     Only the rejection of an approval is a block.
     """
     if answer.verdict is not Verdict.REJECT:
-        return next_agent_call(unit_run)
+        return next_call(unit_run, unit_run.role)
     if unit_run.answered_question is not None and unit_run.answered_question.question_kind is QuestionKind.APPROVAL:
         return act.BlockPhase(cause="person", check=unit_run.answered_question.code, text=answer.note)
-    return act.FailFeature(code="rejected")
+    return FeatureFailed(code="rejected")
 
 
 def after_block(state: InPhase, unit_run: UnitRun, phase: Phase, block: Blocked, pipeline: Pipeline) -> Action:
@@ -138,14 +98,16 @@ def after_block(state: InPhase, unit_run: UnitRun, phase: Phase, block: Blocked,
     route = next((entry for entry in phase.on_block if entry.cause == block.cause), None)
     if route is None:
         return _ask_about_block(block, QuestionKind.UNROUTED)
-    too_often = state.progress.issue_counts.get(issue_of(block), 0) >= SAME_ISSUE_MAX
-    too_often = too_often or (
-        route.max_times is not None and state.progress.block_counts.get(block.cause, 0) > route.max_times
+    progress = state.progress
+    too_often = (
+        progress.issue_counts.get(issue_of(block), 0) >= SAME_ISSUE_MAX
+        or progress.rollback_count >= pipeline.rollbacks_max
+        or (route.max_times is not None and progress.block_counts.get(block.cause, 0) > route.max_times)
     )
-    if (too_often or state.progress.rollback_count >= pipeline.rollbacks_max) and not unit_run.rollback_allowed:
+    if too_often and not unit_run.rollback_allowed:
         return _ask_about_block(block, QuestionKind.ROLLBACKS)
     units = _affected_units(state, unit_run, route) if route.scope == "unit" else ()
-    return act.RollBack(to=route.to, units=units, keeps_tree=route.scope == "tree")
+    return RolledBack(source=phase.phase, to=route.to, units=units, keeps_tree=route.scope == "tree")
 
 
 def _ask_about_block(block: Blocked, question_kind: QuestionKind) -> Action:

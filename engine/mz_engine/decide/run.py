@@ -9,59 +9,30 @@ from typing import Literal
 
 import msgspec
 from mz_events.catalog.call import AgentRequested, CallOverBudget, CallReserved
-from mz_events.catalog.run import CancelAccepted, ClaimRejected, FilesClaimed, Hold
-from mz_events.names import Commit, FeatureId, Path
+from mz_events.catalog.run import (
+    CancelAccepted,
+    ClaimCompared,
+    ClaimRejected,
+    FeatureAdmitted,
+    FeatureReleased,
+    FilesClaimed,
+    Hold,
+    ItemHeld,
+    RunFinished,
+    RunHalted,
+    RunIdle,
+)
+from mz_events.names import FeatureId, Path
 from mz_projections.run.fold import FeatureTrack, RunState, is_held_for
 
 from mz_engine.model.pins import Pins
 
 
-class BaseRunAction(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the actions."""
-
-
-class AdmitFeature(BaseRunAction, frozen=True):
-    feature: FeatureId
-    starts_from: tuple[Commit, ...]
-    """Empty: the base commit."""
-    stacked_on: FeatureId | None
-
-
-class HoldItem(BaseRunAction, frozen=True):
-    feature: FeatureId
-    blocked_by: FeatureId
-
-
-class ReleaseFeature(BaseRunAction, frozen=True):
-    feature: FeatureId
-    hold: Hold
-
-
-class CompareClaim(BaseRunAction, frozen=True):
-    feature: FeatureId
-    confirmed: tuple[Path, ...]
-    unused: tuple[Path, ...]
-    missed: tuple[Path, ...]
-
-
-class HaltRun(BaseRunAction, frozen=True):
-    feature: FeatureId
-    code: str
-
-
-class AwaitEvents(BaseRunAction, frozen=True):
+class AwaitEvents(msgspec.Struct, frozen=True, kw_only=True):
     """Wait for an event: features are at work, or a timer runs."""
 
     until_us: int | None
     """The earliest timer."""
-
-
-class IdleRun(BaseRunAction, frozen=True):
-    """Declare the run idle: nothing can continue by itself."""
-
-
-class FinishRun(BaseRunAction, frozen=True):
-    """Declare the run finished: every item has ended."""
 
 
 class ForgePoll(msgspec.Struct, frozen=True):
@@ -71,7 +42,9 @@ class ForgePoll(msgspec.Struct, frozen=True):
     feature: FeatureId
 
 
-RunAction = AdmitFeature | HoldItem | ReleaseFeature | CompareClaim | HaltRun | AwaitEvents | IdleRun | FinishRun
+EndEvent = RunFinished | RunIdle
+RunAction = FeatureAdmitted | ItemHeld | FeatureReleased | ClaimCompared | RunHalted | AwaitEvents | EndEvent
+"""Events are appended to the run's stream as they are."""
 
 
 def decide_run(state: RunState, pins: Pins) -> RunAction:
@@ -81,7 +54,7 @@ def decide_run(state: RunState, pins: Pins) -> RunAction:
         or _halt_run(state)
         or (_start_or_release(state, pins) if not (state.halt or state.stop_requested or state.paused) else None)
         or _await_events(state)
-        or (FinishRun() if state.all_ended else IdleRun())
+        or (RunFinished() if state.all_ended else RunIdle())
     )
 
 
@@ -89,7 +62,7 @@ def _compare_claims(state: RunState) -> RunAction | None:
     for feature, track in state.tracks.items():
         if track.claim is not None and not track.claim_compared and track.last_stop is not None and track.is_delivered:
             claimed, changed_paths = set(track.claim), set(track.last_stop.changed_paths)
-            return CompareClaim(
+            return ClaimCompared(
                 feature=FeatureId(feature),
                 confirmed=tuple(sorted(claimed & changed_paths)),
                 unused=tuple(sorted(claimed - changed_paths)),
@@ -103,7 +76,7 @@ def _halt_run(state: RunState) -> RunAction | None:
         return None
     for feature, track in state.tracks.items():
         if track.last_stop is not None and is_held_for(track, Hold.FATAL) and not track.fatal_lifted:
-            return HaltRun(feature=FeatureId(feature), code=track.last_stop.code or "unknown")
+            return RunHalted(feature=FeatureId(feature), code=track.last_stop.code or "unknown")
     return None
 
 
@@ -111,14 +84,14 @@ def _start_or_release(state: RunState, pins: Pins) -> RunAction | None:
     for feature, track in state.tracks.items():
         failed_dependency = _failed_dependency(state, track) if track.item.depends_on and not track.admitted else None
         if failed_dependency is not None and track.held_by != failed_dependency and not track.has_ended:
-            return HoldItem(feature=FeatureId(feature), blocked_by=failed_dependency)
+            return ItemHeld(feature=FeatureId(feature), blocked_by=failed_dependency)
     if sum([track.active for track in state.tracks.values()]) >= pins.config.parallel_max:
         return None
     for feature, track in sorted(state.tracks.items(), key=_precedence):
         if _is_releasable(state, track, pins):
             assert track.last_stop is not None
             assert track.last_stop.hold is not None
-            return ReleaseFeature(feature=FeatureId(feature), hold=track.last_stop.hold)
+            return FeatureReleased(feature=FeatureId(feature), hold=track.last_stop.hold)
         if not track.admitted and not track.has_ended and _is_ready(state, track, pins):
             return _admit(state, track, pins)
     return None
@@ -141,10 +114,10 @@ def _is_ready(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
     )
 
 
-def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> AdmitFeature:
+def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> FeatureAdmitted:
     if pins.pipeline.dependencies == "merged":
         newest = [head for dependency, head in state.merged_heads.items() if dependency in track.item.depends_on][-1:]
-        return AdmitFeature(feature=track.item.feature, starts_from=tuple(newest), stacked_on=None)
+        return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(newest), stacked_on=None)
     heads = []
     for dependency in track.item.depends_on:
         if dependency in state.tracks:
@@ -155,7 +128,7 @@ def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> AdmitFeature:
         if head is not None:
             heads.append(head)
     stacked_on = track.item.depends_on[0] if len(track.item.depends_on) == 1 and heads else None
-    return AdmitFeature(feature=track.item.feature, starts_from=tuple(heads), stacked_on=stacked_on)
+    return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(heads), stacked_on=stacked_on)
 
 
 def _failed_dependency(state: RunState, track: FeatureTrack) -> FeatureId | None:

@@ -11,7 +11,6 @@ from mz_events.catalog.call import (
     AgentLost,
     AgentReplied,
     AgentRequested,
-    AgentSwitched,
     CallPriced,
     CallRef,
     ForbiddenChange,
@@ -20,10 +19,11 @@ from mz_events.catalog.call import (
     ReplyParsed,
 )
 from mz_events.catalog.validation import RefMoved
+from mz_events.store import Blobs
 from mz_projections.feature.fold import AgentOutcome
 from mz_projections.feature.state import AgentSession
 
-from mz_engine.decide.actions import CallAgent, ParseReply, SwitchAgent
+from mz_engine.decide.actions import CallAgent, ParseReply
 from mz_engine.decide.recovery import agent_of
 from mz_engine.effects.prompt import compose_prompt, outputs_of, write_schemas
 from mz_engine.effects.session import configured_model, plan_session
@@ -40,12 +40,24 @@ from mz_engine.effects.steps import (
 )
 from mz_engine.effects.validation import ensure_worktree
 from mz_engine.model.pipeline import AgentReview
-from mz_engine.ports import CallResult, CallSpec, Capture, FeatureWorktree, ParsedReply, RefChange, RepositoryUnusable
+from mz_engine.ports import (
+    Agents,
+    CallResult,
+    CallSpec,
+    Capture,
+    Clock,
+    FeatureWorktree,
+    Prices,
+    RefChange,
+    RepositoryUnusable,
+    Workspace,
+)
 from mz_engine.pricing.budget_charge import charged_cost, may_be_higher
 from mz_engine.pricing.calibration import expected_tokens
 
 REPLY_TOKENS = 2000
 """Assumed length of a reply, for estimates."""
+NOTHING_SALVAGED = CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
 CALL_LOST = Problem(kind=ProblemClass.TRANSIENT, code="lost")
 NOT_STARTED_CODES = frozenset({"tool-missing", "unstartable"})
 """Problem codes of calls that cost nothing, since no process started."""
@@ -54,41 +66,36 @@ WORKTREE_LOST = Problem(kind=ProblemClass.PHASE, code="worktree-lost")
 
 def call_agent(action: CallAgent, context: StepContext) -> Effect:
     """Compose the prompt, reserve money, record the request and, if the reservation is granted, call the agent."""
-    phase_state, unit_run, phase, worktree = context.phase_state, context.unit_run, context.phase, context.worktree
+    phase_state, unit_run, phase, config = context.phase_state, context.unit_run, context.phase, context.pins.config
     yield from ensure_worktree(context, unit_run.tree)
     yield from write_schemas(context, outputs_of(context, action.role))
     use = phase.call_of(action.role)
     template = use.prompt if isinstance(use, AgentReview) else phase.prompt or phase.phase
-    agent = agent_of(phase_state.progress, context.pins.config)
+    agent = agent_of(phase_state.progress, config)
+    adapter = yield from call_port(Agents.adapter, agent)
     key = context.key(f"agent.{action.role}", action.attempt)
-    model = configured_model(context.pins.config, agent, use.tier) or (
-        yield from call_port("agents.model", lambda ports: ports.agents.model(agent, use.tier))
-    )
+    model = configured_model(config, agent, use.tier) or adapter.capabilities().models[use.tier]
     session_plan = yield from plan_session(context, action.role, agent, model, key)
+    session = session_plan.continued_session
     composed = yield from compose_prompt(context, action.role, template, session_plan)
-    prompt = yield from _format_prompt(agent, composed.text)
+    prompt = adapter.format_prompt(composed.text)
     spec = CallSpec(
         key=key,
-        worktree=worktree,
+        worktree=context.worktree,
         agent=agent,
         model=model,
         prompt=prompt,
-        session=session_plan.continued_session.id if session_plan.continued_session else session_id(key),
-        resumes=session_plan.continued_session is not None,
+        session=session.id if session else session_id(key),
+        resumes=session is not None,
         tools=use.tools,
         total_seconds=phase.timeout.total,
         idle_seconds=phase.timeout.idle,
     )
-    tokens = yield from call_port("agents.estimate_tokens", lambda ports: ports.agents.estimate_tokens(agent, prompt))
-    full_prompt_tokens = None
-    if session_plan.continued_session:
-        full_prompt = yield from _format_prompt(agent, composed.full_text)
-        full_prompt_tokens = yield from call_port(
-            "agents.estimate_tokens", lambda ports: ports.agents.estimate_tokens(agent, full_prompt)
-        )
-    counted = yield from call_port("agents.count_tokens", lambda ports: ports.agents.count_tokens(spec))
-    input_tokens = estimated_input_tokens(counted, tokens, session_plan.continued_session)
-    refs_before = yield from call_port("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
+    tokens = adapter.estimate_tokens(prompt)
+    full_prompt_tokens = adapter.estimate_tokens(adapter.format_prompt(composed.full_text)) if session else None
+    counted = yield from call_port(Agents.count_tokens, spec)
+    input_tokens = estimated_input_tokens(counted, tokens, session)
+    refs_before = dict((yield from call_port(Workspace.snapshot)))
     request = AgentRequested(
         ref=CallRef(
             key=key,
@@ -111,13 +118,14 @@ def call_agent(action: CallAgent, context: StepContext) -> Effect:
         estimated_nanousd=(yield from _estimated_cost(context, agent, model, input_tokens)),
         keeps_session=session_plan.keeps_session,
         seen_marks=composed.seen_marks,
-        prompt_tokens=tokens if session_plan.continued_session else None,
+        prompt_tokens=tokens if session else None,
         full_prompt_tokens=full_prompt_tokens,
         counted_tokens=counted,
     )
     granted: bool = yield ReserveCall(request)
     if granted:
-        yield from _execute_call(request, spec, refs_before, context.branches)
+        result = yield from call_port(Agents.call, spec)
+        yield from _record_outcome(request, result, refs_before, context)
 
 
 def estimated_input_tokens(counted: int | None, prompt_tokens: int, session: AgentSession | None) -> int:
@@ -135,25 +143,12 @@ def _estimated_cost(context: StepContext, agent: str, model: str, input_tokens: 
     tokens = expected_tokens(
         context.pins.config.calibration, agent, model, context.phase_state.phase, input_tokens, REPLY_TOKENS
     )
+    now_us = yield from call_port(Clock.now_us)
     return (
         yield from call_port(
-            "prices.estimate",
-            lambda ports: ports.prices.estimate(
-                model, tokens.input, tokens.output, ports.clock.now_us(), tokens.cache_read, tokens.cache_write
-            ),
+            Prices.estimate, model, tokens.input, tokens.output, now_us, tokens.cache_read, tokens.cache_write
         )
     )
-
-
-def _format_prompt(agent: str, text: str) -> Steps[str]:
-    return (yield from call_port("agents.format_prompt", lambda ports: ports.agents.format_prompt(agent, text)))
-
-
-def switch_agent(action: SwitchAgent, context: StepContext) -> Effect:
-    """Record that the next call goes to another agent, in a session of its own."""
-    request = context.unit_run.request
-    assert request is not None
-    yield from emit(AgentSwitched(ref=request.ref, source=request.agent, to=action.to, code=action.code))
 
 
 def session_id(key: str) -> str:
@@ -162,19 +157,29 @@ def session_id(key: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
 
 
-def _execute_call(
-    request: AgentRequested, spec: CallSpec, refs_before: dict[str, str], branches: frozenset[str]
+def _record_outcome(
+    request: AgentRequested,
+    result: CallResult,
+    refs_before: dict[str, str],
+    context: StepContext,
+    *,
+    salvaged: bool = False,
+    lost: bool = False,
 ) -> Effect:
-    worktree = spec.worktree
-    result = yield from call_port("agents.call", lambda ports: ports.agents.call(spec))
-    refs_after = yield from call_port("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
-    capture = yield from _capture_worktree(worktree, request, refs_before, refs_after)
-    ref_events = yield from _save_moved_refs(request, worktree, refs_before, refs_after, branches)
+    """Record how a call ended, with the worktree that it left, after saving the old values of refs that it moved."""
+    ref, worktree = request.ref, context.worktree
+    refs_after = dict((yield from call_port(Workspace.snapshot)))
+    changes = moved_refs(refs_before, refs_after, context.branches)
+    if changes:
+        yield from call_port(Workspace.rescue, worktree, changes)
+    capture = None if lost else (yield from _capture_worktree(worktree, request, refs_before, refs_after))
     stdout, stderr = (yield from put_blob(result.stdout)), (yield from put_blob(result.stderr))
     outcome: AgentOutcome
-    if capture is None or result.problem is not None:
+    if salvaged and capture is None:
+        outcome = AgentLost(ref=ref, stdout=stdout)
+    elif capture is None or result.problem is not None:
         outcome = AgentFailed(
-            ref=request.ref,
+            ref=ref,
             problem=result.problem or WORKTREE_LOST,
             stdout=stdout,
             stderr=stderr,
@@ -183,30 +188,18 @@ def _execute_call(
         )
     else:
         outcome = AgentReplied(
-            ref=request.ref,
+            ref=ref,
             stdout=stdout,
             stderr=stderr,
             exit=result.exit,
             duration_ms=result.duration_ms,
             tree=capture.tree,
             forbidden_changes=capture.forbidden_changes,
+            salvaged=salvaged,
             version=result.version,
         )
+    ref_events = (RefMoved(ref=ref, name=change.name, old=change.old, new=change.new) for change in changes)
     yield from emit(*ref_events, outcome)
-
-
-def _save_moved_refs(
-    request: AgentRequested,
-    worktree: FeatureWorktree,
-    refs_before: dict[str, str],
-    refs_after: dict[str, str],
-    branches: frozenset[str],
-) -> Steps[list[RefMoved]]:
-    """Return an event for each ref that changed during the call, after saving the old values."""
-    changes = moved_refs(refs_before, refs_after, branches)
-    if changes:
-        yield from call_port("workspace.rescue", lambda ports: ports.workspace.rescue(worktree, changes))
-    return [RefMoved(ref=request.ref, name=change.name, old=change.old, new=change.new) for change in changes]
 
 
 def moved_refs(
@@ -241,32 +234,13 @@ def reconcile_call(intent: AgentRequested, context: StepContext) -> Effect:
     A spool that ends with a terminal event is a reply; otherwise the call is lost. The worktree is only captured: the
     next call restores it, after the outcome is durable.
     """
-    worktree = context.worktree
-    salvaged = yield from call_port("agents.salvage", lambda ports: ports.agents.salvage(intent.ref.key))
+    result = (yield from call_port(Agents.salvage, intent.ref.key)) or NOTHING_SALVAGED
+    adapter = yield from call_port(Agents.adapter, intent.agent)
+    reading = adapter.parse_output(replace(result, model=intent.model))
     refs_before = decode((yield from get_text(intent.refs)), type=dict[str, str])
-    refs_after = yield from call_port("workspace.snapshot", lambda ports: dict(ports.workspace.snapshot()))
-    ref_events = yield from _save_moved_refs(intent, worktree, refs_before, refs_after, context.branches)
-    if salvaged is None:
-        yield from emit(*ref_events, AgentLost(ref=intent.ref, stdout=(yield from put_blob(b""))))
-        return
-    stdout, stderr = (yield from put_blob(salvaged.stdout)), (yield from put_blob(salvaged.stderr))
-    reading = yield from _parse_bytes(intent.agent, replace(salvaged, model=intent.model))
-    capture = yield from _capture_worktree(worktree, intent, refs_before, refs_after)
-    if reading.ending == "no-terminal" or capture is None:
-        yield from emit(*ref_events, AgentLost(ref=intent.ref, stdout=stdout))
-        return
-    reply = AgentReplied(
-        ref=intent.ref,
-        stdout=stdout,
-        stderr=stderr,
-        exit=None,
-        duration_ms=salvaged.duration_ms,
-        tree=capture.tree,
-        forbidden_changes=capture.forbidden_changes,
-        salvaged=True,
-        version=reading.version,
-    )
-    yield from emit(*ref_events, reply)
+    lost = result is NOTHING_SALVAGED or reading.ending == "no-terminal"
+    result = replace(result, exit=None, problem=None, version=reading.version)
+    yield from _record_outcome(intent, result, refs_before, context, salvaged=True, lost=lost)
 
 
 def _capture_worktree(
@@ -274,9 +248,7 @@ def _capture_worktree(
 ) -> Steps[Capture | None]:
     """Capture the worktree, and note commits that the agent made itself. None: the worktree cannot be read."""
     try:
-        capture = yield from call_port(
-            "workspace.capture", lambda ports: ports.workspace.capture(worktree, request.tree)
-        )
+        capture = yield from call_port(Workspace.capture, worktree, request.tree)
     except RepositoryUnusable:
         return None
     branch = f"refs/heads/{worktree.branch}"
@@ -285,10 +257,6 @@ def _capture_worktree(
     return replace(
         capture, forbidden_changes=(*capture.forbidden_changes, ForbiddenChange(kind="commit", path=worktree.branch))
     )
-
-
-def _parse_bytes(agent: str, result: CallResult) -> Steps[ParsedReply]:
-    return (yield from call_port("agents.parse_reply", lambda ports: ports.agents.parse_reply(agent, result)))
 
 
 def parse_reply(action: ParseReply, context: StepContext) -> Effect:
@@ -302,9 +270,10 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
         model=request.model,
         session_usage_before=session.usage_before if request.resumes and session is not None else (),
     )
-    reading = yield from _parse_bytes(request.agent, result)
+    adapter = yield from call_port(Agents.adapter, request.agent)
+    reading = adapter.parse_output(result)
     ended_at_us = context.unit_run.ended_at_us
-    price = yield from call_port("prices.price", lambda ports: ports.prices.price(reading.usage, ended_at_us))
+    price = yield from call_port(Prices.price, reading.usage, ended_at_us)
     problem = CALL_LOST if isinstance(outcome, AgentLost) else reading.problem
     if problem is not None and problem.detail is None and reading.problem_detail:
         detail = yield from put_blob(reading.problem_detail)
@@ -332,10 +301,10 @@ def parse_reply(action: ParseReply, context: StepContext) -> Effect:
 
 
 def _stored_result(outcome: AgentOutcome) -> Steps[CallResult]:
-    stdout = yield from call_port("blobs.get", lambda ports: ports.blobs.get(outcome.stdout))
+    stdout = yield from call_port(Blobs.get, outcome.stdout)
     if isinstance(outcome, AgentLost):
         return CallResult(stdout=stdout, stderr=b"", exit=None, duration_ms=0, problem=CALL_LOST)
-    stderr = yield from call_port("blobs.get", lambda ports: ports.blobs.get(outcome.stderr))
+    stderr = yield from call_port(Blobs.get, outcome.stderr)
     if isinstance(outcome, AgentFailed):
         return CallResult(
             stdout=stdout, stderr=stderr, exit=None, duration_ms=outcome.duration_ms, problem=outcome.problem

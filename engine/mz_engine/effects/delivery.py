@@ -20,17 +20,16 @@ from mz_events.catalog.delivery import (
     PushRequested,
 )
 from mz_events.catalog.feature import FeatureDelivered
-from mz_events.names import Commit, Digest, Path
+from mz_events.names import Digest, Path
 from mz_projections.feature.state import BetweenPhases, UnitUsage
 
 from mz_engine.artifacts.command_output import excerpt
 from mz_engine.artifacts.parse import title_and_body
-from mz_engine.decide.actions import FinishFeature
 from mz_engine.effects.prompt import read_file
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob, put_report
 from mz_engine.effects.validation import ensure_worktree
 from mz_engine.effects.workspace import commit_message
-from mz_engine.ports import CiCheck, MergeResult, RemoteError
+from mz_engine.ports import CiCheck, Forge, MergeResult, RemoteError, Workspace
 
 CONFLICT_MARKER = "<<<<<<< "
 """Start of a conflict marker that git writes into a file."""
@@ -38,31 +37,28 @@ CONFLICT_MARKER = "<<<<<<< "
 
 def merge_base(context: StepContext) -> Effect:
     """Merge the target branch. Repeatable: an unrecorded merge is first reset to the stream's head."""
-    worktree, unit_run, head, key = (
-        context.worktree,
-        context.unit_run,
-        context.phase_state.progress.head,
-        context.key("merge_base"),
-    )
-    settings = context.pins.config.pull_requests
-    remote = None if settings.strategy == "none" else settings.remote
-    yield from ensure_worktree(context, unit_run.tree)
+    progress, tree, key = context.phase_state.progress, context.unit_run.tree, context.key("merge_base")
+    settings, head = context.pins.config.pull_requests, progress.head
+    yield from ensure_worktree(context, tree)
     try:
         target = yield from _target_branch(context)
-        base = yield from call_port("workspace.target_head", lambda ports: ports.workspace.target_head(remote, target))
+        remote = None if settings.strategy == "none" else settings.remote
+        base = yield from call_port(Workspace.target_head, remote, target)
     except RemoteError as error:
         yield from _record_failure(key, "remote-unreachable", error)
         return
-    message = commit_message(f"merge {target}", key, context, UnitUsage()).encode()
-    merged = MergeResult(commit=head, tree=unit_run.tree, changed=False)
+    merged = MergeResult(commit=head, tree=tree, changed=False)
     if base is not None:
-        target_head = base
-        merged = yield from call_port(
-            "workspace.merge", lambda ports: ports.workspace.merge(worktree, head, target_head, message)
-        )
-    tree = merged.tree if merged.changed else unit_run.tree
-    conflicted = dict.fromkeys((*context.phase_state.progress.conflicted_files, *merged.conflicts))
-    marked = yield from _files_with_markers(tree, tuple(conflicted))
+        message = commit_message(f"merge {target}", key, context, UnitUsage()).encode()
+        merged = yield from call_port(Workspace.merge, context.worktree, head, base, message)
+    if merged.changed:
+        tree = merged.tree
+    marked: list[Path] = []
+    for path in dict.fromkeys((*progress.conflicted_files, *merged.conflicts)):
+        # A marker may also be of an earlier merge that was never fixed.
+        text = (yield from read_file(tree, path)) or ""
+        if any(line.startswith(CONFLICT_MARKER) for line in text.splitlines()):
+            marked.append(path)
     yield from emit(
         BaseMerged(
             key=key,
@@ -70,7 +66,7 @@ def merge_base(context: StepContext) -> Effect:
             head=merged.commit,
             tree=tree,
             changed=merged.changed,
-            conflicts=marked,
+            conflicts=tuple(marked),
             unmarked=tuple(path for path in merged.conflicts if path not in marked),
         )
     )
@@ -84,18 +80,8 @@ def _target_branch(context: StepContext) -> Steps[str]:
     target = context.phase_state.progress.started.target
     if target == context.base_branch or context.pins.config.pull_requests.strategy == "none":
         return target
-    merged = yield from call_port("forge.merged", lambda ports: ports.forge.merged(target))
+    merged = yield from call_port(Forge.merged, target)
     return context.base_branch if merged else target
-
-
-def _files_with_markers(tree: Commit, paths: tuple[Path, ...]) -> Steps[tuple[Path, ...]]:
-    """Return the files that hold conflict markers, of this merge or of an earlier one that was never fixed."""
-    marked: list[Path] = []
-    for path in paths:
-        data = yield from read_file(tree, path)
-        if data is not None and any(line.startswith(CONFLICT_MARKER) for line in data.splitlines()):
-            marked.append(path)
-    return tuple(marked)
 
 
 def conflict_text(merged: BaseMerged) -> str:
@@ -115,45 +101,33 @@ def conflict_text(merged: BaseMerged) -> str:
 
 
 def push_branch(context: StepContext) -> Effect:
-    worktree, remote, head = (
-        context.worktree,
+    progress, branch, remote = (
+        context.phase_state.progress,
+        context.worktree.branch,
         context.pins.config.pull_requests.remote,
-        context.phase_state.progress.head,
     )
+    key = context.key("push")
     try:
-        old = yield from call_port(
-            "workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, worktree.branch)
-        )
+        old = yield from call_port(Workspace.remote_head, remote, branch)
     except RemoteError as error:
-        yield from _record_failure(context.key("push"), "remote-unreachable", error)
+        yield from _record_failure(key, "remote-unreachable", error)
         return
-    if not (yield from _is_ours(old, context)):
+    if old not in (None, progress.pushed_commit) and not (yield from call_port(Workspace.contains, progress.head, old)):
         moved_error = RemoteError(
-            f"{remote} has commits on {worktree.branch} that are not from this run ({old}); a push would lose them. "
+            f"{remote} has commits on {branch} that are not from this run ({old}); a push would lose them. "
             "Delete that branch on the remote, or move its commits to another one, then approve"
         )
-        yield from _record_failure(context.key("push"), "branch-moved", moved_error)
+        yield from _record_failure(key, "branch-moved", moved_error)
         return
-    request = PushRequested(key=context.key("push"), remote=remote, branch=worktree.branch, commit=head, old=old)
+    request = PushRequested(key=key, remote=remote, branch=branch, commit=progress.head, old=old)
     yield from emit(request)
     yield from _push_commit(request)
 
 
-def _is_ours(old: Commit | None, context: StepContext) -> Steps[bool]:
-    """Return True if a push over `old` loses no commit of somebody else."""
-    progress = context.phase_state.progress
-    if old is None or old == progress.pushed_commit:
-        return True
-    return (yield from call_port("workspace.contains", lambda ports: ports.workspace.contains(progress.head, old)))
-
-
 def reconcile_push(intent: PushRequested) -> Effect:
     """Record the push if the remote has the commit, else push."""
-    remote, branch = intent.remote, intent.branch
     try:
-        remote_head = yield from call_port(
-            "workspace.remote_head", lambda ports: ports.workspace.remote_head(remote, branch)
-        )
+        remote_head = yield from call_port(Workspace.remote_head, intent.remote, intent.branch)
     except RemoteError as error:
         yield from _record_failure(intent.key, "remote-unreachable", error)
         return
@@ -165,10 +139,7 @@ def reconcile_push(intent: PushRequested) -> Effect:
 
 def _push_commit(request: PushRequested) -> Effect:
     try:
-        yield from call_port(
-            "workspace.push",
-            lambda ports: ports.workspace.push(request.remote, request.branch, request.commit, request.old),
-        )
+        yield from call_port(Workspace.push, request.remote, request.branch, request.commit, request.old)
     except RemoteError as error:
         yield from _record_failure(request.key, "push-refused", error)
         return
@@ -216,31 +187,27 @@ def reconcile_pull_request(intent: PullRequestRequested, context: StepContext) -
     """
     title, body, worktree = (yield from get_text(intent.title)), (yield from get_text(intent.body)), context.worktree
     if intent.strategy == "none":
-        yield from call_port(
-            "forge.write_description", lambda ports: ports.forge.write_description(worktree, intent.target, title, body)
-        )
+        yield from call_port(Forge.write_description, worktree, intent.target, title, body)
         yield from emit(PullRequestOpened(key=intent.key, url="", number=None))
         return
     draft = intent.strategy == "draft"
     key_prefix = f"{context.run}/{context.feature}/"
     try:
-        pull_request = yield from call_port("forge.find", lambda ports: ports.forge.find(intent.branch, key_prefix))
+        pull_request = yield from call_port(Forge.find, intent.branch, key_prefix)
         if pull_request is None or pull_request.state == "merged":
-            pull_request = yield from call_port(
-                "forge.open", lambda ports: ports.forge.open(intent.branch, intent.target, title, body, draft)
-            )
+            pull_request = yield from call_port(Forge.open, intent.branch, intent.target, title, body, draft)
         elif pull_request.state == "closed":
             raise RemoteError(f"{pull_request.url} was closed; open it again, or reject the feature")
         elif pull_request.key != intent.key and pull_request.number is not None:
             number = pull_request.number
-            yield from call_port("forge.update", lambda ports: ports.forge.update(number, intent.target, title, body))
+            yield from call_port(Forge.update, number, intent.target, title, body)
     except RemoteError as error:
         yield from _record_failure(intent.key, "pull-request-refused", error)
         return
     yield from emit(PullRequestOpened(key=intent.key, url=pull_request.url, number=pull_request.number))
 
 
-def finish_feature(action: FinishFeature, context: StepContext) -> Effect:
+def finish_feature(context: StepContext) -> Effect:
     """Close the worktree and record the delivery; the branch stays.
 
     Files that came from the target branch by a merge do not count as changed by the feature.
@@ -248,15 +215,11 @@ def finish_feature(action: FinishFeature, context: StepContext) -> Effect:
     assert isinstance(context.state, BetweenPhases)
     progress, worktree = context.state.progress, context.worktree
     head, merged_target = progress.head, progress.merged_target
-    changed_paths = yield from call_port(
-        "workspace.changed_paths", lambda ports: ports.workspace.changed_paths(action.base, head)
-    )
+    changed_paths = yield from call_port(Workspace.changed_paths, progress.base, head)
     if merged_target is not None:
-        changed_since_merge = yield from call_port(
-            "workspace.changed_paths", lambda ports: ports.workspace.changed_paths(merged_target, head)
-        )
+        changed_since_merge = yield from call_port(Workspace.changed_paths, merged_target, head)
         changed_paths = tuple(path for path in changed_paths if path in changed_since_merge)
-    yield from call_port("workspace.close", lambda ports: ports.workspace.close(worktree))
+    yield from call_port(Workspace.close, worktree)
     yield from emit(FeatureDelivered(ending=context.pins.pipeline.terminal, head=head, changed_paths=changed_paths))
 
 
@@ -265,43 +228,37 @@ LOG_LINES_MAX = 50
 
 
 def poll_checks(context: StepContext) -> Effect:
-    """Poll the CI checks once; the report holds the log ends of failed ones."""
-    checks, report = yield from _checks_and_report(context)
-    states = [check.state for check in checks or ()]
+    """Poll the CI checks once; the report holds the log ends of failed ones.
+
+    While the forge cannot be asked, no check is known; the next poll asks again, within the same time limit.
+    """
+    head, number = context.phase_state.progress.head, context.unit_run.pull_request_number
+    checks: tuple[CiCheck, ...] | None = ()
+    report = None
+    try:
+        if number is not None:
+            checks = yield from call_port(Forge.checks, number, head)
+        if failed := failed_checks(checks):
+            report = yield from _put_check_report(failed)
+    except RemoteError:
+        checks = None
+    states, flaky = [check.state for check in checks or ()], context.pins.config.pull_requests.flaky
     yield from emit(
         ChecksPolled(
             key=context.key("await_checks"),
-            commit=context.phase_state.progress.head,
+            commit=head,
             commit_known=checks is not None,
             passed=states.count("green"),
             failed=states.count("red"),
             pending=states.count("pending"),
-            flaky=bool(report)
-            and all(is_flaky(check, context.pins.config.pull_requests.flaky) for check in failed_checks(checks)),
+            flaky=report is not None and all(is_flaky(check, flaky) for check in failed_checks(checks)),
             report=report,
         )
     )
 
 
-def _checks_and_report(context: StepContext) -> Steps[tuple[tuple[CiCheck, ...] | None, Digest | None]]:
-    """Return the CI checks and a report on the failed ones.
-
-    The checks are None while the forge cannot be asked; the next poll asks again, within the same time limit.
-    """
-    number = context.unit_run.pull_request_number
-    try:
-        checks = () if number is None else (yield from _required_checks(number, context.phase_state.progress.head))
-        return checks, ((yield from _put_check_report(failed_checks(checks))) if failed_checks(checks) else None)
-    except RemoteError:
-        return None, None
-
-
 def failed_checks(checks: tuple[CiCheck, ...] | None) -> tuple[CiCheck, ...]:
     return tuple(check for check in checks or () if check.state == "red")
-
-
-def _required_checks(number: int, head: Commit) -> Steps[tuple[CiCheck, ...] | None]:
-    return (yield from call_port("forge.checks", lambda ports: ports.forge.checks(number, head)))
 
 
 def is_flaky(check: CiCheck, patterns: Iterable[str]) -> bool:
@@ -312,14 +269,11 @@ def is_flaky(check: CiCheck, patterns: Iterable[str]) -> bool:
 def _put_check_report(failed: Iterable[CiCheck]) -> Steps[Digest]:
     messages = []
     for check in failed:
-        log_end = excerpt((yield from _failed_log(check)).encode(), lines_max=LOG_LINES_MAX)
+        log = yield from call_port(Forge.failed_log, check)
+        log_end = excerpt(log.encode(), lines_max=LOG_LINES_MAX)
         message = f"the check `{check.name}` of the pull request failed"
         messages.append(f"{message}; it printed:\n{log_end}" if log_end else message)
     return (yield from put_report(tuple(messages)))
-
-
-def _failed_log(check: CiCheck) -> Steps[str]:
-    return (yield from call_port("forge.failed_log", lambda ports: ports.forge.failed_log(check)))
 
 
 def rerun_checks(context: StepContext) -> Effect:
@@ -327,12 +281,8 @@ def rerun_checks(context: StepContext) -> Effect:
     number, started = context.unit_run.pull_request_number, 0
     assert number is not None
     with suppress(RemoteError):
-        checks = yield from _required_checks(number, context.phase_state.progress.head)
+        checks = yield from call_port(Forge.checks, number, context.phase_state.progress.head)
         for run in dict.fromkeys(check.run for check in failed_checks(checks) if check.run):
-            yield from _start_rerun(run)
+            yield from call_port(Forge.rerun, run)
             started += 1
     yield from emit(ChecksRerun(key=context.key("rerun"), runs=started))
-
-
-def _start_rerun(run: str) -> Effect:
-    yield from call_port("forge.rerun", lambda ports: ports.forge.rerun(run))

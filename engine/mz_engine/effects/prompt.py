@@ -26,7 +26,7 @@ from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit,
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase, PhaseOutput, PromptFiles
 from mz_engine.path_patterns import select
-from mz_engine.ports import TEMPLATE_BROKEN
+from mz_engine.ports import TEMPLATE_BROKEN, Learnings, Secrets, Workspace
 from mz_engine.pricing.estimate import CHARACTERS_PER_TOKEN
 from mz_engine.prompts.data import (
     CommandData,
@@ -116,7 +116,7 @@ def write_schemas(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Ste
     """Write the schemas into the worktree before a call."""
     files = schema_files(outputs, context.pins)
     if files:
-        yield from call_port("workspace.provide", lambda ports: ports.workspace.provide(context.worktree, files))
+        yield from call_port(Workspace.provide, context.worktree, files)
 
 
 def schema_files(outputs: tuple[PhaseOutput, ...], pins: Pins) -> Mapping[Path, bytes]:
@@ -158,7 +158,7 @@ def compose_prompt(context: StepContext, role: str, template: str, session_plan:
         else:
             marks = newly_seen_marks(text, data, text_marks, templates, ())
         marks = tuple(sorted({*marks, phase}))
-    full_text = yield from call_port("secrets.redact", lambda ports: ports.secrets.redact(full_text))
+    full_text = yield from call_port(Secrets.redact, full_text)
     text = full_text if session_plan.continued_session is None else (yield from _redact(text))
     return ComposedPrompt(text=text, full_text=full_text, seen_marks=marks)
 
@@ -173,7 +173,7 @@ def hold_for_broken_template(error: TemplateError) -> Effect:
 
 
 def _redact(text: str) -> Steps[str]:
-    return (yield from call_port("secrets.redact", lambda ports: ports.secrets.redact(text)))
+    return (yield from call_port(Secrets.redact, text))
 
 
 def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
@@ -328,7 +328,7 @@ def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Step
             artifacts[output.path or output.artifact] = text
     hint = None
     if unit_run.signature:
-        hint = yield from call_port("learnings.hint", lambda ports: ports.learnings.hint(unit_run.signature))
+        hint = yield from call_port(Learnings.hint, unit_run.signature)
     return ReworkData(messages=tuple(messages), artifacts=artifacts, hints=(hint,) if hint else ())
 
 
@@ -342,7 +342,7 @@ def _context_files(context: StepContext, selection: PromptFiles) -> Steps[tuple[
         return ()
     tree, characters_left, files = context.unit_run.tree, selection.token_budget * CHARACTERS_PER_TOKEN, []
     patterns = (*selection.include, *(f"!{pattern}" for pattern in selection.exclude))
-    paths = yield from call_port("workspace.paths", lambda ports: ports.workspace.paths(tree))
+    paths = yield from call_port(Workspace.paths, tree)
     for path in select([fill_placeholders(pattern, context) for pattern in patterns], paths):
         text = yield from read_file(tree, path)
         if text is None or len(text) > characters_left:
@@ -354,5 +354,5 @@ def _context_files(context: StepContext, selection: PromptFiles) -> Steps[tuple[
 
 def read_file(tree: Commit, path: Path) -> Steps[str | None]:
     """Return a file of a capture as text; None if it does not exist."""
-    data = yield from call_port("workspace.read", lambda ports: ports.workspace.read(tree, path))
+    data = yield from call_port(Workspace.read, tree, path)
     return None if data is None else data.decode("utf-8", "replace")

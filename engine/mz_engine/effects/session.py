@@ -10,6 +10,7 @@ from mz_projections.feature.state import AgentSession
 from mz_engine.effects.steps import StepContext, Steps, call_port, emit
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Phase
+from mz_engine.ports import Agents
 
 
 class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +45,7 @@ def plan_session(context: StepContext, role: str, agent: str, model: str, key: s
     last_session = context.phase_state.progress.agent_session
     reason = None if last_session is None else drop_reason(last_session, context.run, agent, model)
     session_id = None if last_session is None or reason is not None else last_session.id
-    can_continue = yield from call_port(
-        "agents.continues", lambda ports: ports.agents.continues(agent, session_id, key)
-    )
+    can_continue = yield from call_port(Agents.continues, agent, session_id, key)
     if last_session is None:
         return SessionPlan(keeps_session=can_continue)
     if session_id is not None and can_continue:

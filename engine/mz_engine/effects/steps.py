@@ -7,27 +7,34 @@ which decides and appends to the run's stream and the feature's in one transacti
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 import msgspec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested
-from mz_events.names import Digest, Path
+from mz_events.names import Digest
+from mz_events.store import Blobs
 from mz_projections.feature.state import CreatingWorkspace, InPhase, State, UnitRun, progress_of
 
+from mz_engine.decide.actions import ClaimFiles
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase
-from mz_engine.ports import FeatureWorktree, Ports
+from mz_engine.ports import FeatureWorktree, Ports, Secrets
 
 T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 
-class Do(msgspec.Struct, Generic[T], frozen=True):
+class Do(msgspec.Struct, frozen=True):
     """A call through a port; the driver sends its result back into the generator."""
 
-    name: str
-    """`port.method`, for traces and fault injection."""
-    call: Callable[[Ports], T]
+    method: Callable[..., Any]
+    """`Workspace.read` of the interface stands for `ports.workspace.read`."""
+    arguments: tuple[Any, ...]
+
+    def call(self, ports: Ports) -> object:
+        port, _, method = self.method.__qualname__.partition(".")
+        return getattr(getattr(ports, port.lower()), method)(*self.arguments)
 
 
 class Emit(msgspec.Struct, frozen=True):
@@ -59,14 +66,9 @@ class SettleCall(msgspec.Struct, frozen=True):
         return max(self.nanousd, reserved_nanousd) if self.may_be_more else self.nanousd
 
 
-class ClaimPaths(msgspec.Struct, frozen=True):
-    """Request to claim files. Appends `FilesClaimed` or `ClaimRejected` to both streams."""
-
-    phase: str
-    paths: tuple[Path, ...]
-
-
-Step = Do[Any] | Emit | ReserveCall | SettleCall | ClaimPaths
+RunStep = ReserveCall | SettleCall | ClaimFiles
+"""Requests to the coordinator."""
+Step = Do | Emit | RunStep
 Steps = Generator[Step, Any, T]
 """Steps that return a value. An exception of a port is raised at the `yield`."""
 Effect = Steps[None]
@@ -115,9 +117,9 @@ class StepContext(msgspec.Struct, frozen=True):
         return f"{self.run}/{self.feature}/{self.phase_state.phase}/{unit}/{unit_run.iteration}/{attempt}/{effect}"
 
 
-def call_port(name: str, call: Callable[[Ports], T]) -> Steps[T]:
-    """Call a port, typed: `data = yield from do("workspace.read", lambda ports: ports.workspace.read(tree, path))`."""
-    result: T = yield Do(name, call)
+def call_port(method: Callable[[Any, *Arguments], T], *arguments: *Arguments) -> Steps[T]:
+    """Call a port, typed: `data = yield from call_port(Workspace.read, tree, path)`."""
+    result: T = yield Do(method, arguments)
     return result
 
 
@@ -127,13 +129,13 @@ def emit(*events: Event) -> Effect:
 
 def put_blob(text: str | bytes) -> Steps[Digest]:
     """Store a blob, before the event that cites it. Text is redacted; bytes are stored as they are."""
-    if isinstance(text, bytes):
-        return (yield from call_port("blobs.put", lambda ports: ports.blobs.put(text)))
-    return (yield from call_port("blobs.put", lambda ports: ports.blobs.put(ports.secrets.redact(text).encode())))
+    if isinstance(text, str):
+        text = (yield from call_port(Secrets.redact, text)).encode()
+    return (yield from call_port(Blobs.put, text))
 
 
 def get_text(digest: Digest) -> Steps[str]:
-    data = yield from call_port("blobs.get", lambda ports: ports.blobs.get(digest))
+    data = yield from call_port(Blobs.get, digest)
     return data.decode("utf-8", "replace")
 
 

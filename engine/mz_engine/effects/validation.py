@@ -28,7 +28,7 @@ from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit,
 from mz_engine.model.pipeline import PhaseOutput
 from mz_engine.model.rules import FeatureRuleInput, ParsedArtifact, RuleFinding
 from mz_engine.path_patterns import matches
-from mz_engine.ports import RepositoryUnusable
+from mz_engine.ports import Executor, RepositoryUnusable, Secrets, Workspace
 
 SETUP_SECONDS = 1800
 TREE_CHANGES = frozenset({"special", "nested-git", "too-big"})
@@ -41,9 +41,9 @@ def run_setup(action: RunSetup, context: StepContext) -> Effect:
     assert isinstance(context.state, RunningSetup)
     ran = yield from run_setup_command(context, action.command)
     worktree, progress = context.worktree, context.state.progress
-    capture = yield from call_port("workspace.capture", lambda ports: ports.workspace.capture(worktree, progress.tree))
+    capture = yield from call_port(Workspace.capture, worktree, progress.tree)
     if ran.exit == 0:
-        yield from call_port("workspace.adopt", lambda ports: ports.workspace.adopt(worktree, capture.tree))
+        yield from call_port(Workspace.adopt, worktree, capture.tree)
     yield from emit(ran, WorkspaceReady(head=progress.head, tree=capture.tree))
 
 
@@ -84,7 +84,7 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
     """Give the worktree the content of `tree`; a worktree that had to be rebuilt is set up again too."""
     head, worktree = context.phase_state.progress.head, context.worktree
     commands = context.pins.config.workspace.setup
-    needs_setup = yield from call_port("workspace.ensure", lambda ports: ports.workspace.ensure(worktree, head, tree))
+    needs_setup = yield from call_port(Workspace.ensure, worktree, head, tree)
     if not commands or not needs_setup:
         return
     for command in commands:
@@ -92,7 +92,7 @@ def ensure_worktree(context: StepContext, tree: Commit) -> Effect:
         yield from emit(ran)
         if ran.exit != 0:
             raise RepositoryUnusable("setup-failed", f"the set-up command `{command}` failed")
-    yield from call_port("workspace.adopt", lambda ports: ports.workspace.adopt(worktree, tree))
+    yield from call_port(Workspace.adopt, worktree, tree)
 
 
 def _run_configured(context: StepContext, stage: Literal["prepare", "gate"], name: str) -> Steps[CommandRan]:
@@ -109,9 +109,7 @@ def _run_command(
     key: str,
 ) -> Steps[CommandRan]:
     worktree = context.worktree
-    result = yield from call_port(
-        "executor.run", lambda ports: ports.executor.run(worktree, command, timeout_seconds, key)
-    )
+    result = yield from call_port(Executor.run, worktree, command, timeout_seconds, key)
     output_excerpt = excerpt(result.output, (result.root,) if result.root else ())
     tests = count_tests(result.output)
     in_phase = stage != "setup"
@@ -134,21 +132,14 @@ def _run_command(
 def check_changes(context: StepContext) -> Effect:
     """Compare the trees before and after the reply; revert forbidden changes; reset the branch."""
     unit_run, worktree, reply = context.unit_run, context.worktree, current_reply(context)
-    changes = yield from call_port(
-        "workspace.changes", lambda ports: ports.workspace.changes(unit_run.tree, reply.tree)
-    )
+    changes = yield from call_port(Workspace.changes, unit_run.tree, reply.tree)
     outside = _forbidden_changes(changes, write_scope(context, unit_run.role), context.pins.config.denied_paths)
     revert, tree = tuple(Path(offence.path) for offence in outside), reply.tree
     if revert:
-        tree = yield from call_port(
-            "workspace.revert_paths",
-            lambda ports: ports.workspace.revert_paths(worktree, reply.tree, unit_run.tree, revert),
-        )
+        tree = yield from call_port(Workspace.revert_paths, worktree, reply.tree, unit_run.tree, revert)
     remaining = tuple(change for change in changes if change.path not in revert)
     base = unit_run.base
-    secrets = yield from _find_secrets(
-        (yield from call_port("workspace.changes", lambda ports: ports.workspace.changes(base, tree))), tree
-    )
+    secrets = yield from _find_secrets((yield from call_port(Workspace.changes, base, tree)), tree)
     yield from ensure_worktree(context, tree)
     forbidden_changes = (*reply.forbidden_changes, *outside, *secrets)
     yield from emit(ChangesChecked(ref=reply.ref, tree=tree, changes=remaining, forbidden_changes=forbidden_changes))
@@ -180,8 +171,8 @@ def _find_secrets(changes: tuple[Change, ...], tree: Commit) -> Steps[list[Forbi
 
 
 def _has_secret(tree: Commit, path: Path) -> Steps[bool]:
-    data = yield from call_port("workspace.read", lambda ports: ports.workspace.read(tree, path))
-    return bool(data and (yield from call_port("secrets.scan", lambda ports: ports.secrets.names_in(data))))
+    data = yield from call_port(Workspace.read, tree, path)
+    return bool(data and (yield from call_port(Secrets.names_in, data)))
 
 
 # rules ----------------------------------------------------------------------------------------------------------------
@@ -255,7 +246,7 @@ def check_feature_rule(action: CheckRule, context: StepContext) -> Effect:
     artifacts = {**context.phase_state.progress.artifacts, **context.unit_run.parsed_artifacts}
     rules = {output.artifact: output.rules for phase in context.pins.pipeline.phases for output in phase.outputs}
     base, tree = context.unit_run.base, context.unit_run.tree
-    changes = yield from call_port("workspace.changes", lambda ports: ports.workspace.changes(base, tree))
+    changes = yield from call_port(Workspace.changes, base, tree)
     facts = FeatureRuleInput(
         artifacts={
             name: parse_artifact(context.pins.rules[rules[name]], texts[name]) for name in artifacts if name in rules

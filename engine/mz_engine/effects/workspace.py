@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from mz_events.catalog.delivery import CommitRequested, Committed
 from mz_events.catalog.feature import HumanRequested, QuestionKind, TreeRestored, WorkspaceConflicted, WorkspaceReady
-from mz_events.names import Commit
-from mz_projections.feature.state import FeatureProgress, Restoring, UnitUsage
+from mz_projections.feature.state import CreatingWorkspace, Restoring, UnitUsage
 
-from mz_engine.decide.actions import CreateWorkspace, RestoreTree
+from mz_engine.decide.actions import RestoreTree
 from mz_engine.decoding.quantity import NANOUSD_PER_USD
 from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_text, put_blob
-from mz_engine.ports import CreatedCommit, RepositoryUnusable, WorkspaceCreated
+from mz_engine.ports import CreatedCommit, RepositoryUnusable, Workspace, WorkspaceCreated
 
 
-def create_workspace(action: CreateWorkspace, context: StepContext) -> Effect:
+def create_workspace(context: StepContext) -> Effect:
     """Create branch and worktree. Repeatable: continues from what a killed attempt left."""
-    worktree, starts_from = context.worktree, action.started.starts_from
+    assert isinstance(context.state, CreatingWorkspace)
+    starts_from = context.state.started.starts_from
     try:
-        result = yield from call_port("workspace.open", lambda ports: ports.workspace.open(worktree, starts_from))
+        result = yield from call_port(Workspace.open, context.worktree, starts_from)
     except RepositoryUnusable as error:
-        detail = yield from put_blob(str(error))
-        yield from emit(
-            HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code=error.code, detail=detail)
-        )
+        detail, conflict = (yield from put_blob(str(error))), QuestionKind.CONFLICT
+        yield from emit(HumanRequested(phase="", unit="", question_kind=conflict, code=error.code, detail=detail))
         return
     if isinstance(result, WorkspaceCreated):
         yield from emit(WorkspaceReady(head=result.head, tree=result.tree))
@@ -40,8 +36,19 @@ def make_commit(context: StepContext) -> Effect:
         feature=context.feature, title=title, phase=phase.phase, unit=unit_run.unit
     )
     key = context.key("commit")
-    message = commit_message(subject, key, context, unit_run.usage)
-    yield from _request_commit(context, key, "work", unit_run.tree, progress.head, message, phase.phase, unit_run.unit)
+    message = yield from put_blob(commit_message(subject, key, context, unit_run.usage))
+    yield from _commit(
+        context,
+        CommitRequested(
+            key=key,
+            purpose="work",
+            phase=phase.phase,
+            unit=unit_run.unit,
+            tree=unit_run.tree,
+            parent=progress.head,
+            message=message,
+        ),
+    )
 
 
 def commit_message(subject: str, key: str, context: StepContext, usage: UnitUsage) -> str:
@@ -60,60 +67,35 @@ def commit_message(subject: str, key: str, context: StepContext, usage: UnitUsag
 def restore_tree(action: RestoreTree, context: StepContext) -> Effect:
     """Commit the tree from before the phase that a rollback leads to; history is kept."""
     assert isinstance(context.state, Restoring)
-    progress, worktree = context.state.progress, context.worktree
+    progress, to = context.state.progress, context.state.to
     if action.committed:
-        yield from call_port(
-            "workspace.ensure", lambda ports: ports.workspace.ensure(worktree, progress.head, progress.tree)
-        )
+        yield from call_port(Workspace.ensure, context.worktree, progress.head, progress.tree)
         yield from emit(TreeRestored(tree=progress.tree))
         return
-    key = _restore_key(context, progress)
-    message = commit_message(f"restore the tree from before {context.state.to}", key, context, UnitUsage())
-    yield from _request_commit(context, key, "restore", progress.tree, progress.head, message, context.state.to, "")
-
-
-def _restore_key(context: StepContext, progress: FeatureProgress) -> str:
-    return f"{context.run}/{context.feature}/-/-/{progress.restore_count}/0/restore"
-
-
-def _request_commit(
-    context: StepContext,
-    key: str,
-    purpose: Literal["work", "restore"],
-    tree: Commit,
-    parent: Commit,
-    message: str,
-    phase: str,
-    unit: str,
-) -> Effect:
-    digest = yield from put_blob(message)
-    request = CommitRequested(
-        key=key, purpose=purpose, phase=phase, unit=unit, tree=tree, parent=parent, message=digest
+    key = f"{context.run}/{context.feature}/-/-/{progress.restore_count}/0/restore"
+    message = yield from put_blob(commit_message(f"restore the tree from before {to}", key, context, UnitUsage()))
+    yield from _commit(
+        context,
+        CommitRequested(
+            key=key, purpose="restore", phase=to, unit="", tree=progress.tree, parent=progress.head, message=message
+        ),
     )
+
+
+def _commit(context: StepContext, request: CommitRequested) -> Effect:
     yield from emit(request)
-    commit = yield from _write_commit(request, context)
-    yield from _record_commit(request, commit)
+    yield from _record_commit(request, (yield from _write_commit(request, context)))
 
 
 def reconcile_commit(intent: CommitRequested, context: StepContext) -> Effect:
     """Find the commit by its key on the branch, or make it again under the same key."""
-    worktree = context.worktree
-    commit = yield from call_port(
-        "workspace.find_commit", lambda ports: ports.workspace.find_commit(worktree, intent.key)
-    )
-    if commit is None:
-        commit = yield from _write_commit(intent, context)
-    yield from _record_commit(intent, commit)
+    commit = yield from call_port(Workspace.find_commit, context.worktree, intent.key)
+    yield from _record_commit(intent, commit or (yield from _write_commit(intent, context)))
 
 
 def _write_commit(intent: CommitRequested, context: StepContext) -> Steps[CreatedCommit]:
-    worktree = context.worktree
     message = (yield from get_text(intent.message)).encode()
-    return (
-        yield from call_port(
-            "workspace.commit", lambda ports: ports.workspace.commit(worktree, intent.tree, intent.parent, message)
-        )
-    )
+    return (yield from call_port(Workspace.commit, context.worktree, intent.tree, intent.parent, message))
 
 
 def _record_commit(intent: CommitRequested, commit: CreatedCommit) -> Effect:

@@ -8,26 +8,19 @@ from __future__ import annotations
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import CallOverBudget, CallSettled
-from mz_events.catalog.feature import FeatureStarted
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import (
     AnswerAccepted,
     BudgetChanged,
     CancelAccepted,
-    ClaimCompared,
     ClaimRejected,
-    FeatureAdmitted,
     FeatureMerged,
     FeatureOutcome,
-    FeatureReleased,
     FeatureStopped,
     Hold,
     InboxRead,
-    ItemHeld,
     RetryAccepted,
     RunFinished,
-    RunHalted,
-    RunIdle,
     RunPaused,
     RunResumed,
     RunStopRequested,
@@ -39,17 +32,17 @@ from mz_events.store import Append, Store
 from mz_projections.run.fold import (
     RETRIABLE_OUTCOMES,
     FeatureTrack,
-    RunMessage,
     RunState,
     evolve_run,
     fold_run,
     is_held_for,
 )
 
-from mz_engine.decide import run as act
+from mz_engine.decide.actions import ClaimFiles
 from mz_engine.decide.run import (
+    AwaitEvents,
+    EndEvent,
     ForgePoll,
-    RunAction,
     claim_files,
     decide_run,
     due_features,
@@ -57,7 +50,7 @@ from mz_engine.decide.run import (
     reserve_money,
     runnable_features,
 )
-from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
+from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.ports import Clock
@@ -73,23 +66,7 @@ class Coordinator:
         self.state: RunState = fold_run(store.read(self.stream))
 
     # requests of features -------------------------------------------------------------------------------------------
-    def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, RunMessage], ...]:
-        return tuple(entry for entry in self.state.tracks[feature].messages if entry[0] > after)
-
-    def started_event(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted:
-        started, item, prefix = self.state.started, self.state.tracks[feature].item, self.pins.config.branch_prefix
-        assert started is not None
-        return FeatureStarted(
-            feature=feature,
-            run_version=version,
-            branch=f"{prefix}/{feature}",
-            target=f"{prefix}/{message.stacked_on}" if message.stacked_on else started.base,
-            starts_from=message.starts_from or (started.base_commit,),
-            title=item.title,
-            body=item.body,
-        )
-
-    def request(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> RequestResult:
+    def request(self, feature: FeatureId, version: int, step: RunStep) -> RequestResult:
         run_event: Event
         feature_events: tuple[Event, ...]
         match step:
@@ -100,7 +77,7 @@ class Coordinator:
                 reserved = self.state.tracks[feature].reservations.get(key, 0)
                 run_event = CallSettled(feature=feature, key=key, nanousd=step.charged_nanousd(reserved))
                 feature_events = (*events, run_event)
-            case ClaimPaths(phase=phase, paths=paths):
+            case ClaimFiles(phase=phase, paths=paths):
                 run_event = claim_files(self.state, feature, phase, paths)
                 feature_events = (run_event,)
         stream = feature_stream(self.run, feature)
@@ -124,11 +101,9 @@ class Coordinator:
     def set_budget(self, budget: Budget) -> None:
         """Record new limits if they differ from those of the run."""
         limits = self.state.budget or self.pins.config.budget
-        if (limits.run_nanousd, limits.feature_nanousd) != (budget.run_nanousd, budget.feature_nanousd):
-            # Events hold plain integers: the log has no encoding for the quantities of settings.
-            run, feature = (
-                None if limit is None else int(limit) for limit in (budget.run_nanousd, budget.feature_nanousd)
-            )
+        # Events hold plain integers: the log has no encoding for the quantities of settings.
+        run, feature = (None if limit is None else int(limit) for limit in (budget.run_nanousd, budget.feature_nanousd))
+        if (limits.run_nanousd, limits.feature_nanousd) != (run, feature):
             self._append((BudgetChanged(run_nanousd=run, feature_nanousd=feature),))
 
     def pause(self) -> None:
@@ -145,23 +120,19 @@ class Coordinator:
         if not self.state.stop_requested:
             self._append((RunStopRequested(),))
 
-    def decide(self) -> act.AwaitEvents | act.IdleRun | act.FinishRun:
+    def decide(self) -> AwaitEvents | EndEvent:
         """Read the inbox, fire timers and apply every decision until the run must wait, is idle or is finished."""
         self.read_inbox()
         for feature in due_features(self.state, self.clock.now_us()):
             self._append((TimerFired(feature=feature),))
-        while True:
-            action = decide_run(self.state, self.pins)
-            if isinstance(action, act.AwaitEvents | act.IdleRun | act.FinishRun):
-                return action
-            self._append((event_for_action(action),))
+        while not isinstance(action := decide_run(self.state, self.pins), AwaitEvents | EndEvent):
+            self._append((action,))
+        return action
 
-    def record_end(self, action: act.IdleRun | act.FinishRun) -> None:
+    def record_end(self, action: EndEvent) -> None:
         """Record once that the run is idle or finished."""
-        if isinstance(action, act.FinishRun) and not self.state.finished:
-            self._append((RunFinished(),))
-        if isinstance(action, act.IdleRun) and not self.state.idle:
-            self._append((RunIdle(),))
+        if not (self.state.finished if isinstance(action, RunFinished) else self.state.idle):
+            self._append((action,))
 
     def runnable_features(self, driven: frozenset[str]) -> tuple[FeatureId, ...]:
         return runnable_features(self.state, driven, self.pins.config.parallel_max)
@@ -178,13 +149,6 @@ class Coordinator:
             is_new = track is not None and is_held_for(track, Hold.CHECKS)
         if is_new:
             self._append((event,))
-
-    def base_branch(self) -> str:
-        assert self.state.started is not None
-        return self.state.started.base
-
-    def feature_ids(self) -> tuple[FeatureId, ...]:
-        return tuple(FeatureId(feature) for feature in self.state.tracks)
 
     def worker_stopped(self, feature_loop: FeatureLoop) -> None:
         """Record that a feature's thread ended.
@@ -209,26 +173,25 @@ class Coordinator:
         """Return the events that a message leads to; none if it comes too late or makes no sense."""
         tracks = self.state.tracks
         match event:
-            case AnswerPosted(feature=feature) if feature in tracks and _is_open_question(
-                tracks[feature], event.question
-            ):
-                return (AnswerAccepted(feature=feature, verdict=event.verdict, note=event.note, actor=event.actor),)
-            case RetryPosted(feature=feature) if feature in tracks and _has_stopped_as(
-                tracks[feature], *RETRIABLE_OUTCOMES
-            ):
+            case AnswerPosted(feature=feature) if feature in tracks:
+                stop = _stop_as(tracks[feature], FeatureOutcome.WAITING)
+                # An answer must not apply to a later question.
+                if stop is not None and event.question in (None, stop.version):
+                    return (AnswerAccepted(feature=feature, verdict=event.verdict, note=event.note, actor=event.actor),)
+            case RetryPosted(feature=feature) if feature in tracks and _stop_as(tracks[feature], *RETRIABLE_OUTCOMES):
                 return (RetryAccepted(feature=feature, phase=event.phase, note=event.note, actor=event.actor),)
             case PausePosted(actor=who) if not self.is_stopping() and not self.state.all_ended:
                 return (RunPaused(actor=who),)
             case ResumePosted() if self.state.paused and not self.is_over():
                 return (RunResumed(mz_version=VERSION),)
             case CancelPosted(feature=feature) if feature is None or feature in tracks:
-                features = list(tracks) if feature is None else [feature]
-                return tuple(
-                    cancel_event
-                    for name in features
-                    if not tracks[name].has_ended
-                    for cancel_event in _cancel_events(FeatureId(name), event, started=tracks[name].admitted)
-                )
+                cancelled: list[Event] = []
+                for name in (FeatureId(name) for name in (tracks if feature is None else [feature])):
+                    if not tracks[name].has_ended:
+                        cancelled.append(CancelAccepted(feature=name, note=event.note, actor=event.actor))
+                        if not tracks[name].admitted:  # It has no thread that could record its end.
+                            cancelled.append(FeatureStopped(feature=name, version=0, status=FeatureOutcome.CANCELLED))
+                return tuple(cancelled)
         return ()
 
     def _append(self, events: tuple[Event, ...], *feature_appends: Append) -> tuple[Recorded[Event], ...]:
@@ -242,40 +205,7 @@ class Coordinator:
         return recorded
 
 
-def _is_open_question(track: FeatureTrack, question: int | None) -> bool:
-    """Return True if the feature waits for a person with that question: an answer must not apply to a later one."""
-    return (
-        _has_stopped_as(track, FeatureOutcome.WAITING)
-        and track.last_stop is not None
-        and question in (None, track.last_stop.version)
-    )
-
-
-def _has_stopped_as(track: FeatureTrack, *statuses: FeatureOutcome) -> bool:
-    return not track.active and track.last_stop is not None and track.last_stop.status in statuses
-
-
-def _cancel_events(feature: FeatureId, event: CancelPosted, *, started: bool) -> tuple[Event, ...]:
-    """Return the events of a cancellation; a feature that never started has no thread that could record its end."""
-    cancelled = CancelAccepted(feature=feature, note=event.note, actor=event.actor)
-    return (
-        (cancelled,)
-        if started
-        else (cancelled, FeatureStopped(feature=feature, version=0, status=FeatureOutcome.CANCELLED))
-    )
-
-
-def event_for_action(action: RunAction) -> Event:
-    """Return the event of an action that only concerns the run's stream."""
-    match action:
-        case act.AdmitFeature(feature=feature, starts_from=starts_from, stacked_on=stacked_on):
-            return FeatureAdmitted(feature=feature, starts_from=starts_from, stacked_on=stacked_on)
-        case act.HoldItem(feature=feature, blocked_by=blocked_by):
-            return ItemHeld(feature=feature, blocked_by=blocked_by)
-        case act.ReleaseFeature(feature=feature, hold=hold):
-            return FeatureReleased(feature=feature, hold=hold)
-        case act.CompareClaim(feature=feature, confirmed=confirmed, unused=unused, missed=missed):
-            return ClaimCompared(feature=feature, confirmed=confirmed, unused=unused, missed=missed)
-        case act.HaltRun(feature=feature, code=code):
-            return RunHalted(feature=feature, code=code)
-    raise AssertionError(action)
+def _stop_as(track: FeatureTrack, *statuses: FeatureOutcome) -> FeatureStopped | None:
+    """Return the feature's stop if it rests with one of these statuses."""
+    stop = None if track.active else track.last_stop
+    return stop if stop is not None and stop.status in statuses else None

@@ -34,7 +34,7 @@ from mz_events.catalog.run import (
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream, run_stream
 from mz_events.store import Append, Store
-from mz_projections.feature.fold import apply_strict
+from mz_projections.feature.fold import apply_strict, evolve
 from mz_projections.feature.state import (
     Ended,
     Held,
@@ -46,13 +46,13 @@ from mz_projections.feature.state import (
     progress_of,
     run_version_of,
 )
-from mz_projections.run.fold import RunMessage
+from mz_projections.run.fold import RunMessage, RunState
 
 from mz_engine.decide.actions import ParseReply, ReconcileIntent
 from mz_engine.decide.feature import decide_feature
 from mz_engine.effects.dispatch import effect_of
 from mz_engine.effects.prompt import hold_for_broken_template
-from mz_engine.effects.steps import ClaimPaths, Do, Effect, Emit, ReserveCall, SettleCall, Step, StepContext
+from mz_engine.effects.steps import Do, Effect, Emit, RunStep, Step, StepContext
 from mz_engine.model.pins import Pins
 from mz_engine.ports import Interrupted, Ports, RemoteError, RepositoryUnusable
 from mz_engine.prompts.render import TemplateError
@@ -72,19 +72,11 @@ class IllegalTransition(Exception):
 class RunSide(Protocol):
     """The coordinator, as a feature sees it."""
 
-    def messages(self, feature: FeatureId, after: int) -> tuple[tuple[int, RunMessage], ...]:
-        """Return the run's messages to the feature after that version of the run's stream."""
+    @property
+    def state(self) -> RunState: ...
 
-    def started_event(self, feature: FeatureId, version: int, message: FeatureAdmitted) -> FeatureStarted: ...
-
-    def request(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> RequestResult:
+    def request(self, feature: FeatureId, version: int, step: RunStep) -> RequestResult:
         """Decide, and append to both streams in one transaction; `version` is the feature stream's current one."""
-
-    def feature_ids(self) -> tuple[FeatureId, ...]:
-        """Return all features of the run."""
-
-    def base_branch(self) -> str:
-        """Return the name of the run's base branch."""
 
     def is_stopping(self) -> bool: ...
 
@@ -115,7 +107,7 @@ class FeatureLoop:
         self._result: Any = None
         self._error: Exception | None = None
         for recorded in store.read(self.stream):
-            self._apply(recorded)
+            self.state, self.version = evolve(self.state, recorded), recorded.version
 
     def step(self) -> bool:
         """Acknowledge a message, begin an action, or advance the current one. Return False if the feature stops."""
@@ -180,10 +172,12 @@ class FeatureLoop:
 
     def _next_message(self) -> tuple[Event, int] | None:
         """Return the event for the first message that needs one, and the message's version."""
-        for version, message in self.run_side.messages(self.feature, run_version_of(self.state)):
-            event = self._pending_outcome(message) or self._acknowledge(version, message)
-            if event is not None:
-                return event, version
+        acknowledged = run_version_of(self.state)
+        for version, message in self.run_side.state.tracks[self.feature].messages:
+            if version > acknowledged:
+                event = self._pending_outcome(message) or self._acknowledge(version, message)
+                if event is not None:
+                    return event, version
         return None
 
     def _pending_outcome(self, message: RunMessage) -> Event | None:
@@ -198,7 +192,7 @@ class FeatureLoop:
         """Return the event that cites the message; None if it has no effect in the current state."""
         match message, self.state:
             case FeatureAdmitted(), NotStarted():
-                return self.run_side.started_event(self.feature, version, message)
+                return self._started_event(version, message)
             case CancelAccepted(), state if not isinstance(state, NotStarted | Ended):
                 return FeatureCancelled(run_version=version)
             case FeatureReleased(hold=hold), Held():
@@ -214,6 +208,20 @@ class FeatureLoop:
                 return HumanAnswered(run_version=version, verdict=verdict, note=note, actor=who)
         return None
 
+    def _started_event(self, version: int, message: FeatureAdmitted) -> FeatureStarted:
+        run_state, prefix = self.run_side.state, self.pins.config.branch_prefix
+        started, item = run_state.started, run_state.tracks[self.feature].item
+        assert started is not None
+        return FeatureStarted(
+            feature=self.feature,
+            run_version=version,
+            branch=f"{prefix}/{self.feature}",
+            target=f"{prefix}/{message.stacked_on}" if message.stacked_on else started.base,
+            starts_from=message.starts_from or (started.base_commit,),
+            title=item.title,
+            body=item.body,
+        )
+
     def _retry_phase(self, requested: str | None) -> str:
         """Return the phase of a retry: the requested one, if it ever started, else the current one."""
         progress = progress_of(self.state)
@@ -221,27 +229,26 @@ class FeatureLoop:
             return ""
         if requested in progress.start_trees:
             return requested
-        active: State = self.state
-        match self.state:
-            case Held(suspended=previous) | Waiting(suspended=previous) | Ended(state_before=previous) if (
-                previous is not None
-            ):
-                active = previous
-        if isinstance(active, InPhase):
-            return active.phase
-        if isinstance(active, Restoring):
-            return active.to
+        state = self.state
+        if isinstance(state, Held | Waiting):
+            state = state.suspended
+        elif isinstance(state, Ended) and state.state_before is not None:
+            state = state.state_before
+        match state:
+            case InPhase(phase=phase) | Restoring(to=phase):
+                return phase
         return next(reversed(progress.start_trees), "")
 
     def _step_context(self) -> StepContext:
-        branches = frozenset(f"{self.pins.config.branch_prefix}/{feature}" for feature in self.run_side.feature_ids())
+        run_state, prefix = self.run_side.state, self.pins.config.branch_prefix
+        assert run_state.started is not None
         return StepContext(
             run=self.run,
             feature=self.feature,
             state=self.state,
             pins=self.pins,
-            branches=branches,
-            base_branch=self.run_side.base_branch(),
+            branches=frozenset(f"{prefix}/{feature}" for feature in run_state.tracks),
+            base_branch=run_state.started.base,
         )
 
     def _next_step(self, steps: Effect) -> Step | None:
@@ -263,47 +270,29 @@ class FeatureLoop:
                     self._error = error
             case Emit(events=events):
                 self._append(events)
-            case ReserveCall() | SettleCall() | ClaimPaths():
+            case _:
                 appended, self._result = self.run_side.request(self.feature, self.version, step)
                 for recorded in appended:
-                    self._apply(recorded)
+                    self.state, self.version = evolve(self.state, recorded), recorded.version
 
     def _append(self, events: tuple[Event, ...], causation: str = "") -> None:
-        verify_transition(self.state, events)
-        causation = causation or f"{self.stream}@{self.version}"
-        append = Append(self.stream, self.version, events, causation)
-        for recorded in self.store.append([append], self.ports.clock.now_us()):
-            self._apply(recorded)
+        now_us, causation = self.ports.clock.now_us(), causation or f"{self.stream}@{self.version}"
+        state = next_state(self.state, events, now_us)
+        for recorded in self.store.append([Append(self.stream, self.version, events, causation)], now_us):
             self.observe(recorded)
-
-    def _apply(self, recorded: Recorded[Event]) -> None:
-        next_state = apply_strict(self.state, recorded)
-        self.state = self.state if next_state is None else next_state
-        self.version = recorded.version
+        self.state, self.version = state, self.version + len(events)
 
 
 def is_delivered(state: State) -> bool:
     return isinstance(state, Ended) and state.state_before is None
 
 
-def verify_transition(state: State, events: tuple[Event, ...]) -> None:
-    """Check that the events are allowed in this state, before they are appended. Raises IllegalTransition."""
+def next_state(state: State, events: tuple[Event, ...], now_us: int) -> State:
+    """Return the state after the events, before they are appended. Raises IllegalTransition."""
     for event in events:
-        next_state = apply_strict(state, _as_recorded(event))
-        if next_state is None:
+        recorded = Recorded(feature_stream("", ""), 0, 0, now_us, now_us, event, "", b"")
+        following = apply_strict(state, recorded)  # It reads only the event and its time.
+        if following is None:
             raise IllegalTransition(state, event)
-        state = next_state
-
-
-def _as_recorded(event: Event) -> Recorded[Event]:
-    """Return the event as if it were recorded; times and versions play no part in the check."""
-    return Recorded(
-        stream=feature_stream("", ""),
-        version=0,
-        position=0,
-        recorded_at_us=0,
-        observed_at_us=0,
-        event=event,
-        causation="",
-        chain=b"",
-    )
+        state = following
+    return state

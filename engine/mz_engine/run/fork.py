@@ -30,7 +30,7 @@ from mz_projections.feature.state import (
     progress_of,
 )
 
-from mz_engine.decide.actions import CallAgent, StartPhase
+from mz_engine.decide.actions import CallAgent
 from mz_engine.decide.feature import decide_feature
 from mz_engine.decide.recovery import agent_of
 from mz_engine.model.config import Config, Models
@@ -138,7 +138,7 @@ def next_phase(state: State, pins: Pins) -> tuple[str, bool]:
         return state.phase, review is not None and isinstance(action, CallAgent) and action.role == review.role
     if isinstance(state, Restoring):
         return state.to, False
-    return action.phase if isinstance(action, StartPhase) else pins.pipeline.phases[0].phase, False
+    return action.phase if isinstance(action, PhaseStarted) else pins.pipeline.phases[0].phase, False
 
 
 def initial_appends(

@@ -340,7 +340,26 @@ class SimulatedAgents:
         result = self.world.spools.get(key)
         return msgspec.structs.replace(result, exit=None) if result else None
 
-    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
+    def adapter(self, agent: str) -> SimulatedAdapter:
+        return SimulatedAdapter()
+
+    def count_tokens(self, spec: CallSpec) -> int | None:
+        return self.world.count_tokens(spec)
+
+    def continues(self, agent: str, session: str | None, key: str) -> bool:
+        return agent not in self.world.agents_without_sessions
+
+
+class SimulatedAdapter:
+    """Of every simulated agent; all tiers have one model."""
+
+    sessions = True
+    models: Mapping[str, str] = dict.fromkeys(("cheap", "mid", "premium"), "simulated")
+
+    def capabilities(self) -> SimulatedAdapter:
+        return self
+
+    def parse_output(self, result: CallResult) -> ParsedReply:
         try:
             reply = msgspec.json.decode(result.stdout)
         except msgspec.DecodeError:
@@ -356,20 +375,11 @@ class SimulatedAgents:
             version="1",
         )
 
-    def estimate_tokens(self, agent: str, prompt: str) -> int:
+    def estimate_tokens(self, prompt: str) -> int:
         return len(prompt) // 4
 
-    def count_tokens(self, spec: CallSpec) -> int | None:
-        return self.world.count_tokens(spec)
-
-    def format_prompt(self, agent: str, prompt: str) -> str:
+    def format_prompt(self, prompt: str) -> str:
         return prompt
-
-    def model(self, agent: str, tier: str) -> str:
-        return "simulated"
-
-    def continues(self, agent: str, session: str | None, key: str) -> bool:
-        return agent not in self.world.agents_without_sessions
 
 
 def key_in_body(body: str) -> str:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec.structs import replace
+from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import all_adapters
 from mz_engine.model.pins import Pins
 from mz_engine.ports import (
@@ -21,7 +22,6 @@ from mz_engine.ports import (
     CommandResult,
     FeatureWorktree,
     Interrupted,
-    ParsedReply,
     Price,
 )
 from mz_events.catalog.base import Event
@@ -169,7 +169,7 @@ class RecordedAgents:
         result = variant_result(variant) if variant else recorded_call.result()
         if recorded_call.recording.outcome == "replied":
             world.forbidden_changes[spec.worktree.feature] = recorded_call.recording.forbidden_changes
-        version = self.parse_reply(spec.agent, result).version or recorded_call.recording.version
+        version = self.adapter(spec.agent).parse_output(result).version or recorded_call.recording.version
         return replace(result, version=version)
 
     def salvage(self, key: str) -> CallResult | None:
@@ -179,20 +179,11 @@ class RecordedAgents:
             return replace(variant_result(variant), exit=None, problem=None)
         return None if recorded_call is None else recorded_call.result()
 
-    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
-        return self._world.adapters[agent].parse_output(result)
-
-    def estimate_tokens(self, agent: str, prompt: str) -> int:
-        return self._world.adapters[agent].estimate_tokens(prompt)
+    def adapter(self, agent: str) -> Adapter:
+        return self._world.adapters[agent]
 
     def count_tokens(self, spec: CallSpec) -> int | None:
         return self._world.token_counts.get(spec.key.partition("/")[2])
-
-    def format_prompt(self, agent: str, prompt: str) -> str:
-        return self._world.adapters[agent].format_prompt(prompt)
-
-    def model(self, agent: str, tier: str) -> str:
-        return self._world.adapters[agent].capabilities().models[tier]
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
         was_continued = session is None or key.partition("/")[2] not in calls_with_dropped_session(self._world.cassette)

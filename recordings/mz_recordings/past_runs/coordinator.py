@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mz_engine.decide.run import AwaitEvents, FinishRun, IdleRun, claim_files, decide_run, reserve_money
+from mz_engine.decide.run import AwaitEvents, EndEvent, claim_files, decide_run, reserve_money
 from mz_engine.model.pins import Pins
-from mz_engine.run.coordinator import event_for_action
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallOverBudget, CallRef, CallReserved, CallSettled
 from mz_events.catalog.run import (
@@ -169,15 +168,15 @@ def _pending_requests(event: Event, requests: Mapping[str, FeatureRequests]) -> 
 def _decided_event(state: RunState, pins: Pins) -> Event | None:
     """Return the event that the current code appends in this state; None: it waits, or is done."""
     action = decide_run(state, pins)
-    return None if isinstance(action, AwaitEvents | IdleRun | FinishRun) else event_for_action(action)
+    return None if isinstance(action, AwaitEvents | EndEvent) else action
 
 
 def _idle_events(state: RunState, pins: Pins) -> list[Event]:
     match decide_run(state, pins):
-        case FinishRun() if not state.finished:
-            return [RunFinished()]
-        case IdleRun() if not state.idle:
-            return [RunIdle()]
+        case RunFinished() as end if not state.finished:
+            return [end]
+        case RunIdle() as end if not state.idle:
+            return [end]
     return []
 
 

@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
-from mz_engine.decide.actions import Action
+from mz_engine.decide.actions import Action, ClaimFiles, Work
 from mz_engine.decide.feature import decide_feature
 from mz_engine.effects.dispatch import effect_of
 from mz_engine.effects.prompt import hold_for_broken_template
-from mz_engine.effects.steps import ClaimPaths, Do, Emit, ReserveCall, SettleCall, Step, StepContext
+from mz_engine.effects.steps import Do, Emit, ReserveCall, RunStep, SettleCall, Step, StepContext
 from mz_engine.model.pins import Pins
 from mz_engine.ports import Interrupted, RemoteError, RepositoryUnusable
 from mz_engine.prompts.render import TemplateError
@@ -242,9 +242,7 @@ def run_effect(action: Action, scene: StepContext, stream: RecordedStream, ports
         stream.skip_produced(events)
 
 
-def _append_step(
-    step: Emit | ReserveCall | SettleCall | ClaimPaths, scene: StepContext, stream: RecordedStream
-) -> tuple[tuple[Event, ...], bool]:
+def _append_step(step: Emit | RunStep, scene: StepContext, stream: RecordedStream) -> tuple[tuple[Event, ...], bool]:
     """Return the events that the step appends to the feature's stream, and True if it was granted. The run's decision
     is the recorded one: it is compared in the run's own stream."""
     feature = FeatureId(scene.feature)
@@ -259,7 +257,7 @@ def _append_step(
         case SettleCall(key=key, events=events):
             settled_nanousd = step.charged_nanousd(_reserved_nanousd(stream, key))
             return (*events, CallSettled(feature=feature, key=key, nanousd=settled_nanousd)), True
-        case ClaimPaths(phase=phase, paths=paths):
+        case ClaimFiles(phase=phase, paths=paths):
             rejection = stream.find_near(ClaimRejected)
             if rejection is not None and stream.first_of(FilesClaimed, ClaimRejected) is ClaimRejected:
                 return (ClaimRejected(feature=feature, phase=phase, paths=paths, holder=rejection.holder),), False
@@ -268,6 +266,8 @@ def _append_step(
 
 def action_text(action: Action) -> str:
     """Return `run gate` for a RunGate."""
+    if isinstance(action, Work):
+        return action.value
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(action).__name__).lower()
 
 

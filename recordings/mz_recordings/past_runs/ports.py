@@ -7,13 +7,13 @@ The forge port, which returns recorded results.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import msgspec
-from mz_engine.agents.contract import Capabilities
 from mz_engine.effects.call import REPLY_TOKENS, WORKTREE_LOST
 from mz_engine.ports import (
+    AgentAdapter,
     CallResult,
     CallSpec,
     CiCheck,
@@ -112,25 +112,13 @@ Hints = Callable[[str, int], str | None]
 """Returns the known hint about a failure's signature before a position of the log."""
 
 
-class OutputParser(Protocol):
-    """The part of an agent's adapter that starts nothing."""
-
-    def capabilities(self) -> Capabilities: ...
-
-    def estimate_tokens(self, prompt: str) -> int: ...
-
-    def format_prompt(self, prompt: str) -> str: ...
-
-    def parse_output(self, result: CallResult) -> ParsedReply: ...
-
-
 class ReplayInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of the current code's computations."""
 
     blobs: Blobs
     trees: CapturedTrees | None = None
     """None: there are none."""
-    adapters: Mapping[str, OutputParser] = {}
+    adapters: Mapping[str, AgentAdapter] = {}
     """By name; their parsers read the recorded bytes again."""
     prices: Prices | None = None
     """The current price table; calls that another table priced keep their price."""
@@ -237,54 +225,20 @@ class RecordedPorts:
             stdout=stdout, stderr=stderr, exit=None, duration_ms=outcome.duration_ms, version=outcome.version
         )
 
-    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
-        """Parse the result with the current parser."""
-        adapter = self.inputs.adapters.get(agent)
-        if adapter is not None:
-            return adapter.parse_output(result)
-        recorded_reply = self.stream.find_near(ReplyParsed)
-        if recorded_reply is None:
-            return ParsedReply(parser="", ending="success", text="")
-        self.count_not_recomputed(f"replies of {agent}, for which this mz has no parser")
-        return ParsedReply(
-            parser=recorded_reply.parser,
-            ending=recorded_reply.ending,
-            text=self.blobs.get(recorded_reply.text).decode("utf-8", "replace"),
-            session=recorded_reply.session,
-            usage=recorded_reply.usage,
-            reported_nanousd=recorded_reply.reported_nanousd,
-            problem=recorded_reply.problem,
-            undecodable_lines=recorded_reply.bad_lines,
-        )
-
-    def estimate_tokens(self, agent: str, prompt: str) -> int:
-        adapter, request = self.inputs.adapters.get(agent), self.stream.find_near(AgentRequested)
-        if adapter is not None:
-            return adapter.estimate_tokens(prompt)
-        return 0 if request is None else _recorded_tokens(request, prompt)
+    def adapter(self, agent: str) -> AgentAdapter:
+        return self.inputs.adapters.get(agent) or RecordedAdapter(self, agent)
 
     def count_tokens(self, spec: CallSpec) -> int | None:
         """Return the recorded count."""
         request = self.stream.find_near(AgentRequested)
         return request.counted_tokens if request is not None else None
 
-    def format_prompt(self, agent: str, prompt: str) -> str:
-        adapter = self.inputs.adapters.get(agent)
-        return prompt if adapter is None else adapter.format_prompt(prompt)
-
-    def model(self, agent: str, tier: str) -> str:
-        adapter, request = self.inputs.adapters.get(agent), self.stream.find_near(AgentRequested)
-        if adapter is not None:
-            return adapter.capabilities().models[tier]
-        return request.model if request is not None else ""
-
     def continues(self, agent: str, session: str | None, key: str) -> bool:
         """Return the recorded decision: whether an agent has a session does not follow from the stream."""
-        request, ending = self.stream.find_near(AgentRequested), self.stream.next_event()
+        ending = self.stream.next_event()
         if session is not None and isinstance(ending, SessionDropped) and ending.reason is SessionDropReason.RECORDED:
             return False
-        adapter = self.inputs.adapters.get(agent)
-        return adapter.capabilities().sessions if adapter is not None else request is not None and request.keeps_session
+        return self.adapter(agent).capabilities().sessions
 
     # money ------------------------------------------------------------------------------------------------------------
     def price(self, usage: tuple[Usage, ...], at_us: int) -> Price:
@@ -334,6 +288,41 @@ class RecordedPorts:
 
     def now_us(self) -> int:
         return self.stream.now_us()
+
+
+class RecordedAdapter:
+    """Implements `mz_engine.ports.AgentAdapter` with recorded results, for an agent that this mz does not have."""
+
+    def __init__(self, ports: RecordedPorts, agent: str) -> None:
+        self._ports, self._agent = ports, agent
+        self._request = ports.stream.find_near(AgentRequested)
+        self.sessions = self._request is not None and self._request.keeps_session
+        self.models: Mapping[str, str] = defaultdict(lambda: self._request.model if self._request is not None else "")
+
+    def capabilities(self) -> RecordedAdapter:
+        return self
+
+    def estimate_tokens(self, prompt: str) -> int:
+        return 0 if self._request is None else _recorded_tokens(self._request, prompt)
+
+    def format_prompt(self, prompt: str) -> str:
+        return prompt
+
+    def parse_output(self, result: CallResult) -> ParsedReply:
+        recorded_reply = self._ports.stream.find_near(ReplyParsed)
+        if recorded_reply is None:
+            return ParsedReply(parser="", ending="success", text="")
+        self._ports.count_not_recomputed(f"replies of {self._agent}, for which this mz has no parser")
+        return ParsedReply(
+            parser=recorded_reply.parser,
+            ending=recorded_reply.ending,
+            text=self._ports.blobs.get(recorded_reply.text).decode("utf-8", "replace"),
+            session=recorded_reply.session,
+            usage=recorded_reply.usage,
+            reported_nanousd=recorded_reply.reported_nanousd,
+            problem=recorded_reply.problem,
+            undecodable_lines=recorded_reply.bad_lines,
+        )
 
 
 def _recorded_tokens(request: AgentRequested, text: str) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import AgentRegistry
-from mz_engine.ports import CallResult, CallSpec, Interrupted, ParsedReply
+from mz_engine.ports import CallResult, CallSpec, Interrupted
 from mz_engine.processes.environment import worktree_path
 from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, SessionDropReason
 
@@ -79,21 +79,12 @@ class ReplayAgents:
         recorded_call = self._recorded_calls.get(self._identity(key))
         return None if recorded_call is None else _recorded_result(recorded_call, MachineValues())
 
-    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
-        return self._registry.parse_reply(agent, result)
-
-    def estimate_tokens(self, agent: str, prompt: str) -> int:
-        return self._registry.estimate_tokens(agent, prompt)
+    def adapter(self, agent: str) -> Adapter:
+        return self._registry.adapter(agent)
 
     def count_tokens(self, spec: CallSpec) -> int | None:
         """Return the recorded count, if any; no agent is asked."""
         return self._token_counts.get(spec.key.partition("/")[2])
-
-    def format_prompt(self, agent: str, prompt: str) -> str:
-        return self._registry.format_prompt(agent, prompt)
-
-    def model(self, agent: str, tier: str) -> str:
-        return self._registry.model(agent, tier)
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
         """Return True if the recorded call continued the session: the agent may not have had it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from mz_engine.decide.run import AwaitEvents, FinishRun, IdleRun
+from mz_engine.decide.run import AwaitEvents, EndEvent
 from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.ports import Clock
 from mz_engine.run.coordinator import Coordinator
@@ -192,7 +192,7 @@ class ReplayCoordinator(ScriptedPeople):
         super().__init__(run, pins, store, ports.clock, ports.blobs, decisions, ignore_event)
         self._clock = ports.clock
 
-    def decide(self) -> AwaitEvents | IdleRun | FinishRun:
+    def decide(self) -> AwaitEvents | EndEvent:
         action = super().decide()
         while isinstance(action, AwaitEvents) and action.until_us is not None:
             self._clock.skip_to(action.until_us)

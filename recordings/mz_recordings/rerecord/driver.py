@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec.structs import replace
-from mz_engine.decide.run import AwaitEvents, FinishRun, IdleRun, has_timer
+from mz_engine.decide.run import AwaitEvents, EndEvent, has_timer
 from mz_engine.decoding.quantity import Usd
-from mz_engine.effects.steps import ClaimPaths, ReserveCall, SettleCall
+from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.run.coordinator import Coordinator
@@ -154,7 +154,7 @@ class LiveCoordinator(ScriptedPeople):
         super().__init__(run, pins, store, live.clock, live.blobs, cassette.manifest.fixture.decisions, observer)
         self._live, self._budget_nanousd = live, budget_nanousd
 
-    def request(self, feature: FeatureId, version: int, step: ReserveCall | SettleCall | ClaimPaths) -> RequestResult:
+    def request(self, feature: FeatureId, version: int, step: RunStep) -> RequestResult:
         match step:
             case ReserveCall(request=request) if self._live.choose_source(feature, request):
                 step = ReserveCall(replace(request, estimated_nanousd=0))
@@ -167,7 +167,7 @@ class LiveCoordinator(ScriptedPeople):
                 step = SettleCall(key, 0, step.events)
         return super().request(feature, version, step)
 
-    def decide(self) -> AwaitEvents | IdleRun | FinishRun:
+    def decide(self) -> AwaitEvents | EndEvent:
         for feature, track in self.state.tracks.items():
             if has_timer(track) and self._live.agents.last_sources.get(feature) and not self.is_over():
                 self._append((TimerFired(feature=FeatureId(feature)),))

@@ -14,7 +14,7 @@ from mz_engine.agents.process import AgentProcesses
 from mz_engine.agents.registry import AgentRegistry, all_adapters
 from mz_engine.forge.github import GhForge
 from mz_engine.model.pins import Pins
-from mz_engine.ports import CallResult, CallSpec, FeatureWorktree, ParsedReply
+from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.environment import INHERITED_VARIABLES
@@ -155,7 +155,10 @@ class HybridAgents:
             self.live_calls.add(self._identities[spec.key])
         result = self._real.call(spec)
         with self._lock:
-            self._live_sessions |= {spec.session or "", self._real.parse_reply(spec.agent, result).session or ""}
+            self._live_sessions |= {
+                spec.session or "",
+                self._real.adapter(spec.agent).parse_output(result).session or "",
+            }
         return result
 
     def salvage(self, key: str) -> CallResult | None:
@@ -164,22 +167,13 @@ class HybridAgents:
             return self._cached[source].salvage(key)
         return (self._registries[source] if source else self._real).salvage(key)
 
-    def parse_reply(self, agent: str, result: CallResult) -> ParsedReply:
-        return self._real.parse_reply(agent, result)
-
-    def estimate_tokens(self, agent: str, prompt: str) -> int:
-        return self._real.estimate_tokens(agent, prompt)
+    def adapter(self, agent: str) -> Adapter:
+        return self._real.adapter(agent)
 
     def count_tokens(self, spec: CallSpec) -> int | None:
         """Return the recorded count if the call equals the recorded one, else ask the real agent."""
         recorded_agents = next((stock for stock in self._cached.values() if stock.has_recorded_count(spec)), None)
         return self._real.count_tokens(spec) if recorded_agents is None else recorded_agents.count_tokens(spec)
-
-    def format_prompt(self, agent: str, prompt: str) -> str:
-        return self._real.format_prompt(agent, prompt)
-
-    def model(self, agent: str, tier: str) -> str:
-        return self._real.model(agent, tier)
 
     def continues(self, agent: str, session: str | None, key: str) -> bool:
         """Return True if the call can continue the session. The real agent lacks a session whose last call a recording
