@@ -7,6 +7,7 @@ and model, then agent.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
@@ -40,6 +41,22 @@ class CallSample(msgspec.Struct, frozen=True, kw_only=True):
     cache_read: int
     cache_write: int
 
+    @property
+    def input_ratio(self) -> float:
+        return self.input / max(self.estimated_input_tokens, 1)
+
+    @property
+    def output_ratio(self) -> float:
+        return self.output / max(self.estimated_output_tokens, 1)
+
+    def estimate(self, input_ratio: float = 1, output_ratio: float = 1) -> int:
+        """Return the estimated tokens, corrected by these ratios."""
+        return round(input_ratio * self.estimated_input_tokens) + round(output_ratio * self.estimated_output_tokens)
+
+    def error_of(self, estimate: int) -> float:
+        used = self.input + self.output
+        return abs(estimate - used) / max(used, 1)
+
 
 class ExpectedTokens(msgspec.Struct, frozen=True, kw_only=True):
     """Expected tokens of a call."""
@@ -69,20 +86,16 @@ class GroupCalibration(msgspec.Struct, frozen=True, kw_only=True):
         return self.error_after < self.error_before
 
 
-def groups_of(sample: CallSample) -> tuple[CallGroup, ...]:
-    """Return the groups that the call belongs to, the narrowest first."""
-    return (
-        (sample.agent, sample.model, sample.phase),
-        (sample.agent, sample.model, ""),
-        (sample.agent, "", ""),
-    )
+def groups_of(agent: str, model: str, phase: str) -> tuple[CallGroup, ...]:
+    """Return the groups that a call belongs to, the narrowest first."""
+    return (agent, model, phase), (agent, model, ""), (agent, "", "")
 
 
 def calibrate(samples: Iterable[CallSample]) -> tuple[GroupCalibration, ...]:
     """Return every group with enough calls, the widest first within an agent."""
     groups: dict[CallGroup, list[CallSample]] = {}
     for sample in samples:
-        for group in groups_of(sample):
+        for group in groups_of(sample.agent, sample.model, sample.phase):
             groups.setdefault(group, []).append(sample)
     return tuple(
         _calibrate_group(group, members) for group, members in sorted(groups.items()) if len(members) >= GROUP_CALLS_MIN
@@ -91,10 +104,7 @@ def calibrate(samples: Iterable[CallSample]) -> tuple[GroupCalibration, ...]:
 
 def groups_with_too_few_calls(samples: Iterable[CallSample]) -> tuple[tuple[CallGroup, int], ...]:
     """Return groups of agent, model and phase with too few calls, and the number of calls."""
-    calls_by_group: dict[CallGroup, int] = {}
-    for sample in samples:
-        group = groups_of(sample)[0]
-        calls_by_group[group] = calls_by_group.get(group, 0) + 1
+    calls_by_group = Counter((sample.agent, sample.model, sample.phase) for sample in samples)
     return tuple(sorted((group, calls) for group, calls in calls_by_group.items() if calls < GROUP_CALLS_MIN))
 
 
@@ -110,8 +120,8 @@ def median_coefficients(group: CallGroup, members: Sequence[CallSample]) -> Coef
         model=model,
         phase=phase,
         calls=len(members),
-        input=rounded_median(_input_ratio),
-        output=rounded_median(_output_ratio),
+        input=rounded_median(lambda sample: sample.input_ratio),
+        output=rounded_median(lambda sample: sample.output_ratio),
         cache_read=rounded_median(lambda sample: sample.cache_read / max(sample.input, 1)),
         cache_write=rounded_median(lambda sample: sample.cache_write / max(sample.input, 1)),
         input_tokens=round(median(sample.input for sample in members)),
@@ -141,34 +151,15 @@ def _group(coefficients: Coefficients) -> CallGroup:
 
 
 def _calibrate_group(group: CallGroup, members: Sequence[CallSample]) -> GroupCalibration:
-    input_ratios = medians_of_others([_input_ratio(sample) for sample in members])
-    output_ratios = medians_of_others([_output_ratio(sample) for sample in members])
-    corrected = [
-        round(input_ratio * sample.estimated_input_tokens) + round(output_ratio * sample.estimated_output_tokens)
-        for sample, input_ratio, output_ratio in zip(members, input_ratios, output_ratios, strict=True)
-    ]
+    input_ratios = medians_of_others([sample.input_ratio for sample in members])
+    output_ratios = medians_of_others([sample.output_ratio for sample in members])
+    corrected = zip(members, input_ratios, output_ratios, strict=True)
     return GroupCalibration(
         coefficients=median_coefficients(group, members),
-        error_before=median(
-            _relative_error(sample, sample.estimated_input_tokens + sample.estimated_output_tokens)
-            for sample in members
-        ),
-        error_after=median(
-            _relative_error(sample, estimate) for sample, estimate in zip(members, corrected, strict=True)
-        ),
-        ratio=median(
-            (sample.input + sample.output) / max(sample.estimated_input_tokens + sample.estimated_output_tokens, 1)
-            for sample in members
-        ),
+        error_before=median(sample.error_of(sample.estimate()) for sample in members),
+        error_after=median(sample.error_of(sample.estimate(*ratios)) for sample, *ratios in corrected),
+        ratio=median((sample.input + sample.output) / max(sample.estimate(), 1) for sample in members),
     )
-
-
-def _input_ratio(sample: CallSample) -> float:
-    return sample.input / max(sample.estimated_input_tokens, 1)
-
-
-def _output_ratio(sample: CallSample) -> float:
-    return sample.output / max(sample.estimated_output_tokens, 1)
 
 
 def medians_of_others(values: Sequence[float]) -> list[float]:
@@ -184,32 +175,16 @@ def medians_of_others(values: Sequence[float]) -> list[float]:
     return medians
 
 
-def _relative_error(sample: CallSample, estimate: int) -> float:
-    used = sample.input + sample.output
-    return abs(estimate - used) / max(used, 1)
-
-
 def classify_ratio(ratio: float) -> str:
     """Return fits, low (more was used than estimated) or high for a ratio of used to estimated tokens."""
     low, high = FITTING_RATIOS
     return "high" if ratio < low else "low" if ratio > high else "fits"
 
 
-def typical_tokens(coefficients: Coefficients) -> ExpectedTokens:
-    """Return the expected tokens of a call whose prompt is not known yet."""
-    read = min(round(coefficients.cache_read * coefficients.input_tokens), coefficients.input_tokens)
-    write = min(round(coefficients.cache_write * coefficients.input_tokens), coefficients.input_tokens - read)
-    return ExpectedTokens(
-        input=coefficients.input_tokens, output=coefficients.output_tokens, cache_read=read, cache_write=write
-    )
-
-
-# using ----------------------------------------------------------------------------------------------------------------
 def coefficients_for(calibration: Iterable[Coefficients], agent: str, model: str, phase: str) -> Coefficients | None:
     """Return the coefficients of the narrowest group that a call belongs to, or None."""
     by_group = {_group(coefficients): coefficients for coefficients in calibration}
-    groups = ((agent, model, phase), (agent, model, ""), (agent, "", ""))
-    return next((by_group[group] for group in groups if group in by_group), None)
+    return next(filter(None, map(by_group.get, groups_of(agent, model, phase))), None)
 
 
 def expected_tokens(
@@ -224,11 +199,19 @@ def expected_tokens(
     coefficients = coefficients_for(calibration, agent, model, phase)
     if coefficients is None:
         return ExpectedTokens(input=estimated_input_tokens, output=estimated_output_tokens)
-    input_tokens = round(coefficients.input * estimated_input_tokens)
-    read = min(round(coefficients.cache_read * input_tokens), input_tokens)
-    return ExpectedTokens(
-        input=input_tokens,
-        output=round(coefficients.output * estimated_output_tokens),
-        cache_read=read,
-        cache_write=min(round(coefficients.cache_write * input_tokens), input_tokens - read),
+    return _with_cache(
+        coefficients,
+        round(coefficients.input * estimated_input_tokens),
+        round(coefficients.output * estimated_output_tokens),
     )
+
+
+def typical_tokens(coefficients: Coefficients) -> ExpectedTokens:
+    """Return the expected tokens of a call whose prompt is not known yet."""
+    return _with_cache(coefficients, coefficients.input_tokens, coefficients.output_tokens)
+
+
+def _with_cache(coefficients: Coefficients, input_tokens: int, output_tokens: int) -> ExpectedTokens:
+    read = min(round(coefficients.cache_read * input_tokens), input_tokens)
+    write = min(round(coefficients.cache_write * input_tokens), input_tokens - read)
+    return ExpectedTokens(input=input_tokens, output=output_tokens, cache_read=read, cache_write=write)

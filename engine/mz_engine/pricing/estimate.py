@@ -55,13 +55,10 @@ def estimate_phase(
 
 def total_estimate(estimates: Iterable[Estimate]) -> Estimate:
     """Return the sum, unpriced if any of the estimates is."""
-    tokens, nanousd = 0, 0
-    unpriced = False
-    for estimate in estimates:
-        tokens += estimate.tokens
-        nanousd += estimate.nanousd or 0
-        unpriced = unpriced or estimate.nanousd is None
-    return Estimate(tokens=tokens, nanousd=None if unpriced else nanousd)
+    parts = tuple(estimates)
+    amounts = [part.nanousd for part in parts if part.nanousd is not None]
+    nanousd = sum(amounts) if len(amounts) == len(parts) else None
+    return Estimate(tokens=sum(part.tokens for part in parts), nanousd=nanousd)
 
 
 def baseline_tokens(phase: Phase) -> int:

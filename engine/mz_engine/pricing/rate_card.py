@@ -4,7 +4,7 @@ A rate has steps by the size of a request: a request above a step pays that step
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from decimal import Decimal
 
 import msgspec
@@ -33,8 +33,21 @@ class RateCard(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def step_sizes(self) -> tuple[int, ...]:
         """Ascending sizes of requests at which a price changes."""
-        rates = (self.input, self.output, self.cache_read, self.cache_write_5m, self.cache_write_1h)
-        return tuple(sorted({above for rate in rates for above, _ in rate or () if above >= 0}))
+        rates = filter(None, msgspec.structs.astuple(self))
+        return tuple(sorted({above for rate in rates for above, _ in rate if above >= 0}))
+
+
+def card_of(rates: Mapping[str, Rate]) -> RateCard:
+    """Return the card; absent cache rates are those of other input, or of shorter cache writes."""
+    input_rate = rates.get("input")
+    cache_write_rate = rates.get("cache_write_5m", input_rate)
+    return RateCard(
+        input=input_rate,
+        output=rates.get("output"),
+        cache_read=rates.get("cache_read", input_rate),
+        cache_write_5m=cache_write_rate,
+        cache_write_1h=rates.get("cache_write_1h", cache_write_rate),
+    )
 
 
 def scale_price(usd_per_mtok: Decimal) -> int | None:
@@ -67,11 +80,7 @@ def usage_cost(card: RateCard, usage: Usage, request_size: int | None = None) ->
                 request_size = average_request_size(usage)
             total += tokens * (rate[0][1] if request_size is None else _step_price(rate, request_size))
     nanousd, remainder = divmod(total, _SCALED_PER_NANO)
-    return (
-        nanousd + 1
-        if remainder * 2 > _SCALED_PER_NANO or (remainder * 2 == _SCALED_PER_NANO and nanousd % 2)
-        else nanousd
-    )
+    return nanousd + (remainder * 2 > _SCALED_PER_NANO or (remainder * 2 == _SCALED_PER_NANO and nanousd % 2 == 1))
 
 
 def _step_price(rate: Rate, request_size: int) -> int:
@@ -105,13 +114,7 @@ def scale_card(card: RateCard, percent: int) -> RateCard:
     def scaled_rate(rate: Rate | None) -> Rate | None:
         return None if rate is None else tuple((above, price * percent // 100) for above, price in rate)
 
-    return RateCard(
-        input=scaled_rate(card.input),
-        output=scaled_rate(card.output),
-        cache_read=scaled_rate(card.cache_read),
-        cache_write_5m=scaled_rate(card.cache_write_5m),
-        cache_write_1h=scaled_rate(card.cache_write_1h),
-    )
+    return RateCard(**{name: scaled_rate(getattr(card, name)) for name in RateCard.__struct_fields__})
 
 
 def writes_as_5m(usage: Usage) -> Usage:
@@ -122,7 +125,3 @@ def writes_as_5m(usage: Usage) -> Usage:
 def writes_as_1h(usage: Usage) -> Usage:
     """Return the usage with every cache write as one of an hour."""
     return replace(usage, cache_write_1h=usage.cache_write_5m + usage.cache_write_1h, cache_write_5m=0)
-
-
-def distinct(cards: Iterable[RateCard]) -> tuple[RateCard, ...]:
-    return tuple(dict.fromkeys(cards))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 from mz_engine.config.schema import check_prices
@@ -35,7 +36,7 @@ from mz_engine.pricing.rate_card import (
     SCALE,
     Rate,
     RateCard,
-    distinct,
+    card_of,
     flat_rate,
     may_cross_step,
     scale_card,
@@ -93,15 +94,8 @@ class GenaiPrices:
         self, model: str, input_tokens: int, output_tokens: int, at_us: int, cache_read: int = 0, cache_write: int = 0
     ) -> int | None:
         """Return the nano-dollars of these token counts; None: the model has no price."""
-        expected = Usage(
-            model=model,
-            input=input_tokens,
-            output=output_tokens,
-            cache_read=cache_read,
-            cache_write_5m=cache_write,
-            requests=1,
-        )
-        return self.entry(expected, at_us)
+        expected = Usage(model=model, input=input_tokens, output=output_tokens, cache_read=cache_read, requests=1)
+        return self.entry(replace(expected, cache_write_5m=cache_write), at_us)
 
     def entry(self, usage: Usage, at_us: int) -> int | None:
         """Return the nano-dollars of one entry; None: it has no price."""
@@ -122,18 +116,14 @@ class GenaiPrices:
 
     def history(self, model: str) -> tuple[RateCard, ...]:
         """Return all cards that the model ever had, including those that agents use beside the table's."""
-        match = _find_model(model)
-        rows = (row for layer in self._custom_rows for row in layer if find_row((row,), model, date.max) is not None)
-        custom_cards = [card for card in map(row_card, rows) if card is not None]
-        if match is None:
-            return distinct(custom_cards)
-        provider, info = match
-        cards = [_table_card(provider, info, day, "") for day in (EPOCH, *_first_days(info))]
-        agent_cards = [
-            RateCard(**{name: _flat_rate(price) for name, price in rates.items()})
-            for rates in AGENT_PRICES.get(info.id, ())
-        ]
-        return distinct(card for card in (*cards, *agent_cards, *custom_cards) if card is not None)
+        cards: list[RateCard | None] = []
+        if match := _find_model(model):
+            provider, info = match
+            cards += [_table_card(provider, info, day, "") for day in (EPOCH, *_first_days(info))]
+            for rates in AGENT_PRICES.get(info.id, ()):
+                cards.append(RateCard(**{name: _flat_rate(price) for name, price in rates.items()}))
+        cards += [row_card(row) for layer in self._custom_rows for row in layer if find_row((row,), model, date.max)]
+        return tuple(dict.fromkeys(filter(None, cards)))
 
     @cached_property
     def table(self) -> str:
@@ -219,15 +209,7 @@ def _to_card(prices: ModelPrice) -> RateCard | None:
             rates[RATE_FIELDS[key]] = rate
         elif any(part in key for part in UNSUPPORTED_KEYS):
             return None
-    input_rate = rates.get("input")
-    cache_write_rate = rates.get("cache_write_5m", input_rate)
-    return RateCard(
-        input=input_rate,
-        output=rates.get("output"),
-        cache_read=rates.get("cache_read", input_rate),
-        cache_write_5m=cache_write_rate,
-        cache_write_1h=rates.get("cache_write_1h", cache_write_rate),
-    )
+    return card_of(rates)
 
 
 def _parse_rate(value: object) -> Rate | None:
@@ -297,24 +279,16 @@ def row_card(row: PriceRow, tier: str = "") -> RateCard | None:
 
 
 def _card(rates: Rates, above: LongRequestRates | None) -> RateCard:
-    low, high = _fill_defaults(rates), _fill_defaults(above) if above else None
-
-    def rate(name: str) -> Rate:
-        base = flat_rate(low[name] * SCALED_PER_NANO)
-        return base if above is None or high is None else (*base, (above.tokens, high[name] * SCALED_PER_NANO))
-
-    return RateCard(**{name: rate(name) for name in RateCard.__struct_fields__})
+    low = _flat_card(rates, -1)
+    if above is None:
+        return low
+    high = _flat_card(above, above.tokens)
+    return RateCard(**{name: getattr(low, name) + getattr(high, name) for name in RateCard.__struct_fields__})
 
 
-def _fill_defaults(rates: Rates) -> dict[str, int]:
-    cache_write = rates.input if rates.cache_write_5m is None else rates.cache_write_5m
-    return {
-        "input": rates.input,
-        "output": rates.output,
-        "cache_read": rates.input if rates.cache_read is None else rates.cache_read,
-        "cache_write_5m": cache_write,
-        "cache_write_1h": cache_write if rates.cache_write_1h is None else rates.cache_write_1h,
-    }
+def _flat_card(rates: Rates, above: int) -> RateCard:
+    prices = {name: getattr(rates, name) for name in RateCard.__struct_fields__}
+    return card_of({name: ((above, price * SCALED_PER_NANO),) for name, price in prices.items() if price is not None})
 
 
 PRICE_FILE = Path("mz", "prices.yaml")
@@ -334,12 +308,6 @@ def price_file(environment: Mapping[str, str]) -> Path | None:
         return Path(config_home) / PRICE_FILE
     home = environment.get("HOME", "")
     return Path(home) / ".config" / PRICE_FILE if home.startswith("/") else None
-
-
-def has_user_prices(environment: Mapping[str, str]) -> bool:
-    """Return True if the user has a price file."""
-    path = price_file(environment)
-    return path is not None and os.path.lexists(path)
 
 
 def user_prices(environment: Mapping[str, str]) -> tuple[PriceRow, ...]:

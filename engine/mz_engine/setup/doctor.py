@@ -37,7 +37,7 @@ from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import FILE_NAME, SCHEMA_PATH, Config
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.ports import RemoteError, RepositoryUnusable
-from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, has_user_prices, price_file, user_prices
+from mz_engine.pricing.table import PRICES_DATA_FILE, PRICES_PACKAGE, price_file, user_prices
 from mz_engine.processes.supervise import best_level
 from mz_engine.run.plan import load_configured_pipeline
 from mz_engine.run.preflight import missing_programs, missing_tools
@@ -213,13 +213,14 @@ def newest_date(text: str, today: date) -> date | None:
 
 def own_prices_check(environment: Mapping[str, str]) -> CheckOutcome | None:
     """Check the user's own price file, if any. Raises OSError."""
-    if not has_user_prices(environment):
+    path = price_file(environment)
+    if path is None or not os.path.lexists(path):
         return None
     try:
         count = len(user_prices(environment))
     except MzError as error:
         return fail_with_error(error, "`mz run --dry-run` shows all errors")
-    return ok(f"{price_file(environment)}: {count} {'price' if count == 1 else 'prices'}")
+    return ok(f"{path}: {count} {'price' if count == 1 else 'prices'}")
 
 
 # the project ----------------------------------------------------------------------------------------------------------
