@@ -21,7 +21,7 @@ from mz_engine.errors.exits import Exit
 from mz_engine.model.config import Settings
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.model.rules import RuleSet
-from mz_engine.pipelines.load import parse_pipeline
+from mz_engine.pipelines.load import PipelineSource
 from mz_engine.pipelines.material import check_template, read_rules
 from mz_engine.prompts.data import PromptData
 from mz_engine.prompts.render import load_templates
@@ -109,7 +109,7 @@ def test_every_page_of_docs_is_in_its_list() -> None:
 
 def test_examples_of_pipelines_and_settings_are_of_good_form() -> None:
     pipeline, rules = fenced("pipelines", "yaml")
-    parse_pipeline(pipeline, "docs/pipelines.md")
+    PipelineSource(name="docs/pipelines.md", text=pipeline).parse()
     assert isinstance(read_rules(parse_yaml(rules, "docs/pipelines.md"), "risks", shared_rules()), RuleSet)
     (template,) = fenced("pipelines", "jinja")
     assert list(check_template("docs/pipelines.md", "risks.md.j2", template, load_templates())) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_engine.pipelines.load import built_in_pipelines, parse_pipeline
+from mz_engine.pipelines.load import PipelineSource, built_in_pipelines
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
@@ -123,7 +123,7 @@ def test_a_new_one_passes_the_lint_and_says_what_each_line_is(
     answer = run(capsys, "pipelines", "lint", "mine")
     assert (answer.exit, answer.err) == (0, "1 file: 0 errors, 0 warnings\n")
     text = (home / "pipelines" / "mine.yaml").read_text()
-    pipeline, _ = parse_pipeline(text, "mine.yaml")
+    pipeline, _ = PipelineSource(name="mine.yaml", text=text).parse()
     gates = [gate.run for phase in pipeline.phases for gate in phase.gates]
     assert gates == [name for name in ("build", "lint", "test") if name in known]
     assert text.count("#") >= 15
@@ -134,7 +134,7 @@ def test_a_copy_has_its_own_name_and_what_it_lacks_is_said(home: Path, capsys: p
     answer = run(capsys, "pipelines", "new", "mine", "--from", "monozukuri", "--json")
     told = msgspec.json.decode(answer.out)
     assert (answer.exit, told["copied_from"], told["errors"]) == (0, "monozukuri", 0)
-    copied, _ = parse_pipeline((home / "pipelines" / "mine.yaml").read_text(), "mine.yaml")
+    copied, _ = PipelineSource(name="mine.yaml", text=(home / "pipelines" / "mine.yaml").read_text()).parse()
     assert copied.pipeline == "mine"
     origin = msgspec.json.decode(run(capsys, "pipelines", "show", "monozukuri", "--json").out)["definition"]
     mine = msgspec.json.decode(run(capsys, "pipelines", "show", "mine", "--json").out)["definition"]

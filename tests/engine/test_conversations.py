@@ -18,7 +18,7 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase
-from mz_engine.pipelines.load import read_pipeline
+from mz_engine.pipelines.load import load_pipeline
 from mz_engine.ports import CallSpec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import (
@@ -486,12 +486,12 @@ def test_a_pipeline_file_may_ask_for_either(tmp_path: Path) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_text(text.replace("agent: {tier", f"agent: {{session: {word}, tier", 1).replace(": trial", ": mine"))
         if right:
-            agent = read_pipeline("mine", tmp_path).pipeline.find_phase("plan").agent
+            agent = load_pipeline("mine", tmp_path)[0].find_phase("plan").agent
             assert agent is not None
             assert agent.session == word
         else:
             with pytest.raises(MzError, match="session"):
-                read_pipeline("mine", tmp_path)
+                load_pipeline("mine", tmp_path)
 
 
 def test_the_same_sections_are_there_in_every_phase() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.pipelines.lint import KnownNames, lint_pipeline
-from mz_engine.pipelines.load import parse_pipeline
+from mz_engine.pipelines.load import PipelineSource
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "pipelines" / "lint").glob("*.yaml"))
 KNOWN = KnownNames(
@@ -20,7 +20,7 @@ KNOWN = KnownNames(
 
 def said_of(text: str) -> list[str]:
     try:
-        pipeline, document = parse_pipeline(text, "p.yaml")
+        pipeline, document = PipelineSource(name="p.yaml", text=text).parse()
         found = lint_pipeline(pipeline, KNOWN, document)
     except MzError as error:
         found = error.diagnostics

@@ -12,7 +12,7 @@ from mz_engine.decoding.quantity import decode_quantity, encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.pipelines.lint import KnownNames
-from mz_engine.pipelines.load import built_in_pipelines, load_pipeline, parse_pipeline, read_pipeline
+from mz_engine.pipelines.load import PipelineSource, built_in_pipelines, find_source, load_pipeline
 from mz_engine.prompts.render import load_templates
 
 SMALL = """\
@@ -58,16 +58,16 @@ def test_durations_become_seconds(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_of_the_project_comes_before_a_built_in_one(tmp_path: Path) -> None:
-    assert read_pipeline("monozukuri", tmp_path).built_in
+    assert find_source("monozukuri", tmp_path).built_in
     write(tmp_path, "pipelines/monozukuri.yaml", SMALL)
-    found = read_pipeline("monozukuri", tmp_path)
-    assert (found.built_in, found.pipeline.pipeline) == (False, "small")
-    assert found.document.name == "pipelines/monozukuri.yaml"
+    found = find_source("monozukuri", tmp_path)
+    assert (found.built_in, found.parse()[0].pipeline) == (False, "small")
+    assert found.name == "pipelines/monozukuri.yaml"
 
 
 def test_a_path_names_a_file(tmp_path: Path) -> None:
     write(tmp_path, "etc/p.yaml", SMALL)
-    assert read_pipeline("etc/p.yaml", tmp_path).pipeline.pipeline == "small"
+    assert load_pipeline("etc/p.yaml", tmp_path)[0].pipeline == "small"
 
 
 def test_an_unknown_name_is_told_with_those_that_are_there(tmp_path: Path) -> None:
@@ -96,14 +96,16 @@ def test_an_unknown_name_is_told_with_those_that_are_there(tmp_path: Path) -> No
 )
 def test_timeouts_are_checked(text: str, told: str) -> None:
     with pytest.raises(MzError) as caught:
-        parse_pipeline(f"pipeline: p\nversion: 1\nphases:\n- phase: a\n  timeout:\n    {text}\n", "p.yaml")
+        PipelineSource(
+            name="p.yaml", text=f"pipeline: p\nversion: 1\nphases:\n- phase: a\n  timeout:\n    {text}\n"
+        ).parse()
     assert str(caught.value).splitlines()[0] == told
 
 
 @pytest.mark.parametrize("text", ["", "phases: 5", "phases: [5, {timeout: 5}, {timeout: {total: [1]}}]", "- a"])
 def test_odd_forms_are_refused_by_form(text: str) -> None:
     with pytest.raises(MzError) as caught:
-        parse_pipeline(text, "p.yaml")
+        PipelineSource(name="p.yaml", text=text).parse()
     assert {each.code for each in caught.value.diagnostics} <= {"MZ2006", "MZ2007"}
 
 
@@ -120,7 +122,7 @@ def test_odd_forms_are_refused_by_form(text: str) -> None:
 )
 def test_an_earlier_key_leads_to_the_new_one(key: str, hint: str) -> None:
     with pytest.raises(MzError, match="MZ2005") as caught:
-        parse_pipeline(f"pipeline: p\nversion: 1\nphases:\n- phase: a\n  {key}\n", "p.yaml")
+        PipelineSource(name="p.yaml", text=f"pipeline: p\nversion: 1\nphases:\n- phase: a\n  {key}\n").parse()
     assert hint in str(caught.value)
 
 
@@ -132,7 +134,7 @@ def test_lint_errors_stop_a_pipeline_that_is_to_be_run(tmp_path: Path) -> None:
 
 
 def test_pins_of_a_pipeline_are_a_pipeline_file_again(tmp_path: Path) -> None:
-    pipeline = read_pipeline("monozukuri", tmp_path).pipeline
+    pipeline = load_pipeline("monozukuri", tmp_path)[0]
     pinned = msgspec.json.encode(pipeline, enc_hook=encode_quantity)
     assert msgspec.json.decode(pinned, type=Pipeline, dec_hook=decode_quantity) == pipeline
-    assert parse_pipeline(pinned.decode(), "pins.json")[0] == pipeline
+    assert PipelineSource(name="pins.json", text=pinned.decode()).parse()[0] == pipeline

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.decoding.structs import decode_errors, normalise
+from mz_engine.decoding.structs import decode_value
 from mz_engine.decoding.text_file import decode_text, read_text
 from mz_engine.decoding.yaml import decode_yaml, parse_yaml
 from mz_engine.errors.diagnostics import MzError, SourceLocation
@@ -160,9 +160,9 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_the_explanation_agrees_with_the_decision(value: Any) -> None:
     """msgspec decides; whenever it refuses there is something to say, and never when it accepts."""
-    said = list(decode_errors(value, msgspec.inspect.type_info(Form)))
+    decoded, said = decode_value(value, msgspec.inspect.type_info(Form))
     try:
-        msgspec.convert(normalise(value, msgspec.inspect.type_info(Form)), Form)
+        msgspec.convert(decoded, Form)
     except msgspec.ValidationError:
         assert said
     else:

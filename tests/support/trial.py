@@ -12,7 +12,7 @@ from typing import Literal
 from mz_engine.model.config import Command, Config, PullRequests
 from mz_engine.model.pins import Pins, encode_pins
 from mz_engine.model.pipeline import Pipeline
-from mz_engine.pipelines.load import PipelineFiles, load_valid_pipeline_files, read_pipeline
+from mz_engine.pipelines.load import PipelineFiles, load_pipeline, load_valid_pipeline_files
 from mz_engine.ports import CallSpec
 from mz_engine.run.coordinator import Coordinator
 from mz_events.catalog.inbox import AnswerPosted
@@ -34,7 +34,7 @@ def material() -> PipelineFiles:
 
 @cache
 def pipeline() -> Pipeline:
-    return read_pipeline("trial", ROOT).pipeline
+    return load_pipeline("trial", ROOT)[0]
 
 
 def pins(config: Config | None = None) -> Pins:

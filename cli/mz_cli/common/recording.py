@@ -10,7 +10,7 @@ import msgspec
 from mz_engine.decoding.quantity import encode_quantity
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config
-from mz_engine.pipelines.load import load_valid_pipeline_files, read_pipeline
+from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
 from mz_engine.run.settings import load_config
 from mz_engine.secrets import project_secrets
 from mz_events.names import run_stream
@@ -35,7 +35,7 @@ def library_path(home: Path) -> Path:
 
 def default_cassette_path(home: Path, config: Config) -> Path:
     """Return the cassette path for a run with these settings. Raises MzError for the pipeline."""
-    pipeline = read_pipeline(config.pipeline, home).pipeline.pipeline
+    pipeline = load_pipeline(config.pipeline, home)[0].pipeline
     return home / config.recordings / f"{pipeline}-{config.agent}"
 
 

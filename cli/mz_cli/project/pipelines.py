@@ -18,13 +18,12 @@ from mz_engine.pipelines.load import (
     PIPELINES_FOLDER,
     PipelineSource,
     built_in_pipelines,
-    check_source,
     find_source,
     load_pipeline_files,
-    parse_pipeline,
     project_pipelines,
+    rename_pipeline,
+    starter_pipeline,
 )
-from mz_engine.pipelines.starter import rename_pipeline, starter_pipeline
 from mz_engine.run.plan import known_names
 from mz_engine.run.settings import load_config
 from mz_events.names import InvalidName, parse_name
@@ -97,8 +96,8 @@ def pipeline_entry(name: str, root: Path, config: Config, lint_names: KnownNames
     chosen = name == config.pipeline
     try:
         source = find_source(name, root)
-        phases = tuple(phase.phase for phase in parse_pipeline(source.text, source.name)[0].phases)
-        diagnostics = check_source(source, lint_names)
+        phases = tuple(phase.phase for phase in source.parse()[0].phases)
+        diagnostics = source.check(lint_names)
         file = None if source.built_in else source.name
     except MzError as error:
         file_name = error.location.file if error.location else name
@@ -136,7 +135,7 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
     if as_yaml:
         print_line(source.text.rstrip("\n"))
         return
-    definition, _ = parse_pipeline(source.text, source.name)
+    definition, _ = source.parse()
     file = None if source.built_in else source.name
     if as_json:
         print_document(
@@ -202,12 +201,12 @@ def check_pipeline(name: str, root: Path, lint_names: KnownNames) -> tuple[str, 
     """Return the file's name and its diagnostics. A path is relative to the current directory."""
     try:
         if name.endswith(PIPELINE_SUFFIXES):
-            source = PipelineSource(name=name, text=read_text(Path(name), name), built_in=False)
+            source = PipelineSource(name=name, text=read_text(Path(name), name))
         else:
             source = find_source(name, root)
     except MzError as error:
         return (error.location.file if error.location else name), error.diagnostics
-    return source.name, check_source(source, lint_names)
+    return source.name, source.check(lint_names)
 
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic], result: LintResult) -> None:
@@ -252,9 +251,7 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
     )
     file = f"{PIPELINES_FOLDER}/{name}.yaml"
     create_file(root / file, file, text)
-    diagnostics = check_source(
-        PipelineSource(name=file, text=text, built_in=False), known_names(config, load_pipeline_files(root))
-    )
+    diagnostics = PipelineSource(name=file, text=text).check(known_names(config, load_pipeline_files(root)))
     if as_json:
         print_document(
             "pipelines-new",
@@ -277,7 +274,7 @@ def new(name: str, pipeline: str | None, as_json: bool) -> None:
 def copy_pipeline(origin: str, name: str, root: Path, config: Config) -> tuple[str, tuple[str, ...]]:
     """Return the text of a copy, and the commands whose steps it omits. Raises MzError as `find_source` does."""
     source = find_source(origin, root)
-    missing = missing_commands(parse_pipeline(source.text, source.name)[0], config.commands) if source.built_in else ()
+    missing = missing_commands(source.parse()[0], config.commands) if source.built_in else ()
     return rename_pipeline(source.text, name, origin, missing), missing
 
 

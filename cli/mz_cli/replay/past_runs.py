@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mz_engine.agents.registry import all_adapters
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.pipeline import Pipeline
-from mz_engine.pipelines.load import load_valid_pipeline_files, read_pipeline
+from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.table import price_table
 from mz_engine.run.settings import load_config
@@ -127,7 +127,7 @@ def _current_rules(log: ProjectLog, runs: Sequence[str]) -> RecheckRules:
 def _current_pipeline(name: str, home: Path) -> Pipeline | None:
     """Return the current pipeline of that name; None if there is none."""
     try:
-        return read_pipeline(name, home).pipeline
+        return load_pipeline(name, home)[0]
     except MzError as error:
         if error.code != "MZ3001":
             raise

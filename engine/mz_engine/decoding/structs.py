@@ -1,7 +1,7 @@
 """Errors, in plain language, for values that cannot be converted to a Struct.
 
-`msgspec.convert` decides, but it stops at the first error and names neither the key of a mapping nor the valid keys.
-These functions find all errors with their key paths once it has failed.
+`msgspec.convert` stops at the first error and names neither the key of a mapping nor the valid keys, so all errors are
+found, with their key paths, before it is called.
 
 A Struct class may have `SHORT_FORM`, the key that a text instead of a mapping stands for, and `RENAMED_KEYS`, hints for
 keys of earlier versions. `Meta(extra={"parse": ..., "hint": ...})` names the parser of a text.
@@ -9,7 +9,7 @@ keys of earlier versions. `Meta(extra={"parse": ..., "hint": ...})` names the pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any
 
@@ -53,132 +53,121 @@ def format_key_path(key_path: KeyPath) -> str:
     return text.removeprefix(".")
 
 
-def normalise(value: object, kind: inspect.Type) -> object:
-    """Return the value as `msgspec.convert` accepts it: without optional keys that have no value (such as `commands:`
-    with all lines commented out), short forms written out, texts parsed. Values with errors stay as they are."""
-    match kind:
-        case inspect.Metadata():
-            value = normalise(value, kind.type)
-            parse = (kind.extra or {}).get("parse")
-            if parse is None or not isinstance(value, str):
-                return value
-            try:
-                return parse(value)
-            except ValueError:
-                return value
-        case inspect.UnionType():
-            members = [member for member in kind.types if _is_same_family(value, member)]
-            return normalise(value, members[0]) if len(members) == 1 else value
-        case inspect.StructType() if isinstance(value, str) and hasattr(kind.cls, "SHORT_FORM"):
-            return {kind.cls.SHORT_FORM: value}
-        case inspect.StructType() if isinstance(value, dict):
-            fields = {field.encode_name: field for field in kind.fields}
-            return {
-                key: normalise(item, fields[key].type) if key in fields else item
-                for key, item in value.items()
-                if item is not None or key not in fields or fields[key].required
-            }
-        case inspect.DictType() if isinstance(value, dict):
-            return {key: normalise(item, kind.value_type) for key, item in value.items()}
-        case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list):
-            return [normalise(item, kind.item_type) for item in value]
-    return value
+def decode_value(value: object, kind: inspect.Type) -> tuple[object, list[DecodeError]]:
+    """Return the value as `msgspec.convert` accepts it, and all its errors, in the value's order.
+
+    An optional key without a value (such as `commands:` with all lines commented out) is left out, short forms are
+    written out, texts parsed. Values with errors stay as they are.
+    """
+    errors: list[DecodeError] = []
+    return _decode(value, kind, (), errors), errors
 
 
-def decode_errors(value: object, kind: inspect.Type, key_path: KeyPath = ()) -> Iterator[DecodeError]:
-    """Return all errors of a value (dict, list, str, int, float, bool, None) for a type, in the value's order. An
-    optional key without a value is no error."""
+def _decode(value: object, kind: inspect.Type, key_path: KeyPath, errors: list[DecodeError]) -> object:
     match kind:
         case inspect.Metadata():
-            description = str((kind.extra_json_schema or {}).get("description", ""))
-            errors = list(decode_errors(value, kind.type, key_path))
-            for error in errors:
-                needs_meaning = error.hint == EXPLAIN_HINT and error.key_path == key_path and description
-                meaning = f"its meaning: {description[:1].lower()}{description[1:-1]}"
-                yield replace(error, hint=meaning) if needs_meaning else error
-            extra = kind.extra or {}
-            if "parse" in extra and isinstance(value, str) and not errors:
-                yield from _parse_errors(value, extra["parse"], key_path, "MZ2013", extra["hint"])
+            return _decode_annotated(value, kind, key_path, errors)
         case inspect.CustomType() if issubclass(kind.cls, Quantity) and _is_valid(value, kind):
-            yield from _parse_errors(value, kind.cls.parse, key_path, kind.cls.CODE, kind.cls.HINT)
+            _parse(value, kind.cls.parse, key_path, errors, kind.cls.CODE, kind.cls.HINT)
         case inspect.StructType() if isinstance(value, str) and hasattr(kind.cls, "SHORT_FORM"):
-            yield from _struct_errors({kind.cls.SHORT_FORM: value}, kind, key_path)
+            return _decode_struct({kind.cls.SHORT_FORM: value}, kind, key_path, errors)
         case inspect.StructType() if isinstance(value, dict):
-            yield from _struct_errors(value, kind, key_path)
+            return _decode_struct(value, kind, key_path, errors)
         case inspect.DictType() if isinstance(value, dict):
-            for key, item in value.items():
-                yield from decode_errors(key, kind.key_type, (*key_path, key))
-                yield from decode_errors(item, kind.value_type, (*key_path, key))
+            return {
+                _decode(key, kind.key_type, (*key_path, key), errors): _decode(
+                    item, kind.value_type, (*key_path, key), errors
+                )
+                for key, item in value.items()
+            }
         case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list):
-            for position, item in enumerate(value):
-                yield from decode_errors(item, kind.item_type, (*key_path, position))
+            return [_decode(item, kind.item_type, (*key_path, index), errors) for index, item in enumerate(value)]
         case inspect.TupleType() if isinstance(value, list) and len(value) == len(kind.item_types):
-            for position, (item, item_type) in enumerate(zip(value, kind.item_types, strict=True)):
-                yield from decode_errors(item, item_type, (*key_path, position))
+            items = enumerate(zip(value, kind.item_types, strict=True))
+            return [_decode(item, item_type, (*key_path, index), errors) for index, (item, item_type) in items]
         case inspect.UnionType():
-            yield from _union_errors(value, kind, key_path)
+            return _decode_union(value, kind, key_path, errors)
         case inspect.LiteralType() if isinstance(value, str):
             if value not in kind.values:
                 choices = [str(choice) for choice in kind.values]
                 message = f"{_value_text(value)} is not one of {', '.join(choices)}"
-                yield _wrong_value(key_path, message, similar_name_hint(value, choices) or "write one of them")
+                hint = similar_name_hint(value, choices) or "write one of them"
+                errors.append(_wrong_value(key_path, message, hint))
         case _:
             if not _is_valid(value, kind):
-                yield _type_error(value, kind, key_path)
+                errors.append(_type_error(value, kind, key_path))
+    return value
 
 
-def _parse_errors(
-    value: object, parse: Callable[[Any], object], key_path: KeyPath, code: str, hint: str
-) -> Iterator[DecodeError]:
+def _decode_annotated(value: object, kind: inspect.Metadata, key_path: KeyPath, errors: list[DecodeError]) -> object:
+    own_errors: list[DecodeError] = []
+    decoded = _decode(value, kind.type, key_path, own_errors)
+    description = str((kind.extra_json_schema or {}).get("description", ""))
+    meaning = f"its meaning: {description[:1].lower()}{description[1:-1]}"
+    for error in own_errors:
+        needs_meaning = error.hint == EXPLAIN_HINT and error.key_path == key_path and description
+        errors.append(replace(error, hint=meaning) if needs_meaning else error)
+    extra = kind.extra or {}
+    if "parse" in extra and isinstance(value, str) and not own_errors:
+        return _parse(value, extra["parse"], key_path, errors, "MZ2013", extra["hint"])
+    return decoded
+
+
+def _parse(
+    value: object, parse: Callable[[Any], object], key_path: KeyPath, errors: list[DecodeError], code: str, hint: str
+) -> object:
     try:
-        parse(value)
+        return parse(value)
     except ValueError as error:
-        yield replace(_wrong_value(key_path, str(error), hint), code=code)
+        errors.append(replace(_wrong_value(key_path, str(error), hint), code=code))
+        return value
 
 
-def _struct_errors(value: dict[str, object], kind: inspect.StructType, key_path: KeyPath) -> Iterator[DecodeError]:
-    fields = {field.encode_name: field for field in kind.fields}
+def _decode_struct(
+    value: dict[str, object], kind: inspect.StructType, key_path: KeyPath, errors: list[DecodeError]
+) -> dict[str, object]:
+    fields, decoded = {field.encode_name: field for field in kind.fields}, dict[str, object]()
     for key, item in value.items():
         if key in fields:
             if item is not None or fields[key].required:
-                yield from decode_errors(item, fields[key].type, (*key_path, key))
-        else:
-            hint = getattr(kind.cls, "REMOVED_KEYS", {}).get(key, "")
-            if new_key := getattr(kind.cls, "RENAMED_KEYS", {}).get(key):
-                hint = f"it is now called `{new_key}`"
-            hint = hint or did_you_mean(key, (name for name in fields if name not in value))
-            parent = f" in `{format_key_path(key_path)}`" if key_path else ""
-            yield DecodeError(
-                key_path=(*key_path, key), code="MZ2005", message=f"unknown key `{key[:80]}`{parent}", hint=hint
-            )
+                decoded[key] = _decode(item, fields[key].type, (*key_path, key), errors)
+            continue
+        hint = getattr(kind.cls, "REMOVED_KEYS", {}).get(key, "")
+        if new_key := getattr(kind.cls, "RENAMED_KEYS", {}).get(key):
+            hint = f"it is now called `{new_key}`"
+        hint = hint or did_you_mean(key, (name for name in fields if name not in value))
+        parent = f" in `{format_key_path(key_path)}`" if key_path else ""
+        message = f"unknown key `{key[:80]}`{parent}"
+        errors.append(DecodeError(key_path=(*key_path, key), code="MZ2005", message=message, hint=hint))
+        decoded[key] = item
     for name, field in fields.items():
         if field.required and name not in value:
             message = (
                 f"`{format_key_path(key_path)}` has no key `{name}`" if key_path else f"the key `{name}` is missing"
             )
-            yield DecodeError(
-                key_path=key_path, code="MZ2007", message=message, hint=f"add `{name}:`; it has no default"
-            )
+            hint = f"add `{name}:`; it has no default"
+            errors.append(DecodeError(key_path=key_path, code="MZ2007", message=message, hint=hint))
+    return decoded
 
 
-def _union_errors(value: object, kind: inspect.UnionType, key_path: KeyPath) -> Iterator[DecodeError]:
-    """Return the errors for the member that the value resembles; none if any member accepts it."""
-    errors = [list(decode_errors(value, member, key_path)) for member in kind.types]
-    if not all(errors):
-        return
-    similar = [
-        of_member for of_member, member in zip(errors, kind.types, strict=True) if _is_same_family(value, member)
-    ]
-    if similar:
-        yield from similar[0]
-    else:
-        yield _type_error(value, kind, key_path)
+def _decode_union(value: object, kind: inspect.UnionType, key_path: KeyPath, errors: list[DecodeError]) -> object:
+    """Decode as the first member that accepts the value; else report the errors of the member that it resembles."""
+    similar: list[DecodeError] = []
+    for member in kind.types:
+        own_errors: list[DecodeError] = []
+        decoded = _decode(value, member, key_path, own_errors)
+        if not own_errors:
+            return decoded
+        if not similar and _is_same_family(value, member):
+            similar = own_errors
+    errors += similar or [_type_error(value, kind, key_path)]
+    return value
 
 
 def _type_error(value: object, kind: inspect.Type, key_path: KeyPath) -> DecodeError:
-    return _wrong_value(
-        key_path, f"expected {_type_name(kind)}, got {_value_text(value)}", _rewrite_hint(value, _type_name(kind))
-    )
+    expected = _type_name(kind)
+    message = f"expected {expected}, got {_value_text(value)}"
+    return _wrong_value(key_path, message, _rewrite_hint(value, expected))
 
 
 def _rewrite_hint(value: object, expected: str) -> str:

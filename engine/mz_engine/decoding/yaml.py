@@ -14,7 +14,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from mz_engine.decoding.quantity import decode_quantity
-from mz_engine.decoding.structs import EXPLAIN_HINT, DecodeError, KeyPath, decode_errors, normalise
+from mz_engine.decoding.structs import EXPLAIN_HINT, DecodeError, KeyPath, decode_value
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 
 DEPTH_MAX = 40
@@ -51,28 +51,25 @@ class YamlDocument(msgspec.Struct, frozen=True):
         return Diagnostic(code=error.code, message=error.message, hint=error.hint, location=location)
 
 
-Resolvers = dict[str, list[tuple[str, re.Pattern[str]]]]
-
-
-def _core_schema() -> Resolvers:
-    """Return the resolvers of plain scalars that are not text, by first character."""
-    rules = (
-        ("null", ["~", "n", "N", ""], r"(?:~|null|Null|NULL|)\Z"),
-        ("bool", [*"tTfF"], r"(?:true|True|TRUE|false|False|FALSE)\Z"),
-        ("int", [*"-+0123456789"], r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
-        ("float", [*"-+.0123456789"], r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
-    )
-    resolvers: Resolvers = {}
-    for tag, first_characters, pattern in rules:
-        for character in first_characters:
-            resolvers.setdefault(character, []).append((f"tag:yaml.org,2002:{tag}", re.compile(pattern)))
-    return resolvers
+PLAIN_SCALARS = (
+    ("null", r"(?:~|null|Null|NULL|)\Z", ["~", "n", "N", ""]),
+    ("bool", r"(?:true|True|TRUE|false|False|FALSE)\Z", [*"tTfF"]),
+    ("int", r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z", [*"-+0123456789"]),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", [*"-+.0123456789"]),
+)
+"""Plain scalars that are not text: tag, pattern, first characters."""
+RESOLVERS = {
+    first: [
+        (f"tag:yaml.org,2002:{tag}", re.compile(pattern)) for tag, pattern, firsts in PLAIN_SCALARS if first in firsts
+    ]
+    for first in ("", *"~nNtTfF-+.0123456789")
+}
 
 
 class _Loader(yaml.SafeLoader):
     """Composes nodes only; `_ValueBuilder` converts them to values."""
 
-    yaml_implicit_resolvers = _core_schema()
+    yaml_implicit_resolvers = RESOLVERS
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -134,12 +131,11 @@ def decode_document(document: YamlDocument, struct: type[T]) -> T:
     Raises MzError with all errors and their locations: MZ2005 unknown key, MZ2006 wrong value, MZ2007 missing key,
     MZ2009 duration, MZ2010 amount, MZ2013 text.
     """
-    kind = msgspec.inspect.type_info(struct)
-    diagnostics = [document.diagnostic(error) for error in decode_errors(document.value, kind)]
-    if diagnostics:
-        raise MzError.from_diagnostics(diagnostics)
+    value, errors = decode_value(document.value, msgspec.inspect.type_info(struct))
+    if errors:
+        raise MzError.from_diagnostics([document.diagnostic(error) for error in errors])
     try:
-        return msgspec.convert(normalise(document.value, kind), struct, dec_hook=decode_quantity)
+        return msgspec.convert(value, struct, dec_hook=decode_quantity)
     except msgspec.ValidationError as error:
         location = SourceLocation(document.name)
         raise MzError("MZ2006", str(error), hint=EXPLAIN_HINT, location=location) from error

@@ -1,8 +1,7 @@
 """Check the meaning of a pipeline. All findings are reported at once, each with its location.
 
-Check the order of the phases of a pipeline: needed artifacts exist, and `on_block` routes are valid.
-
-Check that phases and units of a pipeline cannot write each other's outputs.
+Names are known and unique, needed artifacts exist, `on_block` routes are valid, and phases and units cannot write each
+other's outputs.
 """
 
 from __future__ import annotations
@@ -19,8 +18,12 @@ from mz_engine.decoding.structs import KeyPath, did_you_mean
 from mz_engine.decoding.yaml import YamlDocument
 from mz_engine.errors.diagnostics import Diagnostic
 from mz_engine.graph import find_cycles
-from mz_engine.model.pipeline import AgentReview, Gate, PersonGate, Phase, PhaseOutput, Pipeline
+from mz_engine.model.pipeline import Phase, PhaseOutput, Pipeline
 from mz_engine.path_patterns import matches
+
+Severity = Literal["error", "warning"]
+References = list[tuple[KeyPath, str | None]]
+"""Names that a phase uses, if it uses one there."""
 
 
 class LintFinding(NamedTuple):
@@ -28,48 +31,41 @@ class LintFinding(NamedTuple):
     code: str
     message: str
     hint: str = ""
-    severity: Literal["error", "warning"] = "error"
-
-    def to_diagnostic(self, document: YamlDocument) -> Diagnostic:
-        location = document.location(*self.route)
-        return Diagnostic(
-            code=self.code, message=self.message, hint=self.hint, location=location, severity=self.severity
-        )
+    severity: Severity = "error"
 
 
 def check_flow(pipeline: Pipeline) -> Iterator[LintFinding]:
     """Yield MZ3003 unknown artifact, MZ3004 used too early, MZ3005 cycle, MZ3006 unreachable, MZ3012 routes, MZ3015 no
     delivery."""
-    source = _artifact_producers(pipeline)
+    producers = _artifact_producers(pipeline)
     needed_phases = {
-        phase.phase: [source[artifact] for _, artifact in _needed_artifacts(phase) if artifact in source]
+        phase.phase: [producers[artifact] for _, artifact in _needed_artifacts(phase) if artifact in producers]
         for phase in pipeline.phases
     }
-    cycles = list(find_cycles(needed_phases))
+    cycles, names = list(find_cycles(needed_phases)), [phase.phase for phase in pipeline.phases]
     stuck_positions: list[int] = []
     for position in range(len(pipeline.phases)):
-        findings = list(_check_needs(pipeline, position, source, cycles))
+        findings = list(_check_needs(pipeline, position, producers, cycles))
         stuck_positions += [position] if findings else []
         yield from findings
-        yield from _check_questions(pipeline, position, source)
+        yield from _check_questions(pipeline, position, producers)
         yield from _check_routes(pipeline, position)
     for cycle in cycles:
-        stuck_positions.append(min(_phase_position(pipeline, name) for name in cycle))
-        at: KeyPath = ("phases", _phase_position(pipeline, cycle[0]), "inputs")
+        stuck_positions.append(min(map(names.index, cycle)))
+        at: KeyPath = ("phases", names.index(cycle[0]), "inputs")
         yield LintFinding(at, "MZ3005", f"phases need each other's artifacts: {' -> '.join([*cycle, cycle[0]])}")
     yield from _check_reachability(pipeline, stuck_positions)
 
 
 def _artifact_producers(pipeline: Pipeline) -> dict[str, str]:
     """Map each artifact to the first phase that produces it."""
-    sources: dict[str, str] = {}
+    producers: dict[str, str] = {}
     for phase in pipeline.phases:
-        artifacts = [output.artifact for output in phase.outputs] + (
-            [phase.agent_review.output] if phase.agent_review else []
-        )
-        for artifact in artifacts:
-            sources.setdefault(artifact, phase.phase)
-    return sources
+        for output in phase.outputs:
+            producers.setdefault(output.artifact, phase.phase)
+        if phase.agent_review:
+            producers.setdefault(phase.agent_review.output, phase.phase)
+    return producers
 
 
 def _needed_artifacts(phase: Phase) -> Iterator[tuple[KeyPath, str]]:
@@ -142,19 +138,15 @@ def _check_reachability(pipeline: Pipeline, stuck_positions: list[int]) -> Itera
         names = ", ".join(f"`{other.phase}`" for other in unreachable_phases)
         message = f"unreachable: {names}, since `{phases[first_stuck].phase}` can never start"
         yield LintFinding(("phases", first_stuck + 1), "MZ3006", message)
-    delivery_position = next((position for position, phase in enumerate(phases) if "open_pr" in phase.deliver), None)
-    if delivery_position is None and phases:
-        yield LintFinding(("phases",), "MZ3015", "no phase delivers: none has `open_pr` under `deliver`")
-    elif delivery_position is not None:
-        for position in range(delivery_position + 1, len(phases)):
-            message = (
-                f"unreachable: `{phases[position].phase}`, since `{phases[delivery_position].phase}` delivers before it"
-            )
+    delivery: Phase | None = None
+    for position, phase in enumerate(phases):
+        if delivery is not None:
+            message = f"unreachable: `{phase.phase}`, since `{delivery.phase}` delivers before it"
             yield LintFinding(("phases", position), "MZ3006", message)
-
-
-def _phase_position(pipeline: Pipeline, name: str) -> int:
-    return [phase.phase for phase in pipeline.phases].index(name)
+        elif "open_pr" in phase.deliver:
+            delivery = phase
+    if delivery is None and phases:
+        yield LintFinding(("phases",), "MZ3015", "no phase delivers: none has `open_pr` under `deliver`")
 
 
 SAMPLE_VALUES = {"feature": "feature-id", "unit": "unit-id", "title": "Title", "phase": "phase"}
@@ -173,19 +165,16 @@ def check_writes(pipeline: Pipeline) -> Iterator[LintFinding]:
 
 
 def _check_placeholders(phase: Phase, at: KeyPath) -> Iterator[LintFinding]:
-    unit = {"unit"} if phase.for_each else set()
+    names, unit_files = ({"feature", "unit"}, {UNIT_FILES[1:-1]}) if phase.for_each else ({"feature"}, set[str]())
     texts: list[tuple[KeyPath, str, set[str]]] = [
-        ((*at, "outputs", number, "path"), output.path or "", {"feature"} | unit)
-        for number, output in enumerate(phase.outputs)
+        *((("outputs", number, "path"), output.path or "", names) for number, output in enumerate(phase.outputs)),
+        *((("context", "include", number), pattern, names) for number, pattern in enumerate(phase.context.include)),
+        *((("context", "exclude", number), pattern, names) for number, pattern in enumerate(phase.context.exclude)),
+        *((("writable", number), pattern, names | unit_files) for number, pattern in enumerate(phase.writable)),
+        (("commit",), phase.commit or "", names | {"title", "phase"}),
     ]
-    for key, patterns in (("include", phase.context.include), ("exclude", phase.context.exclude)):
-        texts += [
-            ((*at, "context", key, number), pattern, {"feature"} | unit) for number, pattern in enumerate(patterns)
-        ]
-    writable_names = {"feature"} | unit | ({"unit.files"} if phase.for_each else set())
-    texts += [((*at, "writable", number), pattern, writable_names) for number, pattern in enumerate(phase.writable)]
-    texts.append(((*at, "commit"), phase.commit or "", {"feature", "title", "phase"} | unit))
-    for route, text, allowed in texts:
+    for inner, text, allowed in texts:
+        route: KeyPath = (*at, *inner)
         hint = "known here: " + ", ".join(f"{{{pattern}}}" for pattern in sorted(allowed))
         for name in _PLACEHOLDER.findall(text):
             if name not in allowed:
@@ -283,18 +272,24 @@ def lint_pipeline(
 ) -> tuple[Diagnostic, ...]:
     """Return all errors and warnings (MZ3002 to MZ3017) in the order of the text. `document` is what the pipeline was
     parsed from. In a built-in pipeline an unknown command is a warning."""
-    findings = [
-        *_check_names(pipeline),
-        *_check_numbers(pipeline),
-        *_check_completeness(pipeline),
-        *check_flow(pipeline),
-    ]
-    findings += check_writes(pipeline)
+    findings = [*_check_names(pipeline), *_check_numbers(pipeline), *_check_completeness(pipeline)]
+    findings += [*check_flow(pipeline), *check_writes(pipeline)]
     for position, phase in enumerate(pipeline.phases):
-        findings += _check_phase(phase, ("phases", position), known_names, built_in)
-    diagnostics = [finding.to_diagnostic(document) for finding in findings]
+        findings += _check_references(phase, ("phases", position), known_names, built_in)
+        findings += _check_questions_and_gates(phase, ("phases", position))
+    located = sorted(
+        ((document.location(*finding.route), finding) for finding in findings),
+        key=lambda pair: (pair[0].line, pair[0].column),
+    )
     return tuple(
-        sorted(diagnostics, key=lambda item: (item.location.line, item.location.column) if item.location else (0, 0))
+        Diagnostic(
+            code=finding.code,
+            message=finding.message,
+            hint=finding.hint,
+            location=location,
+            severity=finding.severity,
+        )
+        for location, finding in located
     )
 
 
@@ -319,23 +314,13 @@ def summarise_warnings(
 
 def missing_commands(pipeline: Pipeline, commands: Collection[str]) -> tuple[str, ...]:
     """Return the commands that the pipeline runs and that are not among these, in the order of the text."""
-    used = dict.fromkeys(name for phase in pipeline.phases for name in _commands(phase))
-    return tuple(name for name in used if name not in commands)
+    used = dict.fromkeys(name for phase in pipeline.phases for _, name in _commands(phase))
+    return tuple(name for name in used if name and name not in commands)
 
 
-def _commands(phase: Phase) -> Iterator[str]:
-    yield from (step.run for step in phase.prepare)
-    yield from (gate.run for gate in phase.gates if gate.run)
-
-
-def _check_phase(phase: Phase, at: KeyPath, known_names: KnownNames, built_in: bool) -> Iterator[LintFinding]:
-    yield from _check_references(phase, at, known_names, built_in)
-    for position, gate in enumerate(phase.gates):
-        yield from _check_gate(gate, (*at, "gates", position))
-    for position, human in enumerate(phase.ask_person):
-        yield from _check_person_gate(human, (*at, "ask_person", position))
-    if phase.agent_review:
-        yield from _check_review(phase.agent_review, (*at, "agent_review"))
+def _commands(phase: Phase) -> References:
+    commands: References = [(("prepare", number, "run"), step.run) for number, step in enumerate(phase.prepare)]
+    return commands + [(("gates", number, "run"), gate.run) for number, gate in enumerate(phase.gates)]
 
 
 def _check_names(pipeline: Pipeline) -> Iterator[LintFinding]:
@@ -349,16 +334,13 @@ def _check_names(pipeline: Pipeline) -> Iterator[LintFinding]:
         if phase.agent_review:
             yield from _check_name(phase.agent_review.output, (*at, "agent_review", "output"), artifacts, "artifact")
             yield from _check_name(phase.agent_review.role, (*at, "agent_review", "role"), set(), "role")
-        gate_names: set[str] = set()
         for number, gate in enumerate(phase.gates):
-            if gate.name in gate_names:
+            if gate.name and gate.name in [other.name for other in phase.gates[:number]]:
                 yield LintFinding((*at, "gates", number), "MZ3002", f"duplicate gate `{gate.name[:80]}`")
-            gate_names |= {gate.name} if gate.name else set()
-        result_names: set[str] = set()
+        results: set[str] = set()
         for number, step in enumerate(phase.prepare):
-            yield from _check_name(
-                step.result, (*at, "prepare", number, "result"), result_names, "result of a prepared command"
-            )
+            route: KeyPath = (*at, "prepare", number, "result")
+            yield from _check_name(step.result, route, results, "result of a prepared command")
 
 
 def _check_name(name: str, at: KeyPath, used_names: set[str], kind: str) -> Iterator[LintFinding]:
@@ -420,68 +402,60 @@ def _check_delivery(phase: Phase, at: KeyPath) -> Iterator[LintFinding]:
 
 
 def _check_references(phase: Phase, at: KeyPath, known_names: KnownNames, built_in: bool) -> Iterator[LintFinding]:
-    for number, output in enumerate(phase.outputs):
-        yield from _check_known(
-            output.rules, (*at, "outputs", number, "rules"), known_names.rule_sets, "MZ3007", "rule set"
-        )
-    if phase.prompt:
-        yield from _check_template(phase.prompt, (*at, "prompt"), known_names)
-    if phase.agent_review:
-        yield from _check_known(
-            phase.agent_review.rules, (*at, "agent_review", "rules"), known_names.rule_sets, "MZ3007", "rule set"
-        )
-        yield from _check_template(phase.agent_review.prompt, (*at, "agent_review", "prompt"), known_names)
-    rules = [(("gates", number), gate.rule) for number, gate in enumerate(phase.gates)]
-    rules += [(("ask_person", number), human.rule) for number, human in enumerate(phase.ask_person)]
-    for route, rule in rules:
-        if rule:
-            yield from _check_known(rule, (*at, *route, "rule"), known_names.rules, "MZ3007", "rule")
-    commands = [(("gates", number), gate.run) for number, gate in enumerate(phase.gates)]
-    commands += [(("prepare", number), step.run) for number, step in enumerate(phase.prepare)]
-    for route, command in commands:
+    """Yield MZ3007 unknown rules, MZ3008 unknown templates, MZ3009 unknown commands, MZ3017 missing blocks."""
+    rule_sets: References = [
+        (("outputs", number, "rules"), output.rules) for number, output in enumerate(phase.outputs)
+    ]
+    templates: References = [(("prompt",), phase.prompt)]
+    if review := phase.agent_review:
+        rule_sets.append((("agent_review", "rules"), review.rules))
+        templates.append((("agent_review", "prompt"), review.prompt))
+    rules: References = [(("gates", number, "rule"), gate.rule) for number, gate in enumerate(phase.gates)]
+    rules += [(("ask_person", number, "rule"), human.rule) for number, human in enumerate(phase.ask_person)]
+    for kind, code, references, valid_names in (
+        ("rule set", "MZ3007", rule_sets, known_names.rule_sets),
+        ("template", "MZ3008", templates, known_names.templates),
+        ("rule", "MZ3007", rules, known_names.rules),
+    ):
+        for route, name in references:
+            if name and name not in valid_names:
+                hint = did_you_mean(name, sorted(valid_names))
+                yield LintFinding((*at, *route), code, f"there is no {kind} `{name[:80]}`", hint)
+    for route, name in templates:
+        for block, required_by in known_names.missing_blocks.get(name or "", ()):
+            message = f"the template `{name}` does not define the block `{block[:80]}`, which {required_by} requires"
+            hint = f"write {{% block {block[:80]} %}}...{{% endblock %}} in pipelines/templates/{name}"
+            yield LintFinding((*at, *route), "MZ3017", message, hint)
+    for route, command in _commands(phase):
         if command and command not in known_names.commands:
-            yield _unknown_command(command, (*at, *route, "run"), built_in)
+            hint = f"write `{command}: COMMAND LINE` under `commands:` in mz.yaml"
+            message = f"mz.yaml has no command `{command[:80]}`" + ", so this step is skipped" * built_in
+            severity: Severity = "warning" if built_in else "error"
+            yield LintFinding((*at, *route), MISSING_COMMAND_CODE, message, hint, severity)
 
 
-def _check_template(name: str, at: KeyPath, known_names: KnownNames) -> Iterator[LintFinding]:
-    yield from _check_known(name, at, known_names.templates, "MZ3008", "template")
-    for block, required_by in known_names.missing_blocks.get(name, ()):
-        message = f"the template `{name[:80]}` does not define the block `{block[:80]}`, which {required_by} requires"
-        hint = f"write {{% block {block[:80]} %}}...{{% endblock %}} in pipelines/templates/{name[:80]}"
-        yield LintFinding(at, "MZ3017", message, hint)
-
-
-def _check_known(name: str, at: KeyPath, valid_names: frozenset[str], code: str, kind: str) -> Iterator[LintFinding]:
-    if name not in valid_names:
-        yield LintFinding(at, code, f"there is no {kind} `{name[:80]}`", did_you_mean(name, sorted(valid_names)))
-
-
-def _unknown_command(name: str, at: KeyPath, built_in: bool) -> LintFinding:
-    hint = f"write `{name}: COMMAND LINE` under `commands:` in mz.yaml"
-    if built_in:
-        message = f"mz.yaml has no command `{name}`, so this step is skipped"
-        return LintFinding(at, MISSING_COMMAND_CODE, message, hint, severity="warning")
-    return LintFinding(at, MISSING_COMMAND_CODE, f"mz.yaml has no command `{name[:80]}`", hint)
-
-
-def _check_gate(gate: Gate, at: KeyPath) -> Iterator[LintFinding]:
-    if bool(gate.run) == bool(gate.rule):
-        present_keys = "both `run` and `rule`" if gate.run else "neither `run` nor `rule`"
-        yield LintFinding(at, "MZ3013", f"this gate has {present_keys}; it needs exactly one")
-
-
-def _check_person_gate(human: PersonGate, at: KeyPath) -> Iterator[LintFinding]:
-    present_keys = [human.artifact is not None, human.field is not None, bool(human.values)]
-    if any(present_keys) and not all(present_keys):
-        yield LintFinding(at, "MZ3013", "a question about an artifact needs all of `artifact`, `field` and `in`")
-    if human.rule and any(present_keys):
-        yield LintFinding(at, "MZ3013", "a question is about an artifact or a rule, not both; split it in two")
-    if not human.autonomy:
-        yield LintFinding((*at, "autonomy"), "MZ3013", "without a level of autonomy this question is never asked")
-
-
-def _check_review(review: AgentReview, at: KeyPath) -> Iterator[LintFinding]:
-    if not review.independent:
-        yield LintFinding((*at, "independent"), "MZ3011", "a reviewer must not share the builder's session or context")
-    if review.role == BUILDER:
-        yield LintFinding((*at, "role"), "MZ3011", f"the reviewer has the role of the builder, `{review.role}`")
+def _check_questions_and_gates(phase: Phase, at: KeyPath) -> Iterator[LintFinding]:
+    """Yield MZ3013 for gates and questions that contradict themselves, MZ3011 for reviewers that do not review."""
+    for position, gate in enumerate(phase.gates):
+        if bool(gate.run) == bool(gate.rule):
+            keys = "both `run` and `rule`" if gate.run else "neither `run` nor `rule`"
+            message = f"this gate has {keys}; it needs exactly one"
+            yield LintFinding((*at, "gates", position), "MZ3013", message)
+    for position, human in enumerate(phase.ask_person):
+        route: KeyPath = (*at, "ask_person", position)
+        present_keys = [human.artifact is not None, human.field is not None, bool(human.values)]
+        if any(present_keys) and not all(present_keys):
+            yield LintFinding(route, "MZ3013", "a question about an artifact needs all of `artifact`, `field` and `in`")
+        if human.rule and any(present_keys):
+            yield LintFinding(route, "MZ3013", "a question is about an artifact or a rule, not both; split it in two")
+        if not human.autonomy:
+            message = "without a level of autonomy this question is never asked"
+            yield LintFinding((*route, "autonomy"), "MZ3013", message)
+    if review := phase.agent_review:
+        route = (*at, "agent_review")
+        if not review.independent:
+            message = "a reviewer must not share the builder's session or context"
+            yield LintFinding((*route, "independent"), "MZ3011", message)
+        if review.role == BUILDER:
+            message = f"the reviewer has the role of the builder, `{review.role}`"
+            yield LintFinding((*route, "role"), "MZ3011", message)

@@ -1,11 +1,12 @@
-"""Find pipelines by name or path: those of the repository first, then the built-in ones.
+"""Find pipelines by name or path: those of the repository first, then the built-in ones; create new ones.
 
 Templates and rule sets of pipelines: those of mz, overridden by those of the repository.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -24,14 +25,9 @@ from mz_engine.prompts.render import TEMPLATE_SUFFIX, load_templates
 
 PIPELINES_FOLDER = "pipelines"
 PIPELINE_SUFFIXES = (".yaml", ".yml")
-
-
-class LoadedPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed pipeline, with the locations of its content."""
-
-    pipeline: Pipeline
-    document: YamlDocument
-    built_in: bool
+GATE_COMMANDS = ("build", "lint", "test")
+NAME_LINE = re.compile(r"\A(?:#.*\n|\s*\n)*pipeline:.*$", re.MULTILINE)
+"""The key, with the comment that introduces the file."""
 
 
 class PipelineSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +36,21 @@ class PipelineSource(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name in messages: a path relative to the repository, or `NAME.yaml` of a built-in one."""
     text: str
-    built_in: bool
+    built_in: bool = False
 
+    def parse(self) -> tuple[Pipeline, YamlDocument]:
+        """Return the pipeline, and its document with locations for `lint`. Raises MzError with all errors of form
+        (MZ2003 to MZ2009); the meaning is not checked here."""
+        document = parse_yaml(self.text, self.name)
+        return decode_document(document, Pipeline), document
 
-def parse_pipeline(text: str, name: str) -> tuple[Pipeline, YamlDocument]:
-    """Return the pipeline, and its document with locations for `lint`. Raises MzError with all errors of form (MZ2003
-    to MZ2009); the meaning is not checked here."""
-    document = parse_yaml(text, name)
-    return decode_document(document, Pipeline), document
+    def check(self, known_names: KnownNames) -> tuple[Diagnostic, ...]:
+        """Return all errors and warnings: of the form or, if that is valid, of the meaning."""
+        try:
+            pipeline, document = self.parse()
+        except MzError as error:
+            return error.diagnostics
+        return lint_pipeline(pipeline, known_names, document, self.built_in)
 
 
 def find_source(name: str, root: Path) -> PipelineSource:
@@ -56,33 +59,26 @@ def find_source(name: str, root: Path) -> PipelineSource:
     it cannot be read."""
     path = name if name.endswith(PIPELINE_SUFFIXES) else f"{PIPELINES_FOLDER}/{name}.yaml"
     if (root / path).is_file():
-        return PipelineSource(name=path, text=read_text(root / path, path), built_in=False)
+        return PipelineSource(name=path, text=read_text(root / path, path))
     if name in built_in_pipelines():
         text = (files("mz_engine.pipelines") / f"{name}.yaml").read_text(encoding="utf-8")
         return PipelineSource(name=f"{name}.yaml", text=text, built_in=True)
-    names = sorted({*built_in_pipelines(), *project_pipelines(root)})
-    hint = did_you_mean(name, names)
+    hint = did_you_mean(name, sorted({*built_in_pipelines(), *project_pipelines(root)}))
     raise MzError("MZ3001", f"there is no pipeline `{name[:80]}`", hint=hint, location=SourceLocation(path))
-
-
-def read_pipeline(name: str, root: Path) -> LoadedPipeline:
-    """Return the parsed pipeline. Raises MzError as `find_source` does, and MZ20nn for its form."""
-    source = find_source(name, root)
-    pipeline, document = parse_pipeline(source.text, source.name)
-    return LoadedPipeline(pipeline=pipeline, document=document, built_in=source.built_in)
 
 
 def load_pipeline(
     name: str, root: Path, known_names: KnownNames | None = None
 ) -> tuple[Pipeline, tuple[Diagnostic, ...]]:
     """Return the pipeline and its lint warnings; without `known_names` it is not linted. Raises MzError as
-    `find_pipeline` does, and with all errors of the lint (MZ30nn)."""
-    loaded = read_pipeline(name, root)
-    diagnostics = lint_pipeline(loaded.pipeline, known_names, loaded.document, loaded.built_in) if known_names else ()
+    `find_source` does, MZ20nn for its form, and with all errors of the lint (MZ30nn)."""
+    source = find_source(name, root)
+    pipeline, document = source.parse()
+    diagnostics = lint_pipeline(pipeline, known_names, document, source.built_in) if known_names else ()
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
     if errors:
         raise MzError.from_diagnostics(errors)
-    return loaded.pipeline, diagnostics
+    return pipeline, diagnostics
 
 
 def built_in_pipelines() -> tuple[str, ...]:
@@ -94,15 +90,6 @@ def built_in_pipelines() -> tuple[str, ...]:
 def project_pipelines(root: Path) -> tuple[str, ...]:
     """Return the names of those in the repository's own folder, sorted."""
     return tuple(sorted(file.stem for file in (root / PIPELINES_FOLDER).glob("*.yaml") if file.is_file()))
-
-
-def check_source(source: PipelineSource, known_names: KnownNames) -> tuple[Diagnostic, ...]:
-    """Return all errors and warnings of a pipeline: of its form or, if that is valid, of its meaning."""
-    try:
-        pipeline, document = parse_pipeline(source.text, source.name)
-    except MzError as error:
-        return error.diagnostics
-    return lint_pipeline(pipeline, known_names, document, source.built_in)
 
 
 TEMPLATES_FOLDER = f"{PIPELINES_FOLDER}/templates"
@@ -163,3 +150,29 @@ def _files_below(root: Path, folder: str, suffix: str) -> Iterator[tuple[str, st
         if file.is_file():
             name = file.relative_to(root / folder).as_posix()
             yield name, f"{folder}/{name}"
+
+
+def starter_pipeline(name: str, commands: Collection[str]) -> str:
+    """Return the commented text of a pipeline that uses only `commands`, those of mz.yaml. `name` is valid for
+    `parse_name`."""
+    from jinja2.sandbox import SandboxedEnvironment
+
+    causes = {"test": ", cause: code"}
+    gates = [f"{{run: {command}{causes.get(command, '')}}}" for command in GATE_COMMANDS if command in commands]
+    text = (files("mz_engine.pipelines") / "starter.yaml.j2").read_text(encoding="utf-8")
+    template = SandboxedEnvironment(trim_blocks=True, keep_trailing_newline=True).from_string(text)
+    return template.render(name=name, commands=commands, gates=gates)
+
+
+def rename_pipeline(text: str, name: str, origin: str, left_out: Collection[str] = ()) -> str:
+    """Return the text of a pipeline under another name, with a new first comment.
+
+    `left_out`: commands that mz.yaml lacks. A built-in pipeline skips their steps with a warning; in the repository's
+    own they would be errors, so the copy omits them, and says so."""
+    comment = f"# Copied from {origin}. `mz pipelines lint {name}` checks it.\n"
+    if left_out:
+        comment += f"# Without the steps of {origin} that run {', '.join(left_out)}: mz.yaml has no such command.\n"
+    text = NAME_LINE.sub(f"{comment}pipeline: {name}", text, 1)
+    for command in left_out:
+        text = re.sub(rf"(?:, )?\{{run: {re.escape(command)}(?:,[^{{}}]*)?\}}", "", text)
+    return text.replace("[, ", "[")

@@ -15,7 +15,7 @@ import msgspec
 
 from mz_engine.config.schema import SettingInfo, check_settings, list_settings
 from mz_engine.decoding.quantity import decode_quantity, encode_quantity
-from mz_engine.decoding.structs import DecodeError, KeyPath, decode_errors, normalise
+from mz_engine.decoding.structs import DecodeError, KeyPath, decode_value
 from mz_engine.decoding.text_file import read_text
 from mz_engine.decoding.yaml import YamlDocument, parse_yaml
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
@@ -102,7 +102,7 @@ class _SettingLayers:
 
     def __init__(self, document: YamlDocument, known_settings: tuple[SettingInfo, ...]) -> None:
         self.document, self.known_settings = document, known_settings
-        errors = list(decode_errors(document.value, SETTINGS_TYPE))
+        _, errors = decode_value(document.value, SETTINGS_TYPE)
         self.diagnostics = [document.diagnostic(error) for error in errors]
         self.merged, self.incomplete_agents = _without_errors(document.value, errors)
         self.origins = {setting.name: self.origin(setting.name) for setting in known_settings}
@@ -137,7 +137,7 @@ class _SettingLayers:
 
     def override(self, setting: SettingInfo, value: object, origin: str) -> None:
         self.origins[setting.name] = origin
-        errors = list(decode_errors(value, setting.type))
+        _, errors = decode_value(value, setting.type)
         if isinstance(value, str) and not value.isascii() and not _is_text(value):
             errors = [
                 DecodeError(key_path=(), code="MZ2011", message="it is not UTF-8 text", hint="set it to UTF-8 text")
@@ -154,7 +154,7 @@ class _SettingLayers:
             target[key] = value
 
     def finish(self) -> Settings:
-        settings = msgspec.convert(normalise(self.merged, SETTINGS_TYPE), Settings, dec_hook=decode_quantity)
+        settings = msgspec.convert(decode_value(self.merged, SETTINGS_TYPE)[0], Settings, dec_hook=decode_quantity)
         self.diagnostics += [
             self.document.diagnostic(error)
             for error in check_settings(settings)
@@ -200,7 +200,7 @@ def _without_errors(value: object, errors: Iterable[DecodeError]) -> tuple[dict[
     while key_paths := [error.key_path for error in errors]:
         incomplete_agents |= {path[1] for path in key_paths if path[:1] == ("agents",) and len(path) > 1}
         valid = _without_key_paths(valid, key_paths)
-        errors = decode_errors(valid, SETTINGS_TYPE)
+        _, errors = decode_value(valid, SETTINGS_TYPE)
     return valid, frozenset(incomplete_agents)
 
 
@@ -220,7 +220,7 @@ def _without_key_paths(value: object, removed: list[KeyPath]) -> dict[str, Any]:
 def _parse_variable(text: str, setting: SettingInfo) -> object:
     """Convert a variable's text to a number if the setting accepts only a number."""
     plain = text.strip()
-    if any(decode_errors(plain, setting.type)) and plain.isascii() and plain.isdigit() and len(plain) <= 15:
+    if decode_value(plain, setting.type)[1] and plain.isascii() and plain.isdigit() and len(plain) <= 15:
         return int(plain)
     return plain
 

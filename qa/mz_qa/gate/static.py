@@ -22,10 +22,8 @@ from mz_engine.pipelines.load import (
     PipelineFiles,
     PipelineSource,
     built_in_pipelines,
-    check_source,
     find_source,
     load_pipeline_files,
-    parse_pipeline,
     project_pipelines,
 )
 from mz_engine.pipelines.material import check_template, find_fault
@@ -99,12 +97,12 @@ def check_pipeline(project: Project, name: str, material: PipelineFiles) -> Iter
     except MzError as error:
         yield from to_layer_output(error.diagnostics)
         return
-    diagnostics = check_source(source, valid_names)
+    diagnostics = source.check(valid_names)
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
     if errors:
         yield from to_layer_output(errors)
         return
-    definition = parse_pipeline(source.text, source.name)[0]
+    definition = source.parse()[0]
     if is_configured or not source.built_in:
         yield from to_layer_output(summarise_warnings(diagnostics, definition, project.config.commands))
     pins = Pins(pipeline=definition, rules=material.rules, templates=material.templates, config=project.config)

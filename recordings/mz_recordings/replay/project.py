@@ -14,7 +14,7 @@ from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import FILE_NAME, Budget, Config
 from mz_engine.model.pins import Pins
-from mz_engine.pipelines.load import PIPELINES_FOLDER, load_pipeline, load_valid_pipeline_files, read_pipeline
+from mz_engine.pipelines.load import PIPELINES_FOLDER, load_pipeline, load_valid_pipeline_files
 from mz_engine.run.plan import known_names
 from mz_engine.run.settings import load_config
 from mz_events.names import parse_path
@@ -39,7 +39,7 @@ def replay_pins(project: Path, environment: Mapping[str, str], manifest: Manifes
     config, material = replay_config(loaded.config, manifest, parallel), load_valid_pipeline_files(project)
     name = manifest.pipeline
     if loaded.config.pipeline != name and loaded.origins["pipeline"] != "default":
-        configured_pipeline = read_pipeline(loaded.config.pipeline, project).pipeline.pipeline
+        configured_pipeline = load_pipeline(loaded.config.pipeline, project)[0].pipeline
         name = loaded.config.pipeline if configured_pipeline == manifest.pipeline else name
     pipeline, _ = load_pipeline(name, project, known_names(config, material))
     return Pins(pipeline=pipeline, rules=material.rules, templates=material.templates, config=config)
