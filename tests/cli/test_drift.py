@@ -8,14 +8,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.check.drift_text import drift_result, exit_of, render_text, summary, table, with_failures
+from mz_cli.check.drift import drift_result, render_text, summary, table, with_failures
+from mz_cli.reports.findings import results_exit
 from mz_cli.terminal.width import plain_text
 from mz_engine.errors.exits import Exit
 from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import Cassette
 from mz_recordings.drift.noise import NoiseEntry, NoiseRejection
 from mz_recordings.drift.run import LibraryDrift
-from mz_recordings.findings.model import Finding, ReplayResult
+from mz_recordings.findings.model import Finding, ReplayResult, Risk
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import run, spawn
@@ -46,17 +47,23 @@ DRIFTED = LibraryDrift(
 
 # pages ----------------------------------------------------------------------------------------------------------------
 def test_the_page(snapshot: SnapshotAssertion) -> None:
-    lines = [plain_text(line) for line in render_text(DRIFTED, "medium")]
-    rows = ["\t".join(row) for row in table(DRIFTED, "medium").rows]
-    assert "\n".join((*lines, *rows, summary(DRIFTED, "medium", False, "today"))) == snapshot
+    drifted = with_failures(DRIFTED, "medium")
+    lines = [plain_text(line) for line in render_text(drifted)]
+    rows = ["\t".join(row) for row in table(drifted).rows]
+    assert "\n".join((*lines, *rows, summary(drifted, False, "today"))) == snapshot
 
 
 def test_drift_fails_from_the_risk_on_that_was_asked_for() -> None:
-    assert exit_of([COST], "low") is Exit.DRIFT
-    assert exit_of([COST], "medium") is Exit.OK
-    assert exit_of([COST, POLICY], "high") is Exit.DRIFT
     unused = Finding(kind="UNUSED", message="nobody asks for it")
-    assert exit_of([unused], "high") is Exit.RECORDING, "it keeps the comparison from being one"
+    cases: tuple[tuple[tuple[Finding, ...], Risk, Exit], ...] = (
+        ((COST,), "low", Exit.DRIFT),
+        ((COST,), "medium", Exit.OK),
+        ((COST, POLICY), "high", Exit.DRIFT),
+        ((unused,), "high", Exit.RECORDING),  # it keeps the comparison from being one
+    )
+    for findings, fail_on, expected in cases:
+        drifted = LibraryDrift(results=(msgspec.structs.replace(DRIFTED.results[0], findings=findings),))
+        assert results_exit(with_failures(drifted, fail_on).results) is expected
 
 
 def test_findings_say_whether_the_command_fails_for_them() -> None:

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mz_cli.check.command import gate_document, gate_suites
-from mz_cli.check.text import layer_line, remaining_lines, summary
+from mz_cli.check.gate import gate_document, gate_suites, layer_line, remaining_lines, summary
 from mz_cli.terminal.width import plain_text
 from mz_qa.gate.run import LAYERS
 from mz_qa.results import GateResult, LayerResult

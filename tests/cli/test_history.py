@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mz_cli.replay.bisect import clamp_exit, command_exit
 from mz_cli.replay.command import failing_by_commit
 from mz_cli.replay.command import replay_exit as exit_of_replay
-from mz_cli.replay.past_runs_text import history_exit, past_run, recheck_summary, recheck_text, render_text, summary
+from mz_cli.replay.past_runs import history_exit, past_run, recheck_summary, recheck_text, render_text, summary
 from mz_cli.terminal.width import plain_text
 from mz_engine.errors.exits import Exit
 from mz_events.names import StreamId
@@ -118,7 +118,7 @@ def test_code_that_breaks_off_is_a_bug_and_no_verdict() -> None:
     stream = StreamReplay(stream=StreamId("run/r1"), events=9, compared=4, divergences=(failure,))
     history = RunReplay(run="r1", mz_version="0", streams=(stream,))
     assert history_exit(history) is Exit.BUG
-    assert past_run(history).divergences[0].note == "KeyError"
+    assert past_run(history, Exit.BUG).divergences[0].note == "KeyError"
 
 
 def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_cli.replay.command import print_progress
+from mz_cli.replay.command import print_progress, render_text, summary
 from mz_cli.replay.faults import bundled_cassettes
-from mz_cli.reports.replay_text import fix_command, render_text, summary
+from mz_cli.reports.findings import fix_command
 from mz_cli.terminal.width import plain_text
 from mz_engine.errors.exits import Exit
 from mz_recordings.cassette.files import load, save

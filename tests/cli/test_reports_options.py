@@ -10,9 +10,8 @@ from xml.etree import ElementTree as Xml
 
 import click
 import pytest
-from mz_cli.reports.model import ReportOptions, Suite
+from mz_cli.reports.model import ReportOptions, Suite, replay_suites
 from mz_cli.reports.options import check_reports, project_relative, text_stream, write_reports
-from mz_cli.reports.replays import replay_suites
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_recordings.findings.model import Finding, ReplayResult

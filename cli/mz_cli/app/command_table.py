@@ -30,10 +30,10 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "Prove": {
         "record": ("recordings.record", "Make a cassette of a past run, from its log alone."),
         "replay": ("replay.command", "Replay recordings through the current pipeline, offline and free."),
-        "drift": ("check.drift_command", "Compare recordings with the current code, or with newer recordings."),
+        "drift": ("check.drift", "Compare recordings with the current code, or with newer recordings."),
         "rerecord": ("recordings.rerecord", "Re-record calls with the real agent and review the differences."),
         "recordings": ("recordings.library", "List and check the library of recordings."),
-        "gate": ("check.command", "Check everything that needs no agent, offline and free."),
+        "gate": ("check.gate", "Check everything that needs no agent, offline and free."),
         "audit": ("audit.command", "Report what a run did, with evidence."),
     },
     "Adjust": {

@@ -1,28 +1,47 @@
-"""Library access of `mz drift`: noise entries, stream baselines and cassettes."""
+"""Command `mz drift`."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.errors.exits import Exit
 from mz_engine.run.settings import load_config
-from mz_recordings.cassette.files import CassetteUnreadable, load
+from mz_recordings.cassette.files import is_cassette, load
 from mz_recordings.drift.library import LibraryKnowledge, read_library
-from mz_recordings.drift.noise import FILE_NAME
-from mz_recordings.drift.run import LibraryDrift, check_current
-from mz_recordings.drift.stream_baselines import write_baseline
+from mz_recordings.drift.noise import FILE_NAME, REJECTION_REASONS, NoiseEntry, NoiseRejection
+from mz_recordings.drift.run import LibraryDrift, check_current, compare_two
+from mz_recordings.drift.stream_baselines import FOLDER, write_baseline
 from mz_recordings.drift.stream_check import CLI_PROVENANCES, Baselines, extend_baseline, observe_cassette
 from mz_recordings.drift.stream_shape import count_fields_by_use
+from mz_recordings.findings.grouping import group_results
+from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, FindingKind, Risk, risk_of
 
-from mz_cli.check.json import BaselineShape
-from mz_cli.common.recording import display_path, library_path
+from mz_cli.app.context import find_home
+from mz_cli.app.help import command, format_options, jobs_option, message_option
+from mz_cli.check.json import BaselineShape, DriftClass, DriftedCassette, DriftResult, NoiseShape, RejectedNoise
+from mz_cli.common.json import finding_shape
+from mz_cli.common.recording import display_path, library_path, reject_unusable
 from mz_cli.replay.command import print_progress, replay_jobs, require_cassettes
-from mz_cli.terminal.console import print_note
-from mz_cli.terminal.text import single_line
+from mz_cli.reports.findings import group_fix, group_lines, results_exit, with_failing
+from mz_cli.reports.model import ReportOptions, replay_suites
+from mz_cli.reports.options import check_reports, project_relative, report_options, text_stream, write_reports
+from mz_cli.terminal.console import print_line, print_note, write_lines
+from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.text import count_noun, single_line
+from mz_cli.terminal.width import Line, Span, styled_line
 
+WITH_BASELINES = ("paths", "update_baseline", "wire", "reason", "as_json", "output_format")
+"""Parameters that have an effect when baselines are written, which checks and reports nothing."""
+REJECTED_MAX = 6
 HINTS = {
     "MZ6020": "`mz help MZ6020` shows the format of an entry",
     "MZ6021": "restore it from git, or remove it and write it again",
@@ -30,6 +49,120 @@ HINTS = {
 """By error code of a file that cannot be read."""
 
 
+@command(
+    "drift",
+    examples=(
+        ("mz drift", "every cassette of the library, against the current code"),
+        ("mz drift --static", "the same without replaying: milliseconds per cassette"),
+        ("mz drift recordings/notes /tmp/notes-again", "two recordings of the same calls"),
+        (
+            'mz drift recordings/notes /tmp/notes-again --propose-noise -m "a live model"',
+            "accept changed amounts and texts as noise",
+        ),
+    ),
+    next_command="`mz replay --accept CLASS` accepts intended differences and keeps the replies.",
+)
+@click.argument("paths", metavar="[PATH]... | OLD NEW", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--static", is_flag=True, help="Do not replay; check only parsers, prices, rules, ages and streams.")
+@jobs_option("Number of parallel replays. [default: processors]")
+@click.option(
+    "--fail-on", metavar="RISK", type=click.Choice(RISKS), default="medium", show_default=True,
+    help="Drift of lower risk is reported and does not fail: low, medium or high.",
+)  # fmt: skip
+@click.option("--propose-noise", is_flag=True, help="Add possible noise to the library's noise.yaml, for review.")
+@click.option("--update-baseline", is_flag=True, help="Write the current stream shapes as new baselines; check nothing.")
+@click.option(
+    "--wire", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the project's baselines. [default: wire/ of the library]",
+)  # fmt: skip
+@message_option("reason", "Reason, with --propose-noise or --update-baseline; stored with the entries.")
+@format_options("Print one object with the schema mz.drift/1.")
+@report_options
+@click.pass_context
+def drift(
+    context: click.Context,
+    paths: tuple[Path, ...],
+    static: bool,
+    jobs: int | None,
+    fail_on: Risk,
+    propose_noise: bool,
+    update_baseline: bool,
+    wire: Path | None,
+    reason: str | None,
+    as_json: bool,
+    reports: ReportOptions,
+) -> int:
+    """Compare recordings with the current code, or with newer recordings.
+
+    Checks each cassette with the current parsers, prices, rules and stream baselines, and replays it through the
+    current pipeline. PATH is a cassette or a folder of cassettes (default: the library). Two cassettes are compared
+    with each other: call by call, by prompt, settings, stream, artifact, files, tokens and verdicts. Each finding has a
+    class, a risk, and the command that fixes it. Exits with 3 for drift of a failing risk, 4 for missing, unused or
+    expired recordings.
+    """
+    writes, noise_reason = propose_noise or update_baseline, (reason or "") if propose_noise else ""
+    if propose_noise and update_baseline:
+        raise click.UsageError("--propose-noise and --update-baseline cannot be combined", context)
+    if writes != bool(reason and reason.strip()):
+        raise click.UsageError("--propose-noise and --update-baseline require -m, and -m requires one of them", context)
+    check_reports(reports, as_json)
+    home = find_home(Path.cwd())
+    if update_baseline:
+        _check_baseline_options(context)
+        drift_library = load_drift_library(home, wire)
+        folder = wire or drift_library.library / FOLDER
+        _print_baselines(
+            write_baselines(require_cassettes(home, paths), drift_library, folder, reason or ""), fail_on, as_json
+        )
+        return 0
+    compares_two = len(paths) == 2 and all(is_cassette(path) for path in paths)
+    if compares_two and (static or jobs):
+        raise click.UsageError("--static and -j cannot be used when two cassettes are compared", context)
+    drift_library = load_drift_library(home, wire)
+    against = display_path(paths[1]) if compares_two else "today"
+    with text_stream(reports, as_json) as stream:
+        if compares_two:
+            old, new = (Path(display_path(path)) for path in paths)
+            result = compare_two(old, new, drift_library, noise_reason)
+        else:
+            result = check_library(home, paths, drift_library, static, jobs, noise_reason)
+        result = with_failures(result, fail_on)
+        exit_code = results_exit(result.results)
+        if as_json:
+            print_document("drift", drift_result(result, int(exit_code), fail_on, against))
+        else:
+            write_lines(stream, render_text(result))
+            if any(cassette.findings for cassette in result.results):
+                print_table(table(result), stream)
+            write_lines(stream, (styled_line(summary(result, static, against)),))
+    write_reports(reports, "mz drift", replay_suites(result.results, project_relative(home)), exit_code, as_json)
+    return int(exit_code)
+
+
+def _check_baseline_options(context: click.Context) -> None:
+    """Raise UsageError for options without effect."""
+    flags = ", ".join(
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in WITH_BASELINES
+        and context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    )
+    if flags:
+        raise click.UsageError(f"{flags}: no effect with --update-baseline, which checks nothing", context)
+
+
+def with_failures(drift: LibraryDrift, fail_on: Risk) -> LibraryDrift:
+    """Set on each finding whether it fails: not drift of a risk below `fail_on`; what prevents a comparison always
+    does."""
+
+    def fails(finding: Finding) -> bool:
+        is_drift = KIND_PROPERTIES[finding.kind].exit is Exit.DRIFT
+        return not is_drift or RISKS.index(risk_of(finding)) >= RISKS.index(fail_on)
+
+    return replace(drift, results=with_failing(drift.results, fails))
+
+
+# the library ----------------------------------------------------------------------------------------------------------
 def load_drift_library(home: Path, baseline_folder: Path | None = None) -> LibraryKnowledge:
     """Load noise and baselines of the library. Raises MzError (MZ6020, MZ6021)."""
     library, described = library_path(home), load_config(home, os.environ, {}).config.agents
@@ -68,10 +201,8 @@ def write_baselines(
     baselines: Baselines = drift_library.baselines
     grown_keys: dict[tuple[str, str], None] = {}
     for path in cassette_paths:
-        try:
+        with reject_unusable(path):
             cassette = load(path)
-        except CassetteUnreadable as error:
-            raise MzError("MZ6005", str(error), hint=f"git restore {display_path(path)}") from error
         if cassette.manifest.provenance not in CLI_PROVENANCES:
             print_note(
                 f"{single_line(display_path(path))}: left out, because its streams are {cassette.manifest.provenance}"
@@ -87,3 +218,116 @@ def write_baselines(
         BaselineShape(path=display_path(path), agent=shape.agent, version=shape.version, **count_fields_by_use(shape))
         for path, shape in written
     )
+
+
+def _print_baselines(baselines: tuple[BaselineShape, ...], fail_on: Risk, as_json: bool) -> None:
+    if as_json:
+        print_document("drift", drift_result(LibraryDrift(results=()), 0, fail_on, "today", baselines))
+        return
+    for baseline in baselines:
+        origin = f"{baseline.path}: of {baseline.agent} {baseline.version}"
+        print_line(
+            f"{origin} {baseline.read} fields are read, {baseline.kept} kept, {baseline.ignored} ignored, "
+            f"{baseline.absent} read but never seen"
+        )
+
+
+# for people -----------------------------------------------------------------------------------------------------------
+def table(drift: LibraryDrift) -> Table:
+    """Return one row per cause."""
+    rows = tuple(
+        (
+            group.kind,
+            group.risk,
+            str(len(group.occurrences)),
+            str(int(KIND_PROPERTIES[group.kind].exit) if group.fails else 0),
+            group_fix(group),
+        )
+        for group in group_results(drift.results)
+    )
+    return Table(columns=columns("*class", "risk", ">count", ">exit", "fix"), rows=rows, empty="no drift")
+
+
+def render_text(drift: LibraryDrift) -> Iterator[Line]:
+    """Yield findings by cause, the worst first; then hidden, proposed and rejected noise."""
+    for group in group_results(drift.results):
+        yield from group_lines(group)
+        yield ()
+    for entry, count in drift.matched_entries:
+        yield (Span(f"hidden as noise: {noise_text(entry)}, {count} times ({entry.reason})", "dim"),)
+    for entry in drift.proposed:
+        yield (Span(f"proposed noise: {noise_text(entry)}"),)
+    rejections: dict[str, list[NoiseRejection]] = {}
+    for rejection in drift.rejections:
+        rejections.setdefault(rejection.name, []).append(rejection)
+    for name, rejected in rejections.items():
+        yield (Span(f"not noise: {name}", "bold"), Span(f" ({rejected[0].reason})"))
+        yield from ((Span(f"  {rejection.subject}", "dim"),) for rejection in rejected[:REJECTED_MAX])
+        if len(rejected) > REJECTED_MAX:
+            yield (Span(f"  and {len(rejected) - REJECTED_MAX} more", "dim"),)
+
+
+def noise_text(entry: NoiseEntry) -> str:
+    within = f" within {entry.within}%" if entry.within is not None else ""
+    return f"{entry.kind} {entry.path}{within} of {entry.cassette or 'all cassettes'}"
+
+
+def summary(drift: LibraryDrift, static: bool, against: str) -> str:
+    """Return in one line what was compared, and the verdict."""
+    cassettes = [cassette for cassette in drift.results if cassette.name != FILE_NAME]
+    recordings = sum(cassette.recordings for cassette in cassettes)
+    mode = f"{sum(cassette.calls_replayed for cassette in cassettes)} replayed"
+    if against != "today":
+        mode = f"against {against}"
+    elif static:
+        mode = "not replayed"
+    findings = [finding for cassette in drift.results for finding in cassette.findings]
+    failing = sum(finding.fails for finding in findings)
+    verdict = f"{count_noun(len(findings), 'finding')}, {failing} of them fail" if findings else "no drift"
+    hidden = f", {drift.hidden_count} hidden as noise" if drift.hidden_count else ""
+    return f"{count_noun(len(cassettes), 'cassette')}, {count_noun(recordings, 'recording')}, {mode}: {verdict}{hidden}"
+
+
+# for programs ---------------------------------------------------------------------------------------------------------
+def drift_result(
+    drift: LibraryDrift, exit_code: int, fail_on: Risk, against: str, baselines: tuple[BaselineShape, ...] = ()
+) -> DriftResult:
+    """Return the JSON document. `baselines`: those that were written."""
+    return DriftResult(
+        exit=exit_code,
+        fail_on=fail_on,
+        against=against,
+        classes=drift_classes(drift),
+        cassettes=tuple(
+            shape_of(
+                DriftedCassette,
+                cassette,
+                played=cassette.calls_replayed,
+                findings=tuple(finding_shape(finding, cassette.path) for finding in cassette.findings),
+            )
+            for cassette in drift.results
+        ),
+        hidden=drift.hidden_count,
+        noise=tuple(_noise_shape(entry, count) for entry, count in drift.matched_entries),
+        learned=tuple(_noise_shape(entry, 0) for entry in drift.proposed),
+        refused=tuple(
+            RejectedNoise(name=rejection.name, what=rejection.subject, why=REJECTION_REASONS[rejection.name])
+            for rejection in drift.rejections
+        ),
+        baselines=baselines,
+    )
+
+
+def drift_classes(drift: LibraryDrift) -> tuple[DriftClass, ...]:
+    """Return kinds and risks with their numbers, in display order."""
+    counts: Counter[tuple[FindingKind, Risk, bool]] = Counter()
+    for group in group_results(drift.results):
+        counts.update((finding.kind, risk_of(finding), finding.fails) for _, finding in group.occurrences)
+    return tuple(
+        DriftClass(kind=kind, risk=risk, exit=int(KIND_PROPERTIES[kind].exit) if fails else 0, count=count)
+        for (kind, risk, fails), count in counts.items()
+    )
+
+
+def _noise_shape(entry: NoiseEntry, hidden_count: int) -> NoiseShape:
+    return shape_of(NoiseShape, entry, until=entry.until.isoformat() if entry.until else None, hides=hidden_count)

@@ -16,7 +16,7 @@ from mz_recordings.findings.model import KIND_PROPERTIES, Finding, risk_of
 
 from mz_cli.cost.json import Amounts
 from mz_cli.replay.json import ReplayFinding
-from mz_cli.reports.replay_text import fix_command
+from mz_cli.reports.findings import fix_command
 from mz_cli.terminal.json import Shape, Tests, Tokens, shape_of
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 from mz_engine.decoding.quantity import encode_quantity
@@ -18,6 +20,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_projections.run.fold import fold_run
 from mz_recordings.cassette.files import CassetteExists, CassetteUnreadable, check_vacant, save
 from mz_recordings.cassette.model import Cassette, Provenance
+from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.findings.lint import bundle_leaks
 from mz_recordings.record.recorder import NothingToRecord, RecordedRun, SecretInRecording, record_run
 from mz_recordings.record.sources import record_sources
@@ -106,6 +109,16 @@ def committed_secrets(cassette: Cassette, home: Path) -> tuple[CommittedSecret, 
                 (file, leak.description), CommittedSecret(file=file, line=leak.line, what=leak.description)
             )
     return tuple(secrets_by_key[key] for key in sorted(secrets_by_key))
+
+
+@contextmanager
+def reject_unusable(path: Path) -> Iterator[None]:
+    """Turn errors of an unreadable cassette into MzError MZ6005."""
+    try:
+        yield
+    except (CassetteUnreadable, FixtureUnavailable) as error:
+        hint = f"git restore {quote(display_path(path))}, or record it again"
+        raise MzError("MZ6005", str(error), hint=hint) from error
 
 
 def write_gitattributes(library: Path) -> None:

@@ -8,7 +8,7 @@ from mz_recordings.findings.lint import LintResult
 from mz_recordings.findings.model import KIND_PROPERTIES
 
 from mz_cli.recordings.json import CassetteLine
-from mz_cli.reports.replay_text import fix_command
+from mz_cli.reports.findings import fix_command
 from mz_cli.terminal.table import Table, columns
 from mz_cli.terminal.text import count_noun, format_size
 from mz_cli.terminal.width import Line, Span

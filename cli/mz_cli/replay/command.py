@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.errors.exits import Exit, most_severe
-from mz_recordings.findings.grouping import verdict_line as words_of
-from mz_recordings.findings.model import ACCEPTABLE, KIND_PROPERTIES, FindingKind, ReplayResult
+from mz_engine.errors.exits import Exit
+from mz_recordings.findings.grouping import group_results, verdict_line
+from mz_recordings.findings.model import ACCEPTABLE, FindingKind, ReplayResult
 from mz_recordings.replay.parallel import find_cassettes, replay_all, shuffled, without_git_variables
 from mz_recordings.replay.replay import ReplayJob
 
@@ -20,23 +23,46 @@ from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.common.json import finding_shape
 from mz_cli.common.recording import display_path, library_path
-from mz_cli.replay.bisect import clamp_exit, past_options
-from mz_cli.replay.faults import bundled_cassettes, bundled_project, what_if_options
+from mz_cli.replay.bisect import bisect_exit, clamp_exit
+from mz_cli.replay.faults import bundled_cassettes, bundled_project, replay_fault, replay_variants
 from mz_cli.replay.json import ReplayedCassette, ReplayReport
-from mz_cli.reports.model import ReportOptions
+from mz_cli.reports.findings import group_lines, results_exit, with_failing
+from mz_cli.reports.model import ReportOptions, replay_suites
 from mz_cli.reports.options import check_reports, project_relative, report_options, text_stream, write_reports
-from mz_cli.reports.replay_text import render_text
-from mz_cli.reports.replays import replay_suites
 from mz_cli.terminal.console import print_note, write_lines
 from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.text import count_noun
+from mz_cli.terminal.width import Line, Span
 
 NETWORK_WARNING = (
     "warning: network-not-denied: this system has no network namespaces, so agents and commands only get a proxy "
     "address that leads nowhere"
 )
 
+FOR_CASSETTES = ("paths", "jobs", "shuffle", "accept", "reason", "prune", "variants", "inject", "bundled")
+"""Options that past runs do not accept."""
 NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
 """Findings that no commit causes: time has passed, or the replies never were the agent's."""
+
+
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line, except for its output."""
+
+    paths: tuple[Path, ...]
+    jobs: int | None
+    shuffle: int | None
+    accept: tuple[str, ...]
+    reason: str | None
+    prune: bool
+    run: str | None
+    recheck_rules: bool
+    bisect: bool
+    variants: bool
+    inject: str | None
+    bundled: bool
+
+    def has_any(self, *names: str) -> bool:
+        return any(getattr(self, name) for name in names)
 
 
 @command(
@@ -56,33 +82,20 @@ NOT_CAUSED_BY_COMMITS: tuple[FindingKind, ...] = ("EXPIRED", "COPIED")
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @jobs_option("Number of parallel replays. [default: processors]")
 @click.option("--shuffle", metavar="SEED", type=int, help="Shuffle cassettes and features with this seed.")
-@click.option(
-    "--accept",
-    metavar="CLASS",
-    type=click.Choice(ACCEPTABLE),
-    multiple=True,
-    help="Accept differences of this class and keep the replies; repeatable.",
-)
+@click.option("--accept", metavar="CLASS", type=click.Choice(ACCEPTABLE), multiple=True,
+              help="Accept differences of this class and keep the replies; repeatable.")  # fmt: skip
 @message_option("reason", "Reason why the old replies are still valid; stored with them.")
 @click.option("--prune", is_flag=True, help="Remove unused recordings.")
 @format_options("Print one object with the schema mz.replay/1.")
 @report_options
-@past_options
-@what_if_options
-@click.pass_context
-def replay(
-    context: click.Context,
-    paths: tuple[Path, ...],
-    jobs: int | None,
-    shuffle: int | None,
-    accept: tuple[str, ...],
-    reason: str | None,
-    prune: bool,
-    as_json: bool,
-    reports: ReportOptions,
-    bisect: bool,
-    bundled: bool,
-) -> int:
+@click.option("--run", metavar="RUN", help="Replay a past run of the log through the current code.")
+@click.option("--recheck-rules", is_flag=True, help="Recheck artifacts of RUN, or of all runs, with current rules.")
+@click.option("--bisect", is_flag=True, help="Use exit codes for git bisect run: 125 for all but verdicts.")
+@click.option("--variants", is_flag=True, help="Replay every possible ending of every call.")
+@click.option("--inject", metavar="CALL=FAULT",
+              help="Make one call, such as alpha/code, fail first; see the faults with --bundled.")  # fmt: skip
+@click.option("--bundled", is_flag=True, help="Replay the cassettes of mz: the demo's, and the faults.")
+def replay(as_json: bool, reports: ReportOptions, **values: Any) -> int:
     """Replay recordings through the current pipeline, offline and free.
 
     Runs the current pipeline, rules, templates, settings, parsers and gates in a scratch repository; only the agents'
@@ -90,23 +103,63 @@ def replay(
     a cassette or a folder of cassettes (default: the library). Exits with 3 for drift, 4 for a missing, unused or
     expired recording, 6 for an attempt to use the network.
     """
-    if bool(accept) != bool(reason and reason.strip()):
-        raise click.UsageError("--accept and -m go together: say why the old replies are still valid", context)
+    options = ReplayOptions(**values)
+    work = partial(_replay, options, as_json, reports)
+    return bisect_exit(work) if options.bisect else work()
+
+
+def _replay(options: ReplayOptions, as_json: bool, reports: ReportOptions) -> int:
+    """Replay what the options name: past runs, altered recordings, or recordings."""
+    if options.recheck_rules or options.run is not None:
+        flag = "--recheck-rules" if options.recheck_rules else "--run"
+        if options.has_any(*FOR_CASSETTES):
+            raise click.UsageError(f"{flag} replays runs of the log: it accepts no PATH and no option for cassettes")
+        from mz_cli.replay.past_runs import recheck_past_runs, replay_past_run
+
+        check_reports(reports, as_json)
+        if options.recheck_rules:
+            return recheck_past_runs(options.run, as_json, reports)
+        return replay_past_run(options.run, options.bisect, as_json, reports)
+    if options.bundled and options.has_any("paths", "accept", "prune"):
+        raise click.UsageError("--bundled replays the cassettes of mz and changes nothing: it accepts no PATH")
+    if not options.variants and options.inject is None:
+        return _replay_cassettes(options, as_json, reports)
+    flag = "--variants" if options.variants else "--inject"
+    if options.has_any("shuffle", "accept", "reason", "prune", "bisect") or reports.files or reports.github:
+        raise click.UsageError(f"{flag} writes no report and updates nothing: leave out the other options")
+    if options.variants and options.inject is not None:
+        raise click.UsageError("--variants and --inject exclude each other")
+    if options.bundled:
+        cassettes = tuple((path, bundled_project(path)) for path in bundled_cassettes())
+    else:
+        home = find_home(Path.cwd())
+        cassettes = tuple((path, home) for path in require_cassettes(home, options.paths))
+    return (
+        replay_variants(cassettes, as_json)
+        if options.inject is None
+        else replay_fault(cassettes, options.inject, as_json)
+    )
+
+
+def _replay_cassettes(options: ReplayOptions, as_json: bool, reports: ReportOptions) -> int:
+    if bool(options.accept) != bool(options.reason and options.reason.strip()):
+        raise click.UsageError("--accept and -m go together: say why the old replies are still valid")
     check_reports(reports, as_json)
-    home = Path.cwd() if bundled else find_home(Path.cwd())
-    cassettes = bundled_cassettes() if bundled else require_cassettes(home, paths)
-    workers = jobs or os.cpu_count() or 1
-    replays = replay_jobs(home, shuffled(cassettes, shuffle), workers, shuffle, accept, reason or "", prune)
-    if bundled:
+    home = Path.cwd() if options.bundled else find_home(Path.cwd())
+    cassettes = bundled_cassettes() if options.bundled else require_cassettes(home, options.paths)
+    workers, seed = options.jobs or os.cpu_count() or 1, options.shuffle
+    order = shuffled(cassettes, seed)
+    replays = replay_jobs(home, order, workers, seed, options.accept, options.reason or "", options.prune)
+    if options.bundled:
         replays = tuple(replace(job, project=str(bundled_project(Path(os.path.realpath(job.path))))) for job in replays)
     position = {display_path(path): at for at, path in enumerate(cassettes)}
     with text_stream(reports, as_json) as stream:
         results = replay_all(replays, workers, lambda result: print_progress(result, len(replays)))
         results = tuple(sorted(results, key=lambda result: position[result.path]))
-        results = failing_by_commit(results) if bisect else results
+        results = failing_by_commit(results) if options.bisect else results
         if not all(result.offline for result in results):
             print_note(NETWORK_WARNING)
-        exit_code = replay_exit(results, bisect)
+        exit_code = replay_exit(results, options.bisect)
         if as_json:
             print_document("replay", replay_document(results, exit_code))
         else:
@@ -149,43 +202,59 @@ def replay_jobs(
 def print_progress(result: ReplayResult, cassette_count: int) -> None:
     """Print the result of one of several cassettes when it ends."""
     if cassette_count > 1:
-        print_note(words_of(result, result.path))
+        print_note(verdict_line(result, result.path))
 
 
 def failing_by_commit(results: Sequence[ReplayResult]) -> tuple[ReplayResult, ...]:
     """Return the results with only those findings failing that a commit can cause."""
-    return tuple(
-        replace(
-            result,
-            findings=tuple(
-                replace(finding, fails=finding.kind not in NOT_CAUSED_BY_COMMITS) for finding in result.findings
-            ),
-        )
-        for result in results
-    )
+    return with_failing(results, lambda finding: finding.kind not in NOT_CAUSED_BY_COMMITS)
 
 
 def replay_exit(results: Sequence[ReplayResult], bisect: bool = False) -> Exit:
     """Return the worst exit code of the failing findings; with `bisect`, limited to codes that git accepts."""
-    code = most_severe(
-        (KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings if finding.fails),
-        bisect,
-    )
+    code = results_exit(results, bisect)
     return clamp_exit(code) if bisect else code
 
 
 def replay_document(results: Sequence[ReplayResult], exit_code: Exit) -> ReplayReport:
-    return ReplayReport(exit=int(exit_code), cassettes=tuple(_cassette_shape(result) for result in results))
-
-
-def _cassette_shape(result: ReplayResult) -> ReplayedCassette:
-    return shape_of(
-        ReplayedCassette,
-        result,
-        played=result.calls_replayed,
-        traces=result.trace_digests,
-        compared=result.traces_compared,
-        findings=tuple(finding_shape(finding, result.path) for finding in result.findings),
-        held=result.overridden_settings,
-        renewed=result.changes,
+    cassettes = (
+        shape_of(
+            ReplayedCassette,
+            result,
+            played=result.calls_replayed,
+            traces=result.trace_digests,
+            compared=result.traces_compared,
+            findings=tuple(finding_shape(finding, result.path) for finding in result.findings),
+            held=result.overridden_settings,
+            renewed=result.changes,
+        )
+        for result in results
     )
+    return ReplayReport(exit=int(exit_code), cassettes=tuple(cassettes))
+
+
+# for people -----------------------------------------------------------------------------------------------------------
+def render_text(results: Sequence[ReplayResult]) -> Iterator[Line]:
+    """Yield findings by cause, the worst first, then the summary."""
+    for cassette in results:
+        yield from ((Span(f"{cassette.path}: {update}"),) for update in cassette.changes)
+    for group in group_results(results):
+        yield from group_lines(group)
+        yield ()
+    for cassette in results:
+        if cassette.overridden_settings:
+            settings = ", ".join(cassette.overridden_settings)
+            yield (Span(f"{cassette.path}: using the cassette's settings instead of mz.yaml for: {settings}", "dim"),)
+    yield (Span(summary(results)),)
+
+
+def summary(results: Sequence[ReplayResult]) -> str:
+    """Return in one line what was replayed, and the verdict."""
+    played = count_noun(sum(cassette.calls_replayed for cassette in results), "recording")
+    offline = "network cut off" if all(cassette.offline for cassette in results) else "network not cut off"
+    parts = [count_noun(len(results), "cassette"), f"{played} replayed", offline]
+    if accepted := sum(cassette.accepted_replies for cassette in results):
+        parts.append(f"{accepted} {'reply' if accepted == 1 else 'replies'} accepted for changed prompts")
+    findings = len(group_results(results))
+    verdict = f"differs from the recording: {count_noun(findings, 'finding')}" if findings else "matches the recording"
+    return f"{', '.join(parts)}: {verdict}"

@@ -4,19 +4,29 @@ with the current rules."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
-from msgspec.structs import replace
 from mz_engine.agents.registry import all_adapters
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.model.pipeline import Pipeline
 from mz_engine.pipelines.load import load_pipeline, load_valid_pipeline_files
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.pricing.table import price_table
 from mz_engine.run.settings import load_config
-from mz_recordings.past_runs.model import RunReplay, findings_of
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding
+from mz_recordings.past_runs.model import (
+    INTENDED_CHANGES,
+    Divergence,
+    RunReplay,
+    field_name,
+    findings_of,
+    group_by_cause,
+)
 from mz_recordings.past_runs.ports import ReplayInputs
 from mz_recordings.past_runs.rejudge import Recheck, RecheckRules, recheck_run
 from mz_recordings.past_runs.replay import PinsUnreadable, hint_lookup, load_pins, replay_run, run_started
@@ -24,46 +34,53 @@ from mz_recordings.past_runs.workspace import CapturedTrees, GitTrees
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.replay.bisect import clamp_exit
-from mz_cli.replay.past_runs_text import (
-    history_exit,
-    past_run,
-    recheck_exit,
-    recheck_findings,
-    recheck_result,
-    recheck_text,
-    render_text,
+from mz_cli.replay.json import (
+    CauseShape,
+    ComparedStream,
+    DivergenceShape,
+    PastRun,
+    RecheckResult,
+    RuleChangeShape,
+    RuleViolationShape,
+    UncheckedPart,
 )
+from mz_cli.reports.findings import finding_lines
 from mz_cli.reports.model import ReportOptions, Suite
 from mz_cli.reports.options import text_stream, write_reports
 from mz_cli.terminal.console import write_lines
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.text import count_noun
+from mz_cli.terminal.width import Line, Span
 
 PINS_UNREADABLE_HINT = "use the version of mz that started it, or replay another run: mz runs"
 
 
-def replay_history(selector: str, bisect: bool, as_json: bool, reports: ReportOptions) -> int:
+# the current code -----------------------------------------------------------------------------------------------------
+def replay_past_run(selector: str | None, bisect: bool, as_json: bool, reports: ReportOptions) -> int:
     """Replay a past run through the current code; return the exit code, with `bisect` that for git. Raises MzError
     (MZ5001, MZ6001, MZ6010)."""
     with open_log() as log:
         history = load_history(log, log.find_run(selector))
     exit_code = clamp_exit(history_exit(history, bisect)) if bisect else history_exit(history)
+    facts = tuple((f"events of {stream.stream}", str(stream.events)) for stream in history.streams)
+    suite = Suite(name=f"run {history.run}", findings=findings_of(history), properties=facts)
     if as_json:
-        print_document("replay-run", replace(past_run(history), exit=int(exit_code)))
+        print_document("replay-run", past_run(history, exit_code))
     else:
         with text_stream(reports) as stream:
             write_lines(stream, render_text(history))
-    write_reports(reports, "mz replay --run", _suites(history), exit_code, as_json)
+    write_reports(reports, "mz replay --run", (suite,), exit_code, as_json)
     return int(exit_code)
 
 
 def load_history(log: ProjectLog, run: str) -> RunReplay:
     """Replay the run. Raises MzError: MZ6001 if there is nothing to compare, MZ6010 if the pins cannot be read."""
     with _captured_trees(log.home) as trees, _reject_unreadable_pins():
-        prices = price_table(load_pins(log.blobs, run_started(log.store, run)).config, os.environ)
-        agent_adapters = all_adapters(load_pins(log.blobs, run_started(log.store, run)).config.agents)
+        config = load_pins(log.blobs, run_started(log.store, run)).config
         ports = ReplayInputs(
-            blobs=log.blobs, trees=trees, adapters=agent_adapters, prices=prices, hints=hint_lookup(log.store)
-        )
+            blobs=log.blobs, trees=trees, adapters=all_adapters(config.agents), prices=price_table(config, os.environ),
+            hints=hint_lookup(log.store),
+        )  # fmt: skip
         history = replay_run(log.store, run, ports)
     if not any(stream.compared or stream.divergences or stream.missing_data for stream in history.streams):
         raise MzError("MZ6001", f"run {run} has no decisions to replay yet", hint="`mz runs` lists the runs")
@@ -90,12 +107,103 @@ def _reject_unreadable_pins() -> Iterator[None]:
         raise MzError("MZ6010", str(error), hint=PINS_UNREADABLE_HINT) from error
 
 
-def _suites(history: RunReplay) -> tuple[Suite, ...]:
-    facts = tuple((f"events of {stream.stream}", str(stream.events)) for stream in history.streams)
-    return (Suite(name=f"run {history.run}", findings=findings_of(history), properties=facts),)
+def history_exit(history: RunReplay, bisect: bool = False) -> Exit:
+    """Return the exit code; a crash of the current code is a bug, and no verdict on its decisions."""
+    if any(divergence.kind == "failure" for divergence in history.divergences):
+        return Exit.BUG
+    return most_severe((KIND_PROPERTIES[finding.kind].exit for finding in findings_of(history)), bisect)
 
 
-# current rules --------------------------------------------------------------------------------------------------------
+def render_text(history: RunReplay) -> Iterator[Line]:
+    """Yield all divergences by cause and what could not be compared, then the summary."""
+    for finding in findings_of(history):
+        yield from finding_lines(finding)
+        yield ()
+    for stream in history.streams:
+        if stream.not_compared and stream.missing_data is None:
+            yield (Span(f"{stream.stream}: {stream.not_compared} later events are not comparable", "dim"),)
+    reasons = {change.id: change.reason for change in INTENDED_CHANGES}
+    for name, number in Counter(divergence.intended_change for divergence in history.explained).items():
+        yield (Span(f"explained by {name} ({number}): {reasons.get(name, '')}".removesuffix(": "), "dim"),)
+    yield from _skipped_lines(history.streams, "taken from the log, not computed again")
+    yield (Span(summary(history)),)
+
+
+def summary(history: RunReplay) -> str:
+    """Return in one line what was replayed, and the verdict."""
+    events = sum(stream.events for stream in history.streams)
+    compared = sum(stream.compared for stream in history.streams)
+    number, causes = len(history.divergences), len(group_by_cause(history.divergences))
+    verdict = "matches the log"
+    if number:
+        verdict = f"differs from the log: {count_noun(number, 'divergence')} of {count_noun(causes, 'cause')}"
+    elif incomparable := sum(stream.missing_data is not None for stream in history.streams):
+        verdict = f"{count_noun(incomparable, 'stream')} not comparable"
+    streams = count_noun(len(history.streams), "stream")
+    return f"run {history.run} (mz {history.mz_version}): {events} events in {streams}, {compared} compared: {verdict}"
+
+
+def past_run(history: RunReplay, exit_code: Exit) -> PastRun:
+    streams = []
+    for stream in history.streams:
+        unexplained = [divergence.event_ref for divergence in stream.divergences if not divergence.intended_change]
+        streams.append(
+            shape_of(
+                ComparedStream,
+                stream,
+                first=unexplained[0] if unexplained else None,
+                divergences=len(unexplained),
+                unfollowed=stream.not_compared,
+                missing=stream.missing_data,
+            )
+        )
+    causes = []
+    for cause in group_by_cause(history.divergences):
+        fields = sorted({field_name(difference.field) for difference in cause.first.differences})
+        causes.append(shape_of(CauseShape, cause.first, fields=tuple(fields), event_refs=cause.event_refs))
+    return PastRun(
+        exit=int(exit_code),
+        run=history.run,
+        mz_version=history.mz_version,
+        streams=tuple(streams),
+        divergences=tuple(map(_divergence_shape, history.divergences)),
+        causes=tuple(causes),
+        explained=tuple(map(_divergence_shape, history.explained)),
+        left=_skipped_shapes(history.streams),
+    )
+
+
+def _divergence_shape(divergence: Divergence) -> DivergenceShape:
+    risk = KIND_PROPERTIES[divergence.finding].risk
+    return shape_of(DivergenceShape, divergence, risk=risk, explained=divergence.intended_change or None)
+
+
+# what was not computed again ------------------------------------------------------------------------------------------
+class Skipping(Protocol):
+    """Something that counts skipped parts."""
+
+    @property
+    def not_recomputed(self) -> Mapping[str, int]: ...
+
+
+def skipped_counts(parts: Iterable[Skipping]) -> Counter[str]:
+    """Add up the skipped parts by kind."""
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part.not_recomputed)
+    return counts
+
+
+def _skipped_lines(parts: Iterable[Skipping], label: str) -> Iterator[Line]:
+    for kind, times in skipped_counts(parts).items():
+        yield (Span(f"{label}: {kind} ({times})", "dim"),)
+
+
+def _skipped_shapes(parts: Iterable[Skipping]) -> tuple[UncheckedPart, ...]:
+    return tuple(UncheckedPart(what=kind, times=times) for kind, times in skipped_counts(parts).items())
+
+
+# the current rules ----------------------------------------------------------------------------------------------------
 def recheck_past_runs(selector: str | None, as_json: bool, reports: ReportOptions) -> int:
     """Recheck the artifacts of a run, or of all runs, with the current rules; return the exit code. Raises MzError
     (MZ5001, MZ6001, MZ6010, and those of the project's files)."""
@@ -105,13 +213,15 @@ def recheck_past_runs(selector: str | None, as_json: bool, reports: ReportOption
         rechecked = tuple(recheck_run(log.store, log.blobs, run, rules) for run in runs)
     if not any(run.artifacts for run in rechecked):
         raise MzError("MZ6001", "no artifact was produced that could be rechecked", hint="`mz runs` lists the runs")
+    exit_code = Exit.DRIFT if any(run.rule_changes for run in rechecked) else Exit.OK
     if as_json:
-        print_document("judge", recheck_result(rechecked))
+        print_document("judge", recheck_result(rechecked, exit_code))
     else:
         with text_stream(reports) as stream:
             write_lines(stream, recheck_text(rechecked))
-    write_reports(reports, "mz replay --recheck-rules", _recheck_suites(rechecked), recheck_exit(rechecked), as_json)
-    return int(recheck_exit(rechecked))
+    suites = tuple(Suite(name=f"run {run.run}", findings=recheck_findings(run)) for run in rechecked)
+    write_reports(reports, "mz replay --recheck-rules", suites, exit_code, as_json)
+    return int(exit_code)
 
 
 def _current_rules(log: ProjectLog, runs: Sequence[str]) -> RecheckRules:
@@ -134,5 +244,57 @@ def _current_pipeline(name: str, home: Path) -> Pipeline | None:
         return None
 
 
-def _recheck_suites(rechecked: Sequence[Recheck]) -> tuple[Suite, ...]:
-    return tuple(Suite(name=f"run {run.run}", findings=recheck_findings(run)) for run in rechecked)
+def recheck_findings(rechecked: Recheck) -> tuple[Finding, ...]:
+    """Return one finding for each changed verdict."""
+    return tuple(
+        Finding(
+            kind="DECISION",
+            message=f"{change.event_ref}: {change.path or change.artifact} "
+            f"{'now fails' if change.now_fails else 'now passes'}",
+            feature=change.feature,
+            cause=change.rule_set,
+            detail=tuple(
+                f"{'+' if change.now_fails else '-'} {broken.message or f'{broken.path} [{broken.rule}]'}"
+                for broken in change.violations
+            ),
+            fix="revert the rules, or fix what they find",
+        )
+        for change in rechecked.rule_changes
+    )
+
+
+def recheck_text(rechecked: Sequence[Recheck]) -> Iterator[Line]:
+    """Yield the artifacts with another verdict under the current rules, and the summary."""
+    for finding in (finding for run in rechecked for finding in recheck_findings(run)):
+        yield from finding_lines(finding)
+        yield ()
+    yield from _skipped_lines(rechecked, "not rechecked")
+    yield (Span(recheck_summary(rechecked)),)
+
+
+def recheck_summary(rechecked: Sequence[Recheck]) -> str:
+    artifacts = count_noun(sum(run.artifacts for run in rechecked), "artifact")
+    now_fails = Counter(change.now_fails for run in rechecked for change in run.rule_changes)
+    verdict = f"{now_fails[True]} now fail, {now_fails[False]} now pass" if now_fails else "all verdicts are unchanged"
+    return f"{artifacts} of {count_noun(len(rechecked), 'run')} rechecked with the current rules: {verdict}"
+
+
+def recheck_result(rechecked: Sequence[Recheck], exit_code: Exit) -> RecheckResult:
+    return RecheckResult(
+        exit=int(exit_code),
+        runs=tuple(run.run for run in rechecked),
+        artifacts=sum(run.artifacts for run in rechecked),
+        differing=tuple(
+            shape_of(
+                RuleChangeShape,
+                change,
+                rules=change.rule_set,
+                was="valid" if change.now_fails else "invalid",
+                now="invalid" if change.now_fails else "valid",
+                broken=tuple(shape_of(RuleViolationShape, violation) for violation in change.violations),
+            )
+            for run in rechecked
+            for change in run.rule_changes
+        ),
+        left=_skipped_shapes(rechecked),
+    )

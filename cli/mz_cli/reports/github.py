@@ -1,29 +1,26 @@
-"""Workflow commands of GitHub Actions: annotations of findings, and a guard against commands in other output.
+"""GitHub Actions: annotations of findings, a guard against commands in other output, and the summary of a step.
 
-The format is `::error file=...,line=...,title=...::message`. A step shows at most ten annotations of a level, so
+Annotations have the format `::error file=...,line=...,title=...::message`. A step shows at most ten of a level, so
 findings of one cause share an annotation, the highest risk comes first, and the last annotation counts the remaining.
 
-Markdown summary of a GitHub Actions step. Foreign text is always shown literally.
-
-Text is written with character references for everything that Markdown, HTML or GitHub's mentions and links would
-interpret; diffs are in fences longer than any run of backticks in them.
+In the summary, foreign text is always shown literally: with character references for everything that Markdown, HTML or
+GitHub's mentions and links would interpret; diffs are in fences longer than any run of backticks in them.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
 from mz_engine.errors.codes import MEANINGS
 from mz_engine.errors.exits import Exit
-from mz_recordings.findings.grouping import ORDER, FindingGroup
+from mz_recordings.findings.grouping import FindingGroup
 from mz_recordings.findings.model import KIND_PROPERTIES, RISKS
 
-from mz_cli.reports.model import Report, Suite, call_locations, finding_groups, group_fix, highest_risk
-from mz_cli.reports.sanitise import single_line
-from mz_cli.terminal.text import count_noun
+from mz_cli.reports.findings import file_position, group_fix, places
+from mz_cli.reports.model import Report, finding_groups, kind_totals
+from mz_cli.terminal.text import count_noun, shorten, single_line
 
 Level = Literal["error", "warning"]
 LEVELS: tuple[Level, ...] = ("error", "warning")
@@ -31,13 +28,14 @@ ANNOTATIONS_MAX = 10
 """Maximum of errors, and of warnings, in one step."""
 DETAIL_MAX = 20
 """Maximum of diff lines in an annotation."""
+TITLE_MAX = 120
 
 
 def annotation_lines(report: Report) -> Iterator[str]:
     """Yield annotation lines of a sanitised report: errors for failing findings, else warnings."""
     groups = sorted(finding_groups(report), key=lambda group: -RISKS.index(group.risk))
     for level in LEVELS:
-        at_level = [group for group in groups if annotation_level(group) == level]
+        at_level = [group for group in groups if group.fails == (level == "error")]
         shown = at_level if len(at_level) <= ANNOTATIONS_MAX else at_level[: ANNOTATIONS_MAX - 1]
         for group in shown:
             yield _annotation(level, group)
@@ -47,28 +45,17 @@ def annotation_lines(report: Report) -> Iterator[str]:
             yield workflow_command(level, f"{kinds}; see the summary of this step or the reports for all", title=title)
 
 
-def annotation_level(group: FindingGroup) -> Level:
-    return "error" if group.fails else "warning"
-
-
 def _annotation(level: Level, group: FindingGroup) -> str:
-    finding = group.occurrences[0][1]
-    title = f"{group.kind}: {shorten_title(single_line(group.message))}"
-    detail = [*group.detail[:DETAIL_MAX], *(["..."] if len(group.detail) > DETAIL_MAX else [])]
-    lines = [single_line(group.message), f"in {call_locations(group, 6)}", *detail]
-    fix = [f"fix: {group_fix(group, 6)}"] if finding.fix else []
+    message, finding = single_line(group.message), group.first
+    omitted = ["..."] if len(group.detail) > DETAIL_MAX else []
+    fix = [f"fix: {group_fix(group)}"] if finding.fix else []
     return workflow_command(
         level,
-        "\n".join([*lines, *fix]),
+        "\n".join([message, f"in {'; '.join(places(group))}", *group.detail[:DETAIL_MAX], *omitted, *fix]),
         file=finding.file,
         line=str(finding.line) if finding.file and finding.line else "",
-        title=title,
+        title=f"{group.kind}: {shorten(message, TITLE_MAX)}",
     )
-
-
-def shorten_title(text: str) -> str:
-    """Cut a title to 120 characters."""
-    return text if len(text) <= 120 else text[:119] + "\u2026"
 
 
 def workflow_command(name: str, message: str, **properties: str) -> str:
@@ -102,7 +89,7 @@ def summary(report: Report, room: int = BYTES_MAX) -> str:
     """Return the summary of a sanitised report in at most `room` bytes; groups that do not fit are left out and
     counted."""
     groups = finding_groups(report)
-    text = "\n".join([*_head(report, groups), *_kinds(groups)]) + "\n"
+    text = "\n".join(_head(report, groups)) + "\n"
     tail = "\n".join(_suites(report)) + "\n"
     room_left, shown = room - len(text.encode()) - len(tail.encode()) - 200, 0
     for group in groups:
@@ -120,74 +107,46 @@ def summary(report: Report, room: int = BYTES_MAX) -> str:
 
 
 def _head(report: Report, groups: tuple[FindingGroup, ...]) -> Iterator[str]:
-    passed = report.exit == Exit.OK
-    yield f"## {PASSED if passed else FAILED} {escape_markdown(report.title)}: {'passed' if passed else 'failed'}"
-    yield ""
-    findings = (
-        f"{count_noun(len(report.findings), 'finding')} of {count_noun(len(groups), 'cause')}"
-        if groups
-        else "no finding"
-    )
-    failed_count = sum(suite.fails for suite in report.suites)
-    yield f"{len(report.suites) - failed_count:,} of {len(report.suites):,} passed, {findings}. "
-    yield f"Exit code {report.exit}: {escape_markdown(MEANINGS[Exit(report.exit)])}"
-    yield ""
-
-
-def _kinds(groups: tuple[FindingGroup, ...]) -> Iterator[str]:
-    """Yield a table of the kinds: number of findings and highest risk."""
-    counts = Counter(group.kind for group in groups for _ in group.occurrences)
-    if not counts:
-        return
-    yield "| kind | findings | risk | meaning |"
-    yield "|---|---:|---|---|"
-    for kind in ORDER:
-        if counts[kind]:
-            yield f"| {kind} | {counts[kind]:,} | {highest_risk(groups, kind)} | {KIND_PROPERTIES[kind].meaning} |"
-    yield ""
+    """Yield verdict and numbers, and a table of the kinds."""
+    mark, verdict = (PASSED, "passed") if report.exit == Exit.OK else (FAILED, "failed")
+    yield f"## {mark} {escape_markdown(report.title)}: {verdict}\n"
+    findings = "no finding"
+    if groups:
+        findings = f"{count_noun(report.findings_count, 'finding')} of {count_noun(len(groups), 'cause')}"
+    passed = sum(not suite.fails for suite in report.suites)
+    yield f"{passed:,} of {len(report.suites):,} passed, {findings}. "
+    yield f"Exit code {report.exit}: {escape_markdown(MEANINGS[Exit(report.exit)])}\n"
+    if groups:
+        yield "| kind | findings | risk | meaning |\n|---|---:|---|---|"
+        for kind, risk, count in kind_totals(groups):
+            yield f"| {kind} | {count:,} | {risk} | {KIND_PROPERTIES[kind].meaning} |"
+        yield ""
 
 
 def _group(group: FindingGroup) -> Iterator[str]:
+    message = escape_markdown(single_line(group.message))
     fails_note = "" if group.fails else ", does not fail"
-    yield "<details>"
-    yield (
-        f"<summary><b>{group.kind}</b> {escape_markdown(single_line(group.message))} ({group.risk} "
-        f"risk{fails_note})</summary>"
-    )
-    yield ""
-    finding = group.occurrences[0][1]
-    if finding.file:
-        yield f"{inline_code(finding.file + (f':{finding.line}' if finding.line else ''))}\n"
-    yield escape_markdown(single_line(call_locations(group, 20)))
-    yield ""
+    yield f"<details>\n<summary><b>{group.kind}</b> {message} ({group.risk} risk{fails_note})</summary>\n"
+    if group.first.file:
+        yield f"{inline_code(file_position(group.first))}\n"
+    yield f"{escape_markdown(single_line('; '.join(places(group))))}\n"
     if group.detail:
         fence = "`" * (max((len(run) for line in group.detail for run in re.findall("`+", line)), default=0) + 4)
-        yield f"{fence}diff"
-        yield from group.detail
-        yield fence
-        yield ""
-    if finding.fix:
-        yield f"Fix: {inline_code(group_fix(group, 6))}"
-        yield ""
-    yield "</details>"
-    yield ""
+        yield "\n".join([f"{fence}diff", *group.detail, f"{fence}\n"])
+    if group.first.fix:
+        yield f"Fix: {inline_code(group_fix(group))}\n"
+    yield "</details>\n"
 
 
 def _suites(report: Report) -> Iterator[str]:
     """Yield a table of the suites, failed ones first."""
-    yield ""
-    yield "| | checked | findings | time |"
-    yield "|---|---|---:|---:|"
+    yield "\n| | checked | findings | time |\n|---|---|---:|---:|"
     ordered = sorted(report.suites, key=lambda suite: (not suite.fails, not suite.findings))
     for suite in ordered[:SUITES_MAX]:
-        yield _suite(suite)
+        mark, label = FAILED if suite.fails else PASSED, inline_code(suite.label)
+        yield f"| {mark} | {label} | {len(suite.findings):,} | {suite.seconds:.1f} s |"
     if len(ordered) > SUITES_MAX:
         yield f"| | and {len(ordered) - SUITES_MAX:,} more | | |"
-
-
-def _suite(suite: Suite) -> str:
-    mark = FAILED if suite.fails else PASSED
-    return f"| {mark} | {inline_code(suite.label)} | {len(suite.findings):,} | {suite.seconds:.1f} s |"
 
 
 def escape_markdown(text: str) -> str:

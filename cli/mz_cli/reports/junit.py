@@ -9,9 +9,9 @@ from xml.etree import ElementTree as Xml
 from mz_engine.errors.exits import Exit
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, risk_of
 
+from mz_cli.reports.findings import file_position, fix_command
 from mz_cli.reports.model import Report, Suite, findings_by_case
-from mz_cli.reports.replay_text import fix_command
-from mz_cli.reports.sanitise import single_line
+from mz_cli.terminal.text import single_line
 
 ERRORS = (Exit.BUG, Exit.INVALID, Exit.NOT_COMPARABLE)
 """Exit codes reported as errors instead of failures, because nothing was compared."""
@@ -20,7 +20,7 @@ ERRORS = (Exit.BUG, Exit.INVALID, Exit.NOT_COMPARABLE)
 def junit(report: Report) -> str:
     """Return the XML file of a sanitised report."""
     elements = [_suite(suite) for suite in report.suites]
-    root = Xml.Element("testsuites", name=report.title, time=_seconds(sum(suite.seconds for suite in report.suites)))
+    root = Xml.Element("testsuites", name=report.title, time=f"{sum(suite.seconds for suite in report.suites):.3f}")
     for name in ("tests", "failures", "errors"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in elements)))
     root.extend(elements)
@@ -34,7 +34,7 @@ def _suite(suite: Suite) -> Xml.Element:
     for name, tag in (("failures", "failure"), ("errors", "error")):
         element.set(name, str(sum(case.find(tag) is not None for case in cases)))
     element.set("skipped", "0")
-    element.set("time", _seconds(suite.seconds))
+    element.set("time", f"{suite.seconds:.3f}")
     if suite.properties:
         properties = Xml.SubElement(element, "properties")
         for property_name, value in suite.properties:
@@ -62,13 +62,9 @@ def _lines(suite: Suite, finding: Finding) -> Iterator[str]:
     """Yield a complete finding: kind and message, location, cause, diff and fix."""
     yield f"{finding.kind} ({risk_of(finding)} risk): {finding.message}"
     if finding.file:
-        yield f"{finding.file}:{finding.line}" if finding.line else finding.file
+        yield file_position(finding)
     if finding.cause:
         yield f"cause: {finding.cause}"
     yield from finding.detail
     if finding.fix:
         yield f"fix: {fix_command(finding.fix, (suite.label,))}"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{max(seconds, 0):.3f}"

@@ -1,19 +1,14 @@
-"""Input of every report: suites with their findings, and the exit code.
-
-Test cases of a suite, each with its findings. Checked cases count even without findings.
-
-Findings grouped by kind and cause, and the texts that all reports share.
-"""
+"""Input of every report: suites with their findings, and the exit code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 from mz_recordings.findings.grouping import FindingGroup, group_findings
-from mz_recordings.findings.model import RISKS, Finding, FindingKind, Risk
+from mz_recordings.findings.model import RISKS, Finding, FindingKind, ReplayResult, Risk
 
-from mz_cli.reports.replay_text import fix_command
+from mz_cli.reports.findings import call_name
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +47,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Version of `mz`."""
 
     @property
-    def findings(self) -> tuple[tuple[Suite, Finding], ...]:
-        """Return all findings, each with its suite."""
-        return tuple((suite, finding) for suite in self.suites for finding in suite.findings)
+    def findings_count(self) -> int:
+        return sum(len(suite.findings) for suite in self.suites)
 
 
 class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,46 +71,56 @@ class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
         return "-" in self.files.values()
 
 
-def case_name(finding: Finding) -> str:
-    """Return `alpha/write.a2`, `alpha`, or the kind of a finding that concerns the whole suite."""
-    return "/".join(part for part in (finding.feature, finding.call) if part) or finding.kind
-
-
-def findings_by_case(suite: Suite) -> Mapping[str, tuple[Finding, ...]]:
-    """Return the suite's cases in order, then those that findings add; at least one."""
-    findings_by_name: dict[str, list[Finding]] = {case: [] for case in suite.cases}
+def findings_by_case(suite: Suite) -> dict[str, list[Finding]]:
+    """Return the suite's cases in order, then those that findings add; at least one. A finding that concerns the whole
+    suite has a case named by its kind."""
+    cases: dict[str, list[Finding]] = {case: [] for case in suite.cases}
     for finding in suite.findings:
-        findings_by_name.setdefault(case_name(finding), []).append(finding)
-    return {case: tuple(findings) for case, findings in (findings_by_name or {suite.name: []}).items()}
+        cases.setdefault(call_name(finding) or finding.kind, []).append(finding)
+    return cases or {suite.name: []}
 
 
 def finding_groups(report: Report) -> tuple[FindingGroup, ...]:
     """Return the findings grouped by kind and cause."""
-    return group_findings((suite.label, finding) for suite, finding in report.findings)
+    return group_findings((suite.label, finding) for suite in report.suites for finding in suite.findings)
 
 
-def highest_risk(groups: tuple[FindingGroup, ...], kind: FindingKind) -> Risk:
-    """Return the highest risk of the groups of a kind; at least one must exist."""
-    return max((group.risk for group in groups if group.kind == kind), key=RISKS.index)
+def kind_totals(groups: Iterable[FindingGroup]) -> tuple[tuple[FindingKind, Risk, int], ...]:
+    """Return each kind with its highest risk and its number of findings, in the order of reports."""
+    totals: dict[FindingKind, tuple[Risk, int]] = {}
+    for group in groups:
+        risk, count = totals.get(group.kind, (group.risk, 0))
+        totals[group.kind] = max(risk, group.risk, key=RISKS.index), count + len(group.occurrences)
+    return tuple((kind, risk, count) for kind, (risk, count) in totals.items())
 
 
-def call_locations(group: FindingGroup, calls_max: int) -> str:
-    """Return `recordings/a: alpha/write, alpha/sign; recordings/b: ...` with at most `most` calls."""
-    labelled_calls = [
-        (label, "/".join(part for part in (finding.feature, finding.call) if part))
-        for label, finding in group.occurrences
-    ]
-    by_label: dict[str, list[str]] = {}
-    for label, call in labelled_calls[:calls_max]:
-        by_label.setdefault(label, []).extend([call] if call else [])
-    parts = [f"{label}: {', '.join(calls)}" if calls else label for label, calls in by_label.items()]
-    omitted = [f"and {len(labelled_calls) - calls_max:,} more"] if len(labelled_calls) > calls_max else []
-    return "; ".join([*parts, *omitted])
-
-
-def group_fix(group: FindingGroup, cassettes_max: int) -> str:
-    """Return the fix command for at most `most` cassettes; empty if there is none."""
-    finding = group.occurrences[0][1]
-    return fix_command(finding.fix, group.cassettes[:cassettes_max]) + (
-        " ..." if len(group.cassettes) > cassettes_max else ""
+def replay_suites(results: Iterable[ReplayResult], relative: Callable[[str], str]) -> tuple[Suite, ...]:
+    """Return a suite per cassette, with a case per recording and per feature trace. `relative` maps cassette paths to
+    project-relative ones."""
+    return tuple(
+        Suite(
+            name=result.name,
+            path=relative(result.path),
+            seconds=result.duration_ms / 1000,
+            findings=result.findings,
+            properties=tuple(_properties(result)),
+            cases=(*result.calls, *result.trace_digests),
+        )
+        for result in results
     )
+
+
+def _properties(result: ReplayResult) -> Iterator[tuple[str, str]]:
+    if result.provenance:
+        yield "provenance", result.provenance
+    yield "recordings", str(result.recordings)
+    yield "played", str(result.calls_replayed)
+    if result.accepted_replies:
+        yield "replies accepted for changed prompts", str(result.accepted_replies)
+    yield "network", "cut off" if result.offline else "not cut off"
+    for feature, digest in result.trace_digests.items():
+        yield f"log digest of {feature}", digest
+    if result.overridden_settings:
+        yield "settings from the cassette instead of mz.yaml", ", ".join(result.overridden_settings)
+    for update in result.changes:
+        yield "updated", update

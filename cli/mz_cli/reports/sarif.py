@@ -18,7 +18,8 @@ from mz_engine.errors.exits import Exit
 from mz_recordings.findings.grouping import FindingGroup
 from mz_recordings.findings.model import KIND_PROPERTIES, Finding, FindingKind, Risk
 
-from mz_cli.reports.model import Report, Suite, call_locations, finding_groups, group_fix
+from mz_cli.reports.findings import call_name, group_fix, places
+from mz_cli.reports.model import Report, Suite, finding_groups
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS: Mapping[Risk, str] = {"high": "error", "medium": "warning", "low": "note"}
@@ -26,8 +27,8 @@ ROOT = "%SRCROOT%"
 FINGERPRINT = "mzFinding/v1"
 FALLBACK_FILE = "mz.yaml"
 """File shown for findings without one: GitHub rejects results without a location."""
-LOCATIONS_MAX, LOCATIONS_IN_MESSAGE = 100, 6
-"""Maximum of locations of a result: as data, and in its message."""
+LOCATIONS_MAX = 100
+"""Maximum of locations of a result."""
 RULES: tuple[FindingKind, ...] = tuple(KIND_PROPERTIES)
 
 
@@ -41,20 +42,10 @@ def _run(report: Report) -> dict[str, Any]:
     identity_counts: Counter[str] = Counter()
     suites = {suite.label: suite for suite in report.suites}
     return {
-        "tool": {
-            "driver": {
-                "name": "mz",
-                "semanticVersion": report.version,
-                "rules": [_rule(kind) for kind in RULES],
-            }
-        },
+        "tool": {"driver": {"name": "mz", "semanticVersion": report.version, "rules": [_rule(kind) for kind in RULES]}},
         "automationDetails": {"id": f"{report.title.replace(' ', '/')}/"},
         "invocations": [
-            {
-                "executionSuccessful": True,
-                "exitCode": report.exit,
-                "exitCodeDescription": MEANINGS[Exit(report.exit)],
-            }
+            {"executionSuccessful": True, "exitCode": report.exit, "exitCodeDescription": MEANINGS[Exit(report.exit)]}
         ],
         "originalUriBaseIds": {ROOT: {"description": {"text": "The root of the repository."}}},
         "columnKind": "unicodeCodePoints",
@@ -94,8 +85,7 @@ def _result(group: FindingGroup, suites: Mapping[str, Suite], identity_counts: C
         "occurrenceCount": len(group.occurrences),
         "partialFingerprints": {FINGERPRINT: f"{identity}:{identity_counts[identity]}"},
         "properties": {
-            "places": ["/".join(part for part in (name, located.feature, located.call) if part)
-                       for name, located in group.occurrences[:LOCATIONS_MAX]],
+            "places": [f"{name}/{call_name(item)}".rstrip("/") for name, item in group.occurrences[:LOCATIONS_MAX]],
             "causes": list(group.causes),
         },
     }  # fmt: skip
@@ -109,8 +99,8 @@ def fingerprint(group: FindingGroup) -> str:
 
 
 def _message(group: FindingGroup) -> str:
-    fix = f"fix: {group_fix(group, LOCATIONS_IN_MESSAGE)}" if group.occurrences[0][1].fix else ""
-    locations = f"in {call_locations(group, LOCATIONS_IN_MESSAGE)}"
+    fix = f"fix: {group_fix(group)}" if group.first.fix else ""
+    locations = f"in {'; '.join(places(group))}"
     return "\n".join(part for part in (f"{group.message}.", locations, *group.detail, fix) if part)
 
 
@@ -120,5 +110,5 @@ def _location(suite: Suite, finding: Finding) -> dict[str, Any]:
         "artifactLocation": {"uri": quote(path), "uriBaseId": ROOT},
         "region": {"startLine": max(finding.line or 1, 1)},
     }
-    name = "/".join(part for part in (suite.label, finding.feature, finding.call) if part)
+    name = f"{suite.label}/{call_name(finding)}".rstrip("/")
     return {"physicalLocation": physical, "logicalLocations": [{"fullyQualifiedName": name, "kind": "member"}]}

@@ -31,9 +31,13 @@ class FindingGroup(msgspec.Struct, frozen=True, kw_only=True):
         return any(finding.fails for _, finding in self.occurrences)
 
     @property
+    def first(self) -> Finding:
+        return self.occurrences[0][1]
+
+    @property
     def detail(self) -> tuple[str, ...]:
         """Return the detail of the first finding; the others are similar."""
-        return self.occurrences[0][1].detail
+        return self.first.detail
 
     @property
     def cassettes(self) -> tuple[str, ...]:

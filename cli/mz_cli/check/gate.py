@@ -1,0 +1,187 @@
+"""Command `mz gate`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+import click
+from mz_engine.version import VERSION
+from mz_qa.gate.run import NUMBERS, SELF_TEST_LAYERS, load_project, run_gate
+from mz_qa.results import GateResult, LayerResult
+from mz_recordings.findings.grouping import group_findings
+
+from mz_cli.app.context import find_home
+from mz_cli.app.help import command, jobs_option
+from mz_cli.check.json import GateFailure, GateLayer, GateReport
+from mz_cli.common.json import finding_shape
+from mz_cli.replay.command import require_cassettes
+from mz_cli.reports.findings import group_lines
+from mz_cli.reports.model import ReportOptions, Suite
+from mz_cli.reports.options import check_reports, report_options, text_stream, write_reports
+from mz_cli.terminal.console import print_note, write_lines
+from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.text import count_noun, exact_usd, iso_time
+from mz_cli.terminal.width import Line, Span
+
+STATUS_STYLES = {"passed": "green", "failed": "bold red", "empty": "yellow", "skipped": "dim"}
+NAME_WIDTH = 9
+LAYER = click.Choice([str(number) for number in NUMBERS])
+
+
+@command(
+    "gate",
+    examples=(
+        ("mz gate", "all layers: before a release, and in CI"),
+        ("mz gate --layer 1 --layer 3", "settings, pipelines and rules only: a second"),
+        ("mz gate --allow-empty 7", "if nothing is recorded yet"),
+        ("mz gate --json | jq .first_failure", "for scripts"),
+    ),
+    next_command="`mz replay` replays recordings only and can accept changes; `mz drift` compares two; "
+    "`mz doctor --self-test` tests mz itself.",
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--layer", "layers", metavar="N", type=LAYER, multiple=True, help="Only this layer; repeatable.")
+@click.option(
+    "--allow-empty", metavar="N", type=LAYER, multiple=True,
+    help="Do not fail if this layer has nothing to check; repeatable.",
+)  # fmt: skip
+@jobs_option("Number of parallel replays. [default: processors]")
+@click.option("--json", "as_json", is_flag=True, help="Print one object with the schema mz.gate/1.")
+@report_options
+def gate(
+    paths: tuple[Path, ...],
+    layers: tuple[str, ...],
+    allow_empty: tuple[str, ...],
+    jobs: int | None,
+    as_json: bool,
+    reports: ReportOptions,
+) -> int:
+    """Check everything that needs no agent, offline and free.
+
+    Four layers: 1 static (settings, pipelines, rules, templates, backlog), 3 artifacts (your rules accept valid
+    artifacts and reject others), 4 formats (your log and recordings are readable), 7 replays (recordings through the
+    current pipeline, drift, verdicts on recorded artifacts). All layers run, even if one fails. What comes with mz is
+    tested by `mz doctor --self-test`. PATH is a cassette or a folder of cassettes for layer 7 (default: the library).
+    Exits with 1, or with the code of the finding: 10 for an invalid pipeline, 3 for drift, 4 for missing recordings or
+    none at all.
+    """
+    check_reports(reports, as_json)
+    home = find_home(Path.cwd())
+    cassettes = require_cassettes(home, paths) if paths else ()
+    project = load_project(
+        home, os.environ, cassettes, jobs or os.cpu_count() or 1, datetime.now(UTC), print_note, Path.cwd()
+    )
+    layer_numbers, may_be_empty = [int(number) for number in layers] or NUMBERS, [int(number) for number in allow_empty]
+    with text_stream(reports, as_json) as stream:
+        result = run_gate(project, layer_numbers, may_be_empty, layer_printer(stream, as_json))
+        print_result(result, "gate", stream, as_json)
+    write_reports(reports, "mz gate", gate_suites(result), result.exit, as_json)
+    return int(result.exit)
+
+
+def run_self_test(root: Path, as_json: bool) -> int:
+    """Test mz itself, and print the result like that of the gate."""
+    project = load_project(root, os.environ, (), 1, datetime.now(UTC), print_note, Path.cwd())
+    result = run_gate(project, on_result=layer_printer(sys.stdout, as_json), layers=SELF_TEST_LAYERS)
+    print_result(result, "self-test", sys.stdout, as_json)
+    return int(result.exit)
+
+
+def gate_suites(result: GateResult) -> tuple[Suite, ...]:
+    """Return a suite per executed layer, with a case per kind of checked item."""
+    return tuple(
+        Suite(
+            name=f"{layer.number} {layer.name}",
+            seconds=layer.duration_ms / 1000,
+            findings=layer.findings,
+            properties=(*((name, str(count)) for name, count in layer.checked.items()), ("status", layer.status)),
+            cases=tuple(layer.checked),
+        )
+        for layer in result.layers
+        if layer.status != "skipped"
+    )
+
+
+# for programs ---------------------------------------------------------------------------------------------------------
+def gate_document(result: GateResult) -> GateReport:
+    failed = result.first_failure
+    started, finished = (int(at.timestamp() * 1_000_000) for at in (result.started, result.finished))
+    return GateReport(
+        version=VERSION,
+        verdict="failed" if failed else "passed",
+        exit=int(result.exit),
+        started=iso_time(started) or "",
+        finished=iso_time(finished) or "",
+        seconds=result.duration_ms / 1000,
+        cost_usd=exact_usd(0) or "",
+        layers=tuple(map(_layer_shape, result.layers)),
+        first_failure=GateFailure(layer=failed.number, name=failed.name, message=failed.findings[0].message)
+        if failed
+        else None,
+    )
+
+
+def _layer_shape(layer: LayerResult) -> GateLayer:
+    findings = tuple(finding_shape(finding, "") for finding in layer.findings)
+    return shape_of(GateLayer, layer, id=layer.number, seconds=layer.duration_ms / 1000, findings=findings)
+
+
+# for people -----------------------------------------------------------------------------------------------------------
+def layer_printer(stream: TextIO, as_json: bool) -> Callable[[LayerResult], None]:
+    """Return a function that prints each layer when it ends; beside JSON, to stderr."""
+    return lambda layer: write_lines(sys.stderr if as_json else stream, (layer_line(layer),))
+
+
+def print_result(result: GateResult, name: str, stream: TextIO, as_json: bool) -> None:
+    if as_json:
+        print_document(name, gate_document(result))
+    else:
+        write_lines(stream, remaining_lines(result, name))
+
+
+def layer_line(layer: LayerResult) -> Line:
+    """Return the result of a layer in one line."""
+    status = layer.status.upper() if layer.status == "failed" else layer.status
+    counts = [count_noun(layer.checks, "check"), f"{layer.duration_ms / 1000:.1f} s"]
+    if layer.findings:
+        counts.insert(0, count_noun(len(layer.findings), "finding"))
+    return (
+        Span(f"{layer.number}  {layer.name:<{NAME_WIDTH}}  "),
+        Span(f"{status:<7}", STATUS_STYLES[layer.status]),
+        Span(f"  {layer.reason or ', '.join(counts)}"),
+    )
+
+
+def remaining_lines(result: GateResult, name: str = "gate") -> Iterator[Line]:
+    """Yield findings, remarks and verdict."""
+    for layer in result.layers:
+        if layer.findings:
+            yield ()
+            yield (Span(f"layer {layer.number}, {layer.name}: {layer.about}", "bold"),)
+            for group in group_findings(("", finding) for finding in layer.findings):
+                yield from group_lines(group)
+    yield ()
+    for layer in result.layers:
+        yield from ((Span(f"remark ({layer.name}): {remark}", "dim"),) for remark in layer.remarks)
+    yield (Span(summary(result, name), "bold red" if result.first_failure else "bold green"),)
+
+
+def summary(result: GateResult, name: str = "gate") -> str:
+    """Return the verdict in one line."""
+    ran = [layer for layer in result.layers if layer.status != "skipped"]
+    parts = [
+        count_noun(len(ran), "layer"), count_noun(sum(layer.checks for layer in ran), "check"),
+        f"{result.duration_ms / 1000:.1f} s", "$0",
+    ]  # fmt: skip
+    if empty := [layer.name for layer in ran if layer.status == "empty"]:
+        parts.append(f"nothing to check in {', '.join(empty)}")
+    failed = result.first_failure
+    if failed is None:
+        return f"{name} passed: {', '.join(parts)}"
+    number = count_noun(sum(len(layer.findings) for layer in result.layers), "finding")
+    return f"{name} FAILED, first in layer {failed.number} ({failed.name}): {number}, {', '.join(parts)}"
