@@ -124,7 +124,7 @@ def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, capsy
 
 
 @pytest.mark.parametrize(
-    "words", [("--layer", "2"), ("--layer", "5"), ("--layer", "static"), ("--allow-empty", "6"), ("-n", "0")]
+    "words", [("--layer", "2"), ("--layer", "5"), ("--layer", "static"), ("--allow-empty", "6"), ("-j", "0")]
 )
 def test_wrong_use(project: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     assert run(capsys, "gate", *words).exit == 2

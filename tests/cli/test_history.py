@@ -136,7 +136,7 @@ def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
     [
         "--run r recordings",
         "--recheck-rules recordings",
-        "--run r -n 2",
+        "--run r -j 2",
         "--recheck-rules --shuffle 3",
         "--run r --variants",
     ],
@@ -232,7 +232,7 @@ def test_git_finds_the_commit_that_changed_a_prompt(recorded: Path, tmp_path: Pa
 
     git(copy.root, "bisect", "start", commits[-1], commits[0])
     done = subprocess.run(
-        ["git", "bisect", "run", *MZ, "replay", "--bisect", "-n", "2"],
+        ["git", "bisect", "run", *MZ, "replay", "--bisect", "-j", "2"],
         cwd=copy.root,
         capture_output=True,
         text=True,

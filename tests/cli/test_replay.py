@@ -172,7 +172,7 @@ def test_a_run_that_records_says_before_it_is_paid_that_it_could_not(tmp_path: P
 @pytest.mark.slow
 def test_a_changed_prompt_is_one_finding_until_it_is_accepted(copy: Copy, snapshot: SnapshotAssertion) -> None:
     copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
-    drifted = spawn(copy.root, "replay", "-n", "2")
+    drifted = spawn(copy.root, "replay", "-j", "2")
     assert drifted.exit == 3
     assert drifted.out == snapshot
     accepted = spawn(copy.root, "replay", "--accept", "PROMPT", "-m", "shorter", "--json")
@@ -194,7 +194,7 @@ def test_several_findings_end_with_the_gravest(copy: Copy) -> None:
     save(copy.cassette(), copy.place.parent / "newer")
     manifest = copy.place.parent / "newer" / "cassette.yaml"
     manifest.write_text(manifest.read_text().replace(f"format: {FORMAT}", "format: 9", 1))
-    found = spawn(copy.root, "replay", "-n", "2", "--json")
+    found = spawn(copy.root, "replay", "-j", "2", "--json")
     kinds = {one["name"]: [each["kind"] for each in one["findings"]] for one in json.loads(found.out)["cassettes"]}
     assert kinds == {"damaged": ["UNREADABLE"], "newer": ["UNREADABLE"], "notes": []}
     assert found.exit == 125

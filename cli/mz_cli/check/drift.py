@@ -70,7 +70,9 @@ HINTS = {
     help="Drift of lower risk is reported and does not fail: low, medium or high.",
 )  # fmt: skip
 @click.option("--propose-noise", is_flag=True, help="Add possible noise to the library's noise.yaml, for review.")
-@click.option("--update-baseline", is_flag=True, help="Write the current stream shapes as new baselines; check nothing.")
+@click.option(
+    "--update-baseline", is_flag=True, help="Write the current stream shapes as new baselines; check nothing."
+)
 @click.option(
     "--wire", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the project's baselines. [default: wire/ of the library]",
