@@ -148,7 +148,7 @@ def test_nothing_of_a_request_is_lost(tmp_path: Path, requests: int | None) -> N
     request = ImportedRequest(key="a" * 32, at_us=5, dated=False, usage=counted, session=B)
     with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "views", log) as views:
         views.refresh(log.append([Append(A, 0, (replace(sample(ImportedFileRead), requests=(request,)),))], NOW))
-        assert views.counted_requests(["a" * 32]) == {"a" * 32: CountedRequest(B, 5, False, counted, None)}
+        assert views.counted_requests(["a" * 32]) == {"a" * 32: CountedRequest("a" * 32, B, 5, False, counted, None)}
         assert views.times(B) == {}
 
 
@@ -232,4 +232,4 @@ def test_copies_of_a_file_do_not_count_twice(tmp_path: Path) -> None:
         log.append([Append(A, 0, (read, longer, sub))], NOW)
         views.refresh()
         counts = count_session(views.files_of(A))
-    assert (counts.files, counts.prompts, counts.tools) == (3, 4, {"Bash": 1, "Read": 3})
+    assert (counts.prompts, counts.tools) == (4, {"Bash": 1, "Read": 3})

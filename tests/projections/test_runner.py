@@ -34,7 +34,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, run_stream
 from mz_events.store import Append, StoreUnusable
 from mz_projections.feature.calls import CALLS, paid_calls
-from mz_projections.read_models.model import ReadModel
+from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED, Delivery, latest_deliveries, text_digest
 from mz_projections.run.runs import RUNS
@@ -54,7 +54,7 @@ def append(store: SqliteStore, entries: Entries) -> None:
 
 def plain(model: ReadModel[Any], events: Iterator[Recorded[Event]]) -> tuple[Any, ...]:
     """What the rows must be: the read model's own function over the whole log, in one go."""
-    rows: dict[tuple[str, ...], Any] = {}
+    rows: dict[Key, Any] = {}
     for recorded in events:
         if isinstance(recorded.event, model.types) and (row := model.evolve(rows.get, recorded)):
             rows[tuple(getattr(row, name) for name in model.key)] = row

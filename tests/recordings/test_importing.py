@@ -139,7 +139,7 @@ def test_the_same_file_under_two_names_counts_once(home: Path, files: Path) -> N
     assert (outcome.totals.new, outcome.totals.already_counted) == (2, 2)
     with views(home) as found:
         counts = count_session(found.files_of(f"session/claude-code/{SESSION}"))
-    assert (counts.files, counts.prompts, counts.tools) == (2, 1, {"Read": 2})
+    assert (counts.prompts, counts.tools) == (1, {"Read": 2})
 
 
 def test_links_lead_nowhere_twice(home: Path, files: Path) -> None:
@@ -204,8 +204,8 @@ def test_a_file_that_grows_is_read_on(home: Path, files: Path) -> None:
     assert totals(home)[0] == 4
     with views(home) as found:
         (row,) = found.files()
-    assert (row.offset_end, row.lines) == (path.stat().st_size, 4)
-    assert row.offset_end > before
+    assert (row.read.offset_end, row.read.lines) == (path.stat().st_size, 4)
+    assert row.read.offset_end > before
 
 
 def test_files_that_did_not_change_are_not_opened(home: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_a_file_that_was_replaced_is_read_anew(home: Path, files: Path) -> None:
     assert take(home, files).totals.new == 1
     with views(home) as found:
         (row,) = found.files()
-    assert (row.prompts, row.lines) == (0, 1)
+    assert (row.read.prompts, row.read.lines) == (0, 1)
 
 
 def test_a_file_may_be_cut_anywhere(home: Path, files: Path) -> None:
@@ -293,7 +293,7 @@ def test_bad_lines_are_counted_and_passed_over(home: Path, files: Path) -> None:
     assert outcome.undecodable_lines == 2
     with views(home) as found:
         (row,) = found.files()
-    assert row.unknown == {"novelty": 1}
+    assert row.read.unknown == {"novelty": 1}
 
 
 @pytest.mark.slow

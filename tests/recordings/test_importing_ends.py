@@ -286,7 +286,7 @@ def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
     take(home, path)
     assert totals(home)[0] == 2500
     said: list[ImportProgress] = []
-    again = importer.Importer(home, PRICES.entry, PRICES.table, now=lambda: NOW).run([path], said.append)
+    again = importer.import_files(home, PRICES.entry, PRICES.table, [path], said.append, now=lambda: NOW)
     assert (again.unchanged, said) == (1, [])
 
 
@@ -295,10 +295,9 @@ def test_numbers_that_cannot_be_do_not_spoil_the_log(home: Path, files: Path) ->
     """Neither those of a file nor those that a price makes of them."""
     line = msgspec.json.decode(request(1))
     line["message"]["usage"] = {"input_tokens": 10**12, "output_tokens": 10**12}
-    dear = importer.Importer(home, lambda *_: 1 << 70, "dear", now=lambda: NOW)
-    dear.run([write(files / "a.jsonl", [msgspec.json.encode(line)])])
-    for number in (2, 3, 4):
-        dear.run([write(files / f"{number}.jsonl", [request(number)])])
+    first = write(files / "a.jsonl", [msgspec.json.encode(line)])
+    for path in (first, *(write(files / f"{number}.jsonl", [request(number)]) for number in (2, 3, 4))):
+        importer.import_files(home, lambda *_: 1 << 70, "dear", [path], now=lambda: NOW)
     (row,) = sums(home)
     assert (row.requests, row.output) == (4, TOKENS_MAX + 300)
     assert isinstance(row.computed_nanousd, int)

@@ -68,7 +68,7 @@ def test_events_tell_of_runs_but_not_of_tokens(home: Path, tmp_path: Path) -> No
     assert take(home, path).totals.new == 0
     with views(home) as found:
         (file,) = found.files()
-    assert (file.session, file.prompts, file.tools) == ("session/monozukuri/run-7", 1, {"mz-code": 1})
+    assert (file.session, file.read.prompts, file.read.tools) == ("session/monozukuri/run-7", 1, {"mz-code": 1})
 
 
 def test_invocation_records_are_found_among_the_comments_of_issues(home: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from mz_engine.pricing.table import GenaiPrices
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_projections.imported.model import QuarterSum
 from mz_projections.imported.store import ImportedStore
-from mz_recordings.importing.importer import LOG, VIEWS, Importer, ImportOutcome
+from mz_recordings.importing.importer import LOG, VIEWS, ImportOutcome, import_files
 
 MODEL = "claude-sonnet-4-5-20250929"
 NOW = 1_780_000_000.0
@@ -53,7 +53,7 @@ def write(path: Path, lines: Sequence[bytes]) -> Path:
 
 def take(home: Path, *paths: Path, now: float = NOW) -> ImportOutcome:
     """One import into the log in `home`."""
-    return Importer(home, PRICES.entry, PRICES.table, now=lambda: now).run(paths)
+    return import_files(home, PRICES.entry, PRICES.table, paths, now=lambda: now)
 
 
 @contextmanager

@@ -7,9 +7,10 @@ import os
 from collections.abc import Iterator
 
 from mz_engine.agents.reading.records import NOTES
+from mz_events.catalog.imported import ImportedFileRead
 from mz_events.names import Digest
 from mz_events.store import BlobMissing
-from mz_projections.imported.model import ImportedFile, ImportedSession, QuarterSum, count_session
+from mz_projections.imported.model import ImportedSession, QuarterSum, count_session
 
 from mz_cli.app.user_log import PREFIX, ImportedLog
 from mz_cli.common.run_text import INCOMPLETE_TOKENS, NOT_REPORTED, UNPRICED
@@ -33,7 +34,7 @@ class FilePaths:
         self._path_by_file: dict[str, str] = {}
         self._loaded_digests: set[Digest] = set()
 
-    def find(self, file: ImportedFile) -> str | None:
+    def find(self, file: ImportedFileRead) -> str | None:
         """Return the path; None if it was erased."""
         if file.paths not in self._loaded_digests:
             self._loaded_digests.add(file.paths)
@@ -73,7 +74,7 @@ def imported_audit(log: ImportedLog, verification: Verification, stream: str | N
 def session_audit(
     log: ImportedLog,
     session: ImportedSession,
-    files: tuple[ImportedFile, ...],
+    files: tuple[ImportedFileRead, ...],
     rows: tuple[QuarterSum, ...],
     paths: FilePaths,
     event_ref: str,
@@ -114,7 +115,7 @@ def session_audit(
                 SessionFile,
                 file,
                 path=paths.find(file),
-                bytes=file.size_bytes,
+                bytes=file.size,
                 bytes_read=file.offset_end,
                 bad_lines=file.undecodable_lines,
             )

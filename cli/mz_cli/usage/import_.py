@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
-from mz_recordings.importing.importer import Busy, Importer, ImportOutcome, ImportProgress
+from mz_recordings.importing.importer import Busy, ImportOutcome, ImportProgress, import_files
 from mz_recordings.importing.scan import UnreadableFile, session_directories
 
 from mz_cli.app.help import command, format_options
@@ -59,7 +59,7 @@ def import_(context: click.Context, paths: tuple[str, ...], as_json: bool) -> in
     )
     if sources and not any(map(may_exist, sources)):
         raise click.UsageError(f"{sources[0]} does not exist", context)
-    outcome = import_files(home, sources)
+    outcome = _import(home, sources)
     result = import_result(outcome, home)
     if as_json:
         print_document("import", result)
@@ -83,13 +83,13 @@ def may_exist(path: Path) -> bool:
     return True
 
 
-def import_files(home: Path, paths: Sequence[Path]) -> ImportOutcome:
+def _import(home: Path, paths: Sequence[Path]) -> ImportOutcome:
     """Import the files. Raises MzError (MZ5012) while another process imports."""
     from mz_engine.pricing.table import GenaiPrices, user_prices
 
     prices = GenaiPrices(user_prices(os.environ))
     try:
-        return Importer(home, prices.entry, prices.table).run(paths, progress_printer())
+        return import_files(home, prices.entry, prices.table, paths, progress_printer())
     except Busy:
         raise MzError(
             "MZ5012", f"another process is importing into {home}", hint="wait until it ends, then import again"

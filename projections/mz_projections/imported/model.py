@@ -6,8 +6,8 @@ any zone, are sums of these rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -20,22 +20,24 @@ from mz_events.catalog.imported import (
     ImportedSessionFound,
     ImportedTotalsReconciled,
 )
-from mz_events.names import Digest, StreamId
+from mz_events.envelope import Recorded
+from mz_events.names import Digest
 
-from mz_projections.usage import TOKEN_FIELDS
+from mz_projections.read_models.model import Key, ReadModel
+from mz_projections.usage import TOKEN_FIELDS, sum_known
 
 QUARTER_S = 900
 US_PER_S = 1_000_000
 OUTPUT_OPEN = "output-open"
 """Reason that disappears once a later line closes the output; all others are final."""
-TYPES = (ImportedSessionFound, ImportedFileRead, ImportedTotalsReconciled, ImportedPriced)
-"""The events processed."""
+INTEGER_MAX = (1 << 63) - 1
+"""The largest number that a table holds."""
 
 
 class QuarterSum(msgspec.Struct, frozen=True, gc=False):
     """Requests of one session in one quarter of an hour to one model, by one subagent or the main conversation.
 
-    Also a delta to be added to such a row: numbers may then be negative.
+    Also an addition to such a row: numbers may then be negative.
     """
 
     session: str
@@ -75,38 +77,23 @@ class ImportedSession(msgspec.Struct, frozen=True, gc=False):
 
 
 class ImportedFile(msgspec.Struct, frozen=True, gc=False):
-    """Reading state of a file, and counts of its lines."""
+    """A file and the state of reading it."""
 
     file: str
     """Digest of its path."""
     session: str
     """Stream."""
-    format: str
-    subagent: str
-    size_bytes: int
-    modified_ns: int
-    inode: int
-    offset_end: int
-    fingerprint_sha256: str
-    reader_state: str
-    paths: Digest
-    prompts: int = 0
-    tools: dict[str, int] = {}
-    failed: int = 0
-    lines: int = 0
-    undecodable_lines: int = 0
-    unknown: dict[str, int] = {}
-    undated: int = 0
-    future_dated: int = 0
-    first_line_sha256: str = ""
-    reported_totals: tuple[Usage, ...] = ()
-    reported_nanousd: int | None = None
-    incomplete_reasons: tuple[str, ...] = ()
+    has_totals: bool
+    """It states totals or money at its end."""
+    is_incomplete: bool
+    read: ImportedFileRead
+    """The last event, without requests. Its counts are of all parts read since the file's first byte."""
 
 
 class CountedRequest(msgspec.Struct, frozen=True, gc=False):
     """A request that was counted before."""
 
+    key: str
     session: str
     """Stream for which it is counted."""
     at_us: int
@@ -118,7 +105,6 @@ class CountedRequest(msgspec.Struct, frozen=True, gc=False):
 class FileCounts(msgspec.Struct, frozen=True):
     """Counts of a session's files besides requests."""
 
-    files: int = 0
     prompts: int = 0
     tools: dict[str, int] = {}
     failed: int = 0
@@ -134,23 +120,6 @@ def quarter_start_s(at_us: int) -> int:
     return at_us // (QUARTER_S * US_PER_S) * QUARTER_S
 
 
-def read_sums(stream: StreamId, event: ImportedFileRead | ImportedTotalsReconciled) -> Iterator[QuarterSum]:
-    """Yield the deltas of the rows."""
-    numbers_by_row: dict[tuple[str, int, str, str], tuple[int, ...]] = {}
-    reported: dict[tuple[str, int, str, str], int] = {}
-    for request in event.requests:
-        for usage, at_us, sign, nanousd in additions_and_retractions(request):
-            key = (str(request.session or stream), quarter_start_s(at_us), usage.model, usage.subagent)
-            numbers = (bool(usage.input or usage.output), *(getattr(usage, name) for name in TOKEN_FIELDS))
-            sums = numbers_by_row.get(key, (0,) * len(numbers))
-            numbers_by_row[key] = tuple(total + sign * number for total, number in zip(sums, numbers, strict=True))
-            if nanousd is not None:
-                reported[key] = reported.get(key, 0) + sign * nanousd
-    for key, numbers in numbers_by_row.items():
-        counts = dict(zip(("requests", *TOKEN_FIELDS), numbers, strict=True))
-        yield replace(QuarterSum(*key, reported_nanousd=reported.get(key)), **counts)
-
-
 def additions_and_retractions(request: ImportedRequest) -> tuple[tuple[Usage, int, int, int | None], ...]:
     """Return what the request adds and what it retracts: usage, time, sign, reported money."""
     addition = request.usage, request.at_us, 1, request.reported_nanousd
@@ -160,75 +129,126 @@ def additions_and_retractions(request: ImportedRequest) -> tuple[tuple[Usage, in
     return addition, (request.before, before_at_us, -1, request.before_nanousd)
 
 
-def priced_sums(stream: StreamId, event: ImportedPriced) -> Iterator[QuarterSum]:
-    """Yield the deltas of the rows."""
-    for priced in event.sums:
-        yield QuarterSum(
-            priced.session or stream, priced.start_s, priced.model, priced.subagent,
-            computed_nanousd=priced.nanousd, unpriced=priced.unpriced,
-        )  # fmt: skip
-
-
-def update_session(stream: StreamId, event: ImportedSessionFound, previous: ImportedSession | None) -> ImportedSession:
-    """Return the session updated by the event; fields empty in the event are kept."""
+def update_session(stream: str, event: ImportedSessionFound, previous: ImportedSession | None) -> ImportedSession:
+    """Return the session updated by the event: its newest version, and what was known first of everything else."""
     base = previous or ImportedSession(stream, event.agent, event.session)
-    return ImportedSession(
-        stream, event.agent, event.session, event.version or base.version, event.project or base.project,
-        event.parent or base.parent, event.by_mz or base.by_mz,
-    )  # fmt: skip
-
-
-def update_file(stream: StreamId, event: ImportedFileRead, previous: ImportedFile | None) -> ImportedFile:
-    """Return the file after the event; counts are added up, or restart if it was read from its first byte."""
-    base = previous if previous is not None and event.offset_start else None
-    return ImportedFile(
-        event.file,
-        stream,
-        event.format,
-        event.subagent,
-        event.size,
-        event.modified_ns,
-        event.inode,
-        event.offset_end,
-        event.fingerprint_sha256,
-        event.reader_state,
-        event.paths,
-        **(_sum_counts(base, event) if base else _sum_counts(event)),
-        first_line_sha256=event.first_line_sha256,
-        reported_totals=event.reported_totals,
-        reported_nanousd=event.reported_nanousd,
-        incomplete_reasons=tuple(
-            sorted({*event.incomplete_reasons, *(set(base.incomplete_reasons) - {OUTPUT_OPEN} if base else ())})
-        ),
+    return replace(
+        base,
+        version=event.version or base.version,
+        project=base.project or event.project,
+        parent=base.parent or event.parent,
+        by_mz=base.by_mz or event.by_mz,
     )
 
 
-def add_counts(*parts: dict[str, int]) -> dict[str, int]:
-    """Return the sums by name."""
-    return {name: sum(part.get(name, 0) for part in parts) for name in sorted({*chain.from_iterable(parts)})}
+def _evolve_session(find: Callable[[Key], ImportedSession | None], recorded: Recorded[Any]) -> ImportedSession:
+    return update_session(recorded.stream, recorded.event, find((recorded.stream,)))
 
 
+def _evolve_file(find: Callable[[Key], ImportedFile | None], recorded: Recorded[Any]) -> ImportedFile:
+    """Return the file after the event; counts are added up, or restart if it was read from its first byte."""
+    event: ImportedFileRead = recorded.event
+    previous = find((event.file,)) if event.offset_start else None
+    reasons, parts = set(event.incomplete_reasons), [event]
+    if previous is not None:
+        reasons |= set(previous.read.incomplete_reasons) - {OUTPUT_OPEN}
+        parts.append(previous.read)
+    read = replace(event, requests=(), incomplete_reasons=tuple(sorted(reasons)), **_sum_counts(parts))
+    has_totals = bool(event.reported_totals) or event.reported_nanousd is not None
+    return ImportedFile(event.file, recorded.stream, has_totals, bool(reasons), read)
+
+
+def _evolve_requests(_: object, recorded: Recorded[Any]) -> Iterator[CountedRequest]:
+    return (count_request(recorded.stream, request) for request in recorded.event.requests)
+
+
+def count_request(stream: str, request: ImportedRequest) -> CountedRequest:
+    """Return the request as counted for the session that it names, else for that of its `stream`."""
+    return CountedRequest(
+        request.key, request.session or stream, request.at_us, request.dated, request.usage, request.reported_nanousd
+    )
+
+
+def _evolve_sums(find: Callable[[Key], QuarterSum | None], recorded: Recorded[Any]) -> Iterator[QuarterSum]:
+    for addition in _additions(recorded.stream, recorded.event):
+        row = find((addition.session, addition.start_s, addition.model, addition.subagent))
+        yield _add(row, addition) if row else addition
+
+
+def _additions(
+    stream: str, event: ImportedFileRead | ImportedTotalsReconciled | ImportedPriced
+) -> Iterator[QuarterSum]:
+    if isinstance(event, ImportedPriced):
+        for priced in event.sums:
+            yield QuarterSum(
+                priced.session or stream, priced.start_s, priced.model, priced.subagent,
+                computed_nanousd=priced.nanousd, unpriced=priced.unpriced,
+            )  # fmt: skip
+        return
+    for request in event.requests:
+        for usage, at_us, sign, nanousd in additions_and_retractions(request):
+            yield QuarterSum(
+                request.session or stream, quarter_start_s(at_us), usage.model, usage.subagent,
+                requests=sign * bool(usage.input or usage.output),
+                reported_nanousd=None if nanousd is None else sign * nanousd,
+                **{name: sign * getattr(usage, name) for name in TOKEN_FIELDS},
+            )  # fmt: skip
+
+
+def _add(row: QuarterSum, addition: QuarterSum) -> QuarterSum:
+    reported = sum_known((row.reported_nanousd, addition.reported_nanousd))
+    sums = {name: _limit(getattr(row, name) + getattr(addition, name)) for name in ADDED_FIELDS}
+    return replace(row, reported_nanousd=None if reported is None else _limit(reported), **sums)
+
+
+def _limit(number: int) -> int:
+    return max(min(number, INTEGER_MAX), -INTEGER_MAX)
+
+
+ADDED_FIELDS = ("requests", *TOKEN_FIELDS, "computed_nanousd", "unpriced")
 COUNTS = ("prompts", "failed", "lines", "undecodable_lines", "undated", "future_dated")
-"""Fields of an event, a file and a session that are added up."""
+"""Fields of an event and of a session that are added up."""
 COUNTS_BY_NAME = ("tools", "unknown")
 
 
-def _sum_counts(*parts: ImportedFileRead | ImportedFile) -> dict[str, Any]:
-    """Return the sums of the count fields."""
+def _sum_counts(reads: Iterable[ImportedFileRead]) -> dict[str, Any]:
+    parts = tuple(reads)
+    by_name = {name: sum((Counter(getattr(part, name)) for part in parts), Counter[str]()) for name in COUNTS_BY_NAME}
     return {name: sum(getattr(part, name) for part in parts) for name in COUNTS} | {
-        name: add_counts(*(getattr(part, name) for part in parts)) for name in COUNTS_BY_NAME
+        name: dict(sorted(counts.items())) for name, counts in by_name.items()
     }
 
 
-def count_session(files: Iterable[ImportedFile]) -> FileCounts:
+def count_session(files: Iterable[ImportedFileRead]) -> FileCounts:
     """Return the counts of one session's files.
 
     Of several files for the same subagent (a copy, a moved file) only the one with most lines counts.
     """
-    all_files = tuple(files)
-    file_by_subagent: dict[str, ImportedFile] = {}
-    for file in all_files:
+    file_by_subagent: dict[str, ImportedFileRead] = {}
+    for file in files:
         other = file_by_subagent.get(file.subagent)
         if other is None or file.lines > other.lines:
             file_by_subagent[file.subagent] = file
-    return FileCounts(files=len(all_files), **_sum_counts(*file_by_subagent.values()))
+    return FileCounts(**_sum_counts(file_by_subagent.values()))
+
+
+SESSIONS = ReadModel(
+    name="session", row=ImportedSession, key=("stream",), types=(ImportedSessionFound,), evolve=_evolve_session
+)
+FILES = ReadModel(
+    name="file", row=ImportedFile, key=("file",), types=(ImportedFileRead,), evolve=_evolve_file, index="session"
+)
+SUMS = ReadModel(
+    name="sum",
+    row=QuarterSum,
+    key=("session", "start_s", "model", "subagent"),
+    types=(ImportedFileRead, ImportedTotalsReconciled, ImportedPriced),
+    evolve=_evolve_sums,
+)
+REQUESTS = ReadModel(
+    name="request",
+    row=CountedRequest,
+    key=("key",),
+    types=(ImportedFileRead, ImportedTotalsReconciled),
+    evolve=_evolve_requests,
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -10,7 +10,7 @@ from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 
 R = TypeVar("R", bound=msgspec.Struct)
-Key = tuple[str, ...]
+Key = tuple[str | int, ...]
 
 
 class ReadModel(msgspec.Struct, Generic[R], frozen=True):
@@ -20,8 +20,11 @@ class ReadModel(msgspec.Struct, Generic[R], frozen=True):
     row: type[R]
     """A frozen Struct with positional fields."""
     key: tuple[str, ...]
-    """The text fields that identify a row."""
+    """The fields that identify a row: text, or integers."""
     types: tuple[type[Event], ...]
     """The events that it reads; no others are passed to `evolve`."""
-    evolve: Callable[[Callable[[Key], R | None], Recorded[Event]], R | None]
-    """Return the row that an event creates or changes, or None. The first argument finds the current row by key."""
+    evolve: Callable[[Callable[[Key], R | None], Recorded[Event]], R | Iterable[R] | None]
+    """Return the row or the rows that an event creates or changes, or None. The first argument finds the current row by
+    key."""
+    index: str = ""
+    """Another field that rows are often selected by."""

@@ -15,7 +15,7 @@ from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Literal, Protocol, Self, get_origin, get_type_hints
+from typing import Any, Generic, Literal, Self, get_origin, get_type_hints
 
 import msgspec
 import mz_events
@@ -40,33 +40,21 @@ CREATE TABLE IF NOT EXISTS cursor (
 """Progress of each read model: log, code version, position, and the chain value of the event there."""
 
 
-class ModelTables(Protocol):
-    """The tables of one read model."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def types(self) -> tuple[type[Event], ...]:
-        """The events that it reads."""
-
-    def create(self, connection: sqlite3.Connection) -> None:
-        """Create the tables, empty; drop those that exist."""
-
-    def apply_events(self, connection: sqlite3.Connection, events: Iterable[Recorded[Event]]) -> None:
-        """Add the events to the rows."""
-
-
-class TableStore:
-    """Tables of read models over `log`, kept in the file at `path`; None, or an unusable file: in memory.
+class ReadModelStore:
+    """Read models over `log`, each in a table of the file at `path`; None, or an unusable file: in memory.
 
     Not thread-safe; any number of processes may use one file.
     """
 
     def __init__(
-        self, path: Path | None, log: Log, tables: Sequence[ModelTables], page_positions: int, busy_seconds: float
+        self,
+        path: Path | None,
+        log: Log,
+        models: Sequence[ReadModel[Any]],
+        page_positions: int = PAGE_POSITIONS,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        self._log, self._path, self._tables = log, path, tables
+        self._log, self._path, self._tables = log, path, {model.name: ModelTable(model) for model in models}
         self._page_positions, self._busy_seconds = page_positions, busy_seconds
         self._connection = self._connect()
 
@@ -84,6 +72,11 @@ class TableStore:
     def is_in_memory(self) -> bool:
         """True if no file was named, or it could not be used."""
         return self._path is None
+
+    def rows(self, model: ReadModel[R], condition: str = "TRUE", *values: str) -> tuple[R, ...]:
+        """Return the rows that meet an SQL condition, in the order of their keys, as of the last refresh."""
+        query = f"SELECT * FROM {model.name} WHERE {condition} ORDER BY {', '.join(model.key)}"
+        return tuple(map(self._tables[model.name].decode, self._connection.execute(query, values)))
 
     def refresh(self, appended: Sequence[Recorded[Event]] = ()) -> None:
         """Process every new event of the log.
@@ -140,31 +133,31 @@ class TableStore:
         try:
             head = self._log.head()
             self._connection.execute(CREATE_CURSOR)
-            positions = [self._update_tables(tables, head, appended) for tables in self._tables]
+            positions = [self._update_table(table, head, appended) for table in self._tables.values()]
             self._connection.execute("COMMIT")
         except BaseException:
             self._connection.rollback()
             raise
         return min(positions, default=head) < head
 
-    def _update_tables(self, tables: ModelTables, head: int, appended: Sequence[Recorded[Event]]) -> int:
+    def _update_table(self, table: ModelTable[Any], head: int, appended: Sequence[Recorded[Event]]) -> int:
         """Update one read model by a page, or by the appended events if they are next; return its new position."""
-        after = self._read_cursor(tables.name)
+        after = self._read_cursor(table.model.name)
         if after is None:
-            tables.create(self._connection)
+            table.create(self._connection)
             after = 0
         elif after >= head:
             return after
         if appended and appended[0].position == after + 1:
             position = appended[-1].position
             events: Iterable[Recorded[Event]] = (
-                recorded for recorded in appended if isinstance(recorded.event, tables.types)
+                recorded for recorded in appended if isinstance(recorded.event, table.model.types)
             )
         else:
             position = min(head, after + self._page_positions)
-            events = self._log.read_types([type_of(kind) for kind in tables.types], after, position)
-        tables.apply_events(self._connection, events)
-        values = (tables.name, self._log.log_id, code_digest(), position, self._link(position))
+            events = self._log.read_types([type_of(kind) for kind in table.model.types], after, position)
+        table.apply_events(self._connection, events)
+        values = (table.model.name, self._log.log_id, code_digest(), position, self._link(position))
         self._connection.execute("INSERT OR REPLACE INTO cursor VALUES (?, ?, ?, ?, ?)", values)
         return position
 
@@ -181,32 +174,11 @@ class TableStore:
         return self._log.link(position) if position else b""
 
 
-class ReadModelStore(TableStore):
-    """The read models `models` over `log`, each in a table of its own."""
-
-    def __init__(
-        self,
-        path: Path | None,
-        log: Log,
-        models: Sequence[ReadModel[Any]],
-        page_positions: int = PAGE_POSITIONS,
-        busy_seconds: float = BUSY_SECONDS,
-    ) -> None:
-        self._table_by_model = {model.name: RowTable(model) for model in models}
-        super().__init__(path, log, tuple(self._table_by_model.values()), page_positions, busy_seconds)
-
-    def rows(self, model: ReadModel[R]) -> tuple[R, ...]:
-        """Return all rows, in the order of their keys, as of the last refresh."""
-        table = self._table_by_model[model.name]
-        result = self._connection.execute(f"SELECT * FROM {model.name} ORDER BY {', '.join(model.key)}")
-        return tuple(map(table.decode, result))
-
-
-class RowTable(Generic[R]):
+class ModelTable(Generic[R]):
     """The table of one read model: a column for each field of its row."""
 
     def __init__(self, model: ReadModel[R]) -> None:
-        self.model, self.name, self.types = model, model.name, model.types
+        self.model = model
         hints = get_type_hints(model.row)
         self._columns = {name: _column_type(hints[name]) for name in model.row.__struct_fields__}
         self._decoders = {
@@ -218,16 +190,19 @@ class RowTable(Generic[R]):
         self._key_of: Callable[[Any], Key] = fields if len(model.key) > 1 else lambda row: (fields(row),)
 
     def create(self, connection: sqlite3.Connection) -> None:
-        columns = ", ".join(f"{name} {sql_type}" for name, sql_type in self._columns.items())
-        connection.execute(f"DROP TABLE IF EXISTS {self.name}")
-        connection.execute(f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({', '.join(self.model.key)}))")
+        """Create the table, empty; drop an existing one."""
+        name, columns = self.model.name, ", ".join(f"{name} {sql_type}" for name, sql_type in self._columns.items())
+        connection.execute(f"DROP TABLE IF EXISTS {name}")
+        connection.execute(f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({', '.join(self.model.key)}))")
+        if self.model.index:
+            connection.execute(f"CREATE INDEX {name}_{self.model.index} ON {name} ({self.model.index})")
 
     def apply_events(self, connection: sqlite3.Connection, events: Iterable[Recorded[Event]]) -> None:
         """Apply the events to the rows; each changed row is written once. The hot loop of a rebuild."""
         cached: dict[Key, R | None] = {}
         changed: dict[Key, R] = {}
         condition = " AND ".join(f"{name} = ?" for name in self.model.key)
-        query = f"SELECT * FROM {self.name} WHERE {condition}"
+        query = f"SELECT * FROM {self.model.name} WHERE {condition}"
 
         def find(key: Key) -> R | None:
             try:
@@ -239,31 +214,25 @@ class RowTable(Generic[R]):
 
         evolve, key_of = self.model.evolve, self._key_of
         for recorded in events:
-            row = evolve(find, recorded)
-            if row is not None:
+            result = evolve(find, recorded)
+            for row in (result,) if isinstance(result, msgspec.Struct) else result or ():
                 key = key_of(row)
                 cached[key] = changed[key] = row
-        statement = f"INSERT OR REPLACE INTO {self.name} VALUES ({', '.join('?' * len(self._columns))})"
-        connection.executemany(statement, map(self._encode, changed.values()))
+        statement = f"INSERT OR REPLACE INTO {self.model.name} VALUES ({', '.join('?' * len(self._columns))})"
+        # In the order of the keys, so that keys that are hashes touch each page once.
+        connection.executemany(statement, (self._encode(changed[key]) for key in sorted(changed)))
 
     def _encode(self, row: R) -> tuple[Any, ...]:
-        values = msgspec.structs.astuple(row)
-        if not self._decoders:
-            return values
         return tuple(
             msgspec.json.encode(value).decode() if index in self._decoders else value
-            for index, value in enumerate(values)
+            for index, value in enumerate(msgspec.structs.astuple(row))
         )
 
     def decode(self, values: Sequence[Any]) -> R:
         """Return the row of these columns."""
-        if not self._decoders:
-            return self.model.row(*values)
+        decoders = self._decoders
         return self.model.row(
-            *(
-                self._decoders[index].decode(value) if index in self._decoders else value
-                for index, value in enumerate(values)
-            )
+            *(decoders[index].decode(value) if index in decoders else value for index, value in enumerate(values))
         )
 
 

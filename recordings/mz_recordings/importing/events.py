@@ -16,29 +16,22 @@ from mz_events.catalog.imported import (
     PricedSum,
 )
 from mz_events.names import Digest, StreamId
-from mz_projections.imported.model import CountedRequest, ImportedSession, additions_and_retractions, quarter_start_s
+from mz_projections.imported.model import (
+    CountedRequest,
+    ImportedSession,
+    additions_and_retractions,
+    count_request,
+    quarter_start_s,
+    update_session,
+)
 
-from mz_recordings.importing.names import is_run_worktree, stream_of
-from mz_recordings.importing.requests import NANOUSD_MAX, ParsedRequest, SegmentStats, token_total
+from mz_recordings.importing.names import is_run_worktree
+from mz_recordings.importing.requests import NANOUSD_MAX, FileSegment, token_total
 
 FUTURE_US = 600_000_000
 """Clocks differ by minutes; later times are counted as future-dated."""
 PriceOf = Callable[[Usage, int], int | None]
 """Price of a request at a time in nano-dollars; None: no price."""
-
-
-class FileSegment(msgspec.Struct, kw_only=True):
-    """A part of a file: its event without requests, its statistics and its requests."""
-
-    path: str
-    session: str
-    """Sanitised id of the file's session."""
-    bytes_read: int
-    read: ImportedFileRead
-    """Without requests, their counts and the blob of paths."""
-    stats: SegmentStats
-    requests: dict[str, ParsedRequest]
-    """By their keys in the log."""
 
 
 class RequestTotals(msgspec.Struct):
@@ -69,14 +62,13 @@ class EventBuilder:
         self, segment: FileSegment, paths: Digest, counted: dict[str, CountedRequest], session: ImportedSession | None
     ) -> tuple[Event, ...]:
         """Return the events for the segment's stream; `session` is its row, `paths` the blob of paths."""
-        stream = stream_of(segment.stats.agent, segment.session)
-        requests = tuple(self._requests(stream, segment.requests, counted))
+        requests = tuple(_new_requests(segment, counted))
         opened = self._session_found(segment, session)
         read = replace(
             segment.read,
             paths=paths,
             requests=requests,
-            already_counted=len(segment.requests) - len(requests),
+            already_counted=len(segment.stats.requests) - len(requests),
             future_dated=sum(request.at_us > self._now_us + FUTURE_US for request in requests),
         )
         self._count(read)
@@ -86,62 +78,15 @@ class EventBuilder:
     def _session_found(self, segment: FileSegment, session: ImportedSession | None) -> ImportedSessionFound | None:
         """Return None if nothing is new."""
         stats = segment.stats
-        updated = ImportedSession(
-            stream_of(stats.agent, segment.session), stats.agent, segment.session, version=stats.version,
+        event = ImportedSessionFound(
+            agent=stats.agent,
+            session=segment.session,
+            version=stats.version,
             project=self._project(stats.cwd) if stats.cwd else None,
             parent="" if stats.subagent or stats.parent == segment.session else stats.parent,
             by_mz=is_run_worktree(stats.cwd),
-        )  # fmt: skip
-        if session is not None:
-            merged = replace(
-                session, version=updated.version or session.version, project=session.project or updated.project,
-                parent=session.parent or updated.parent, by_mz=session.by_mz or updated.by_mz,
-            )  # fmt: skip
-            if merged == session:
-                return None
-            updated = merged
-        return msgspec.convert(updated, ImportedSessionFound, from_attributes=True)
-
-    def _requests(
-        self, stream: StreamId, parsed: dict[str, ParsedRequest], counted: dict[str, CountedRequest]
-    ) -> Iterator[ImportedRequest]:
-        for key, request in parsed.items():
-            earlier = counted.get(key)
-            if earlier is None:
-                counted[key] = CountedRequest(
-                    stream, request.at_us, request.is_dated, request.usage, request.reported_nanousd
-                )
-                yield ImportedRequest(
-                    key=key, at_us=request.at_us, dated=request.is_dated, usage=request.usage,
-                    reported_nanousd=request.reported_nanousd,
-                )  # fmt: skip
-            elif token_total(request.usage) > token_total(earlier.usage) or (request.is_dated and not earlier.dated):
-                yield self._correction(stream, key, request, counted)
-
-    def _correction(
-        self, stream: StreamId, key: str, request: ParsedRequest, counted: dict[str, CountedRequest]
-    ) -> ImportedRequest:
-        """Return a correction. The request keeps its session, and its time if that was known; the larger usage
-        counts."""
-        earlier = counted[key]
-        fuller = request.usage if token_total(request.usage) > token_total(earlier.usage) else earlier.usage
-        usage = replace(fuller, subagent=earlier.usage.subagent)
-        reported_nanousd = earlier.reported_nanousd if request.reported_nanousd is None else request.reported_nanousd
-        at_us = earlier.at_us if earlier.dated else request.at_us
-        counted[key] = CountedRequest(
-            earlier.session, at_us, earlier.dated or request.is_dated, usage, reported_nanousd
         )
-        return ImportedRequest(
-            key=key,
-            at_us=at_us,
-            dated=earlier.dated or request.is_dated,
-            usage=usage,
-            reported_nanousd=reported_nanousd,
-            before=earlier.usage,
-            before_nanousd=earlier.reported_nanousd,
-            before_at_us=None if at_us == earlier.at_us else earlier.at_us,
-            session=StreamId("" if earlier.session == stream else earlier.session),
-        )
+        return None if update_session(segment.stream, event, session) == session else event
 
     def _count(self, read: ImportedFileRead) -> None:
         corrected = sum(request.before is not None for request in read.requests)
@@ -187,3 +132,33 @@ class EventBuilder:
             ),
             unpriced=tuple(sorted(unpriced)), prices=self._table,
         )  # fmt: skip
+
+
+def _new_requests(segment: FileSegment, counted: dict[str, CountedRequest]) -> Iterator[ImportedRequest]:
+    """Yield the requests that were not counted before, and corrections of those that were."""
+    for key, request in segment.stats.requests.items():
+        earlier = counted.get(key)
+        if earlier is not None:
+            has_more_tokens = token_total(request.usage) > token_total(earlier.usage)
+            if not has_more_tokens and (earlier.dated or not request.dated):
+                continue
+            request = _correction(request, earlier, segment.stream)
+        counted[key] = count_request(segment.stream, request)
+        yield request
+
+
+def _correction(request: ImportedRequest, earlier: CountedRequest, stream: StreamId) -> ImportedRequest:
+    """Return a correction. The request keeps its session, and its time if that was known; the larger usage counts."""
+    fuller = request.usage if token_total(request.usage) > token_total(earlier.usage) else earlier.usage
+    at_us = earlier.at_us if earlier.dated else request.at_us
+    return replace(
+        request,
+        at_us=at_us,
+        dated=earlier.dated or request.dated,
+        usage=replace(fuller, subagent=earlier.usage.subagent),
+        reported_nanousd=earlier.reported_nanousd if request.reported_nanousd is None else request.reported_nanousd,
+        before=earlier.usage,
+        before_nanousd=earlier.reported_nanousd,
+        before_at_us=None if at_us == earlier.at_us else earlier.at_us,
+        session=StreamId("" if earlier.session == stream else earlier.session),
+    )

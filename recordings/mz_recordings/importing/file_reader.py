@@ -18,9 +18,8 @@ from mz_events.catalog.imported import ImportedFileRead
 from mz_events.names import Digest
 from mz_projections.imported.model import OUTPUT_OPEN, ImportedFile
 
-from mz_recordings.importing.events import FileSegment
 from mz_recordings.importing.names import name
-from mz_recordings.importing.requests import UNTIL_US, SegmentStats
+from mz_recordings.importing.requests import UNTIL_US, FileSegment, SegmentStats
 from mz_recordings.importing.scan import FileMetadata
 
 REQUESTS_MAX = 1000
@@ -68,7 +67,7 @@ def file_key(file: FileMetadata) -> str:
 
 def is_unchanged(file: FileMetadata, row: ImportedFile) -> bool:
     """Return True if size, modification time and inode are unchanged since the file was read."""
-    return (file.size_bytes, file.modified_ns, file.inode) == (row.size_bytes, row.modified_ns, row.inode)
+    return (file.size_bytes, file.modified_ns, file.inode) == (row.read.size, row.read.modified_ns, row.read.inode)
 
 
 def new_segments(
@@ -78,12 +77,12 @@ def new_segments(
     with cast("io.BufferedReader", open(metadata.path, "rb", buffering=READ_BYTES)) as file:
         stat = os.fstat(file.fileno())
         metadata = replace(metadata, size_bytes=stat.st_size, modified_ns=stat.st_mtime_ns, inode=stat.st_ino)
-        format_ = next((candidate for candidate in formats if row is not None and candidate.name == row.format), None)
-        if row is not None and format_ is not None and _can_resume(file, metadata, row, format_):
-            file.seek(row.offset_end)
+        format_ = next((candidate for candidate in formats if row and candidate.name == row.read.format), None)
+        if row and format_ and _can_resume(file, metadata, row, format_):
+            file.seek(row.read.offset_end)
             yield from _read_segments(
-                OpenFile(file, metadata, format_, row, first_line_sha256=row.first_line_sha256),
-                pieces(file, row.offset_end),
+                OpenFile(file, metadata, format_, row, first_line_sha256=row.read.first_line_sha256),
+                pieces(file, row.read.offset_end),
             )
             return
         file.seek(0)
@@ -97,12 +96,12 @@ def new_segments(
 def _can_resume(file: io.BufferedReader, metadata: FileMetadata, row: ImportedFile, format_: Format) -> bool:
     """Return True if the file still begins with the part that was read, and its reader can resume. Ends of streams
     depend on all that came before them, which no row keeps."""
-    if not format_.is_session_log and (row.reported_totals or row.reported_nanousd is not None):
+    if not format_.is_session_log and (row.read.reported_totals or row.read.reported_nanousd is not None):
         return False
     return (
-        bool(row.reader_state)
-        and 0 < row.offset_end <= metadata.size_bytes
-        and fingerprint(file, row.offset_end) == row.fingerprint_sha256
+        bool(row.read.reader_state)
+        and 0 < row.read.offset_end <= metadata.size_bytes
+        and fingerprint(file, row.read.offset_end) == row.read.fingerprint_sha256
     )
 
 
@@ -118,8 +117,8 @@ def _read_segments(source: OpenFile, pieces: Iterator[Piece]) -> Iterator[FileSe
     """Yield the segments. An incomplete last line is left for the next time, except in files that are read
     completely."""
     row, format_ = source.row, source.format
-    reader = format_.reader(_state_decoder.decode(row.reader_state) if row else ReaderState())
-    offset_start = offset_end = row.offset_end if row else 0
+    reader = format_.reader(_state_decoder.decode(row.read.reader_state) if row else ReaderState())
+    offset_start = offset_end = row.read.offset_end if row else 0
     stats, is_continued = _initial_stats(source), False
     for piece in _as_one_piece(pieces) if source.reads_completely and format_.unit == "file" else pieces:
         if not (piece.is_complete or source.reads_completely or _is_complete_json(format_, piece)):
@@ -143,10 +142,10 @@ def _read_segments(source: OpenFile, pieces: Iterator[Piece]) -> Iterator[FileSe
         offset_end = piece.offset_end
         if len(stats.requests) >= REQUESTS_MAX or offset_end - offset_start >= SEGMENT_BYTES:
             yield _segment(source, stats, offset_start, offset_end, _reader_state(reader, stats), is_last=False)
-            offset_start, stats, is_continued = offset_end, _next_stats(stats), True
+            offset_start, stats, is_continued = offset_end, stats.next_segment(), True
     if source.sections:
         yield _segment(source, stats, offset_start, offset_end, "", is_last=False)
-        source.sections[stats.section] = _next_stats(stats)
+        source.sections[stats.section] = stats.next_segment()
         yield _segment(source, source.sections[""], offset_end, offset_end, "", is_last=True)
     elif offset_end > offset_start or row is None or is_continued:
         yield _segment(source, stats, offset_start, offset_end, _reader_state(reader, stats), is_last=True)
@@ -169,7 +168,7 @@ def _changes_session(source: OpenFile, stats: SegmentStats, info: SessionInfo) -
 
 def _section_stats(source: OpenFile, stats: SegmentStats, info: SessionInfo, first_line_sha256: str) -> SegmentStats:
     """Return the statistics of the other session; the file itself stands for the first one."""
-    source.sections[stats.section] = _next_stats(stats)
+    source.sections[stats.section] = stats.next_segment()
     session = name(info.session)
     section = "" if session in source.sections[""].sessions else session
     section_stats = source.sections.get(section) or SegmentStats(
@@ -222,38 +221,17 @@ def _initial_stats(source: OpenFile) -> SegmentStats:
     row = source.row
     stats = SegmentStats(agent=name(source.format.agent), at_us=modified_us(source.metadata.modified_ns))
     if row is not None:
-        stats.subagent = row.subagent
+        stats.subagent = row.read.subagent
         stats.session = stats.last_end_session = row.session.rpartition("/")[2]
         stats.sessions = {stats.session: None}
-        stats.reported_totals = {usage.model: usage for usage in row.reported_totals}
-        stats.reported_nanousd = row.reported_nanousd
+        stats.reported_totals = {usage.model: usage for usage in row.read.reported_totals}
+        stats.reported_nanousd = row.read.reported_nanousd
     return stats
 
 
 def modified_us(modified_ns: int) -> int:
     """Return a file's modification time in microseconds, within the range of a calendar."""
     return min(max(modified_ns // 1000, 0), UNTIL_US - 1)
-
-
-def _next_stats(previous: SegmentStats) -> SegmentStats:
-    """Return what the next segment of the same file begins with."""
-    return SegmentStats(
-        agent=previous.agent,
-        subagent=previous.subagent,
-        at_us=previous.at_us,
-        sessions=previous.sessions,
-        reported_totals=previous.reported_totals,
-        reported_nanousd=previous.reported_nanousd,
-        totals_before=previous.totals_before,
-        nanousd_before=previous.nanousd_before,
-        last_end=previous.last_end,
-        session=previous.session,
-        last_end_session=previous.last_end_session,
-        process_input_tokens=previous.process_input_tokens,
-        input_tokens_since_end=previous.input_tokens_since_end,
-        section=previous.section,
-        first_line_sha256=previous.first_line_sha256,
-    )
 
 
 def _segment(
@@ -279,18 +257,17 @@ def _segment(
         undated=stats.undated,
         prompts=stats.prompts,
         tools=stats.tools,
-        failed=stats.failed_tools,
+        failed=stats.failed,
         lines=stats.lines,
         undecodable_lines=stats.undecodable_lines,
-        unknown=stats.unknown_lines,
+        unknown=stats.unknown,
         reported_totals=tuple(stats.reported_totals.values()),
         reported_nanousd=stats.reported_nanousd,
         incomplete_reasons=tuple(stats.incomplete_reasons),
     )
     return FileSegment(
-        path=path, session=session_of(stats, metadata), bytes_read=offset_end - offset_start, read=read, stats=stats,
-        requests=stats.requests_by_key(),
-    )  # fmt: skip
+        path=path, session=session_of(stats, metadata), bytes_read=offset_end - offset_start, read=read, stats=stats
+    )
 
 
 def session_of(stats: SegmentStats, file: FileMetadata) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache, partial
-
-from mz_events.names import StreamId
+from functools import lru_cache
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+@-]{0,127}\Z")
 MODEL = re.compile(r"[A-Za-z0-9<][A-Za-z0-9._:+@/\[\]<>-]{0,127}\Z")
@@ -22,37 +20,29 @@ WORKTREE = "/.mz/worktrees/"
 
 def name(text: str) -> str:
     """Return a sanitised session id, version or agent; empty stays empty."""
-    return _cached_name(text) if len(text) < LENGTH_MAX else _sanitize(NAME, text)
+    return _sanitize(NAME, text)
 
 
 def model(text: str) -> str:
-    return _cached_model(text) if len(text) < LENGTH_MAX else _sanitize(MODEL, text)
+    return _sanitize(MODEL, text)
 
 
 def label(text: str) -> str:
     """Return a sanitised tool, subagent or line type."""
-    return _cached_label(text) if len(text) < LENGTH_MAX else _sanitize(LABEL, text)
+    return _sanitize(LABEL, text)
 
 
 def _sanitize(pattern: re.Pattern[str], text: str) -> str:
-    if not text or pattern.match(text):
-        return text
-    return f"sha256-{_digest(text)}"
+    return _sanitize_short(pattern, text) if len(text) < LENGTH_MAX else f"sha256-{_digest(text)}"
 
 
-# One cache per pattern: looking up a pattern would take longer than looking up a name.
-_cached_name, _cached_model, _cached_label = (
-    lru_cache(CACHED_NAMES_MAX)(partial(_sanitize, pattern)) for pattern in (NAME, MODEL, LABEL)
-)
+@lru_cache(CACHED_NAMES_MAX)
+def _sanitize_short(pattern: re.Pattern[str], text: str) -> str:
+    return text if not text or pattern.match(text) else f"sha256-{_digest(text)}"
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_DIGITS]
-
-
-def stream_of(agent: str, session: str) -> StreamId:
-    """Return `session/<agent>/<id>` of two sanitised names."""
-    return StreamId(f"session/{agent}/{session}")
 
 
 def request_key(agent: str, id_: str) -> str:

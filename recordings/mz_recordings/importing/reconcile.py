@@ -8,15 +8,16 @@ request; it shrinks when another file shows the requests themselves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 from mz_engine.transcripts.formats import FORMATS
 from mz_events.catalog.call import Usage
-from mz_events.catalog.imported import ImportedRequest
-from mz_projections.imported.model import OUTPUT_OPEN, CountedRequest, ImportedFile, QuarterSum
+from mz_events.catalog.imported import ImportedFileRead, ImportedRequest
+from mz_projections.imported.model import OUTPUT_OPEN, US_PER_S, CountedRequest, QuarterSum
 from mz_projections.usage import TOKEN_FIELDS, add_usage
 
+from mz_recordings.importing.file_reader import modified_us
 from mz_recordings.importing.names import request_key
 from mz_recordings.importing.other_tools import StatsReader
 from mz_recordings.importing.requests import token_total
@@ -27,11 +28,11 @@ SECOND_HAND_FORMATS = frozenset({StatsReader.format})
 """Formats in which another program recorded a call's totals."""
 
 
-def invocations(files: Iterable[ImportedFile]) -> tuple[ImportedFile, ...]:
+def invocations(files: Iterable[ImportedFileRead]) -> tuple[ImportedFileRead, ...]:
     """Return the files with totals, each call once. Of files with the same beginning the one with the highest totals
     counts; a second-hand record of a call is dropped if the call's own file is there (the same money, to the
     nano-dollar). Session logs come last."""
-    file_by_first_line: dict[str, ImportedFile] = {}
+    file_by_first_line: dict[str, ImportedFileRead] = {}
     for file in files:
         if file.reported_totals or file.reported_nanousd is not None:
             earlier = file_by_first_line.get(file.first_line_sha256)
@@ -49,49 +50,39 @@ def invocations(files: Iterable[ImportedFile]) -> tuple[ImportedFile, ...]:
     return tuple(sorted(calls, key=lambda file: file.format in SESSION_LOG_FORMATS))
 
 
-def _totals_weight(file: ImportedFile) -> tuple[int, int]:
+def _totals_weight(file: ImportedFileRead) -> tuple[int, int]:
     return sum(map(token_total, file.reported_totals)), file.reported_nanousd or 0
 
 
-def reconciliation_keys(agent: str, stream: str, files: Sequence[ImportedFile]) -> tuple[str, ...]:
-    """Return the keys of all requests that `reconcile_totals` may make, for the lookup."""
-    models = {usage.model for file in files for usage in file.reported_totals}
-    return (
-        *(_remainder_key(agent, stream, model) for model in sorted(models)),
-        *(_cost_key(agent, stream, file) for file in files),
-    )
-
-
-def _remainder_key(agent: str, stream: str, model: str) -> str:
-    return request_key(agent, f"{stream}\0rest\0{model}")
-
-
-def _cost_key(agent: str, stream: str, file: ImportedFile) -> str:
-    return request_key(agent, f"{stream}\0end\0{file.first_line_sha256}")
-
-
 def reconcile_totals(
-    agent: str,
     stream: str,
-    files: Sequence[ImportedFile],
+    files: Sequence[ImportedFileRead],
     sums: Sequence[QuarterSum],
-    counted: dict[str, CountedRequest],
-    at_us: int,
+    lookup: Callable[[Iterable[str]], dict[str, CountedRequest]],
 ) -> Iterator[ImportedRequest]:
     """Yield the requests that are new or changed; totals without a model come last. `files` are those of `invocations`,
-    `sums` the session's rows, `at_us` the time of the session's last activity."""
-    totals = _totals_by_model(files)
-    earlier_by_model = {model: counted.get(_remainder_key(agent, stream, model)) for model in totals}
-    shown = _shown_usage(sums, filter(None, earlier_by_model.values()))
+    `sums` the session's rows; `lookup` finds requests that were counted before."""
+    totals, agent = _totals_by_model(files), stream.split("/")[1]
+    model_keys = {model: request_key(agent, f"{stream}\0rest\0{model}") for model in totals}
+    cost_keys = [request_key(agent, f"{stream}\0end\0{file.first_line_sha256}") for file in files]
+    counted = lookup([*model_keys.values(), *cost_keys])
+    changed_us = modified_us(max(file.modified_ns for file in files))
+    at_us = max((row.start_s * US_PER_S for row in sums), default=changed_us)
+    shown = _shown_usage(sums, [counted[key] for key in model_keys.values() if key in counted])
     for model in sorted(totals, reverse=True):
         remainder = _difference(totals[model], _take_shown(shown, totals[model]))
-        earlier = earlier_by_model[model]
+        earlier = counted.get(model_keys[model])
         if remainder != (earlier.usage if earlier else _zero_usage(model)):
-            yield _request(_remainder_key(agent, stream, model), remainder, None, earlier, at_us)
-    yield from _cost_requests(agent, stream, files, sums, counted, at_us)
+            yield _request(model_keys[model], remainder, None, earlier, at_us)
+    request_nanousd = sum(row.reported_nanousd or 0 for row in sums)
+    request_nanousd -= sum(counted[key].reported_nanousd or 0 for key in cost_keys if key in counted)
+    for key, difference in zip(cost_keys, _cost_differences(files, request_nanousd), strict=True):
+        earlier = counted.get(key)
+        if difference != (earlier.reported_nanousd if earlier else 0):
+            yield _request(key, _zero_usage(""), difference, earlier, at_us)
 
 
-def _totals_by_model(files: Sequence[ImportedFile]) -> dict[str, Usage]:
+def _totals_by_model(files: Sequence[ImportedFileRead]) -> dict[str, Usage]:
     """Return the totals by model. Calls add up; a session log includes them all, or is not yet as far."""
     totals: dict[str, Usage] = {}
     for file in files:
@@ -106,11 +97,11 @@ def _totals_by_model(files: Sequence[ImportedFile]) -> dict[str, Usage]:
     return totals
 
 
-def incomplete_reasons(files: Sequence[ImportedFile], sums: Sequence[QuarterSum]) -> tuple[str, ...]:
+def incomplete_reasons(files: Sequence[ImportedFileRead], sums: Sequence[QuarterSum]) -> tuple[str, ...]:
     """Return the codes of notes that say why the files of a session report, or may report, fewer tokens than were used.
     `sums` are the session's rows. Unfinished outputs of a log are resolved by totals at the end of a call or session
     that cover all requests, and by a longer copy of the same log."""
-    longest_by_kind: dict[tuple[str, str], ImportedFile] = {}
+    longest_by_kind: dict[tuple[str, str], ImportedFileRead] = {}
     for file in files:
         earlier = longest_by_kind.get((file.format, file.subagent))
         if earlier is None or file.lines > earlier.lines:
@@ -120,7 +111,7 @@ def incomplete_reasons(files: Sequence[ImportedFile], sums: Sequence[QuarterSum]
     return tuple(sorted(reasons | ({OUTPUT_OPEN} if is_open and not _is_covered(files, sums) else set())))
 
 
-def _is_covered(files: Sequence[ImportedFile], sums: Sequence[QuarterSum]) -> bool:
+def _is_covered(files: Sequence[ImportedFileRead], sums: Sequence[QuarterSum]) -> bool:
     """Return True if the totals have as much input as the session's requests, by model. A total without a model covers
     the rest."""
     reported, shown = Counter[str](), Counter[str]()
@@ -131,35 +122,19 @@ def _is_covered(files: Sequence[ImportedFile], sums: Sequence[QuarterSum]) -> bo
     return sum(max(shown[model] - reported[model], 0) for model in shown if model) <= reported[""]
 
 
-def _cost_requests(
-    agent: str,
-    stream: str,
-    files: Sequence[ImportedFile],
-    sums: Sequence[QuarterSum],
-    counted: dict[str, CountedRequest],
-    at_us: int,
-) -> Iterator[ImportedRequest]:
-    """Yield a request for the money that is reported for a whole call minus that of its requests; and for a whole
+def _cost_differences(files: Sequence[ImportedFileRead], request_nanousd: int) -> Iterator[int]:
+    """Yield for each file the money that is reported for a whole call minus that of its requests; and for a whole
     session, minus both."""
-    earlier_costs = [counted[key] for file in files if (key := _cost_key(agent, stream, file)) in counted]
-    request_nanousd = sum(row.reported_nanousd or 0 for row in sums) - sum(
-        end.reported_nanousd or 0 for end in earlier_costs
-    )
     covered_nanousd = request_nanousd
     for file in files:
-        if file.reported_nanousd is None:
-            continue
+        reported_nanousd = file.reported_nanousd or 0
         if file.format in SESSION_LOG_FORMATS:
-            difference = max(file.reported_nanousd - covered_nanousd, 0)
+            difference = max(reported_nanousd - covered_nanousd, 0)
         else:
-            difference, request_nanousd = (
-                max(file.reported_nanousd - request_nanousd, 0),
-                max(request_nanousd - file.reported_nanousd, 0),
-            )
+            difference = max(reported_nanousd - request_nanousd, 0)
+            request_nanousd = max(request_nanousd - reported_nanousd, 0)
         covered_nanousd += difference
-        earlier = counted.get(_cost_key(agent, stream, file))
-        if difference != (earlier.reported_nanousd if earlier else 0):
-            yield _request(_cost_key(agent, stream, file), _zero_usage(""), difference, earlier, at_us)
+        yield difference
 
 
 def _request(key: str, usage: Usage, nanousd: int | None, before: CountedRequest | None, at_us: int) -> ImportedRequest:

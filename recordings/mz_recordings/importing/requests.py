@@ -22,6 +22,8 @@ from mz_engine.agents.reading.records import (
 )
 from mz_engine.transcripts.summary import includes_previous_end
 from mz_events.catalog.call import Usage
+from mz_events.catalog.imported import ImportedFileRead, ImportedRequest
+from mz_events.names import StreamId
 from mz_projections.usage import TOKEN_FIELDS, add_usage
 
 from mz_recordings.importing.names import label, model, name, request_key
@@ -41,15 +43,6 @@ TOKENS_MAX = 10**10
 """Limit for one request, and for all of a call; higher counts are wrong."""
 
 
-class ParsedRequest(msgspec.Struct, gc=False):
-    """One request, as the file reports it."""
-
-    at_us: int
-    is_dated: bool
-    usage: Usage
-    reported_nanousd: int | None
-
-
 class SegmentStats(msgspec.Struct):
     """Statistics of one segment of a file; they grow with each record."""
 
@@ -65,8 +58,8 @@ class SegmentStats(msgspec.Struct):
     old versions lines of subagents are among the others."""
     at_us: int = 0
     """Last time in the file; before the first one, a guess."""
-    requests: dict[str, ParsedRequest] = {}
-    """By id, in order of first occurrence."""
+    requests: dict[str, ImportedRequest] = {}
+    """By key, in order of first occurrence."""
     sessions: dict[str, None] = {}
     """Ids that the file names, in order."""
     version: str = ""
@@ -75,10 +68,10 @@ class SegmentStats(msgspec.Struct):
     undated: int = 0
     prompts: int = 0
     tools: dict[str, int] = {}
-    failed_tools: int = 0
+    failed: int = 0
     lines: int = 0
     undecodable_lines: int = 0
-    unknown_lines: dict[str, int] = {}
+    unknown: dict[str, int] = {}
     incomplete_reasons: dict[str, None] = {}
     """Codes of notes that say that tokens are missing."""
     reported_totals: dict[str, Usage] = {}
@@ -109,13 +102,13 @@ class SegmentStats(msgspec.Struct):
                 self.prompts += 1
             case ToolUse():
                 _count(self.tools, label(record.tool) or OTHERS)
-                self.failed_tools += record.failed
+                self.failed += record.failed
             case StreamEnd():
                 self._add_end(record)
             case CostReported():
                 self._add_cost(record)
             case UnknownLine():
-                _count(self.unknown_lines, label(record.type) or OTHERS)
+                _count(self.unknown, label(record.type) or OTHERS)
             case UndecodableLine():
                 self.undecodable_lines += 1
             case Note(code=code) if code in INCOMPLETE_NOTES:
@@ -141,18 +134,20 @@ class SegmentStats(msgspec.Struct):
             self.subagent = label(info.subagent)
 
     def _add_request(self, request: ModelRequest) -> None:
-        is_dated = self._set_time(request.at_us)
-        earlier = self.requests.get(request.id)
+        is_dated, key = self._set_time(request.at_us), request_key(self.agent, request.id)
+        earlier = self.requests.get(key)
         if earlier is None:
             self.undated += not is_dated
             self.process_input_tokens += request.usage.input
             self.input_tokens_since_end += request.usage.input
-            usage = sanitize_usage(request.usage, self.subagent or "")
-            self.requests[request.id] = ParsedRequest(self.at_us, is_dated, usage, request.reported_nanousd)
+            self.requests[key] = ImportedRequest(
+                key=key, at_us=self.at_us, dated=is_dated, usage=sanitize_usage(request.usage, self.subagent or ""),
+                reported_nanousd=request.reported_nanousd,
+            )  # fmt: skip
         elif token_total(request.usage) > token_total(earlier.usage):
             usage = replace(sanitize_usage(request.usage, self.subagent or ""), subagent=earlier.usage.subagent)
             nanousd = earlier.reported_nanousd if request.reported_nanousd is None else request.reported_nanousd
-            self.requests[request.id] = ParsedRequest(earlier.at_us, earlier.is_dated, usage, nanousd)
+            self.requests[key] = replace(earlier, usage=usage, reported_nanousd=nanousd)
 
     def _add_end(self, raw_end: StreamEnd) -> None:
         """Add an end. Totals that include the previous ones replace them; others are added. An end with nothing but
@@ -188,9 +183,28 @@ class SegmentStats(msgspec.Struct):
         if cost.reported_nanousd is not None:
             self.reported_nanousd = cost.reported_nanousd
 
-    def requests_by_key(self) -> dict[str, ParsedRequest]:
-        """Return the requests by their keys in the log."""
-        return {request_key(self.agent, id_): request for id_, request in self.requests.items()}
+    def next_segment(self) -> SegmentStats:
+        """Return what the next segment of the same file begins with."""
+        return replace(
+            self, is_new=False, requests={}, version="", cwd="", parent="", undated=0, prompts=0, tools={}, failed=0,
+            lines=0, undecodable_lines=0, unknown={}, incomplete_reasons={},
+        )  # fmt: skip
+
+
+class FileSegment(msgspec.Struct, kw_only=True):
+    """A part of a file: its event without requests, and its statistics."""
+
+    path: str
+    session: str
+    """Sanitised id of the file's session."""
+    bytes_read: int
+    read: ImportedFileRead
+    """Without requests, their counts and the blob of paths."""
+    stats: SegmentStats
+
+    @property
+    def stream(self) -> StreamId:
+        return StreamId(f"session/{self.stats.agent}/{self.session}")
 
 
 def token_total(usage: Usage) -> int:

@@ -76,25 +76,20 @@ def _files_below(path: Path, unreadable: list[UnreadableFile]) -> Iterator[tuple
 
 
 def _walk(top: Path, unreadable: list[UnreadableFile]) -> Iterator[tuple[FileMetadata, int]]:
-    pending = [top]
-    while pending:
-        folder = pending.pop()
-        try:
-            with os.scandir(folder) as entries:
-                children = list(entries)
-        except OSError as error:
-            unreadable.append(UnreadableFile(str(folder), error.strerror or str(error)))
-            continue
-        for entry in children:
+    def report(error: OSError) -> None:
+        unreadable.append(UnreadableFile(str(error.filename), error.strerror or str(error)))
+
+    for folder, _, names in os.walk(top, onerror=report):
+        for path in (Path(folder, name) for name in names if name.endswith(SUFFIXES)):
             try:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(Path(entry.path))
-                elif entry.name.endswith(SUFFIXES) and stat.S_ISREG((stat_result := entry.stat()).st_mode):
-                    yield _metadata(Path(entry.path), stat_result, is_named=False), stat_result.st_dev
+                stat_result = path.stat()
             except FileNotFoundError:
                 continue
             except OSError as error:
-                unreadable.append(UnreadableFile(entry.path, error.strerror or str(error)))
+                report(error)
+                continue
+            if stat.S_ISREG(stat_result.st_mode):
+                yield _metadata(path, stat_result, is_named=False), stat_result.st_dev
 
 
 def _metadata(path: Path, stat_result: os.stat_result, *, is_named: bool) -> FileMetadata:
