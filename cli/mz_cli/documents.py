@@ -6,21 +6,17 @@ from collections.abc import Mapping
 
 from mz_cli.audit.json import AuditReport, VerifyResult
 from mz_cli.check.json import DriftResult, GateReport
-from mz_cli.common.json import (
-    ArtifactText,
-    CancelResult,
-    DemoResult,
-    ErrorDocument,
-    FeatureDetail,
-    RunList,
-    RunStatus,
-    StateAt,
-)
+from mz_cli.common.feature_query import FeatureDetail
+from mz_cli.common.json import ErrorDocument, RunStatus
 from mz_cli.cost.json import CalibrateResult, CostGate, CostReport, SessionsReport
+from mz_cli.deliver.cancel import CancelResult
 from mz_cli.deliver.plan_json import PlanShape
 from mz_cli.housekeeping.json import CleanResult, GcResult
 from mz_cli.inspect.json import DiffReport
-from mz_cli.people.json import MessageResult, ReviewDetail, ReviewList
+from mz_cli.inspect.runs import RunList
+from mz_cli.inspect.show import ArtifactText
+from mz_cli.inspect.state_at import StateAt
+from mz_cli.people.inbox import MessageResult
 from mz_cli.project.json import (
     ConfigShape,
     ConfigValidShape,
@@ -35,6 +31,8 @@ from mz_cli.project.json import (
 )
 from mz_cli.recordings.json import CassetteList, RecordingsLint, RerecordResult
 from mz_cli.replay.json import InjectResult, PastRun, RecheckResult, RecordResult, ReplayReport, VariantsResult
+from mz_cli.review.text import ReviewDetail, ReviewList
+from mz_cli.start.demo import DemoResult
 from mz_cli.terminal.json import Shape
 from mz_cli.usage.json import ImportedAudit, ImportedCostReport, ImportResult, TranscriptReport
 

@@ -13,14 +13,13 @@ from mz_cli.common.advice import (
     features_to_list,
     limit_lines,
     pending_actions,
+    relative_path,
     resume_command,
     review_hint,
-    run_context,
     work_locations,
 )
 from mz_cli.common.feature_text import short_message
-from mz_cli.common.run_text import closing_table, status_table
-from mz_cli.live.driver import print_ending
+from mz_cli.common.run_text import print_run, status_table
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.feature import PhaseStarted, QuestionKind
 from mz_events.catalog.inbox import AnswerPosted
@@ -36,7 +35,7 @@ from tests.cli.story import RUN, START_US, Story
 
 GOING = f"mz resume {RUN}"
 ASKED = OpenQuestion(
-    question_kind=QuestionKind.BLOCKER, code="agent-blocker", phase="prd", unit="", detail=None, since_us=1,
+    question_kind=QuestionKind.BLOCKER, code="agent-blocker", phase="prd", unit="", detail=Digest("0"), since_us=1,
     event_ref=f"{feature_stream(RUN, 'audit')}@6",
 )  # fmt: skip
 AUDIT = FeatureView(feature="audit", status="waiting", question=ASKED)
@@ -58,8 +57,12 @@ def letter(
     return msgspec.structs.replace(plain, status=fate, kind=kind)
 
 
-def told(view: RunView, beside: RunContext | None = None, held: bool = False) -> tuple[tuple[str, str], ...]:
-    return pending_actions(view, held, lambda _: "Which one?", beside or RunContext())
+def context(*messages: InboxMessage, held: bool = False, home: Path = Path("/nowhere")) -> RunContext:
+    return RunContext(home=home, load_text=lambda _: "Which one?", messages=messages, process_running=held)
+
+
+def told(view: RunView, beside: RunContext | None = None) -> tuple[tuple[str, str], ...]:
+    return pending_actions(view, beside or context())
 
 
 # questions ------------------------------------------------------------------------------------------------------------
@@ -87,12 +90,12 @@ def test_a_question_is_looked_at_and_answered_with_review() -> None:
 )
 def test_what_was_left_waits_for_the_run(left: InboxMessage, waiting: bool) -> None:
     """The same question is not asked again; a process that works on the run takes the answer by itself."""
-    beside = RunContext(messages=(left,))
+    beside = context(left)
     assert (resume_command(RUN, AUDIT, beside) == GOING) is waiting
     ((why, helps),) = told(a_run(AUDIT), beside)
     assert (helps == GOING) is waiting
     assert ("pending until the run continues" in why) is waiting
-    assert bool(told(a_run(AUDIT), beside, held=True)) is not waiting
+    assert bool(told(a_run(AUDIT), context(left, held=True))) is not waiting
 
 
 def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +135,7 @@ def test_what_builds_on_a_failure_waits_for_that() -> None:
     third = FeatureView(feature="third", status="held", blocked_by="second")
     told_once = told(a_run(failed, second, third))
     assert told_once == (("second: held (first)\nthird: held (second)", "mz retry first"),)
-    assert resume_command(RUN, third, RunContext()) is None
+    assert resume_command(RUN, third, context()) is None
 
 
 def test_what_has_no_money_left_needs_more() -> None:
@@ -145,7 +148,7 @@ def test_a_broken_template_needs_a_new_run() -> None:
     view = FeatureView(feature="a", status="held", hold=Hold.FATAL, code=TEMPLATE_BROKEN)
     ((why, helps),) = told(a_run(view, status="halted"))
     assert why == "a: held (template-broken)"
-    broken = TemplateFault(template=parse_path("write.md.j2"), line=3, detail=None)
+    broken = TemplateFault(template=parse_path("write.md.j2"), line=3, detail=Digest("0"))
     ((why, _),) = told(a_run(msgspec.structs.replace(view, template_error=broken), status="halted"))
     assert why == "a: held (template-broken) in write.md.j2:3: Which one?"
     assert helps.startswith("fix the template")
@@ -196,15 +199,17 @@ def test_many_lines_are_counted() -> None:
 
 
 # where the work is ----------------------------------------------------------------------------------------------------
-def text_of(run: str, feature: str) -> str | None:
-    return f"/r/.mz/pull-requests/{run}/{feature}.md" if feature == "login" else None
+def text_of(home: Path, feature: str = "login") -> Path:
+    """The text of a pull request to be opened by hand."""
+    file = home / ".mz" / "pull-requests" / RUN / f"{feature}.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("Let people log in")
+    return file
 
 
-def test_where_delivered_work_is() -> None:
-    view, beside = (
-        a_run(LOGIN, EXPORT),
-        RunContext(pull_request_text_path=text_of, display_path=lambda place: place.removeprefix("/r/")),
-    )
+def test_where_delivered_work_is(home: Path) -> None:
+    text_of(home)
+    view, beside = a_run(LOGIN, EXPORT), context(home=home)
     text = f".mz/pull-requests/{RUN}/login.md"
     assert work_locations(view, beside) == (
         f"login: feat/login; text for a pull request: {text}", "export: feat/export, which builds on feat/login",
@@ -216,24 +221,18 @@ def test_where_delivered_work_is() -> None:
     assert review_hint(a_run(AUDIT), beside) == ""
 
 
-def test_the_texts_of_pull_requests_are_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside = run_context(home)
-    assert beside.pull_request_text_path(RUN, "login") is None
-    file = home / ".mz" / "pull-requests" / RUN / "login.md"
-    file.parent.mkdir(parents=True)
-    file.write_text("Let people log in")
-    assert beside.pull_request_text_path(RUN, "login") == str(file)
-    assert beside.display_path(str(file)) == f".mz/pull-requests/{RUN}/login.md"
-    monkeypatch.chdir(file.parent.parent.parent / "pull-requests")
-    assert beside.display_path(str(file)) == f"{RUN}/login.md"
-    assert beside.display_path("/elsewhere/a") == "/elsewhere/a"
+def test_paths_below_the_current_directory_are_short(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = text_of(home)
+    assert context(home=home).pull_request_text(RUN, "audit") is None
+    assert relative_path(str(file)) == f".mz/pull-requests/{RUN}/login.md"
+    monkeypatch.chdir(file.parent.parent)
+    assert relative_path(str(file)) == f"{RUN}/login.md"
+    assert relative_path("/elsewhere/a") == "/elsewhere/a"
 
 
 def test_status_and_show_name_the_text(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     """The story's feature has a pull request, and a text beside it; the other has neither."""
-    file = story.home / ".mz" / "pull-requests" / RUN / "audit.md"
-    file.parent.mkdir(parents=True)
-    file.write_text("Keep an audit")
+    file = text_of(story.home, "audit")
     found = {each["id"]: each["pull_request_text"] for each in msgspec.json.decode(run(capsys, "status", "--json").out)
              ["features"]}  # fmt: skip
     assert found == {"login": None, "audit": str(file), "export": None, "later": None}
@@ -243,20 +242,22 @@ def test_status_and_show_name_the_text(story: Story, capsys: pytest.CaptureFixtu
 
 
 # the end of a run -----------------------------------------------------------------------------------------------------
-def ending(capsys: pytest.CaptureFixture[str], view: RunView) -> tuple[str, str]:
+def ending(capsys: pytest.CaptureFixture[str], view: RunView, home: Path = Path("/nowhere")) -> tuple[str, str]:
     capsys.readouterr()
-    print_ending(view, lambda _: "Which one?", RunContext(pull_request_text_path=text_of))
+    print_run(view, context(home=home), notes_in_pipe=True)
     captured = capsys.readouterr()
     return captured.out, captured.err
 
 
-def test_the_end_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_a_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The table goes to stdout, and what to do next beside it; the command is said once."""
-    out, err = ending(capsys, a_run(LOGIN, AUDIT, FeatureView(feature="one", status="interrupted"), status="stopped"))
+    text_of(home)
+    stopped = FeatureView(feature="one", status="interrupted")
+    out, err = ending(capsys, a_run(LOGIN, AUDIT, stopped, status="stopped"), home)
     assert [row.split("\t")[:2] for row in out.splitlines()] == [
         ["feature", "status"], ["login", "delivered"], ["audit", "waiting (blocker)"], ["one", "interrupted"],
     ]  # fmt: skip
-    assert f"text for a pull request: /r/.mz/pull-requests/{RUN}/login.md" in err
+    assert f"text for a pull request: .mz/pull-requests/{RUN}/login.md" in err
     assert "mz review show audit" in err
     assert err.count(GOING) == 1
     assert err.rstrip().splitlines()[-1].startswith("next: review it with `git diff main...feat/login`")
@@ -267,25 +268,13 @@ def test_nothing_is_to_be_done_after_the_end(capsys: pytest.CaptureFixture[str])
     assert ending(capsys, a_run(merged, status="finished"))[1] == "\nlogin: https://forge.invalid/7\n"
 
 
-def test_the_status_is_a_column_of_its_own() -> None:
-    heads = [column.name for column in closing_table((LOGIN, AUDIT), exact=False).columns]
-    assert heads[:3] == ["feature", "status", "phases"]
-    assert [row[:2] for row in closing_table((LOGIN, AUDIT), exact=False).rows] == [
-        ("login", "delivered"), ("audit", "waiting (blocker)"),
-    ]  # fmt: skip
-    assert closing_table((LOGIN,), exact=False).columns[1].name == "phases"
-
-
 def test_a_terminal_gets_what_was_worked_on_of_thousands() -> None:
     """And a count of the rest; a pipe gets all of them, and of few a terminal does too."""
     queued = tuple(FeatureView(feature=f"f{number}") for number in range(4990))
     skipped = tuple(FeatureView(feature=f"s{number}", status="skipped") for number in range(8))
     features = (*queued, LOGIN, *skipped, EXPORT)
     assert features_to_list(features) == ((LOGIN, EXPORT), "and 4,998 other features: 4,990 queued, 8 skipped")
-    assert len(closing_table(features, exact=False).rows) == 2
-    assert len(closing_table(features, exact=True).rows) == 5000
-    tables = [status_table(a_run(*features), False, lambda _: "", RunContext(), whole) for whole in (False, True)]
-    assert [len(table.rows) for table in tables] == [2, 5000]
+    assert len(status_table(a_run(*features), context()).rows) == 5000
     assert features_to_list(features[4980:]) == (features[4980:], "")
 
 

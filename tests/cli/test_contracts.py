@@ -14,8 +14,8 @@ import pytest
 from mz_cli.app.command_table import COMMANDS, SECTIONS
 from mz_cli.app.help import CommandFamily, CommandPage
 from mz_cli.app.topics import INHERITED, TOPICS
-from mz_cli.common.json import LogEntry, LogHeader
 from mz_cli.documents import JSON_DOCUMENTS
+from mz_cli.inspect.log import LogEntry, LogHeader
 from mz_cli.main import choose_color, move_color_option_first, mz
 from mz_engine.agents.claude_code.adapter import PASSED_VARIABLES, SETTINGS
 from mz_engine.processes.environment import INHERITED_VARIABLES as VISIBLE

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from mz_cli.inspect.log_entry import entry_json
+from mz_cli.inspect.log import log_entry
 from mz_cli.terminal.json import json_line
 from mz_engine.config.json_schemas import events_schema, pipeline_schema
 from mz_engine.config.schema import config_schema
@@ -154,7 +154,7 @@ def test_real_pipelines_pass_their_schema(path: Path) -> None:
 def test_every_event_passes_the_schema_of_events(path: Path) -> None:
     name, _, schema = path.stem.rpartition(".")
     event = CODEC.decode(name, int(schema), path.read_bytes(), "s@1")
-    entry = json.loads(json_line(entry_json(Recorded(StreamId("run/r1"), 1, 1, 0, 0, event, "", b""))))
+    entry = json.loads(json_line(log_entry(Recorded(StreamId("run/r1"), 1, 1, 0, 0, event, "", b""))))
     validator = jsonschema.Draft7Validator(events_schema())
     assert validator.is_valid(entry)
     assert not validator.is_valid({**entry, "type": "no.such"})

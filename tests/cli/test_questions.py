@@ -25,7 +25,8 @@ from mz_events.catalog.validation import ChangesChecked, CommandRan
 from mz_events.names import Commit, Digest, FeatureId, feature_stream
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import CreatingWorkspace, Waiting
-from mz_projections.views.messages import Question, open_questions
+from mz_projections.views.messages import open_questions
+from mz_projections.views.model import OpenQuestion
 from mz_qa.simulation.driver import drive_run
 
 from tests.support import trial
@@ -94,7 +95,10 @@ def test_every_question_is_put_into_words(name: str) -> None:
 
 def test_an_approval_after_a_phase_names_the_phase() -> None:
     """Its code is called like a level of autonomy."""
-    asked = Question("r1", "b", "prd", "", QuestionKind.APPROVAL, "checkpoint", None, 0, "s@1")
+    asked = OpenQuestion(
+        question_kind=QuestionKind.APPROVAL, code="checkpoint", phase="prd", unit="", detail=None, since_us=0,
+        event_ref="s@1",
+    )  # fmt: skip
     assert question_text(asked) == "the pipeline requires your approval (after prd)"
     assert question_text(replace(asked, code="breaking")) == "the pipeline requires your approval (breaking)"
 
@@ -113,7 +117,9 @@ def test_what_is_asked_before_the_first_phase(code: str, words: str, does: str) 
         title=Digest("0" * 64), body=Digest("0" * 64),
     )  # fmt: skip
     asked = HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code=code)
-    question = Question("r1", "b", "", "", QuestionKind.CONFLICT, code, None, 0, "s@1")
+    question = OpenQuestion(
+        question_kind=QuestionKind.CONFLICT, code=code, phase="", unit="", detail=None, since_us=0, event_ref="s@1"
+    )  # fmt: skip
     assert question_text(question).startswith(words)
     told = verdict_effects(Waiting(asked, CreatingWorkspace(started=started, run_version=1)), None)
     assert all(does in said for verdict, said in told if verdict is not Verdict.REJECT)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from mz_cli.common.feature_query import report_messages
-from mz_cli.common.feature_text import TextLimits, command_lines
-from mz_cli.common.json import CommandShape
+from mz_cli.common.feature_query import CommandShape, report_messages
+from mz_cli.common.feature_text import command_lines
 from mz_cli.main import main
 from mz_cli.terminal.width import plain_text
 from mz_events.catalog.call import AgentReplied, Problem, ProblemClass, ReplyParsed
@@ -214,9 +213,9 @@ def test_a_long_excerpt_is_cut_on_a_terminal() -> None:
         stage="gate", phase="code", unit=None, name="test", exit=1, passed=None, failed=None, duration_ms=5,
         iteration=1, attempt=1, excerpt=told, output_digest="d", output=None,
     )  # fmt: skip
-    shown = [plain_text(line) for line in command_lines(command, TextLimits(excerpt_lines=3))]
-    assert shown[1:] == ["    | line 0", "    | line 1", "    | line 2", "    | ... 37 more lines; --output shows all"]
-    assert len(list(command_lines(command, TextLimits()))) == 41
+    shown = [plain_text(line) for line in command_lines(command, True)]
+    assert shown[1:] == [*(f"    | line {n}" for n in range(12)), "    | ... 28 more lines; --output shows all"]
+    assert len(list(command_lines(command, False))) == 41
 
 
 # diffs ----------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from mz_cli.app.context import open_log
-from mz_cli.live.watch import new_events
+from mz_cli.live.watch import follow_events
 from mz_events.catalog.run import RunResumed
 
 from tests.cli.drive import MZ, run
@@ -66,7 +66,7 @@ def test_ctrl_c_ends_the_watching_only(held: Story, home: Path) -> None:
 
 def test_what_is_new_comes_until_the_run_rests(held: Story, home: Path) -> None:
     with open_log(home) as log:
-        before, events = log.store.head(), new_events(log, RUN)
+        before, events = log.store.head(), follow_events(log, RUN)
         held.wait("audit")
         held.rest()
         positions = [each.position for each in events]
@@ -79,7 +79,7 @@ def test_it_ends_when_the_process_is_gone(home: Path) -> None:
     told.admit("login")
     told.close()
     with open_log(home) as log:
-        assert list(new_events(log, RUN)) == []
+        assert list(follow_events(log, RUN)) == []
 
 
 def test_a_run_that_nobody_works_on_is_printed_at_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,8 @@ from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from msgspec import Struct, defstruct, inspect, structs
-from mz_cli.common.json import LogEntry, LogHeader
 from mz_cli.documents import JSON_DOCUMENTS
+from mz_cli.inspect.log import LogEntry, LogHeader
 from mz_cli.terminal.json import field_rule
 
 LOG_DOCUMENT = "log"

@@ -18,15 +18,19 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
-from mz_events.names import Digest, StreamId, feature_stream, run_stream
+from mz_events.names import Digest, StreamId, feature_stream, inbox_stream, run_stream
 from mz_events.store import BlobMissing, Blobs
+from mz_projections.views.messages import InboxMessage, inbox_messages
 from mz_projections.views.model import FeatureView, RunView
 from mz_projections.views.run import run_view
 
 from mz_cli.app.help import did_you_mean
 
+TextLoader = Callable[[Digest | None], str]
+"""Blob digest -> text; empty for None and for an erased blob."""
 
-def text_loader(blobs: Blobs) -> Callable[[Digest | None], str]:
+
+def text_loader(blobs: Blobs) -> TextLoader:
     """Return a function from digest to text; empty for None and for an erased blob."""
 
     def load_text(digest: Digest | None) -> str:
@@ -111,6 +115,10 @@ class ProjectLog:
 
     def view(self, run: str) -> RunView:
         return run_view(run, self.events(run))
+
+    def messages(self, run: str) -> tuple[InboxMessage, ...]:
+        """Return all messages in the run's inbox with their outcomes."""
+        return inbox_messages(self.store.read(inbox_stream(run)), self.store.read(run_stream(run)))
 
     def features(self, run: str) -> tuple[str, ...]:
         """Return the ids of the run's features, in the order of the backlog."""

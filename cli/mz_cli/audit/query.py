@@ -17,6 +17,7 @@ from mz_projections.audit.model import (
 from mz_projections.views.messages import Decision
 from mz_projections.views.timeline import Line
 
+from mz_cli.app.context import TextLoader
 from mz_cli.audit.json import (
     ArtifactEvidence,
     AuditFeature,
@@ -32,7 +33,6 @@ from mz_cli.audit.json import (
     TestEvidence,
     TimelineEntry,
 )
-from mz_cli.common.advice import TextLoader
 from mz_cli.common.feature_query import report_messages
 from mz_cli.common.verification import Verification
 from mz_cli.cost.report import amounts

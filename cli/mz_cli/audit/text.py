@@ -19,9 +19,9 @@ from mz_cli.audit.json import (
     ReplyEvidence,
     TestEvidence,
 )
-from mz_cli.common.run_text import SECOND_US, duration_cell, money_text, run_duration
+from mz_cli.common.run_text import duration_cell, money_text, run_duration
 from mz_cli.cost.json import Amounts
-from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.table import SECOND_US, Table, columns
 from mz_cli.terminal.text import format_elapsed, single_line
 
 SHORT = 12
@@ -206,7 +206,7 @@ def durations_of(run: RunView) -> dict[str, str]:
             for phase in feature.phases
             if phase.ended_us is not None
         ]
-        if (elapsed := duration_cell(feature, exact=False)) != "-":
+        if (elapsed := duration_cell(feature)) != "-":
             durations[feature.feature] = f", took {elapsed}" + (f" ({', '.join(phases)})" if phases else "")
     return durations
 

@@ -27,9 +27,9 @@ from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, Findin
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options, jobs_option, message_option
 from mz_cli.check.json import BaselineShape, DriftClass, DriftedCassette, DriftResult, NoiseShape, RejectedNoise
-from mz_cli.common.json import finding_shape
 from mz_cli.common.recording import display_path, library_path, reject_unusable
 from mz_cli.replay.command import print_progress, replay_jobs, require_cassettes
+from mz_cli.replay.json import finding_shape
 from mz_cli.reports.findings import group_fix, group_lines, results_exit, with_failing
 from mz_cli.reports.model import ReportOptions, replay_suites
 from mz_cli.reports.options import check_reports, project_relative, report_options, text_stream, write_reports

@@ -18,8 +18,8 @@ from mz_recordings.findings.grouping import group_findings
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, jobs_option
 from mz_cli.check.json import GateFailure, GateLayer, GateReport
-from mz_cli.common.json import finding_shape
 from mz_cli.replay.command import require_cassettes
+from mz_cli.replay.json import finding_shape
 from mz_cli.reports.findings import group_lines
 from mz_cli.reports.model import ReportOptions, Suite
 from mz_cli.reports.options import check_reports, report_options, text_stream, write_reports

@@ -1,39 +1,33 @@
-"""Pending actions of a run with the commands that resolve them, and the location of each feature's work.
-
-Paths of features' files, and the run context for display.
-"""
+"""Pending actions of a run with the commands that resolve them, and the location of each feature's work."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import TEMPLATE_BROKEN
-from mz_events.catalog.run import Hold
+from mz_events.catalog.feature import QuestionKind
+from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Digest
 from mz_projections.views.messages import InboxMessage
-from mz_projections.views.model import FeatureView, RunView
+from mz_projections.views.model import FeatureView, OpenQuestion, RunView
 
+from mz_cli.app.context import ProjectLog, TextLoader, is_process_running
 from mz_cli.terminal.text import count_noun, shorten, single_line
 
-TextLoader = Callable[[Digest | None], str]
-"""Blob digest -> text; empty for None and for an erased blob."""
-PathFinder = Callable[[str, str], str | None]
-"""Run and feature -> an existing path, or None."""
 DETAIL_MAX = 300
 LISTED_MAX = 40
 """Features listed on a terminal; of more, only the started ones are listed and the others counted."""
 ENDED_STATUSES = ("delivered", "merged", "tagged", "cancelled", "skipped", "failed")
 RESUMABLE_STATUSES = ("held", "interrupted", "paused")
 REVIEW_COMMANDS = {
-    "approve": "mz review approve {}",
-    "retry": "mz review answer {} TEXT",
-    "reject": "mz review reject {} -m WHY",
+    Verdict.APPROVE: "mz review approve {}",
+    Verdict.RETRY: "mz review answer {} TEXT",
+    Verdict.REJECT: "mz review reject {} -m WHY",
 }
-"""Verdict -> command."""
 PENDING_MESSAGE_TEXT = {
     "answer": "answered; pending until the run continues",
     "cancel": "cancellation requested; pending until the run continues",
@@ -41,24 +35,29 @@ PENDING_MESSAGE_TEXT = {
 }
 
 
-def no_path(run: str, feature: str) -> None:
-    """Return None, for callers that need no paths."""
-
-
 class RunContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Data about a run that is not in its events: files beside the log, and inbox messages."""
+    """Data about a run that is not in its events: texts, files beside the log, the process, inbox messages."""
 
-    worktree_path: PathFinder = no_path
-    pull_request_text_path: PathFinder = no_path
-    """The text of a pull request that a person has to open."""
+    home: Path
+    load_text: TextLoader
+    process_running: bool = False
+    """A process drives the run, and reads its inbox by itself."""
     messages: tuple[InboxMessage, ...] = ()
     """All messages in the run's inbox."""
-    display_path: Callable[[str], str] = str
-    """Shorten a path for display."""
+
+    def worktree(self, run: str, feature: str) -> str | None:
+        """Return the path of the worktree; None if it does not exist."""
+        folder = self.home / MZ_FOLDER / WORKTREES_FOLDER / run / feature
+        return str(folder) if folder.is_dir() else None
+
+    def pull_request_text(self, run: str, feature: str) -> str | None:
+        """Return the file with the text of a pull request that a person has to open; None if it does not exist."""
+        file = self.home / MZ_FOLDER / PULL_REQUESTS_FOLDER / run / f"{feature}.md"
+        return str(file) if file.is_file() else None
 
     def pending_message(self, view: FeatureView) -> InboxMessage | None:
         """Return the first message for the feature that the run has not read yet."""
-        question_version = int(view.question.event_ref.rpartition("@")[2]) if view.question else None
+        question_version = view.question.version if view.question else None
         for message in self.messages:
             concerns_feature = message.feature == view.feature or (
                 message.feature is None and view.status not in ENDED_STATUSES
@@ -73,6 +72,15 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
+def run_context(log: ProjectLog, run: str) -> RunContext:
+    return RunContext(
+        home=log.home,
+        load_text=log.load_text,
+        process_running=is_process_running(log.home),
+        messages=log.messages(run),
+    )
+
+
 def status_label(view: FeatureView) -> str:
     """Return the status, with its explanation in brackets."""
     hold = view.code if view.hold is Hold.FATAL else (view.hold.value if view.hold else "")
@@ -84,21 +92,17 @@ def status_label(view: FeatureView) -> str:
 
 
 # commands -------------------------------------------------------------------------------------------------------------
-def possible_verdicts(view: FeatureView) -> tuple[str, ...]:
+def possible_verdicts(question: OpenQuestion | None) -> tuple[Verdict, ...]:
     """Return the possible verdicts, the likeliest first."""
-    question = view.question
-    first = (
-        "approve" if question is not None and question.question_kind.value in ("approval", "repository") else "retry"
-    )
-    return (first, *(verdict for verdict in REVIEW_COMMANDS if verdict != first))
+    approves = question is not None and question.question_kind in (QuestionKind.APPROVAL, QuestionKind.REPOSITORY)
+    first = Verdict.APPROVE if approves else Verdict.RETRY
+    return (first, *(verdict for verdict in REVIEW_COMMANDS if verdict is not first))
 
 
 def review_commands(view: FeatureView) -> tuple[str, ...]:
     """Return the command that shows the question, then those that answer it, the likeliest first."""
-    return (
-        f"mz review show {view.feature}",
-        *(REVIEW_COMMANDS[verdict].format(view.feature) for verdict in possible_verdicts(view)),
-    )
+    answers = (REVIEW_COMMANDS[verdict].format(view.feature) for verdict in possible_verdicts(view.question))
+    return (f"mz review show {view.feature}", *answers)
 
 
 def resume_command(run: str, view: FeatureView, context: RunContext) -> str | None:
@@ -106,64 +110,68 @@ def resume_command(run: str, view: FeatureView, context: RunContext) -> str | No
     if context.pending_message(view) is not None:
         return f"mz resume {run}"
     if view.question is not None and view.status == "waiting":
-        return f"mz resume {run} --feature {view.feature} --answer {possible_verdicts(view)[0]}"
-    if view.status == "held" and view.hold is Hold.FATAL and view.code == TEMPLATE_BROKEN:
+        return f"mz resume {run} --feature {view.feature} --answer {possible_verdicts(view.question)[0].value}"
+    if _is_template_broken(view):
         return f"mz cancel {run}"
-    return f"mz resume {run}" if view.status in RESUMABLE_STATUSES and not _is_dependency_lost(view) else None
+    return f"mz resume {run}" if view.status in RESUMABLE_STATUSES and not is_dependency_lost(view) else None
 
 
-def _is_dependency_lost(view: FeatureView) -> bool:
+def _is_template_broken(view: FeatureView) -> bool:
+    return view.status == "held" and view.hold is Hold.FATAL and view.code == TEMPLATE_BROKEN
+
+
+def is_dependency_lost(view: FeatureView) -> bool:
     """Return True if its dependency was not delivered, so that continuing the run does not help."""
     return view.status == "held" and view.hold is None and bool(view.blocked_by)
 
 
-def pending_actions(
-    view: RunView, process_running: bool, load_text: TextLoader, context: RunContext
-) -> tuple[tuple[str, str], ...]:
-    """Return pairs of the reason why a person is needed and the command to use.
-
-    `process_running`: a process drives the run, and reads its inbox by itself."""
-    questions: list[tuple[str, str]] = []
-    resumable: list[str] = []
-    by_lost_dependency: dict[str, list[str]] = {}
-    over_budget: list[str] = []
-    template_errors: list[str] = []
-    if view.status == "running" and not process_running:
-        resumable.append("no process is running this run; it was interrupted")
+def pending_actions(view: RunView, context: RunContext) -> tuple[tuple[str, str], ...]:
+    """Return pairs of the reason why a person is needed and the command to use."""
+    reasons_by_command: dict[str, list[str]] = {}
     for feature in view.features:
-        message = context.pending_message(feature)
-        if message is not None:
-            resumable += (
-                []
-                if process_running
-                else [f"{feature.feature}: {status_label(feature)}: {PENDING_MESSAGE_TEXT[message.kind]}"]
-            )
-        elif feature.status == "waiting" and feature.question is not None:
-            questions.append((_question_line(feature, load_text), _answer_commands(feature)))
-        elif _is_dependency_lost(feature):
-            by_lost_dependency.setdefault(_lost_dependency(view, feature), []).append(
-                f"{feature.feature}: {status_label(feature)}"
-            )
-        elif feature.hold is Hold.FATAL and feature.code == TEMPLATE_BROKEN:
-            template_errors.append(
-                f"{feature.feature}: {status_label(feature)}{template_error_text(feature, load_text)}"
-            )
-        elif feature.hold is Hold.BUDGET:
-            over_budget.append(f"{feature.feature}: {status_label(feature)}")
-        elif feature.status in RESUMABLE_STATUSES:
-            resumable.append(f"{feature.feature}: {status_label(feature)}{_fatal_detail(feature, load_text)}")
+        for reason, command in _feature_action(view, feature, context):
+            reasons_by_command.setdefault(command, []).append(single_line(reason))
     resume = f"mz resume {view.run}"
-    blocked = [(reasons, f"mz retry {dependency}") for dependency, reasons in by_lost_dependency.items()]
-    blocked += [(template_errors, _restart_hint(view))] if template_errors else []
-    blocked += [(over_budget, f"raise budget in mz.yaml, then: {resume}")] if over_budget else []
-    blocked += [(resumable, resume)] if resumable else []
-    return (
-        *questions,
-        *(
-            ("\n".join(limit_lines([single_line(reason) for reason in reasons])), command)
-            for reasons, command in blocked
-        ),
-    )
+    resumable = reasons_by_command.pop(resume, [])
+    if view.status == "running" and not context.process_running:
+        resumable.insert(0, "no process is running this run; it was interrupted")
+    elif view.status in ("stopped", "halted") and not resumable and not any(map(_is_template_broken, view.features)):
+        resumable = [f"the run is {view.status}"]
+    if resumable:
+        reasons_by_command[resume] = resumable
+    return tuple(("\n".join(limit_lines(reasons)), command) for command, reasons in reasons_by_command.items())
+
+
+def _feature_action(run: RunView, feature: FeatureView, context: RunContext) -> Iterator[tuple[str, str]]:
+    """Yield the reason why the feature needs a person, and the command; nothing if it does not."""
+    reason, resume = f"{feature.feature}: {status_label(feature)}", f"mz resume {run.run}"
+    message = context.pending_message(feature)
+    if message is not None:
+        if not context.process_running:
+            yield f"{reason}: {PENDING_MESSAGE_TEXT[message.kind]}", resume
+    elif feature.status == "waiting" and feature.question is not None:
+        show_command, likeliest, *others = review_commands(feature)
+        question = feature.question
+        phase = f" in {question.phase}{'/' if question.unit else ''}{question.unit}" if question.phase else ""
+        answers = f"{show_command}\n  {likeliest}   (or {', or '.join(others)})"
+        yield f"{reason}{phase}{_detail_suffix(question.detail, context)}", answers
+    elif is_dependency_lost(feature):
+        yield reason, f"mz retry {_lost_dependency(run, feature)}"
+    elif _is_template_broken(feature):
+        fault = feature.template_error
+        location = f" in {fault.location}{_detail_suffix(fault.detail, context)}" if fault else ""
+        yield f"{reason}{location}", _restart_hint(run)
+    elif feature.hold is Hold.BUDGET:
+        yield reason, f"raise budget in mz.yaml, then: {resume}"
+    elif feature.status in RESUMABLE_STATUSES:
+        call = feature.calls[-1] if feature.calls else None
+        explains = feature.hold is Hold.FATAL and call is not None and call.problem == feature.code
+        yield f"{reason}{_detail_suffix(call.detail if call and explains else None, context)}", resume
+
+
+def _detail_suffix(detail: Digest | None, context: RunContext) -> str:
+    text = shorten(single_line(context.load_text(detail)), DETAIL_MAX) if detail is not None else ""
+    return f": {text}" if text else ""
 
 
 def _restart_hint(run: RunView) -> str:
@@ -188,39 +196,8 @@ def _restart_hint(run: RunView) -> str:
 def _lost_dependency(run: RunView, feature: FeatureView) -> str:
     """Return the dependency that was not delivered, at the end of a chain of held features."""
     dependency = run.find_feature(feature.blocked_by)
-    return (
-        _lost_dependency(run, dependency)
-        if dependency is not None and _is_dependency_lost(dependency)
-        else feature.blocked_by
-    )
-
-
-def _question_line(feature: FeatureView, load_text: TextLoader) -> str:
-    question = feature.question
-    phase = f" in {question.phase}{'/' if question.unit else ''}{question.unit}" if question and question.phase else ""
-    detail = shorten(single_line(load_text(question.detail)), DETAIL_MAX) if question else ""
-    return f"{feature.feature}: {status_label(feature)}{phase}{': ' if detail else ''}{detail}"
-
-
-def _fatal_detail(feature: FeatureView, load_text: TextLoader) -> str:
-    """Return the agent's text on the fatal problem as a suffix; empty if there is none."""
-    last_call = feature.calls[-1] if feature.calls else None
-    if feature.hold is not Hold.FATAL or last_call is None or last_call.problem != feature.code:
-        return ""
-    detail = shorten(single_line(load_text(last_call.detail)), DETAIL_MAX)
-    return f": {detail}" if detail else ""
-
-
-def template_error_text(feature: FeatureView, load_text: TextLoader) -> str:
-    """Return template, line and error as a suffix; empty if no template is broken."""
-    fault = feature.template_error
-    detail = shorten(single_line(load_text(fault.detail)), DETAIL_MAX) if fault else ""
-    return f" in {fault.location}{': ' if detail else ''}{detail}" if fault else ""
-
-
-def _answer_commands(feature: FeatureView) -> str:
-    show_command, likeliest, *others = review_commands(feature)
-    return "\n  ".join((show_command, f"{likeliest}   (or {', or '.join(others)})"))
+    lost = dependency is not None and is_dependency_lost(dependency)
+    return _lost_dependency(run, dependency) if dependency is not None and lost else feature.blocked_by
 
 
 def limit_lines(lines: Sequence[str]) -> tuple[str, ...]:
@@ -232,11 +209,8 @@ def limit_lines(lines: Sequence[str]) -> tuple[str, ...]:
 # location of the work -------------------------------------------------------------------------------------------------
 def work_locations(view: RunView, context: RunContext) -> tuple[str, ...]:
     """Return for each feature its pull request, else its branch and the text for one, else its worktree."""
-    return tuple(
-        f"{feature.feature}: {location}"
-        for feature in view.features
-        if (location := _work_location(view, feature, context))
-    )
+    locations = ((feature.feature, _work_location(view, feature, context)) for feature in view.features)
+    return tuple(f"{feature}: {location}" for feature, location in locations if location)
 
 
 def _work_location(view: RunView, feature: FeatureView, context: RunContext) -> str:
@@ -247,11 +221,10 @@ def _work_location(view: RunView, feature: FeatureView, context: RunContext) -> 
         checks = f" ({passed} checks passed, {failed} failed, {pending} pending)" if feature.checks else ""
         return f"{feature.pull_request}{checks}{stack_note}"
     if feature.status in ("delivered", "tagged"):
-        text_path = context.pull_request_text_path(view.run, feature.feature)
-        return f"{feature.branch}{stack_note}" + (
-            f"; text for a pull request: {context.display_path(text_path)}" if text_path else ""
-        )
-    return context.worktree_path(view.run, feature.feature) or ""
+        text_path = context.pull_request_text(view.run, feature.feature)
+        text_note = f"; text for a pull request: {relative_path(text_path)}" if text_path else ""
+        return f"{feature.branch}{stack_note}{text_note}"
+    return context.worktree(view.run, feature.feature) or ""
 
 
 def stack_branch(view: RunView, feature: FeatureView) -> str:
@@ -261,19 +234,15 @@ def stack_branch(view: RunView, feature: FeatureView) -> str:
 
 def review_hint(view: RunView, context: RunContext) -> str:
     """Return how to review what was delivered without a pull request; empty if nothing was."""
-    delivered = [
-        feature
-        for feature in view.features
-        if feature.status == "delivered" and feature.branch and not feature.pull_request
-    ]
+    delivered = [f for f in view.features if f.status == "delivered" and f.branch and not f.pull_request]
     if not delivered:
         return ""
     first = delivered[0]
     command = f"`git diff {first.target}...{first.branch}`"
     if len(delivered) > 1:
         return f"next: review what was delivered, for example with {command}"
-    text_path = context.pull_request_text_path(view.run, first.feature)
-    text_note = f"; the text for a pull request is in {context.display_path(text_path)}" if text_path else ""
+    text_path = context.pull_request_text(view.run, first.feature)
+    text_note = f"; the text for a pull request is in {relative_path(text_path)}" if text_path else ""
     return f"next: review it with {command}{text_note}"
 
 
@@ -282,44 +251,10 @@ def features_to_list(features: Sequence[FeatureView]) -> tuple[tuple[FeatureView
     """Return the features to list on a terminal (of many, the started ones), and a count of the others by status."""
     if len(features) <= LISTED_MAX:
         return tuple(features), ""
-    shown = tuple(feature for feature in features if feature.started_us is not None)
-    hidden_by_status = Counter(feature.status for feature in features if feature.started_us is None)
-    kinds = ", ".join(f"{number:,} {status}" for status, number in hidden_by_status.items())
-    return (
-        shown,
-        f"and {count_noun(sum(hidden_by_status.values()), 'other feature')}: {kinds}" if hidden_by_status else "",
-    )
-
-
-def run_context(home: Path, messages: tuple[InboxMessage, ...] = ()) -> RunContext:
-    """Return the context of the project's runs; `messages`: the run's inbox."""
-    return RunContext(
-        worktree_path=worktree_finder(home),
-        pull_request_text_path=pull_request_text_finder(home),
-        messages=messages,
-        display_path=relative_path,
-    )
-
-
-def worktree_finder(home: Path) -> PathFinder:
-    """Return a function from run and feature to the worktree; None if it does not exist."""
-
-    def worktree_path(run: str, feature: str) -> str | None:
-        folder = home / MZ_FOLDER / WORKTREES_FOLDER / run / feature
-        return str(folder) if folder.is_dir() else None
-
-    return worktree_path
-
-
-def pull_request_text_finder(home: Path) -> PathFinder:
-    """Return a function from run and feature to the text of a pull request that a person has to open; None if it does
-    not exist."""
-
-    def text_path(run: str, feature: str) -> str | None:
-        file = home / MZ_FOLDER / PULL_REQUESTS_FOLDER / run / f"{feature}.md"
-        return str(file) if file.is_file() else None
-
-    return text_path
+    hidden = Counter(feature.status for feature in features if feature.started_us is None)
+    kinds = ", ".join(f"{number:,} {status}" for status, number in hidden.items())
+    count_text = f"and {count_noun(hidden.total(), 'other feature')}: {kinds}" if hidden else ""
+    return tuple(feature for feature in features if feature.started_us is not None), count_text
 
 
 def relative_path(location: str) -> str:

@@ -2,114 +2,191 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import zip_longest
-from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from mz_events.names import Commit
 from mz_projections.views.model import (
     ArtifactView,
     CallView,
     CommandView,
+    CommitView,
     FeatureView,
     PhaseView,
     Rejection,
-    RunView,
 )
 
-from mz_cli.common.advice import RunContext, TextLoader
-from mz_cli.common.json import (
-    AttemptShape,
-    CommandShape,
-    FeatureDetail,
-    PhaseShape,
-    RejectionShape,
-    ViolationShape,
-)
-from mz_cli.common.run_text import NO_CONTEXT, feature_status
-from mz_cli.terminal.json import Tokens, shape_of
-
-Patch = Callable[[Commit, Commit], str]
-"""Two captures -> patch between them."""
+from mz_cli.app.context import TextLoader
+from mz_cli.common.advice import RunContext
+from mz_cli.common.json import FeatureStatus
+from mz_cli.common.run_text import feature_status
+from mz_cli.terminal.json import Shape, Tokens, shape_of
 
 
-class HasPhase(Protocol):
-    @property
-    def phase(self) -> str: ...
+class ViolationShape(Shape, frozen=True, kw_only=True):
+    rule: str
+    path: str | None
+    """File, or path within the artifact."""
+    line: int | None
+    message: str | None
+    """Null: the text was erased."""
 
 
-P = TypeVar("P", bound=HasPhase)
+class RejectionShape(Shape, frozen=True, kw_only=True):
+    gate: str | None
+    """Null: the rules of the artifacts."""
+    rules: tuple[str, ...]
+    messages: tuple[str, ...]
+    violations: tuple[ViolationShape, ...]
+    """Empty if a command failed: its output has the reason."""
+
+
+class AttemptShape(Shape, frozen=True, kw_only=True):
+    """One agent call."""
+
+    key: str
+    event_ref: str
+    phase: str
+    unit: str | None
+    iteration: int
+    attempt: int
+    role: str
+    agent: str
+    model: str
+    requested_at: str | None
+    outcome: str
+    exit: int | None
+    duration_ms: int | None
+    problem: str | None
+    detail: str | None
+    bad_lines: int
+    """Number of undecodable lines in the output."""
+    stdout_digest: str | None
+    stderr_digest: str | None
+    stdout: str | None
+    """With `--output`, for a failed call: its complete output."""
+    stderr: str | None
+    """With `--output`, for a failed call."""
+    changed: tuple[str, ...]
+    reverted: tuple[str, ...]
+    refusals: tuple[RejectionShape, ...]
+    tokens: Tokens
+    estimated_usd: str | None
+    reported_usd: str | None
+    computed_usd: str | None
+    prompt_digest: str
+    prompt: str | None
+    """With `--prompt`."""
+    artifacts: tuple[ArtifactView, ...]
+    """Artifacts produced by this reply, current or not."""
+    diff: str | None
+    """With `--diff` and `--attempt`: its changes as a patch."""
+
+
+class PhaseShape(PhaseView, frozen=True, kw_only=True):
+    diff: str | None
+    """With `--diff`: the changes of all attempts of the iteration, as a patch."""
+
+
+class CommandShape(Shape, frozen=True, kw_only=True):
+    stage: str
+    phase: str
+    unit: str | None
+    name: str
+    exit: int | None
+    passed: int | None
+    failed: int | None
+    duration_ms: int
+    iteration: int
+    """Iteration of the phase; 0: set-up."""
+    attempt: int
+    """Attempt that was checked; 0: before the first."""
+    excerpt: str
+    """Normalised and shortened output."""
+    output_digest: str
+    output: str | None
+    """With `--output`: the complete output."""
+
+
+class FeatureDetail(FeatureStatus, frozen=True, kw_only=True):
+    """`mz show FEATURE --json`; `--phase` and `--attempt` filter the lists."""
+
+    run: str
+    history: tuple[PhaseShape, ...]
+    calls: tuple[AttemptShape, ...]
+    artifacts: tuple[ArtifactView, ...]
+    commands: tuple[CommandShape, ...]
+    commits: tuple[CommitView, ...]
+    changed_paths: tuple[str, ...]
 
 
 class DetailOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts of a feature to include; None: all."""
+    """Texts to include."""
 
-    phase: str | None = None
-    attempt: int | None = None
     prompts: bool = False
     outputs: bool = False
-    patch: Patch | None = None
-    """None: no diffs."""
-
-    def in_phase(self, rows: Iterable[P]) -> tuple[P, ...]:
-        return tuple(row for row in rows if self.phase in (None, row.phase))
-
-    def calls(self, view: FeatureView) -> tuple[CallView, ...]:
-        return tuple(call for call in self.in_phase(view.calls) if self.attempt in (None, call.attempt))
-
-    def artifacts(self, view: FeatureView) -> tuple[ArtifactView, ...]:
-        """Return the newest artifacts that are not superseded, or those that the chosen attempt produced."""
-        if self.attempt is None:
-            return self.in_phase(view.artifacts)
-        return tuple(artifact for call in self.calls(view) for artifact in call.artifacts)
-
-    def commands(self, view: FeatureView) -> tuple[CommandView, ...]:
-        return tuple(command for command in self.in_phase(view.commands) if self.attempt in (None, command.attempt))
-
-    def changed_paths(self, view: FeatureView) -> tuple[str, ...]:
-        """Return the files changed by the feature, or by the chosen calls."""
-        if (self.phase, self.attempt) == (None, None) and view.changed_paths:
-            return view.changed_paths
-        return tuple(sorted({path for call in self.calls(view) for path in call.changed_paths}))
+    patch: Callable[[Commit, Commit], str] | None = None
+    """Two captures -> patch between them; None: no diffs."""
+    by_attempt: bool = False
+    """Diffs of attempts, not of phases."""
 
 
-def attempts_by_phase(view: FeatureView, phase: str | None) -> dict[str, int]:
-    """Return the highest attempt of each phase, or of this one; phases without calls are left out."""
-    attempts: dict[str, int] = {}
-    for call in view.calls:
-        if phase in (None, call.phase):
-            attempts[call.phase] = max(attempts.get(call.phase, 0), call.attempt)
-    return attempts
+def part_of(view: FeatureView, phase: str | None, attempt: int | None) -> FeatureView:
+    """Return the feature with only what belongs to the phase and the attempt; None: all."""
 
+    def in_phase(row: PhaseView | CallView | ArtifactView | CommandView | CommitView) -> bool:
+        return phase in (None, row.phase)
 
-def feature_detail(
-    run: RunView, view: FeatureView, options: DetailOptions, load_text: TextLoader, context: RunContext = NO_CONTEXT
-) -> FeatureDetail:
-    status = feature_status(view, run.run, load_text, context)
-    commits = () if options.attempt is not None else options.in_phase(view.commits)
-    return FeatureDetail(
-        **{name: getattr(status, name) for name in status.__struct_fields__},
-        run=run.run,
-        history=tuple(_phase_shape(phase, view, options) for phase in options.in_phase(view.phases)),
-        calls=tuple(_attempt_shape(call, options, load_text) for call in options.calls(view)),
-        artifacts=options.artifacts(view),
-        commands=tuple(_command_shape(command, options, load_text) for command in options.commands(view)),
-        commits=commits,
-        changed_paths=options.changed_paths(view),
+    if phase is None and attempt is None and view.changed_paths:
+        return view
+    calls = tuple(call for call in view.calls if in_phase(call) and attempt in (None, call.attempt))
+    part = replace(
+        view,
+        phases=tuple(filter(in_phase, view.phases)),
+        calls=calls,
+        commands=tuple(c for c in view.commands if in_phase(c) and attempt in (None, c.attempt)),
+        changed_paths=tuple(sorted({path for call in calls for path in call.changed_paths})),
+    )
+    if attempt is not None:
+        return replace(part, artifacts=tuple(artifact for call in calls for artifact in call.artifacts), commits=())
+    return replace(
+        part,
+        artifacts=tuple(filter(in_phase, view.artifacts)),
+        commits=tuple(filter(in_phase, view.commits)),
     )
 
 
-def _command_shape(command: CommandView, options: DetailOptions, load_text: TextLoader) -> CommandShape:
-    output = load_text(command.output) if options.outputs else None
-    return shape_of(
-        CommandShape, command, excerpt=load_text(command.excerpt), output_digest=command.output, output=output
+def feature_detail(
+    run: str, view: FeatureView, part: FeatureView, options: DetailOptions, context: RunContext
+) -> FeatureDetail:
+    """Return the feature with the phases, calls and results of a part of it."""
+    status, load_text = feature_status(view, run, context), context.load_text
+    return FeatureDetail(
+        **{name: getattr(status, name) for name in status.__struct_fields__},
+        run=run,
+        history=tuple(_phase_shape(phase, view, options) for phase in part.phases),
+        calls=tuple(_attempt_shape(call, options, load_text) for call in part.calls),
+        artifacts=part.artifacts,
+        commands=tuple(
+            shape_of(
+                CommandShape,
+                command,
+                excerpt=load_text(command.excerpt),
+                output_digest=command.output,
+                output=load_text(command.output) if options.outputs else None,
+            )
+            for command in part.commands
+        ),
+        commits=part.commits,
+        changed_paths=part.changed_paths,
     )
 
 
 def _phase_shape(phase: PhaseView, view: FeatureView, options: DetailOptions) -> PhaseShape:
     calls = [call for call in view.calls if (call.phase, call.iteration) == (phase.phase, phase.iteration)]
-    return shape_of(PhaseShape, phase, diff=_diff(options, calls) if options.attempt is None else None)
+    return shape_of(PhaseShape, phase, diff=None if options.by_attempt else _diff(options, calls))
 
 
 def _attempt_shape(call: CallView, options: DetailOptions, load_text: TextLoader) -> AttemptShape:
@@ -129,8 +206,7 @@ def _attempt_shape(call: CallView, options: DetailOptions, load_text: TextLoader
         tokens=Tokens(input=call.input_tokens, output=call.output_tokens),
         prompt_digest=call.prompt,
         prompt=load_text(call.prompt) if options.prompts else None,
-        artifacts=call.artifacts,
-        diff=_diff(options, [call]) if options.attempt is not None else None,
+        diff=_diff(options, [call]) if options.by_attempt else None,
     )
 
 
@@ -143,14 +219,17 @@ def _diff(options: DetailOptions, calls: list[CallView]) -> str | None:
 
 
 def _refusal_shape(refusal: Rejection, load_text: TextLoader) -> RejectionShape:
-    rules = tuple(dict.fromkeys(violation.rule for violation in refusal.violations))
-    texts = report_messages(load_text(refusal.report))
-    violations = tuple(
-        ViolationShape(rule=broken_rule.rule, path=broken_rule.path or None, line=broken_rule.line, message=message)
-        for broken_rule, message in zip_longest(refusal.violations, texts)
-        if broken_rule is not None
+    messages = report_messages(load_text(refusal.report))
+    return RejectionShape(
+        gate=refusal.gate or None,
+        rules=tuple(dict.fromkeys(violation.rule for violation in refusal.violations)),
+        messages=messages,
+        violations=tuple(
+            shape_of(ViolationShape, violation, message=message)
+            for violation, message in zip_longest(refusal.violations, messages)
+            if violation is not None
+        ),
     )
-    return RejectionShape(gate=refusal.gate or None, rules=rules, messages=texts, violations=violations)
 
 
 def report_messages(report: str) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from mz_engine.errors.exits import Exit, most_severe
@@ -12,22 +11,24 @@ from mz_projections.views.model import FeatureView, RunView
 
 from mz_cli.common.advice import (
     RunContext,
-    TextLoader,
     features_to_list,
+    limit_lines,
+    pending_actions,
     possible_verdicts,
     resume_command,
     review_commands,
+    review_hint,
     stack_branch,
     status_label,
+    work_locations,
 )
 from mz_cli.common.json import CiChecksShape, FeatureStatus, FeatureSummary, RunStatus, TemplateErrorShape, WaitingShape
+from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Tests, Tokens, shape_of
-from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.table import Cell, Table, columns, elapsed_cell, print_table, prints_tsv, usd_cell
 from mz_cli.terminal.text import (
     compact_number,
-    exact_usd,
     format_count,
-    format_elapsed,
     format_time,
     iso_time,
     parse_usd,
@@ -46,18 +47,14 @@ UNPRICED = "unpriced"
 INCOMPLETE_TOKENS = "may report fewer tokens than were used"
 """Said of sessions with incomplete files."""
 NO_FEATURES = "The run has no features."
-NO_CONTEXT = RunContext()
-"""For callers that need neither files nor inbox."""
 
 
 def feature_summary(view: FeatureView) -> FeatureSummary:
-    return FeatureSummary(**_summary_fields(view))
+    return shape_of(FeatureSummary, view, **_summary_fields(view))
 
 
-def feature_status(
-    view: FeatureView, run: str, load_text: TextLoader, context: RunContext = NO_CONTEXT
-) -> FeatureStatus:
-    checks = view.checks
+def feature_status(view: FeatureView, run: str, context: RunContext) -> FeatureStatus:
+    checks, fault, load_text = view.checks, view.template_error, context.load_text
     return shape_of(
         FeatureStatus,
         view,
@@ -66,33 +63,24 @@ def feature_status(
         iteration=view.phases[-1].iteration if view.phases else None,
         unpriced_calls=view.unpriced,
         checks=CiChecksShape(passed=checks[0], failed=checks[1], pending=checks[2]) if checks else None,
-        pull_request_text=context.pull_request_text_path(run, view.feature),
-        worktree=context.worktree_path(run, view.feature),
+        pull_request_text=context.pull_request_text(run, view.feature),
+        worktree=context.worktree(run, view.feature),
         until=iso_time(view.until_us),
-        template_error=_template_error(view, load_text),
-        waiting=_waiting_shape(view, run, load_text, context),
+        template_error=shape_of(TemplateErrorShape, fault, detail=load_text(fault.detail) or None) if fault else None,
+        waiting=_waiting_shape(view, run, context),
         next=resume_command(run, view, context),
     )
 
 
-def run_status(
-    view: RunView, repository: str, process_running: bool, load_text: TextLoader, context: RunContext = NO_CONTEXT
-) -> RunStatus:
-    """Return the status of a run. `process_running`: a process drives it."""
-    return RunStatus(
-        repository=repository,
-        run=view.run,
-        status=view.status,
-        process_running=process_running,
-        pipeline=view.pipeline,
-        base=view.base,
-        base_commit=view.base_commit,
+def run_status(view: RunView, context: RunContext) -> RunStatus:
+    return shape_of(
+        RunStatus,
+        view,
+        repository=str(context.home),
+        process_running=context.process_running,
         mz=view.mz_version,
-        started_at=iso_time(view.started_us),
         last_event_at=iso_time(view.last_recorded_us),
-        events=view.events,
-        code=view.code or None,
-        features=tuple(feature_status(feature, view.run, load_text, context) for feature in view.features),
+        features=tuple(feature_status(feature, view.run, context) for feature in view.features),
     )
 
 
@@ -107,21 +95,13 @@ def run_duration(view: RunView) -> str:
     """Return the time from the start to the last event of a finished run; empty for any other."""
     if view.status != "finished" or view.started_us is None or view.last_recorded_us is None:
         return ""
-    return format_elapsed((view.last_recorded_us - view.started_us) / SECOND_US)
+    return elapsed_cell(view.last_recorded_us - view.started_us)
 
 
-def duration_cell(view: FeatureView, exact: bool) -> str:
-    """Return the time from start to end of an ended feature, `-` for any other; with `exact` in seconds."""
-    if view.status in SUSPENDED_STATUSES or view.started_us is None or view.ended_us is None:
-        return "-"
-    return elapsed_cell(view.ended_us - view.started_us, exact)
-
-
-def elapsed_cell(duration_us: int | None, exact: bool) -> str:
-    """Return `3m 12s`, or seconds with `exact`; `-` if unknown."""
-    if duration_us is None:
-        return "-"
-    return f"{duration_us / SECOND_US:.3f}" if exact else format_elapsed(duration_us / SECOND_US)
+def duration_cell(view: FeatureView) -> Cell:
+    """Return the time from start to end of an ended feature, `-` for any other."""
+    ended = view.status not in SUSPENDED_STATUSES and view.started_us is not None and view.ended_us is not None
+    return elapsed_cell((view.ended_us or 0) - (view.started_us or 0) if ended else None)
 
 
 def run_status_label(view: RunView, process_running: bool) -> str:
@@ -155,29 +135,15 @@ def _feature_exit(view: FeatureView) -> Exit:
 
 
 def _summary_fields(view: FeatureView) -> dict[str, Any]:
-    tests = view.tests
     return {
         "id": view.feature,
-        "status": view.status,
-        "branch": view.branch or None,
         "phases": view.completed_phases,
-        "attempts": view.attempts,
-        "tests": Tests(passed=tests[0], failed=tests[1]) if tests else None,
+        "tests": Tests(passed=view.tests[0], failed=view.tests[1]) if view.tests else None,
         "tokens": Tokens(input=view.input_tokens, output=view.output_tokens),
-        "estimated_usd": exact_usd(view.estimated_nanousd),
-        "reported_usd": exact_usd(view.reported_nanousd),
-        "computed_usd": exact_usd(view.computed_nanousd),
     }
 
 
-def _template_error(view: FeatureView, load_text: TextLoader) -> TemplateErrorShape | None:
-    fault = view.template_error
-    if fault is None:
-        return None
-    return TemplateErrorShape(template=fault.template, line=fault.line, detail=load_text(fault.detail) or None)
-
-
-def _waiting_shape(view: FeatureView, run: str, load_text: TextLoader, context: RunContext) -> WaitingShape | None:
+def _waiting_shape(view: FeatureView, run: str, context: RunContext) -> WaitingShape | None:
     question = view.question
     if question is None:
         return None
@@ -185,94 +151,68 @@ def _waiting_shape(view: FeatureView, run: str, load_text: TextLoader, context: 
         WaitingShape,
         question,
         since=iso_time(question.since_us),
-        detail=load_text(question.detail) or None,
-        answers=possible_verdicts(view),
+        detail=context.load_text(question.detail) or None,
+        answers=tuple(verdict.value for verdict in possible_verdicts(question)),
         resume=resume_command(run, view, context) or f"mz resume {run}",
         commands=review_commands(view),
         answered=context.pending_message(view) is not None,
     )
 
 
-# tables ---------------------------------------------------------------------------------------------------------------
-SECOND_US = 1_000_000
+# for people -----------------------------------------------------------------------------------------------------------
 SUSPENDED_STATUSES = ("waiting", "held", "interrupted", "paused")
 """Statuses of features that stopped but may continue, so that their duration is unknown."""
-CLOSING_COLUMNS = (">attempts", ">tests", "branch", ">tokens", ">estimated", ">reported", ">computed")
+COLUMNS = columns(
+    "*feature", "status", "|phase", ">attempts", ">tests", "branch", ">tokens", ">estimated", ">reported", ">computed",
+    "|title", "|next", "|pull_request", "|worktree", "|run", "|run_status", "|builds_on", "|pull_request_text",
+    ">duration|duration_s", "|phases",
+)  # fmt: skip
 
 
-def status_table(
-    view: RunView, process_running: bool, load_text: TextLoader, context: RunContext, exact: bool
-) -> Table:
-    """Return the features of a run. `exact`: for a pipe, with everything that a terminal shows outside of the table."""
-    if not exact:
-        listed_features = features_to_list(view.features)[0]
-        rows = tuple(
-            (feature.feature, status_label(feature), *closing_cells(feature, exact), duration_cell(feature, exact))
-            for feature in listed_features
-        )
-        return Table(columns=columns("*feature", "status", *CLOSING_COLUMNS, ">duration"), rows=rows, empty=NO_FEATURES)
+def print_run(view: RunView, context: RunContext, notes_in_pipe: bool = False) -> None:
+    """Print the features; on a terminal with the run above, and locations and pending actions below. With
+    `notes_in_pipe`, a pipe gets the latter on stderr."""
+    terminal = not prints_tsv()
+    if terminal:
+        print_line(heading(view, context.process_running) + "\n")
+    print_table(status_table(view, context))
+    if not terminal and not notes_in_pipe:
+        return
+    print_text, resume = print_line if terminal else print_note, f"mz resume {view.run}"
+    if terminal and (remaining := features_to_list(view.features)[1]):
+        print_text(remaining)
+    if locations := work_locations(view, context):
+        print_text("\n" + "\n".join(map(single_line, limit_lines(locations))))
+    for reason, command in pending_actions(view, context):
+        print_text(f"\n{reason}\n{'To continue: ' if command == resume else '  '}{command}")
+    if hint := review_hint(view, context):
+        print_text(f"\n{hint}")
+
+
+def status_table(view: RunView, context: RunContext) -> Table:
+    """Return the features of a run; a pipe gets all, with everything that a terminal shows outside of the table."""
+    features = view.features if prints_tsv() else features_to_list(view.features)[0]
     rows = tuple(
         (
-            feature.feature, status_label(feature), feature.phase or "-", *closing_cells(feature, exact),
-            load_text(feature.title), resume_command(view.run, feature, context) or "", feature.pull_request,
-            context.worktree_path(view.run, feature.feature) or "", view.run, run_status_label(view, process_running),
-            stack_branch(view, feature), context.pull_request_text_path(view.run, feature.feature) or "",
-            duration_cell(feature, exact),
+            feature.feature, status_label(feature), feature.phase or "-", attempts_cell(feature.attempts),
+            tests_cell(feature.tests), feature.branch or "-",
+            tokens_cell(feature.input_tokens, feature.output_tokens), *money_cells(feature),
+            context.load_text(feature.title), resume_command(view.run, feature, context) or "", feature.pull_request,
+            context.worktree(view.run, feature.feature) or "", view.run,
+            run_status_label(view, context.process_running), stack_branch(view, feature),
+            context.pull_request_text(view.run, feature.feature) or "", duration_cell(feature),
+            " ".join(feature.completed_phases) or "-",
         )
-        for feature in view.features
+        for feature in features
     )  # fmt: skip
-    heads = (
-        "feature",
-        "status",
-        "phase",
-        *CLOSING_COLUMNS,
-        "title",
-        "next",
-        "pull_request",
-        "worktree",
-        "run",
-        "run_status",
-        "builds_on",
-        "pull_request_text",
-        "duration_s",
-    )
-    return Table(columns=columns(*heads), rows=rows, empty=NO_FEATURES)
+    return Table(columns=COLUMNS, rows=rows, empty=NO_FEATURES)
 
 
-def closing_table(features: Sequence[FeatureView], exact: bool) -> Table:
-    """Return results and cost of a run. On a terminal the status is shown only if one is not `delivered`."""
-    listed_features = tuple(features) if exact else features_to_list(features)[0]
-    with_status = exact or any(feature.status != "delivered" for feature in listed_features)
-    rows = tuple(
-        (feature.feature, *([status_label(feature)] if with_status else []), " ".join(feature.completed_phases) or "-",
-         *closing_cells(feature, exact), duration_cell(feature, exact))
-        for feature in listed_features
-    )  # fmt: skip
-    heads = ("*feature", "status") if with_status else ("*feature",)
-    return Table(
-        columns=columns(*heads, "phases", *CLOSING_COLUMNS, "duration_s" if exact else ">duration"),
-        rows=rows,
-        empty=NO_FEATURES,
-    )
-
-
-def closing_cells(view: FeatureView, exact: bool) -> tuple[str, ...]:
-    """Return the cells below `CLOSING_COLUMNS`."""
-    return (
-        attempts_cell(view.attempts, exact),
-        tests_cell(view.tests),
-        view.branch or "-",
-        tokens_cell(view.input_tokens, view.output_tokens, exact),
-        *money_cells(view, exact),
-    )
-
-
-def attempts_cell(attempts: dict[str, int], exact: bool) -> str:
-    """Return the sum and the phases with more than one attempt; with `exact` every phase."""
-    if exact:
-        return " ".join(f"{phase}={number}" for phase, number in attempts.items()) or "-"
+def attempts_cell(attempts: dict[str, int]) -> Cell:
+    """Return the sum and the phases with more than one attempt; in a pipe every phase."""
     repeated = ", ".join(f"{phase} {number}" for phase, number in attempts.items() if number > 1)
-    return f"{sum(attempts.values()) or '-'}" + (f" ({repeated})" if repeated else "")
+    total = f"{sum(attempts.values()) or '-'}" + (f" ({repeated})" if repeated else "")
+    return Cell(total, " ".join(f"{phase}={number}" for phase, number in attempts.items()) or "-")
 
 
 def tests_cell(tests: tuple[int, int] | None) -> str:
@@ -282,24 +222,25 @@ def tests_cell(tests: tuple[int, int] | None) -> str:
     return f"{passed} passed, {failed} failed" if failed else f"{passed} passed"
 
 
-def tokens_cell(input_tokens: int | None, output_tokens: int | None, exact: bool) -> str:
-    """Return input and output tokens, rounded unless `exact`."""
+def tokens_cell(input_tokens: int | None, output_tokens: int | None) -> Cell:
+    """Return input and output tokens, rounded on a terminal."""
     if input_tokens is None and output_tokens is None:
-        return "-"
-    number_text = format_count if exact else compact_number
-    return f"{number_text(input_tokens)} in, {number_text(output_tokens)} out"
+        return Cell("-", "-")
+    shown, exact = (f"{text(input_tokens)} in, {text(output_tokens)} out" for text in (compact_number, format_count))
+    return Cell(shown, exact)
 
 
-def money_cells(view: FeatureView, exact: bool) -> tuple[str, str, str]:
+def money_cells(view: FeatureView) -> tuple[Cell, Cell, Cell]:
     """Return estimated, reported and computed amounts, `-` before the first call. A terminal also shows the number of
     unpriced calls."""
-    amounts = view.estimated_nanousd, view.reported_nanousd, view.computed_nanousd
-    if not view.calls:
-        return "-", "-", "-"
-    estimated, reported, computed = [exact_usd(amount) if exact else rounded_usd(amount) for amount in amounts]
-    if computed and view.unpriced and not exact:
-        computed = f"{computed} + {view.unpriced} {UNPRICED}"
-    return estimated or UNPRICED, reported or NOT_REPORTED, computed or UNPRICED
+    estimated, reported, computed = (
+        usd_cell(view.estimated_nanousd, UNPRICED if view.calls else "-"),
+        usd_cell(view.reported_nanousd, NOT_REPORTED if view.calls else "-"),
+        usd_cell(view.computed_nanousd, UNPRICED if view.calls else "-"),
+    )
+    if view.computed_nanousd and view.unpriced:
+        computed = Cell(f"{computed} + {view.unpriced} {UNPRICED}", computed.exact)
+    return estimated, reported, computed
 
 
 def money_text(estimated: str | None, reported: str | None, computed: str | None, exact: bool = False) -> str:

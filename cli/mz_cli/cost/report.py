@@ -14,10 +14,10 @@ from mz_projections.cost.totals import CauseTotals, Group, PricedCall, Spending,
 from mz_projections.feature.calls import Call
 
 from mz_cli.app.selectors import Selector
-from mz_cli.common.run_text import NOT_REPORTED, UNPRICED, elapsed_cell
+from mz_cli.common.run_text import NOT_REPORTED, UNPRICED
 from mz_cli.cost.json import Amounts, CallOutcomeShape, CostGroup, CostReport, MismatchCount, OutcomeAmounts, WhatIf
 from mz_cli.terminal.json import shape_of
-from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.table import Table, columns, elapsed_cell
 from mz_cli.terminal.text import compact_number, count_noun, exact_usd, iso_time, rounded_usd, single_line
 
 WASTED = "wasted"
@@ -192,7 +192,8 @@ def call_name(call: Call) -> str:
 def _cells(sums: Totals, exact: bool) -> tuple[str, ...]:
     if not sums.calls:
         return ("0", *["-"] * (len(PIPE_HEADS) - 3), "0") if exact else ("0", *["-"] * (len(TERMINAL_HEADS) - 1))
-    duration = elapsed_cell(sums.duration_us, exact)
+    elapsed = elapsed_cell(sums.duration_us)
+    duration = elapsed.exact if exact else elapsed
     figures = (
         _money(sums.estimated_nanousd, exact) or UNPRICED,
         _money(sums.reported_nanousd, exact) or (NOT_REPORTED if exact else "-"),

@@ -15,14 +15,28 @@ from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, message_option
 from mz_cli.app.input import read_text_option
 from mz_cli.app.selectors import select, select_one_run
-from mz_cli.common.json import CancelResult
-from mz_cli.people.inbox import PostedMessage, delivery_text, post_message, store_text, store_user_name
+from mz_cli.people.inbox import delivery_text, post_message, store_text, store_user_name
 from mz_cli.people.questions import unfinished_runs
 from mz_cli.terminal.console import print_line
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import Shape, print_document, shape_of
 
 ENDED_STATUSES = frozenset({"skipped", *(outcome.value for outcome in ENDED_OUTCOMES)})
 """Statuses of ended features; skipped ones were never part of the run."""
+
+
+class CancelResult(Shape, frozen=True, kw_only=True):
+    """`mz cancel --json`."""
+
+    run: str
+    features: tuple[str, ...]
+    """Empty: all features of the run."""
+    event_refs: tuple[str, ...]
+    """Addresses of the messages, `inbox/<run>@version`."""
+    process_running: bool
+    """A process is running the run; otherwise the message waits for `mz resume`."""
+    messages_read: bool
+    """That process has read the messages."""
+    resume: str
 
 
 @command(
@@ -55,15 +69,11 @@ def cancel(context: click.Context, selectors: tuple[str, ...], why: str | None, 
             return cancel_messages(log, features, reason)
 
         posted = post_message(log, run_id, write)
-    result = CancelResult(
-        run=run_id,
-        features=features,
-        event_refs=posted.event_refs,
-        process_running=posted.process_running,
-        messages_read=posted.is_read,
-        resume=posted.resume,
-    )
-    print_document("cancel", result) if as_json else print_result(posted, features)
+    if as_json:
+        print_document("cancel", shape_of(CancelResult, posted, features=features, messages_read=posted.is_read))
+    else:
+        subject = ", ".join(features) or f"the rest of run {posted.run}"
+        print_line(f"cancellation of {subject} requested; {delivery_text(posted)}")
 
 
 def find_features(log: ProjectLog, selectors: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -96,8 +106,3 @@ def check_open(view: RunView, features: tuple[str, ...], context: click.Context)
         raise click.UsageError(f"{ended_features[0].feature} is already {ended_features[0].status}", context)
     if len(ended_features) == len(selected):
         raise click.UsageError(f"all features of run {view.run} have ended", context)
-
-
-def print_result(posted: PostedMessage, features: tuple[str, ...]) -> None:
-    subject = ", ".join(features) or f"the rest of run {posted.run}"
-    print_line(f"cancellation of {subject} requested; {delivery_text(posted)}")

@@ -7,22 +7,22 @@ from pathlib import Path
 import click
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
-from mz_events.catalog.base import Event
-from mz_events.catalog.inbox import AnswerPosted, ResumePosted
+from mz_events.catalog.inbox import ResumePosted
 from mz_events.catalog.run import Verdict
-from mz_events.names import FeatureId, run_stream
+from mz_events.names import run_stream
 from mz_projections.run.fold import fold_run
-from mz_projections.views.model import FeatureView, RunView
+from mz_projections.views.model import RunView
 
 from mz_cli.app.context import ProjectLog, find_home, open_log
 from mz_cli.app.help import command, did_you_mean, format_options, message_option
 from mz_cli.app.input import read_text_option
 from mz_cli.app.selectors import select_part
+from mz_cli.common.advice import run_context
 from mz_cli.common.run_text import run_status
 from mz_cli.live.driver import drive_run
 from mz_cli.live.progress import view_options
-from mz_cli.people.inbox import PostedMessage, active_run, delivery_text, post_message, store_text, store_user_name
-from mz_cli.people.questions import answerable_question, review_queue, unfinished_runs
+from mz_cli.people.inbox import active_run, delivery_text, post_message, store_user_name
+from mz_cli.people.questions import post_answers, unfinished_runs
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
 
@@ -94,7 +94,7 @@ def print_result(log: ProjectLog, run: str, messages: list[str], as_json: bool) 
     for message in messages:
         print_note(message)
     if as_json:
-        print_document("resume", run_status(log.view(run), str(log.home), True, log.load_text))
+        print_document("resume", run_status(log.view(run), run_context(log, run)))
     return 0
 
 
@@ -114,25 +114,3 @@ def features_to_answer(view: RunView, features: tuple[str, ...], context: click.
             problem = f"run {view.run} has no feature {feature!r}{did_you_mean(feature, feature_names)}"
             raise MzError("MZ4010", problem, hint=f"waiting for an answer: {', '.join(waiting_features) or 'none'}")
     return tuple(dict.fromkeys(features))
-
-
-def post_answers(
-    log: ProjectLog, run: str, features: tuple[str, ...], verdict: Verdict, ack: str | None
-) -> PostedMessage:
-    """Post the same answer to all features, or to none. Raises MzError (MZ5004)."""
-
-    def write() -> tuple[Event, ...]:
-        queue = review_queue(log, run)
-        questions = [
-            answerable_question(log, queue, queue.run.find_feature(feature) or FeatureView(feature=feature))
-            for feature in features
-        ]
-        text, person = store_text(log, ack), store_user_name(log)
-        return tuple(
-            AnswerPosted(
-                feature=FeatureId(question.feature), verdict=verdict, note=text, actor=person, question=question.version
-            )
-            for question in questions
-        )
-
-    return post_message(log, run, write)

@@ -77,7 +77,7 @@ def check_retriable(log: ProjectLog, queue: ReviewQueue, feature: str, phase: st
         raise MzError("MZ5006", f"{feature} {state.format(view.status)}", hint=hint)
     if view.status == "held" and view.blocked_by and view.started_us is None:
         raise MzError("MZ5006", f"{feature} waits for {view.blocked_by}", hint=f"mz retry {view.blocked_by}")
-    message = queue.pending_message(feature)
+    message = queue.context.pending_message(view)
     if message is not None:
         hint = f"continue the run with: mz resume {queue.run.run}"
         raise MzError("MZ5006", f"{feature} has a pending message: {action_text(log, message)}", hint=hint)

@@ -6,29 +6,67 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from itertools import islice
+from typing import Any
 
 import click
+import msgspec
 from mz_events.catalog.base import Event
+from mz_events.catalog.call import CallPriced
 from mz_events.codec import ALL_EVENTS, type_of
 from mz_events.envelope import Recorded
-from mz_events.names import StreamId, feature_stream, run_stream
-from mz_projections.views.run import RunProjection
+from mz_events.names import StreamId
+from mz_projections.views.timeline import describe
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean, format_options
 from mz_cli.app.period import parse_period
 from mz_cli.app.selectors import Selector, find_event_ref, select, select_one_run, select_or_newest
 from mz_cli.app.user_log import open_imported_log
-from mz_cli.common.feature_query import DetailOptions
-from mz_cli.inspect.log_entry import entry_json, entry_line, log_header, log_milestone, milestone_line
-from mz_cli.inspect.show import check_attempt, check_phase
+from mz_cli.inspect.show import checked_part
 from mz_cli.inspect.state_at import state_at, state_rows
+from mz_cli.live.milestones import milestone_text
+from mz_cli.live.watch import follow_events
 from mz_cli.terminal.console import print_line, write_text
-from mz_cli.terminal.json import json_line, print_document
+from mz_cli.terminal.json import Shape, json_line, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.text import iso_time, local_time, rounded_usd, shorten, single_line
 
-POLL_SECONDS = 0.1
+TEXT_MAX = 160
+
+
+class LogHeader(Shape, frozen=True, kw_only=True):
+    """The first line of `mz log --json`; the others are `LogEntry`."""
+
+    type: str
+    """Always `version`."""
+    schema: str
+    """`mz.log/1`."""
+
+
+class LogEntry(Shape, frozen=True, kw_only=True):
+    """One event: one object per line."""
+
+    type: str
+    """Such as `gate.checked`."""
+    role: str
+    """`intent`, `outcome`, `external` or `derived`."""
+    event_ref: str
+    """`stream@version`, the event's address."""
+    stream: str
+    version: int
+    """Number within the stream, from 1."""
+    position: int
+    """Number within the log, from 1, without gaps."""
+    recorded_at: str
+    """Time of recording; never decreases within a stream."""
+    observed_at: str
+    """Time shown by the clock."""
+    causation: str | None
+    """Address of the event that caused it."""
+    event: dict[str, Any]
+    """Stored fields of the event; `mz schema events` describes them."""
 
 
 @command(
@@ -85,16 +123,16 @@ def log(
             return
         chosen = selected(source, selectors)
         run_id = select_one_run(chosen)
-        events = follow_events(source, run_id) if follow else source.events(run_id)
+        events = follow_events(source, run_id, all_events=True) if follow else source.events(run_id)
         if as_json:
-            write_text(sys.stdout, json_line(log_header()) + "\n")
+            write_text(sys.stdout, json_line(LogHeader(type="version", schema="mz.log/1")) + "\n")
         every_event = all_events or bool(types) or as_json or any(selector.version for selector in chosen)
         entries: Iterable[Recorded[Event]] = filter(entry_filter, filter_events(events, chosen))
         if not every_event:
             entries = (recorded for recorded in entries if log_milestone(recorded))
         if last is not None:
             entries = deque(entries, maxlen=last)
-        print_events(entries, as_json, full=prints_tsv(sys.stdout), milestones=not every_event)
+        print_events(entries, as_json, full=prints_tsv(), milestones=not every_event)
 
 
 def make_filter(context: click.Context, since: str | None, types: tuple[str, ...]) -> Callable[[Recorded[Event]], bool]:
@@ -121,8 +159,7 @@ def selected(source: ProjectLog, selectors: tuple[str, ...]) -> tuple[Selector, 
     for selector in chosen:
         if selector.phase is not None:
             view = source.find_feature(selector.run, str(selector.feature))[1]
-            check_phase(view, selector.phase)
-            check_attempt(view, DetailOptions(phase=selector.phase, attempt=selector.attempt))
+            checked_part(view, selector.phase, selector.attempt)
     return chosen
 
 
@@ -131,8 +168,8 @@ def print_imported_events(session: str, as_json: bool) -> None:
     with open_imported_log() as source:
         events = source.store.read(StreamId(source.find(session))) if session else source.store.read_all()
         if as_json:
-            write_text(sys.stdout, json_line(log_header()) + "\n")
-        print_events(events, as_json, full=prints_tsv(sys.stdout))
+            write_text(sys.stdout, json_line(LogHeader(type="version", schema="mz.log/1")) + "\n")
+        print_events(events, as_json, full=prints_tsv())
 
 
 def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> None:
@@ -143,16 +180,16 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
     state = state_at(events, newest_version, str(source.home), source.load_text)
     if as_json:
         print_document("state", state)
-    elif not prints_tsv(sys.stdout):
+    elif not prints_tsv():
         print_line("\n".join(f"{name}: {value}" for name, value in state_rows(state)))
     else:
-        print_table(Table(columns=columns("field", "value"), rows=state_rows(state, exact=True), empty=""))
+        print_table(Table(columns=columns("field", "value"), rows=tuple(state_rows(state))))
 
 
 def print_events(events: Iterable[Recorded[Event]], as_json: bool, full: bool, milestones: bool = False) -> None:
     for recorded in events:
         line = milestone_line(recorded) if milestones and not full else entry_line(recorded, full)
-        text = json_line(entry_json(recorded)) if as_json else line
+        text = json_line(log_entry(recorded)) if as_json else line
         write_text(sys.stdout, f"{text}\n")
 
 
@@ -176,15 +213,37 @@ def is_selected(recorded: Recorded[Event], selector: Selector) -> bool:
     )  # fmt: skip
 
 
-def follow_events(source: ProjectLog, run: str) -> Iterator[Recorded[Event]]:
-    """Yield the run's events as they are recorded, until the run is idle."""
-    stream, feature_prefix = run_stream(run), feature_stream(run, "")
-    fold, position, idle = RunProjection(run), next(source.store.read(stream)).position - 1, False
-    while not idle:
-        for recorded in source.store.read_all(position):
-            position = recorded.position
-            if recorded.stream == stream or recorded.stream.startswith(feature_prefix):
-                fold.apply(recorded)
-                yield recorded
-        idle = fold.run.has_stopped
-        time.sleep(0 if idle else POLL_SECONDS)
+def log_entry(recorded: Recorded[Event]) -> LogEntry:
+    fields = msgspec.to_builtins(recorded.event)
+    return shape_of(
+        LogEntry,
+        recorded,
+        type=fields.pop("type"),
+        role=recorded.event.KIND.value,
+        event=fields,
+    )
+
+
+def log_milestone(recorded: Recorded[Event]) -> str:
+    """Return what a person wants to know of a run, including the cost of calls; empty for a detail."""
+    event = recorded.event
+    if isinstance(event, CallPriced) and not recorded.is_forked_copy:
+        _, feature, phase, unit, _, attempt, _ = event.key.split("/")
+        cost = rounded_usd(event.computed_nanousd) or "cost unknown"
+        return f"{feature}: {phase}{'' if unit == '-' else f' {unit}'} attempt {attempt}: {cost}"
+    return milestone_text(recorded)
+
+
+def milestone_line(recorded: Recorded[Event]) -> str:
+    """Return date, time, zone, milestone and event ref."""
+    moment = datetime.fromtimestamp(recorded.recorded_at_us / 1_000_000).astimezone()
+    text = shorten(single_line(log_milestone(recorded)), TEXT_MAX)
+    return f"{moment:%Y-%m-%d %H:%M:%S %Z}  {text}  ({recorded.event_ref})"
+
+
+def entry_line(recorded: Recorded[Event], exact: bool) -> str:
+    """Return time, event ref, type and text. `exact`: for a pipe, tab-separated, with full time and uncut text."""
+    event_type, text = type_of(recorded.event), single_line(describe(recorded.event))
+    if exact:
+        return "\t".join((iso_time(recorded.recorded_at_us) or "", recorded.event_ref, event_type, text))
+    return f"{local_time(recorded.recorded_at_us)} {recorded.event_ref}  {event_type}  {shorten(text, TEXT_MAX)}"

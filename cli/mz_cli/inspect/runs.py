@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
+from typing import Literal
 
 from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
 from mz_projections.read_models.store import ReadModelStore
@@ -11,12 +11,32 @@ from mz_projections.run.runs import RUNS, RunRow
 
 from mz_cli.app.context import is_process_running, open_log
 from mz_cli.app.help import command, format_options
-from mz_cli.common.json import RunLine, RunList
-from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
-from mz_cli.terminal.text import format_time, iso_time
+from mz_cli.terminal.json import Shape, print_document, shape_of
+from mz_cli.terminal.table import Table, columns, print_table, time_cell
+from mz_cli.terminal.text import iso_time
 
 ACTIVE_STATUSES = ("started", "paused")
+
+
+class RunLine(Shape, frozen=True, kw_only=True):
+    run: str
+    status: Literal["started", "interrupted", "paused", "halted", "stopped", "idle", "finished"]
+    """`interrupted`: the run was active, and its process is gone."""
+    pipeline: str
+    base: str
+    started: str
+    features: dict[str, str]
+    """Status of each feature, in backlog order."""
+    fork_of: str | None
+    """`stream@version` that the run was forked from; null: not a fork."""
+
+
+class RunList(Shape, frozen=True, kw_only=True):
+    """`mz runs --json`."""
+
+    repository: str
+    runs: tuple[RunLine, ...]
+    """The newest first."""
 
 
 @command(
@@ -41,39 +61,21 @@ def runs(as_json: bool) -> None:
     lines = tuple(run_line(row, process_running) for row in rows)
     if as_json:
         print_document("runs", RunList(repository=home, runs=lines))
-    else:
-        starts = [format_time(row.started_at_us) for row in rows]
-        print_table(table(lines, starts, exact=prints_tsv(sys.stdout)))
+        return
+    cells = tuple(
+        (line.run, time_cell(row.started_at_us), line.status, line.pipeline, line.fork_of or line.base,
+         ", ".join(f"{count} {status}" for status, count in Counter(line.features.values()).items()))
+        for line, row in zip(lines, rows, strict=True)
+    )  # fmt: skip
+    print_table(Table(columns=columns("run", "started", "status", "pipeline", "base", "features"), rows=cells))
 
 
 def run_line(row: RunRow, process_running: bool) -> RunLine:
-    return RunLine(
+    return shape_of(
+        RunLine,
+        row,
         run=row.id,
         status="interrupted" if row.status in ACTIVE_STATUSES and not process_running else row.status,
-        pipeline=row.pipeline,
-        base=row.base,
         started=str(iso_time(row.started_at_us)),
         features=dict(row.features),
-        fork_of=row.fork_of or None,
     )
-
-
-def table(lines: tuple[RunLine, ...], starts: list[str], exact: bool) -> Table:
-    """Return the table; with `exact`, ISO 8601 times for a pipe."""
-    rows = tuple(
-        (
-            line.run,
-            line.started if exact else start,
-            line.status,
-            line.pipeline,
-            line.fork_of or line.base,
-            status_counts(line.features),
-        )
-        for line, start in zip(lines, starts, strict=True)
-    )
-    return Table(columns=columns("run", "started", "status", "pipeline", "base", "features"), rows=rows, empty="")
-
-
-def status_counts(features: dict[str, str]) -> str:
-    """Return counts by status, in order of first appearance: `2 delivered, 1 waiting`."""
-    return ", ".join(f"{count} {status}" for status, count in Counter(features.values()).items())

@@ -9,21 +9,29 @@ import click
 from mz_engine.errors.diagnostics import MzError
 from mz_events.codec import cited_digests
 from mz_events.names import Digest
-from mz_projections.views.model import ArtifactView, FeatureView, RunView
+from mz_projections.views.model import ArtifactView, FeatureView
 
 from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, did_you_mean
 from mz_cli.app.selectors import DIGEST, select
 from mz_cli.common.advice import run_context
-from mz_cli.common.feature_query import DetailOptions, attempts_by_phase, feature_detail
-from mz_cli.common.feature_text import TextLimits, render_text
-from mz_cli.common.json import ArtifactText
-from mz_cli.people.inbox import messages_of_run
+from mz_cli.common.feature_query import DetailOptions, feature_detail, part_of
+from mz_cli.common.feature_text import render_text
 from mz_cli.terminal.console import is_terminal, write_file_bytes, write_lines
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import Shape, print_document, shape_of
 
-LIMITS = TextLimits(message_characters=300, excerpt_lines=12)
-"""Limits on a terminal; a pipe gets everything."""
+
+class ArtifactText(Shape, frozen=True, kw_only=True):
+    """`mz show FEATURE --artifact NAME --json`, with the schema mz.artifact/1."""
+
+    run: str
+    feature: str
+    artifact: str
+    phase: str
+    unit: str | None
+    path: str | None
+    digest: str
+    text: str
 
 
 @command(
@@ -65,21 +73,19 @@ def show(
             return
         selector = select(log, feature, feature_only=True)
         phase, attempt = selector.phase or phase, selector.attempt or attempt
-        view, feature_view = log.find_feature(selector.run, str(selector.feature))
-        check_phase(feature_view, phase)
-        patch = patch_maker(log) if diff else None
-        wanted = DetailOptions(phase=phase, attempt=attempt, prompts=prompt, outputs=output, patch=patch)
-        check_attempt(feature_view, wanted)
+        view = log.find_feature(selector.run, str(selector.feature))[1]
+        part = checked_part(view, phase, attempt)
         if artifact is not None:
-            print_artifact(log, view, feature_view, find_artifact(feature_view, wanted, artifact), as_json)
+            print_artifact(log, selector.run, view.feature, find_artifact(part, artifact), as_json)
             return
-        detail = feature_detail(
-            view, feature_view, wanted, log.load_text, run_context(log.home, messages_of_run(log, view.run))
+        options = DetailOptions(
+            prompts=prompt, outputs=output, patch=patch_maker(log) if diff else None, by_attempt=attempt is not None
         )
+        detail = feature_detail(selector.run, view, part, options, run_context(log, selector.run))
     if as_json:
         print_document("show", detail)
     else:
-        write_lines(sys.stdout, render_text(detail, LIMITS if is_terminal(sys.stdout) else TextLimits()))
+        write_lines(sys.stdout, render_text(detail, cut=is_terminal(sys.stdout)))
 
 
 def find_digest(log: ProjectLog, text: str) -> Digest | None:
@@ -112,55 +118,41 @@ def patch_maker(log: ProjectLog) -> partial[str]:
     return partial(patch, log.home, excluded=frozenset())
 
 
-def check_phase(feature_view: FeatureView, phase: str | None) -> None:
-    """Raise UsageError for a phase that the feature has not started."""
-    phases = list(dict.fromkeys(phase_view.phase for phase_view in feature_view.phases))
+def checked_part(view: FeatureView, phase: str | None, attempt: int | None) -> FeatureView:
+    """Return the phase and attempt of the feature. Raises UsageError if it has not started or made them."""
+    phases = list(dict.fromkeys(phase_view.phase for phase_view in view.phases))
     if phase is not None and phase not in phases:
         listed = f"; it has: {', '.join(phases)}" if phases else "; it has started none"
-        raise usage_error(f"{feature_view.feature} has no phase {phase!r}{did_you_mean(phase, phases) or listed}")
+        raise usage_error(f"{view.feature} has no phase {phase!r}{did_you_mean(phase, phases) or listed}")
+    part = part_of(view, phase, attempt)
+    if attempt is not None and not part.calls:
+        made = {call.phase: call.attempt for call in sorted(part_of(view, phase, None).calls, key=lambda c: c.attempt)}
+        counts = ", ".join(f"{made[phase]} in {phase}" for phase in phases if phase in made)
+        raise usage_error(f"{view.feature} has no attempt {attempt}: it made {counts or 'none'}")
+    return part
 
 
-def check_attempt(feature_view: FeatureView, wanted: DetailOptions) -> None:
-    """Raise UsageError, with the number of attempts, for an attempt that was never made."""
-    if wanted.attempt is None or wanted.calls(feature_view):
-        return
-    attempt_counts = attempts_by_phase(feature_view, wanted.phase)
-    counts = ", ".join(f"{number} in {phase}" for phase, number in attempt_counts.items())
-    raise usage_error(f"{feature_view.feature} has no attempt {wanted.attempt}: it made {counts or 'none'}")
-
-
-def find_artifact(feature_view: FeatureView, wanted: DetailOptions, name: str) -> ArtifactView:
+def find_artifact(part: FeatureView, name: str) -> ArtifactView:
     """Return the last artifact of a name or NAME/UNIT. Raises UsageError if there is none or one per unit."""
-    artifacts = wanted.artifacts(feature_view)
-    artifacts_by_key = {
-        f"{artifact.artifact}/{artifact.unit}" if artifact.unit else artifact.artifact: artifact
-        for artifact in artifacts
-    }
-    matching_keys = [key for key, artifact in artifacts_by_key.items() if name in (key, artifact.artifact)]
-    if not matching_keys:
-        listed = f"; it has: {', '.join(artifacts_by_key)}" if artifacts_by_key else "; it has none"
-        raise usage_error(
-            f"{feature_view.feature} has no artifact {name!r}{did_you_mean(name, artifacts_by_key) or listed}"
-        )
-    if len(matching_keys) > 1:
-        raise usage_error(f"{name!r} exists per unit: name one of {', '.join(matching_keys)}")
-    return artifacts_by_key[matching_keys[0]]
+    by_key = {f"{a.artifact}/{a.unit}" if a.unit else a.artifact: a for a in part.artifacts}
+    matching = [key for key, artifact in by_key.items() if name in (key, artifact.artifact)]
+    if not matching:
+        listed = f"; it has: {', '.join(by_key)}" if by_key else "; it has none"
+        raise usage_error(f"{part.feature} has no artifact {name!r}{did_you_mean(name, by_key) or listed}")
+    if len(matching) > 1:
+        raise usage_error(f"{name!r} exists per unit: name one of {', '.join(matching)}")
+    return by_key[matching[0]]
 
 
 def usage_error(message: str) -> click.UsageError:
     return click.UsageError(message, click.get_current_context())
 
 
-def print_artifact(
-    log: ProjectLog, view: RunView, feature_view: FeatureView, artifact: ArtifactView, as_json: bool
-) -> None:
+def print_artifact(log: ProjectLog, run: str, feature: str, artifact: ArtifactView, as_json: bool) -> None:
     """Print an artifact: unchanged to a pipe, without escapes to a terminal. Raises BlobMissing if it was erased."""
     data = log.blobs.get(artifact.digest)
-    if not as_json:
+    if as_json:
+        text = data.decode("utf-8", "replace")
+        print_document("artifact", shape_of(ArtifactText, artifact, run=run, feature=feature, text=text))
+    else:
         write_file_bytes(sys.stdout, data)
-        return
-    shape = ArtifactText(
-        run=view.run, feature=feature_view.feature, artifact=artifact.artifact, phase=artifact.phase,
-        unit=artifact.unit or None, path=artifact.path, digest=artifact.digest, text=data.decode("utf-8", "replace"),
-    )  # fmt: skip
-    print_document("artifact", shape)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
 from mz_events.catalog.base import Event, EventKind
-from mz_events.catalog.feature import HumanRequested
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
 from mz_projections.cost.totals import totals
@@ -22,7 +22,6 @@ from mz_projections.feature.state import (
     Restoring,
     RunningSetup,
     State,
-    UnitRun,
     Waiting,
     progress_of,
 )
@@ -30,19 +29,115 @@ from mz_projections.run.fold import FeatureTrack, RunState, fold_run
 from mz_projections.views.model import ArtifactView
 from mz_projections.views.timeline import describe
 
-from mz_cli.common.advice import TextLoader
-from mz_cli.common.json import (
-    AttemptCounts,
-    FeatureState,
-    OpenQuestion,
-    RunStateShape,
-    StateAt,
-    TrackShape,
-)
-from mz_cli.common.run_text import money_text
+from mz_cli.app.context import TextLoader
+from mz_cli.cost.json import Amounts
 from mz_cli.cost.report import amounts
-from mz_cli.terminal.json import shape_of
-from mz_cli.terminal.text import count_noun, exact_usd, iso_time, single_line
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.text import exact_usd, iso_time, single_line
+
+
+class AttemptCounts(Shape, frozen=True, kw_only=True):
+    """Calls of one role in the current unit and iteration."""
+
+    role: str
+    attempt: int
+    """Number of requests so far, including failed and lost ones."""
+    refused: int
+    """Rejected replies since the last answer of a person."""
+    failures: int
+    """Failed or lost calls since the last answer of a person."""
+
+
+class OpenQuestion(Shape, frozen=True, kw_only=True):
+    question_kind: str
+    code: str | None
+    phase: str
+    unit: str | None
+    detail: str | None
+
+
+class FeatureState(Shape, frozen=True, kw_only=True):
+    """State of a feature from which the engine decides."""
+
+    state: str
+    """State of the engine, such as held or waiting; of an ended feature, its outcome."""
+    within: str | None
+    """State that is held or waits."""
+    phase: str | None
+    unit: str | None
+    iteration: int | None
+    units: tuple[str, ...]
+    units_done: tuple[str, ...]
+    done: tuple[str, ...]
+    """Phases completed, in order."""
+    rollbacks: int
+    attempts: tuple[AttemptCounts, ...]
+    checked: dict[str, bool]
+    """Gates and rules run on the current reply; true: passed."""
+    pending_outcome: str | None
+    """Type of an intent without an outcome yet."""
+    hold: str | None
+    until: str | None
+    code: str | None
+    """Code of a hold or a failure."""
+    question: OpenQuestion | None
+    branch: str | None
+    target: str | None
+    base: str | None
+    head: str | None
+    artifacts: tuple[ArtifactView, ...]
+    cost: Amounts
+
+
+class TrackShape(Shape, frozen=True, kw_only=True):
+    """One feature as the run sees it."""
+
+    id: str
+    state: str
+    """queued, working, skipped, or the feature's outcome."""
+    hold: str | None
+    until: str | None
+    code: str | None
+    held_by: str | None
+    """Dependency that was not delivered."""
+    claim: tuple[str, ...]
+    spent_usd: str
+    reserved_usd: str
+
+
+class RunStateShape(Shape, frozen=True, kw_only=True):
+    """State of the run from which the engine decides."""
+
+    status: str
+    """running, paused, halted, stopped, idle or finished."""
+    code: str | None
+    pipeline: str | None
+    base: str | None
+    base_commit: str | None
+    inbox: int
+    """Number of processed messages of people."""
+    committed_usd: str
+    """Spent and reserved."""
+    features: tuple[TrackShape, ...]
+
+
+class StateAt(Shape, frozen=True, kw_only=True):
+    """`mz log --at STREAM@VERSION --json`, with the schema mz.state/1: the state after that event."""
+
+    repository: str
+    event_ref: str
+    at: str | None
+    event: str
+    """Type of the event."""
+    text: str
+    """Description of the event."""
+    newest: int
+    """Current version of the stream."""
+    feature: FeatureState | None
+    """Set for a feature's stream."""
+    run: RunStateShape | None
+    """Set for a run's own stream."""
+
 
 STATE_NAMES: Mapping[type[State], str] = {
     NotStarted: "unborn",
@@ -70,55 +165,40 @@ def state_at(events: Sequence[Recorded[Event]], newest_version: int, repository:
 
 
 def feature_state(state: State, events: Iterable[Recorded[Event]], load_text: TextLoader) -> FeatureState:
-    active_state = state.suspended if isinstance(state, Held | Waiting) else state
-    feature_progress, in_phase = progress_of(state), active_state if isinstance(active_state, InPhase) else None
-    unit_run = in_phase.unit_run if in_phase else None
-    started = (
-        feature_progress.started
-        if feature_progress
-        else active_state.started
-        if isinstance(active_state, CreatingWorkspace)
-        else None
-    )
+    active = state.suspended if isinstance(state, Held | Waiting) else state
+    progress, in_phase = progress_of(state), active if isinstance(active, InPhase) else None
+    unit_run, question = in_phase.unit_run if in_phase else None, state.question if isinstance(state, Waiting) else None
+    started = progress.started if progress else active.started if isinstance(active, CreatingWorkspace) else None
     return FeatureState(
         state=state.status.value if isinstance(state, Ended) else STATE_NAMES[type(state)],
-        within=STATE_NAMES[type(active_state)] if active_state is not state else None,
+        within=STATE_NAMES[type(active)] if active is not state else None,
         phase=in_phase.phase if in_phase else None,
         unit=(unit_run.unit if unit_run else "") or None,
         iteration=unit_run.iteration if unit_run else None,
-        units=tuple(unit for unit in in_phase.units if unit) if in_phase else (),
-        units_done=tuple(unit for unit in in_phase.finished_units if unit) if in_phase else (),
-        done=feature_progress.completed_phases if feature_progress else (),
-        rollbacks=feature_progress.rollback_count if feature_progress else 0,
-        attempts=_attempt_shapes(unit_run),
+        units=tuple(filter(None, in_phase.units)) if in_phase else (),
+        units_done=tuple(filter(None, in_phase.finished_units)) if in_phase else (),
+        done=progress.completed_phases if progress else (),
+        rollbacks=progress.rollback_count if progress else 0,
+        attempts=tuple(
+            AttemptCounts(role=role, attempt=a.attempt, refused=a.rejected, failures=sum(a.failures.values()))
+            for role, a in (unit_run.attempts if unit_run else {}).items()
+        ),
         checked=unit_run.check_results if unit_run else {},
-        pending_outcome=_pending_intent(active_state),
+        pending_outcome=_pending_intent(active),
         hold=state.hold.value if isinstance(state, Held) else None,
         until=iso_time(state.until_us) if isinstance(state, Held) else None,
         code=state.code if isinstance(state, Held | Ended) else None,
-        question=_question(state.question, load_text) if isinstance(state, Waiting) else None,
+        question=shape_of(OpenQuestion, question, detail=load_text(question.detail) or None) if question else None,
         branch=started.branch if started else None,
         target=started.target if started else None,
-        base=feature_progress.base if feature_progress else None,
-        head=feature_progress.head if feature_progress else None,
+        base=progress.base if progress else None,
+        head=progress.head if progress else None,
         artifacts=tuple(
-            shape_of(ArtifactView, a)
-            for name, a in (feature_progress.artifacts if feature_progress else {}).items()
-            if "/" in name or not a.unit
+            shape_of(ArtifactView, artifact)
+            for name, artifact in (progress.artifacts if progress else {}).items()
+            if "/" in name or not artifact.unit
         ),
         cost=amounts(totals(paid_calls(events))),
-    )
-
-
-def _attempt_shapes(unit_run: UnitRun | None) -> tuple[AttemptCounts, ...]:
-    return tuple(
-        AttemptCounts(
-            role=role,
-            attempt=attempts.attempt,
-            refused=attempts.rejected,
-            failures=sum(attempts.failures.values()),
-        )
-        for role, attempts in (unit_run.attempts if unit_run else {}).items()
     )
 
 
@@ -132,22 +212,15 @@ def _pending_intent(active_state: Active | NotStarted | Ended) -> str | None:
     return type_of(last_event) if isinstance(last_event, Event) and last_event.KIND is EventKind.INTENT else None
 
 
-def _question(request: HumanRequested, load_text: TextLoader) -> OpenQuestion:
-    return shape_of(OpenQuestion, request, detail=load_text(request.detail) or None)
-
-
-# the run --------------------------------------------------------------------------------------------------------------
 def run_state(state: RunState) -> RunStateShape:
     started = state.started
+    tracks = {**state.tracks, **dict.fromkeys(state.skipped)}
     return RunStateShape(
         status=_status(state), code=state.halt.code if state.halt else None,
         pipeline=started.pipeline if started else None, base=started.base if started else None,
         base_commit=started.base_commit if started else None, inbox=state.inbox_version,
-        committed_usd=_usd(state.committed_nanousd),
-        features=(
-            *(_track(feature, track) for feature, track in state.tracks.items()),
-            *(_skipped(feature) for feature in state.skipped),
-        ),
+        committed_usd=exact_usd(state.committed_nanousd) or "",
+        features=tuple(_track(feature, track) for feature, track in tracks.items()),
     )  # fmt: skip
 
 
@@ -161,78 +234,33 @@ def _status(state: RunState) -> str:
     return "paused" if state.paused else "idle" if state.idle else "running"
 
 
-def _track(feature: str, track: FeatureTrack) -> TrackShape:
-    outcome = None if track.active else track.last_stop
-    idle_state = "held" if track.held_by else outcome.status.value if outcome else "queued"
+def _track(feature: str, track: FeatureTrack | None) -> TrackShape:
+    """Return the feature as the run sees it; None: it was skipped."""
+    outcome = track.last_stop if track and not track.active else None
+    idle_state = "skipped" if not track else "held" if track.held_by else outcome.status.value if outcome else "queued"
     return TrackShape(
-        id=feature, state="working" if track.active else idle_state,
+        id=feature, state="working" if track and track.active else idle_state,
         hold=outcome.hold.value if outcome and outcome.hold else None,
         until=iso_time(outcome.until_us) if outcome else None, code=outcome.code if outcome else None,
-        held_by=track.held_by, claim=track.claim or (), spent_usd=_usd(track.charged_nanousd),
-        reserved_usd=_usd(sum(track.reservations.values())),
+        held_by=track.held_by if track else None, claim=track.claim or () if track else (),
+        spent_usd=exact_usd(track.charged_nanousd if track else 0) or "",
+        reserved_usd=exact_usd(sum(track.reservations.values()) if track else 0) or "",
     )  # fmt: skip
 
 
-def _skipped(feature: str) -> TrackShape:
-    return TrackShape(
-        id=feature, state="skipped", hold=None, until=None, code=None, held_by=None, claim=(), spent_usd=_usd(0),
-        reserved_usd=_usd(0),
-    )  # fmt: skip
+def state_rows(state: StateAt) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the document; unknown and empty ones are left out."""
+    document = msgspec.to_builtins(state)
+    del document["repository"]
+    body = document.pop("feature") or document.pop("run")
+    for name, value in {**document, **body}.items():
+        elements = value if isinstance(value, list | tuple) and value and isinstance(value[0], dict) else [value]
+        yield from ((name, text) for element in elements if (text := _value_text(element)))
 
 
-def _usd(nanousd: int) -> str:
-    return exact_usd(nanousd) or ""
-
-
-# for people -----------------------------------------------------------------------------------------------------------
-def state_rows(state: StateAt, exact: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return names and values; unknown and empty ones are left out. `exact`: for a pipe, with exact money."""
-    head = [("event ref", state.event_ref), ("at", state.at or ""), ("event", f"{state.event}: {state.text}")]
-    if state.event_ref != _newest(state):
-        head.append(("since then", f"the stream has continued to {_newest(state)}"))
-    body = _feature_rows(state.feature, exact) if state.feature else _run_rows(state.run) if state.run else ()
-    return tuple((name, value) for name, value in (*head, *body) if value)
-
-
-def _newest(state: StateAt) -> str:
-    return f"{state.event_ref.rpartition('@')[0]}@{state.newest}"
-
-
-def _feature_rows(state: FeatureState, exact: bool) -> Iterator[tuple[str, str]]:
-    cause = state.hold or (state.question.question_kind if state.question else "") or state.code or ""
-    yield "state", state.state + (f" ({cause})" if cause else "")
-    yield "within", state.within or ""
-    yield "until", state.until or ""
-    if state.question:
-        yield "asks", single_line(state.question.detail or state.question.code or "")
-    again = f", iteration {state.iteration}" if (state.iteration or 1) > 1 else ""
-    yield "phase", f"{state.phase}{f'/{state.unit}' if state.unit else ''}{again}" if state.phase else ""
-    yield "units done", f"{' '.join(state.units_done)} of {' '.join(state.units)}" if state.units else ""
-    for attempts in state.attempts:
-        yield attempts.role, f"attempt {attempts.attempt}, {attempts.refused} rejected, {attempts.failures} failed"
-    for gate, passed in state.checked.items():
-        yield f"gate {gate}", "passed" if passed else "rejected"
-    yield "pending", f"outcome of {state.pending_outcome}" if state.pending_outcome else ""
-    yield "phases done", " ".join(state.done)
-    yield "rollbacks", str(state.rollbacks or "")
-    yield "branch", f"{state.branch} for {state.target}" if state.branch else ""
-    yield "head", state.head or ""
-    for artifact in state.artifacts:
-        name = f"{artifact.artifact}/{artifact.unit}" if artifact.unit else artifact.artifact
-        yield f"artifact {name}", f"{artifact.path or 'the reply'} of {artifact.phase}, sha256 {artifact.digest}"
-    cost = state.cost
-    if cost.calls:
-        amounts = money_text(cost.estimated_usd, cost.reported_usd, cost.computed_usd, exact)
-        yield "cost", f"{count_noun(cost.calls, 'call')}: {amounts}"
-
-
-def _run_rows(state: RunStateShape) -> Iterator[tuple[str, str]]:
-    yield "state", state.status + (f" ({state.code})" if state.code else "")
-    yield "pipeline", f"{state.pipeline} on {state.base} at {state.base_commit}" if state.pipeline else ""
-    yield "committed", f"${state.committed_usd} charged or reserved"
-    yield "messages read", str(state.inbox or "")
-    for track in state.features:
-        cause = track.hold or track.code or (f"by {track.held_by}" if track.held_by else "")
-        claim = f", claims {' '.join(track.claim)}" if track.claim else ""
-        money = f"${track.spent_usd} charged, ${track.reserved_usd} reserved"
-        yield f"feature {track.id}", f"{track.state}{f' ({cause})' if cause else ''}, {money}{claim}"
+def _value_text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {text}" for key, element in value.items() if (text := _value_text(element)))
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return "" if value is None else single_line(str(value))

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 from msgspec.structs import replace
-from mz_projections.views.model import RunView
 
-from mz_cli.app.context import is_process_running, open_log
+from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.selectors import select_part
-from mz_cli.common.advice import (
-    RunContext,
-    TextLoader,
-    features_to_list,
-    limit_lines,
-    pending_actions,
-    review_hint,
-    run_context,
-    work_locations,
-)
-from mz_cli.common.run_text import heading, run_status, status_table
+from mz_cli.common.advice import run_context
+from mz_cli.common.run_text import print_run, run_status
 from mz_cli.live.progress import view_options
 from mz_cli.live.watch import watch_run
-from mz_cli.people.inbox import messages_of_run
-from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table, prints_tsv
-from mz_cli.terminal.text import single_line
 
 
 @command(
@@ -54,31 +38,12 @@ def status(selector: str | None, watched: bool, as_json: bool) -> None:
     """
     with open_log() as log:
         selected = select_part(log, selector)
-        run_id = selected.run
         if watched:
-            watch_run(log, run_id)
-        process_running, run_info = is_process_running(log.home), run_context(log.home, messages_of_run(log, run_id))
-        view = log.view(run_id)
+            watch_run(log, selected.run)
+        view, context = log.view(selected.run), run_context(log, selected.run)
         if selected.feature is not None:
             view = replace(view, features=tuple(f for f in view.features if f.feature == selected.feature))
         if as_json:
-            print_document("status", run_status(view, str(log.home), process_running, log.load_text, run_info))
+            print_document("status", run_status(view, context))
         else:
-            print_status(view, process_running, log.load_text, run_info)
-
-
-def print_status(view: RunView, process_running: bool, load_text: TextLoader, run_info: RunContext) -> None:
-    """Print the table; on a terminal with the run above and open questions below."""
-    terminal = not prints_tsv(sys.stdout)
-    if terminal:
-        print_line(heading(view, process_running) + "\n")
-    print_table(status_table(view, process_running, load_text, run_info, exact=not terminal))
-    if terminal:
-        if remaining := features_to_list(view.features)[1]:
-            print_line(remaining)
-        if paths := work_locations(view, run_info):
-            print_line("\n" + "\n".join(map(single_line, limit_lines(paths))))
-        for reason, fix in pending_actions(view, process_running, load_text, run_info):
-            print_line(f"\n{reason}\n  {fix}")
-        if next_command := review_hint(view, run_info):
-            print_line(f"\n{next_command}")
+            print_run(view, context)

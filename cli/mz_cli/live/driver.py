@@ -12,7 +12,6 @@ from threading import Thread
 from types import FrameType
 
 from mz_engine.paths import BLOBS_FOLDER, MZ_FOLDER, SPOOL_FOLDER
-from mz_engine.ports import TEMPLATE_BROKEN
 from mz_engine.run.process import RunProcess
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.catalog.base import Event
@@ -20,24 +19,13 @@ from mz_events.envelope import Recorded
 from mz_projections.views.model import RunView
 
 from mz_cli.app.context import ProjectLog, open_log, text_loader
-from mz_cli.common.advice import (
-    RunContext,
-    TextLoader,
-    features_to_list,
-    limit_lines,
-    pending_actions,
-    review_hint,
-    run_context,
-    work_locations,
-)
-from mz_cli.common.run_text import closing_table, heading, run_exit, run_status
+from mz_cli.common.advice import run_context
+from mz_cli.common.run_text import print_run, run_exit, run_status
 from mz_cli.live.agent_text import SpoolReader
 from mz_cli.live.painter import restore_terminal
 from mz_cli.live.progress import Progress, display_mode, make_progress
-from mz_cli.terminal.console import print_line, print_note
+from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table, prints_tsv
-from mz_cli.terminal.text import single_line
 
 StartRun = Callable[[RunProcess, Callable[[str], None]], object]
 """Start or resume a run; the second argument prints a line for the user."""
@@ -56,21 +44,21 @@ def drive_run(home: Path, start_run: StartRun, command: str, as_json: bool) -> i
     """Start or resume a run with `start_run`, drive it until it stops, and print it; return the exit code.
 
     Raises MzError if it cannot start, and any exception of a worker thread."""
-    load_text = text_loader(FileBlobs(home / MZ_FOLDER / BLOBS_FOLDER))
+    run = None
     try:
-        view = execute(home, os.environ, start_run)
+        run = execute(home, os.environ, start_run).run
     except NothingToDo as nothing:
         print_note(str(nothing))
-        if as_json:
-            with open_log(home) as log:
-                newest = log.view(log.find_run(None))
-            print_document(command, run_status(newest, str(home), False, load_text, run_context(home)))
-        return 0
+        if not as_json:
+            return 0
+    with open_log(home) as log:
+        view = log.view(log.find_run(run))
+        context = run_context(log, view.run)
     if as_json:
-        print_document(command, run_status(view, str(home), False, load_text, run_context(home)))
+        print_document(command, run_status(view, context))
     else:
-        print_ending(view, load_text, run_context(home))
-    return int(run_exit(view))
+        print_run(view, context, notes_in_pipe=True)
+    return int(run_exit(view)) if run else 0
 
 
 def execute(home: Path, environment: Mapping[str, str], start_run: StartRun) -> RunView:
@@ -79,10 +67,8 @@ def execute(home: Path, environment: Mapping[str, str], start_run: StartRun) -> 
     def history(run: str) -> Iterator[Recorded[Event]]:
         return ProjectLog(home, session.store).events(run)
 
-    load_text, recent_output = (
-        text_loader(FileBlobs(home / MZ_FOLDER / BLOBS_FOLDER)),
-        SpoolReader(home / MZ_FOLDER / SPOOL_FOLDER).recent_output,
-    )
+    load_text = text_loader(FileBlobs(home / MZ_FOLDER / BLOBS_FOLDER))
+    recent_output = SpoolReader(home / MZ_FOLDER / SPOOL_FOLDER).recent_output
     view = make_progress(load_text, history, recent_output, footer=FOOTER, mode=display_mode())
     with RunProcess(home, environment, view.on_event) as session, view:
         start_run(session, view.show_text)
@@ -90,27 +76,6 @@ def execute(home: Path, environment: Mapping[str, str], start_run: StartRun) -> 
             state = session.drive()
         assert state.started is not None
         return ProjectLog(home, session.store).view(state.started.run)
-
-
-def print_ending(view: RunView, load_text: TextLoader, context: RunContext) -> None:
-    """Print results, cost, locations and the next commands; a pipe gets only the table on stdout."""
-    terminal = not prints_tsv(sys.stdout)
-    print_text = print_line if terminal else print_note
-    if terminal:
-        print_line(heading(view, process_running=False) + "\n")
-    print_table(closing_table(view.features, exact=not terminal))
-    if terminal and (hidden_features := features_to_list(view.features)[1]):
-        print_text(hidden_features)
-    if locations := work_locations(view, context):
-        print_text("\n" + "\n".join(map(single_line, limit_lines(locations))))
-    resume, can_resume = f"mz resume {view.run}", view.status in ("stopped", "halted")
-    for reasons, command in pending_actions(view, False, load_text, context):
-        print_text(f"\n{reasons}" if command == resume else f"\n{reasons}\n  {command}")
-        can_resume |= command == resume
-    if can_resume and view.code != TEMPLATE_BROKEN:
-        print_text(f"\nTo continue: {resume}")
-    if hint := review_hint(view, context):
-        print_text(f"\n{hint}")
 
 
 @contextmanager

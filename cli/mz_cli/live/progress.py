@@ -20,8 +20,9 @@ import click
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
 
+from mz_cli.app.context import TextLoader
 from mz_cli.live.milestones import milestone_text
-from mz_cli.live.view import EventReader, LiveView, RecentOutput, TextLoader
+from mz_cli.live.view import EventReader, LiveView, RecentOutput
 from mz_cli.terminal.console import is_terminal, may_escape
 from mz_cli.terminal.text import local_time, single_line, strip_escapes
 

@@ -10,10 +10,10 @@ from typing import TextIO
 
 from mz_events.catalog.base import Event
 from mz_events.envelope import Recorded
-from mz_events.names import Digest
 from mz_projections.views.model import FeatureView
 from mz_projections.views.run import RunProjection
 
+from mz_cli.app.context import TextLoader
 from mz_cli.live.frame import ASCII, LOG_LINES, UNICODE, FrameContext, render_frame
 from mz_cli.live.milestones import milestone_text
 from mz_cli.live.painter import Painter
@@ -29,7 +29,6 @@ TEXTS_CACHED = 512
 CALLS_SEARCHED = 3
 """Last calls of a feature that are searched for output."""
 
-TextLoader = Callable[[Digest | None], str]
 EventReader = Callable[[str], Iterable[Recorded[Event]]]
 RecentOutput = Callable[[str], tuple[str, ...]]
 """Key of a call -> last output lines of the agent, the newest last."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 
 from mz_engine.paths import MZ_FOLDER, SPOOL_FOLDER
 from mz_events.catalog.base import Event
@@ -27,23 +28,24 @@ def watch_run(log: ProjectLog, run: str) -> None:
         suppress(KeyboardInterrupt),
         make_progress(log.load_text, log.events, recent_output, footer=FOOTER, mode=display_mode()) as view,
     ):
-        events = new_events(log, run)
+        events = follow_events(log, run)
         if is_process_running(log.home):
             view.begin(run)
         for recorded in events:
             view.on_event(recorded)
 
 
-def new_events(log: ProjectLog, run: str) -> Iterator[Recorded[Event]]:
-    """Yield events recorded after this call; end when the run stops or no process drives it."""
-    after, fold = log.store.head(), RunProjection(run)
-    for recorded in log.events(run):
+def follow_events(log: ProjectLog, run: str, all_events: bool = False) -> Iterator[Recorded[Event]]:
+    """Yield the run's events that are recorded after this call, until the run stops or no process drives it. With
+    `all_events`, begin with the earlier ones, and wait for a process."""
+    after, fold, earlier = log.store.head(), RunProjection(run), tuple(log.events(run))
+    for recorded in earlier:
         fold.apply(recorded)
         after = max(after, recorded.position)
-    return _poll_events(log, run, after, fold)
+    return chain(earlier if all_events else (), _poll_events(log, run, after, fold, all_events))
 
 
-def _poll_events(log: ProjectLog, run: str, after: int, fold: RunProjection) -> Iterator[Recorded[Event]]:
+def _poll_events(log: ProjectLog, run: str, after: int, fold: RunProjection, waits: bool) -> Iterator[Recorded[Event]]:
     run_events, feature_prefix = run_stream(run), feature_stream(run, "")
     while True:
         # Checked before reading, so that the last events of a process that ends meanwhile are read.
@@ -53,6 +55,6 @@ def _poll_events(log: ProjectLog, run: str, after: int, fold: RunProjection) -> 
             if recorded.stream == run_events or recorded.stream.startswith(feature_prefix):
                 fold.apply(recorded)
                 yield recorded
-        if not process_running or fold.run.has_stopped:
+        if fold.run.has_stopped or not (process_running or waits):
             return
         time.sleep(POLL_SECONDS)

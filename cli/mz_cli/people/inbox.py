@@ -1,8 +1,6 @@
 """Post messages to a run's inbox: answers, retries, cancellations, pauses.
 
 Any process may append; only the process that drives the run reads, and records the outcome in the run's own stream.
-
-Print the state of a message that a command posted to a run.
 """
 
 from __future__ import annotations
@@ -27,12 +25,11 @@ from mz_events.envelope import Recorded
 from mz_events.names import Digest, inbox_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, VersionConflict
-from mz_projections.views.messages import KINDS, InboxMessage, Kind, inbox_messages
+from mz_projections.views.messages import KINDS, Kind
 
 from mz_cli.app.context import ProjectLog, is_process_running
-from mz_cli.people.json import MessageResult
 from mz_cli.terminal.console import print_line
-from mz_cli.terminal.json import print_document
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.text import single_line, strip_escapes
 
 READ_WAIT_SECONDS = 3.0
@@ -48,6 +45,24 @@ REJECTION_TEXT: dict[Kind, str] = {
     "resume": "the run is no longer paused",
 }
 """Reason for which a process rejects a message."""
+
+
+class MessageResult(Shape, frozen=True, kw_only=True):
+    """A message for a run: `mz review approve|reject|answer --json`, `mz retry --json`, `mz pause --json`."""
+
+    run: str
+    feature: str | None
+    kind: str
+    verdict: str | None
+    phase: str | None
+    event_ref: str | None
+    """Address of the message, `inbox/<run>@version`; null: no message was needed."""
+    process_running: bool
+    """A process is running the run; otherwise the message waits for `mz resume`."""
+    message_read: bool
+    """That process has read the message."""
+    resume: str
+    """Command that continues the run if no process is running it."""
 
 
 class PostedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,11 +135,6 @@ def active_run(log: ProjectLog) -> str | None:
     return starts[-1].stream.removeprefix("run/") if starts else None
 
 
-def messages_of_run(log: ProjectLog, run: str) -> tuple[InboxMessage, ...]:
-    """Return all messages in the run's inbox with their outcomes."""
-    return inbox_messages(log.store.read(inbox_stream(run)), log.store.read(run_stream(run)))
-
-
 def store_text(log: ProjectLog, text: str | None) -> Digest | None:
     """Store a person's text as a blob, stripped, without secrets and escapes; None stays None."""
     if text is None:
@@ -167,16 +177,15 @@ def print_delivery(
     if not as_json:
         print_line(f"{action_text}; {delivery_text(posted)}" if posted.event_refs else action_text)
         return
-    result = MessageResult(
-        run=posted.run,
+    result = shape_of(
+        MessageResult,
+        posted,
         feature=feature,
         kind=kind,
         verdict=verdict.value if verdict else None,
         phase=phase,
         event_ref=next(iter(posted.event_refs), None),
-        process_running=posted.process_running,
         message_read=posted.is_read,
-        resume=posted.resume,
     )
     print_document(command, result)
 

@@ -11,71 +11,45 @@ from mz_engine.model.pins import decode_pins
 from mz_engine.model.pipeline import Pipeline
 from mz_events.catalog.base import Event
 from mz_events.catalog.feature import QuestionKind
+from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import Verdict
 from mz_events.envelope import Recorded
-from mz_events.names import feature_stream, inbox_stream, run_stream
+from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import BlobMissing
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import CreatingWorkspace, InPhase, Restoring, RunningSetup, State, UnitRun, Waiting
 from mz_projections.run.fold import fold_run, is_over
-from mz_projections.views.messages import Decision, InboxMessage, Question, decisions, open_questions
-from mz_projections.views.model import FeatureView, RunView
+from mz_projections.views.messages import Decision, InboxMessage, Question, decisions
+from mz_projections.views.model import FeatureView, OpenQuestion, RunView
 from mz_projections.views.run import run_view
 
 from mz_cli.app.context import ProjectLog
 from mz_cli.app.selectors import select
-from mz_cli.people.inbox import messages_of_run
+from mz_cli.common.advice import RunContext, run_context
+from mz_cli.people.inbox import PostedMessage, post_message, store_text, store_user_name
 from mz_cli.terminal.text import format_time, single_line
-
-FEATURE_MESSAGES = ("answer", "cancel", "retry")
-"""Kinds of messages that concern a feature."""
 
 
 class ReviewQueue(msgspec.Struct, frozen=True):
-    """Questions, decisions and inbox messages of one run."""
+    """One run with people's decisions and messages."""
 
     run: RunView
-    questions: tuple[Question, ...]
+    context: RunContext
     decisions: tuple[Decision, ...]
-    messages: tuple[InboxMessage, ...]
 
-    def question(self, feature: str) -> Question | None:
+    def question(self, view: FeatureView) -> OpenQuestion | None:
         """Return the open question; None if there is none, or if a decision on it was accepted already."""
-        view = self.run.find_feature(feature)
-        if view is None or view.status != "waiting" or self.accepted_decision(feature) is not None:
-            return None
-        return self._open_question(feature)
+        return view.question if view.status == "waiting" and self.accepted_decision(view) is None else None
 
-    def accepted_decision(self, feature: str) -> Decision | None:
+    def accepted_decision(self, view: FeatureView) -> Decision | None:
         """Return the decision on the open question that the run has accepted."""
-        question = self._open_question(feature)
-        return next(
-            (decision for decision in self.decisions if question is not None and decision.question == question), None
-        )
-
-    def pending_message(self, feature: str) -> InboxMessage | None:
-        """Return the first message for the feature that the run has not read; no other can be posted before that."""
-        question = self._open_question(feature)
-        for message in self.messages:
-            concerns_question = message.question is None or (
-                question is not None and message.question == question.version
-            )
-            if (
-                message.status == "pending"
-                and message.feature in (feature, None)
-                and message.kind in FEATURE_MESSAGES
-                and concerns_question
-            ):
-                return message
-        return None
-
-    def _open_question(self, feature: str) -> Question | None:
-        return next((question for question in self.questions if question.feature == feature), None)
+        event_ref = view.question.event_ref if view.question else None
+        return next((each for each in self.decisions if each.question and each.question.event_ref == event_ref), None)
 
 
 def review_queue(log: ProjectLog, run: str) -> ReviewQueue:
     events: tuple[Recorded[Event], ...] = tuple(log.events(run))
-    return ReviewQueue(run_view(run, events), open_questions(events), decisions(events), messages_of_run(log, run))
+    return ReviewQueue(run_view(run, events), run_context(log, run), decisions(events))
 
 
 def unfinished_runs(log: ProjectLog) -> tuple[str, ...]:
@@ -86,22 +60,17 @@ def unfinished_runs(log: ProjectLog) -> tuple[str, ...]:
 
 
 def find_review_queue(log: ProjectLog, selector: str) -> tuple[ReviewQueue, FeatureView]:
-    """Return the queue and the feature of a selector; if neither names a run, of the newest run with a question of the
+    """Return the queue and the feature of a selector; if it names no run, of the newest run with a question of the
     feature, else with the feature. Raises MzError (MZ1002, MZ4010, MZ5001)."""
     selected = select(log, selector, feature_only=True)
-    feature, run = str(selected.feature), selected.run if selected.names_run else None
-    for unfinished_run in unfinished_runs(log) if run is None else ():
-        if feature in log.features(unfinished_run):
-            candidate = review_queue(log, unfinished_run)
-            if candidate.question(feature) is not None:
-                return candidate, _feature_view(candidate, feature)
-    view, _ = log.find_feature(run, feature)
-    candidate = review_queue(log, view.run)
-    return candidate, _feature_view(candidate, feature)
-
-
-def _feature_view(waiting_queue: ReviewQueue, feature: str) -> FeatureView:
-    return waiting_queue.run.find_feature(feature) or FeatureView(feature=feature)
+    feature = str(selected.feature)
+    for run in () if selected.names_run else unfinished_runs(log):
+        queue = review_queue(log, run)
+        view = queue.run.find_feature(feature)
+        if view is not None and queue.question(view) is not None:
+            return queue, view
+    queue = review_queue(log, selected.run)
+    return queue, queue.run.find_feature(feature) or FeatureView(feature=feature)
 
 
 def state_of(log: ProjectLog, run: str, feature: str) -> State:
@@ -116,19 +85,35 @@ def pipeline_of(log: ProjectLog, view: RunView) -> Pipeline | None:
         return None
 
 
-def answerable_question(log: ProjectLog, waiting_queue: ReviewQueue, view: FeatureView) -> Question:
+def answerable_question(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> OpenQuestion:
     """Return the question that can be answered now. Raises MzError (MZ5004) with the action that came first."""
-    question, message = waiting_queue.question(view.feature), waiting_queue.pending_message(view.feature)
+    question, message = queue.question(view), queue.context.pending_message(view)
     if question is not None and message is None:
         return question
-    pending = message or waiting_queue.accepted_decision(view.feature)
-    last = pending or next(
-        (decision for decision in reversed(waiting_queue.decisions) if decision.feature == view.feature), None
-    )
+    pending = message or queue.accepted_decision(view)
+    last = pending or next((each for each in reversed(queue.decisions) if each.feature == view.feature), None)
     earlier_action = f"; {action_text(log, last)}" if last is not None else ""
     state = "is answered already" if pending else f"has no open question: it is {view.status}"
-    hint = f"continue with: mz resume {waiting_queue.run.run}" if pending else "`mz review list` shows open questions"
+    hint = f"continue with: mz resume {queue.run.run}" if pending else "`mz review list` shows open questions"
     raise MzError("MZ5004", f"{view.feature} {state}{earlier_action}", hint=hint)
+
+
+def post_answers(
+    log: ProjectLog, run: str, features: tuple[str, ...], verdict: Verdict, note: str | None
+) -> PostedMessage:
+    """Post the same answer to the open questions of all features, or to none. Raises MzError (MZ5004)."""
+
+    def write() -> tuple[Event, ...]:
+        queue = review_queue(log, run)
+        views = [queue.run.find_feature(feature) or FeatureView(feature=feature) for feature in features]
+        versions = [(view.feature, answerable_question(log, queue, view).version) for view in views]
+        text, person = store_text(log, note), store_user_name(log)
+        return tuple(
+            AnswerPosted(feature=FeatureId(feature), verdict=verdict, note=text, actor=person, question=version)
+            for feature, version in versions
+        )
+
+    return post_message(log, run, write)
 
 
 def action_text(log: ProjectLog, action: Decision | InboxMessage) -> str:
@@ -161,22 +146,17 @@ CHECKPOINT = "checkpoint"
 Effects = tuple[tuple[Verdict, str], ...]
 
 
-def kind_text(ask: QuestionKind) -> str:
-    """Return the kind of question as text."""
-    return KIND_TEXTS[ask]
-
-
-def question_text(question: Question) -> str:
+def question_text(question: OpenQuestion | Question) -> str:
     """Return the kind of question with its subject."""
     if question.question_kind is QuestionKind.UNROUTED and question.code.startswith("person."):
         return "rejected by a person; the pipeline has no route for this cause"
     if question.question_kind is QuestionKind.APPROVAL and question.code == CHECKPOINT:
-        return f"{kind_text(question.question_kind)} (after {unit_text(question.phase, question.unit)})"
+        return f"{KIND_TEXTS[question.question_kind]} (after {unit_text(question.phase, question.unit)})"
     if question.question_kind is QuestionKind.CONFLICT and not question.phase and question.code != DEPENDENCIES:
         if question.code == BRANCH_EXISTS:
             return "its branch exists already, and was not created by this run"
         return f"its branch and worktree cannot be created ({question.code})"
-    return kind_text(question.question_kind) + (f" ({question.code})" if question.code else "")
+    return KIND_TEXTS[question.question_kind] + (f" ({question.code})" if question.code else "")
 
 
 def unit_text(phase: str, unit: str) -> str:

@@ -18,12 +18,12 @@ from mz_recordings.replay.parallel import find_cassettes
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family, format_options
-from mz_cli.common.json import finding_shape
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.common.recording_age import days_since
 from mz_cli.recordings.json import CassetteLine, CassetteList, LintedCassette, RecordingsLint
 from mz_cli.recordings.library_text import render_text, table
 from mz_cli.replay.command import require_cassettes
+from mz_cli.replay.json import finding_shape
 from mz_cli.terminal.console import write_lines
 from mz_cli.terminal.json import print_document, shape_of
 from mz_cli.terminal.table import print_table as show_table

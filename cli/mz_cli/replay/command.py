@@ -21,11 +21,10 @@ from mz_recordings.replay.replay import ReplayJob
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options, jobs_option, message_option
-from mz_cli.common.json import finding_shape
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.replay.bisect import bisect_exit, clamp_exit
 from mz_cli.replay.faults import bundled_cassettes, bundled_project, replay_fault, replay_variants
-from mz_cli.replay.json import ReplayedCassette, ReplayReport
+from mz_cli.replay.json import ReplayedCassette, ReplayReport, finding_shape
 from mz_cli.reports.findings import group_lines, results_exit, with_failing
 from mz_cli.reports.model import ReportOptions, replay_suites
 from mz_cli.reports.options import check_reports, project_relative, report_options, text_stream, write_reports

@@ -7,9 +7,11 @@ JSON documents about variants of recordings and injected faults.
 
 from __future__ import annotations
 
+from mz_recordings.findings.model import KIND_PROPERTIES, Finding, risk_of
 from mz_recordings.past_runs.model import EventFieldDifference
 
-from mz_cli.terminal.json import Shape
+from mz_cli.reports.findings import fix_command
+from mz_cli.terminal.json import Shape, shape_of
 
 
 class ExcludedFeature(Shape, frozen=True, kw_only=True):
@@ -234,3 +236,14 @@ class InjectResult(Shape, frozen=True, kw_only=True):
     """Reactions of the pipeline, in order."""
     end: str | None
     """Final state of the feature; null: unnamed."""
+
+
+def finding_shape(finding: Finding, path: str) -> ReplayFinding:
+    """Return the JSON form of a finding. `path`: its cassette."""
+    return shape_of(
+        ReplayFinding,
+        finding,
+        risk=risk_of(finding),
+        exit=int(KIND_PROPERTIES[finding.kind].exit) if finding.fails else 0,
+        fix=fix_command(finding.fix, (path,)),
+    )

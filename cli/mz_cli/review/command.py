@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import click
 from msgspec.structs import replace
-from mz_events.catalog.base import Event
-from mz_events.catalog.inbox import AnswerPosted
 from mz_events.catalog.run import Verdict
-from mz_events.names import FeatureId, feature_stream
-from mz_projections.views.messages import Question
+from mz_events.names import feature_stream
 from mz_projections.views.model import FeatureView
 
-from mz_cli.app.context import ProjectLog, is_process_running, open_log
+from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command_family, format_options, message_option
 from mz_cli.app.input import edit_text, read_text_option
-from mz_cli.common.advice import pending_actions, run_context
+from mz_cli.common.advice import pending_actions
 from mz_cli.common.worktree_diff import patch
-from mz_cli.people.inbox import post_message, print_delivery, store_text, store_user_name
-from mz_cli.people.json import QuestionShape, ReviewDetail, ReviewList
+from mz_cli.people.inbox import print_delivery
 from mz_cli.people.questions import (
     ReviewQueue,
     answerable_question,
     find_review_queue,
     pipeline_of,
+    post_answers,
     question_text,
     review_queue,
     state_of,
     unfinished_runs,
     verdict_effects,
 )
-from mz_cli.review.evidence import EvidencePiece, evidence_pieces
+from mz_cli.review.evidence import EvidenceShape, collect_evidence
 from mz_cli.review.text import (
+    QuestionShape,
+    ReviewDetail,
+    ReviewList,
     answer_hints,
     decision_shape,
     effect_shapes,
-    evidence_shapes,
     message_shape,
-    question_of_held,
     question_shape,
     questions_table,
     render_text,
@@ -49,14 +48,9 @@ from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import print_table as draw
 from mz_cli.terminal.table import prints_tsv
 
-DETAIL_MAX = 300
 LINES_MAX = 40
 """Maximum of lines per text on a terminal."""
-VERDICT_TEXTS = {
-    Verdict.APPROVE: "approved",
-    Verdict.RETRY: "answered",
-    Verdict.REJECT: "rejected",
-}
+VERDICT_TEXTS = {Verdict.APPROVE: "approved", Verdict.RETRY: "answered", Verdict.REJECT: "rejected"}
 
 
 @command_family(
@@ -93,34 +87,19 @@ def list_(run: str | None, as_json: bool) -> None:
     """
     with open_log() as log:
         runs = unfinished_runs(log) if run is None else (log.find_run(run),)
-        questions = tuple(question for run_id in runs for question in open_questions(log, review_queue(log, run_id)))
+        questions = tuple(question for run_id in runs for question in open_questions(review_queue(log, run_id)))
     if as_json:
         print_document("review-list", ReviewList(questions=questions))
         return
-    terminal = not prints_tsv(sys.stdout)
-    draw(questions_table(questions, exact=not terminal))
-    for text in answer_hints(questions, DETAIL_MAX) if terminal else ():
+    draw(questions_table(questions))
+    for text in () if prints_tsv() else answer_hints(questions):
         say(text)
 
 
-def open_questions(log: ProjectLog, queue: ReviewQueue) -> tuple[QuestionShape, ...]:
+def open_questions(queue: ReviewQueue) -> list[QuestionShape]:
     """Return the run's open questions, the oldest first, then features that no answer can continue."""
-    shapes = [
-        open_question_shape(log, queue, question)
-        for question in queue.questions
-        if queue.question(question.feature) is not None
-    ]
-    halted = [question_of_held(queue.run, view, log.load_text) for view in queue.run.features]
-    return (*shapes, *(shape for shape in halted if shape is not None))
-
-
-def open_question_shape(log: ProjectLog, queue: ReviewQueue, question: Question) -> QuestionShape:
-    view = queue.run.find_feature(question.feature)
-    answer_effects = verdict_effects(state_of(log, question.run, question.feature), pipeline_of(log, queue.run))
-    verdicts = [verdict for verdict, _ in answer_effects]
-    return question_shape(
-        question, view.title if view else None, queue.pending_message(question.feature), verdicts, log.load_text
-    )
+    shapes = filter(None, (question_shape(queue, view) for view in queue.run.features))
+    return sorted(shapes, key=lambda shape: (shape.since is None, shape.since))
 
 
 @review.page(
@@ -145,57 +124,40 @@ def show(feature: str, full_text: bool, as_json: bool) -> None:
     """
     with open_log() as log:
         queue, view = find_review_queue(log, feature)
-        detail = review_detail(log, queue, view.feature)
+        detail = review_detail(log, queue, view)
     if as_json:
         print_document("review-show", detail)
     else:
-        lines_max = LINES_MAX if not prints_tsv(sys.stdout) and not full_text else None
-        write_lines(sys.stdout, render_text(detail, lines_max))
+        write_lines(sys.stdout, render_text(detail, None if prints_tsv() or full_text else LINES_MAX))
 
 
-def review_detail(log: ProjectLog, queue: ReviewQueue, feature: str) -> ReviewDetail:
-    view, question, run = queue.run.find_feature(feature), queue.question(feature), queue.run.run
-    assert view is not None
-    state = state_of(log, run, feature)
-    answer_effects = verdict_effects(state, pipeline_of(log, queue.run)) if question else ()
-    events = tuple(log.store.read(feature_stream(run, feature)))
-    pieces = evidence_pieces(question, state, events, log.load_text) if question else ()
-    shape = open_question_shape(log, queue, question) if question else question_of_held(queue.run, view, log.load_text)
-    halt, helps = (None, None) if shape else stop_reason(log, queue, view)
-
-    def changed(piece: EvidencePiece) -> str:
-        assert piece.span is not None
-        return patch(log.home, *piece.span, piece.excluded_paths)
-
+def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> ReviewDetail:
+    question, run, feature = queue.question(view), queue.run.run, view.feature
+    state, shape, load_text = state_of(log, run, feature), question_shape(queue, view), log.load_text
+    # Without a question, the reason why the feature does not continue, and the fix, as in `mz status`.
+    actions = pending_actions(replace(queue.run, features=(view,)), queue.context) if view.hold and not shape else ()
+    halt, helps = next(iter(actions), (None, None))
+    evidence: tuple[EvidenceShape, ...] = ()
+    if question is not None:
+        events = tuple(log.store.read(feature_stream(run, feature)))
+        evidence = collect_evidence(question, state, events, load_text, partial(patch, log.home))
     return ReviewDetail(
         run=run,
         feature=feature,
-        title=log.load_text(view.title),
+        title=load_text(view.title),
         status=view.status,
         branch=view.branch or None,
         question=shape,
         halt=halt,
         helps=helps,
-        effects=effect_shapes(answer_effects, feature),
-        evidence=evidence_shapes(pieces, log.load_text, changed),
-        decisions=tuple(
-            decision_shape(decision, log.load_text) for decision in queue.decisions if decision.feature == feature
-        ),
+        effects=effect_shapes(verdict_effects(state, pipeline_of(log, queue.run)), feature) if question else (),
+        evidence=evidence,
+        decisions=tuple(decision_shape(each, load_text) for each in queue.decisions if each.feature == feature),
         messages=tuple(
-            message_shape(message, log.load_text)
-            for message in queue.messages
+            message_shape(message, load_text)
+            for message in queue.context.messages
             if message.feature in (feature, None) and message.kind != "pause" and message.status != "accepted"
         ),
-    )
-
-
-def stop_reason(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> tuple[str | None, str | None]:
-    """Return the reason why a feature without a question does not continue, and the fix, as in `mz status`."""
-    feature_run, run_info = replace(queue.run, features=(view,)), run_context(log.home, queue.messages)
-    return (
-        next(iter(pending_actions(feature_run, is_process_running(log.home), log.load_text, run_info)), (None, None))
-        if view.hold
-        else (None, None)
     )
 
 
@@ -258,29 +220,10 @@ def answer(feature: str, text: str | None, as_json: bool) -> None:
     answer_question(feature, Verdict.RETRY, note, as_json)
 
 
-def answer_question(feature: str, verdict: Verdict, note: str | None, as_json: bool) -> None:
+def answer_question(selector: str, verdict: Verdict, note: str | None, as_json: bool) -> None:
     """Post the answer to the currently open question. Raises MzError (MZ5001, MZ4010, MZ5004)."""
     with open_log() as log:
-        queue_of_run, view_of_feature = find_review_queue(log, feature)
-        run_id, feature = queue_of_run.run.run, view_of_feature.feature
-
-        def write() -> tuple[Event, ...]:
-            queue, view = find_review_queue(log, f"{run_id}/{feature}")
-            question = answerable_question(log, queue, view)
-            text, person = store_text(log, note), store_user_name(log)
-            return (
-                AnswerPosted(
-                    feature=FeatureId(feature), verdict=verdict, note=text, actor=person, question=question.version
-                ),
-            )
-
-        posted = post_message(log, run_id, write)
-        print_delivery(
-            "review-answer",
-            posted,
-            "answer",
-            f"{VERDICT_TEXTS[verdict]}: {feature}",
-            as_json,
-            feature=feature,
-            verdict=verdict,
-        )
+        queue, view = find_review_queue(log, selector)
+        posted = post_answers(log, queue.run.run, (view.feature,), verdict, note)
+        text = f"{VERDICT_TEXTS[verdict]}: {view.feature}"
+        print_delivery("review-answer", posted, "answer", text, as_json, feature=view.feature, verdict=verdict)

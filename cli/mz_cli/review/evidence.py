@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested, ReplyParsed
 from mz_events.catalog.delivery import BaseMerged, ChecksPolled
@@ -21,14 +19,15 @@ from mz_events.catalog.validation import (
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest
 from mz_projections.feature.state import InPhase, State, UnitRun, Waiting
-from mz_projections.views.messages import Question
+from mz_projections.views.model import OpenQuestion
 
-from mz_cli.common.advice import TextLoader
+from mz_cli.app.context import TextLoader
 from mz_cli.common.feature_query import report_messages
 from mz_cli.people.questions import unit_text
+from mz_cli.terminal.json import Shape
 
-EvidenceKind = Literal["words", "violations", "output", "references", "paths", "reply", "artifact", "diff"]
-Events = Sequence[Recorded[Event]]
+Patch = Callable[[Commit, Commit, frozenset[str]], str]
+"""Captures before and after, and paths to leave out -> patch."""
 SHORT = 12
 DETAIL_TITLES = {
     QuestionKind.BLOCKER: "question of the agent",
@@ -36,183 +35,141 @@ DETAIL_TITLES = {
     QuestionKind.LIMIT: "error of the last call",
 }
 """Title of the question's own text."""
+VIOLATION_KINDS = (QuestionKind.EXHAUSTED, QuestionKind.UNROUTED, QuestionKind.ROLLBACKS, QuestionKind.APPROVAL)
 
 
-class EvidencePiece(msgspec.Struct, frozen=True, kw_only=True):
-    kind: EvidenceKind
+class EvidenceShape(Shape, frozen=True, kw_only=True):
+    """One piece of evidence for a decision."""
+
+    kind: str
+    """`words`, `violations`, `output`, `references`, `paths`, `reply`, `artifact` or `diff`."""
     title: str
-    event_ref: str | None = None
-    digest: Digest | None = None
-    text: str = ""
-    """Empty: the text is that of the blob."""
-    span: tuple[Commit, Commit] | None = None
-    """Captures before and after, for a diff."""
-    excluded_paths: frozenset[str] = frozenset()
-    """Paths that a diff leaves out because other evidence shows them."""
+    event_ref: str | None
+    """Event that recorded it."""
+    digest: str | None
+    """Digest of the blob with the evidence."""
+    text: str
 
 
-def evidence_pieces(
-    question: Question, state: State, events: Events, load_text: TextLoader
-) -> tuple[EvidencePiece, ...]:
-    """Return the evidence in reading order: the reason for the question, then the work itself, without duplicates."""
-    unit_events = _unit_events(question, events)
-    violations = list(_violations(question, unit_events, load_text))
-    title = DETAIL_TITLES.get(question.question_kind, "details")
-    detail_piece = EvidencePiece(kind="words", title=title, event_ref=question.event_ref, digest=question.detail)
-    artifacts = list(_artifacts(unit_events))
-    pieces = (
-        *([detail_piece] if question.detail is not None and not violations else []),
-        *violations,
-        *_command_output(question, unit_events),
-        *_repository_state(question, unit_events),
-        *_checks(question, unit_events, load_text),
-        *(artifacts if question.question_kind is not QuestionKind.SECRET else []),
-        *_reply(question, unit_events),
-        *_changes(question, state, artifacts),
-    )
-    first_by_digest = {piece.digest: piece for piece in reversed(pieces)}
-    return tuple(piece for piece in pieces if piece.digest is None or first_by_digest[piece.digest] is piece)
+def collect_evidence(
+    question: OpenQuestion, state: State, events: Sequence[Recorded[Event]], load_text: TextLoader, patch: Patch
+) -> tuple[EvidenceShape, ...]:
+    """Return the evidence in reading order: the reason for the question, then the work itself, without duplicates.
+
+    Only the unit run with the question counts; before the first phase, all events."""
+    starts = [
+        index
+        for index, recorded in enumerate(events)
+        if isinstance(recorded.event, UnitStarted)
+        and (recorded.event.phase, recorded.event.unit) == (question.phase, question.unit)
+    ]
+    selection = _Selection(question, events[starts[-1] if starts else 0 :], load_text)
+    first_pieces: dict[str, EvidenceShape] = {}
+    for piece in selection.pieces(state, patch):
+        if piece.text:
+            first_pieces.setdefault(piece.digest or piece.title, piece)
+    return tuple(first_pieces.values())
 
 
-def _unit_events(question: Question, events: Events) -> Events:
-    """Return the events of the unit run with the question; all events before the first phase."""
-    start = 0
-    for index, recorded in enumerate(events):
-        event = recorded.event
-        if isinstance(event, UnitStarted) and (event.phase, event.unit) == (question.phase, question.unit):
-            start = index
-    return events[start:]
+class _Selection:
+    """The question with the events of its unit run."""
 
+    def __init__(self, question: OpenQuestion, events: Sequence[Recorded[Event]], load_text: TextLoader) -> None:
+        self._question, self._events, self._load_text = question, events, load_text
+        self._kind = question.question_kind
 
-def _newest_event(events: Events, kind: type[Event] | tuple[type[Event], ...]) -> Recorded[Event] | None:
-    return next((recorded for recorded in reversed(events) if isinstance(recorded.event, kind)), None)
+    def pieces(self, state: State, patch: Patch) -> Iterator[EvidenceShape]:
+        question, has_secret = self._question, self._kind is QuestionKind.SECRET
+        violations = tuple(self._violations())
+        if question.detail is not None and not violations:
+            title = DETAIL_TITLES.get(self._kind, "details")
+            yield self._piece("words", title, question.event_ref, digest=question.detail)
+        yield from violations
+        yield from self._command_output()
+        yield from self._repository_state()
+        yield from self._checks()
+        if has_secret:
+            return
+        artifacts = {
+            r.event.artifact: (r.event_ref, r.event) for r in self._events if isinstance(r.event, ArtifactParsed)
+        }
+        for name, (event_ref, parsed) in artifacts.items():
+            title = f"artifact {name}" + (f" ({parsed.path})" if parsed.path else "")
+            yield self._piece("artifact", title, event_ref, digest=parsed.digest)
+        yield from self._reply()
+        match state:
+            case Waiting(suspended=InPhase(unit_run=UnitRun(base=base, tree=tree))) if base != tree:
+                shown = frozenset(str(parsed.path) for _, parsed in artifacts.values() if parsed.path)
+                title = f"changes in {unit_text(question.phase, question.unit)}"
+                yield self._piece("diff", title, None, patch(base, tree, shown))
 
+    def _piece(
+        self, kind: str, title: str, event_ref: str | None, text: str = "", digest: Digest | None = None
+    ) -> EvidenceShape:
+        text = text or self._load_text(digest)
+        return EvidenceShape(kind=kind, title=title, event_ref=event_ref, digest=digest, text=text)
 
-def _violations(question: Question, events: Events, load_text: TextLoader) -> Iterator[EvidencePiece]:
-    """Yield the last violations of rules or of a gate."""
-    checked = _newest_event(events, (ArtifactValidated, GateChecked))
-    if checked is None or question.question_kind not in (
-        QuestionKind.EXHAUSTED,
-        QuestionKind.UNROUTED,
-        QuestionKind.ROLLBACKS,
-        QuestionKind.APPROVAL,
-    ):
-        return
-    event = checked.event
-    assert isinstance(event, ArtifactValidated | GateChecked)
-    if event.report is None or (isinstance(event, GateChecked) and event.passed):
-        return
-    source = f"the gate {event.gate}" if isinstance(event, GateChecked) else "the rules"
-    text = "\n".join(message.strip() for message in report_messages(load_text(event.report)))
-    yield EvidencePiece(
-        kind="violations", title=f"rejected by {source}", event_ref=checked.event_ref, digest=event.report, text=text
-    )
+    def _newest(self, *kinds: type[Event]) -> tuple[str, Event | None]:
+        """Return the event ref and the newest event of these kinds; None if there is none."""
+        newest = next((recorded for recorded in reversed(self._events) if isinstance(recorded.event, kinds)), None)
+        return (newest.event_ref, newest.event) if newest else ("", None)
 
+    def _violations(self) -> Iterator[EvidenceShape]:
+        """Yield the last violations of rules or of a gate."""
+        event_ref, event = self._newest(ArtifactValidated, GateChecked)
+        match event:
+            case GateChecked(passed=False, report=report):
+                source = f"the gate {event.gate}"
+            case ArtifactValidated(report=report):
+                source = "the rules"
+            case _:
+                return
+        if report is not None and self._kind in VIOLATION_KINDS:
+            text = "\n".join(message.strip() for message in report_messages(self._load_text(report)))
+            yield self._piece("violations", f"rejected by {source}", event_ref, text, report)
 
-def _command_output(question: Question, events: Events) -> Iterator[EvidencePiece]:
-    """Yield the output of the last command if the question is about one and no gate reports it."""
-    newest_command, checked = _newest_event(events, CommandRan), _newest_event(events, GateChecked)
-    if newest_command is None or question.question_kind not in (
-        QuestionKind.EXHAUSTED,
-        QuestionKind.UNROUTED,
-        QuestionKind.ROLLBACKS,
-        QuestionKind.CONFLICT,
-        QuestionKind.APPROVAL,
-    ):
-        return
-    command = newest_command.event
-    assert isinstance(command, CommandRan)
-    if (
-        checked is not None
-        and isinstance(checked.event, GateChecked)
-        and (checked.event.gate, checked.event.passed) == (command.name, False)
-    ):
-        return
-    ended = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
-    tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if command.passed is not None else ""
-    yield EvidencePiece(
-        kind="output",
-        title=f"output of `{command.name}` ({ended}{tests})",
-        event_ref=newest_command.event_ref,
-        digest=command.excerpt,
-    )
+    def _command_output(self) -> Iterator[EvidenceShape]:
+        """Yield the output of the last command if the question is about one and no gate reports it."""
+        event_ref, command = self._newest(CommandRan)
+        _, gate = self._newest(GateChecked)
+        if not isinstance(command, CommandRan) or self._kind not in (*VIOLATION_KINDS, QuestionKind.CONFLICT):
+            return
+        if isinstance(gate, GateChecked) and gate.gate == command.name and not gate.passed:
+            return
+        ended = "killed at its time limit" if command.exit is None else f"exit {command.exit}"
+        tests = f", {command.passed or 0} passed, {command.failed or 0} failed" if command.passed is not None else ""
+        yield self._piece("output", f"output of `{command.name}` ({ended}{tests})", event_ref, digest=command.excerpt)
 
+    def _repository_state(self) -> Iterator[EvidenceShape]:
+        """Yield moved refs, conflicting files, or files with a secret."""
+        if self._kind is QuestionKind.REPOSITORY:
+            requests = [i for i, recorded in enumerate(self._events) if isinstance(recorded.event, AgentRequested)]
+            later = self._events[requests[-1] if requests else 0 :]
+            moved = [(recorded.event_ref, recorded.event) for recorded in later if isinstance(recorded.event, RefMoved)]
+            text = "\n".join(f"{e.name}: {e.old[:SHORT] or 'absent'} -> {e.new[:SHORT] or 'absent'}" for _, e in moved)
+            if moved:
+                yield self._piece("references", "moved refs", moved[-1][0], text)
+        if self._kind is QuestionKind.CONFLICT and self._question.detail is None:
+            event_ref, event = self._newest(WorkspaceConflicted, BaseMerged)
+            if isinstance(event, WorkspaceConflicted | BaseMerged):
+                paths = event.conflicts if isinstance(event, BaseMerged) else event.paths
+                yield self._piece("paths", "conflicting files", event_ref, "\n".join(paths))
+        if self._kind is QuestionKind.SECRET:
+            event_ref, event = self._newest(ChangesChecked, AgentReplied)
+            if isinstance(event, ChangesChecked | AgentReplied):
+                text = "\n".join(change.path for change in event.forbidden_changes if change.kind == "secret")
+                yield self._piece("paths", "files with a secret", event_ref, text)
 
-def _repository_state(question: Question, events: Events) -> Iterator[EvidencePiece]:
-    """Yield moved refs, conflicting files, or files with a secret."""
-    if question.question_kind is QuestionKind.REPOSITORY:
-        request = max((i for i, recorded in enumerate(events) if isinstance(recorded.event, AgentRequested)), default=0)
-        moved = [(later.event_ref, later.event) for later in events[request:] if isinstance(later.event, RefMoved)]
-        text = "\n".join(f"{e.name}: {e.old[:SHORT] or 'absent'} -> {e.new[:SHORT] or 'absent'}" for _, e in moved)
-        if moved:
-            yield EvidencePiece(kind="references", title="moved refs", event_ref=moved[-1][0], text=text)
-    if question.question_kind is QuestionKind.CONFLICT and question.detail is None:
-        conflict = _newest_event(events, (WorkspaceConflicted, BaseMerged))
-        if conflict is not None:
-            event = conflict.event
-            assert isinstance(event, WorkspaceConflicted | BaseMerged)
-            paths = event.conflicts if isinstance(event, BaseMerged) else event.paths
-            yield from _paths("conflicting files", conflict, paths)
-    if question.question_kind is QuestionKind.SECRET:
-        check = _newest_event(events, (ChangesChecked, AgentReplied))
-        if check is not None:
-            assert isinstance(check.event, ChangesChecked | AgentReplied)
-            offences = check.event.forbidden_changes
-            yield from _paths("files with a secret", check, [o.path for o in offences if o.kind == "secret"])
+    def _checks(self) -> Iterator[EvidenceShape]:
+        event_ref, polled = self._newest(ChecksPolled)
+        if isinstance(polled, ChecksPolled):
+            counts = f"{polled.passed} passed, {polled.failed} failed, {polled.pending} pending"
+            texts = report_messages(self._load_text(polled.report)) if self._question.detail is None else ()
+            text = "\n".join((f"{counts} at {polled.commit[:SHORT]}", *texts))
+            yield self._piece("output", "checks of the pull request", event_ref, text)
 
-
-def _paths(title: str, recorded: Recorded[Event], paths: Iterable[str]) -> Iterator[EvidencePiece]:
-    text = "\n".join(paths)
-    if text:
-        yield EvidencePiece(kind="paths", title=title, event_ref=recorded.event_ref, text=text)
-
-
-def _checks(question: Question, events: Events, load_text: TextLoader) -> Iterator[EvidencePiece]:
-    polled = _newest_event(events, ChecksPolled)
-    if polled is not None and isinstance(polled.event, ChecksPolled):
-        checks = polled.event
-        counts = f"{checks.passed} passed, {checks.failed} failed, {checks.pending} pending at {checks.commit[:SHORT]}"
-        texts = report_messages(load_text(checks.report)) if question.detail is None else ()
-        text = "\n".join((counts, *texts))
-        yield EvidencePiece(kind="output", title="checks of the pull request", event_ref=polled.event_ref, text=text)
-
-
-def _reply(question: Question, events: Events) -> Iterator[EvidencePiece]:
-    """Yield the agent's last reply, if it is not the question itself."""
-    parsed = _newest_event(events, ReplyParsed)
-    if (
-        parsed is not None
-        and isinstance(parsed.event, ReplyParsed)
-        and question.question_kind is not QuestionKind.SECRET
-    ):
-        text = parsed.event.text
-        if text is not None and text != question.detail:
-            yield EvidencePiece(kind="reply", title="last reply of the agent", event_ref=parsed.event_ref, digest=text)
-
-
-def _artifacts(events: Events) -> Iterator[EvidencePiece]:
-    """Yield the newest version of each artifact that the phase has produced."""
-    newest = {parsed.event.artifact: parsed for parsed in events if isinstance(parsed.event, ArtifactParsed)}
-    for name, recorded in newest.items():
-        event = recorded.event
-        assert isinstance(event, ArtifactParsed)
-        title = f"artifact {name}" + (f" ({event.path})" if event.path else "")
-        excluded_paths = frozenset([str(event.path)] if event.path else [])
-        yield EvidencePiece(
-            kind="artifact",
-            title=title,
-            event_ref=recorded.event_ref,
-            digest=event.digest,
-            excluded_paths=excluded_paths,
-        )
-
-
-def _changes(question: Question, state: State, artifacts: Sequence[EvidencePiece]) -> Iterator[EvidencePiece]:
-    """Yield the changes of the unit run; never if they contain a secret."""
-    if question.question_kind is QuestionKind.SECRET or not isinstance(state, Waiting):
-        return
-    match state.suspended:
-        case InPhase(unit_run=UnitRun(base=base, tree=tree)) if base != tree:
-            shown_paths = frozenset(path for piece in artifacts for path in piece.excluded_paths)
-            title = f"changes in {unit_text(question.phase, question.unit)}"
-            yield EvidencePiece(kind="diff", title=title, span=(base, tree), excluded_paths=shown_paths)
+    def _reply(self) -> Iterator[EvidenceShape]:
+        """Yield the agent's last reply, if it is not the question itself."""
+        event_ref, parsed = self._newest(ReplyParsed)
+        if isinstance(parsed, ReplyParsed) and parsed.text is not None and parsed.text != self._question.detail:
+            yield self._piece("reply", "last reply of the agent", event_ref, digest=parsed.text)

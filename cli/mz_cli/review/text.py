@@ -2,205 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from mz_events.catalog.run import Hold, Verdict
-from mz_events.names import Digest
-from mz_projections.views.messages import Decision, InboxMessage, Question
-from mz_projections.views.model import FeatureView, RunView
+from mz_events.catalog.run import Hold
+from mz_projections.views.messages import Decision, HumanMessage, InboxMessage
+from mz_projections.views.model import FeatureView
 
-from mz_cli.common.advice import TextLoader
+from mz_cli.app.context import TextLoader
+from mz_cli.common.advice import REVIEW_COMMANDS, is_dependency_lost, review_commands
 from mz_cli.common.feature_text import patch_style
-from mz_cli.people.json import (
-    AcceptedMessage,
-    EffectShape,
-    EvidenceShape,
-    MessageShape,
-    QuestionShape,
-    ReviewDetail,
-)
-from mz_cli.people.questions import Effects, question_text, unit_text
-from mz_cli.review.evidence import EvidencePiece
-from mz_cli.terminal.table import Table, columns
+from mz_cli.people.questions import Effects, ReviewQueue, question_text, unit_text
+from mz_cli.review.evidence import EvidenceShape
+from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.table import Cell, Table, columns
 from mz_cli.terminal.text import iso_time, shorten, single_line, strip_escapes
 from mz_cli.terminal.width import Line, Span, styled_line
 
-PIPE_HEADS = ("run", "feature", "phase", "unit", "asks", "code", "since", "event_ref", "answered", "next", "detail")
-VERDICT_COMMANDS = {
-    Verdict.APPROVE: "approve {}",
-    Verdict.RETRY: "answer {} TEXT",
-    Verdict.REJECT: "reject {} -m WHY",
-}
-NO_QUESTIONS = "There are no open questions."
-BUDGET_TEXT = "the budget is used up: raise it in mz.yaml, then continue"
+DETAIL_MAX = 300
 
 
-def question_shape(
-    question: Question,
-    title: Digest | None,
-    posted: InboxMessage | None,
-    verdicts: Sequence[Verdict],
-    load_text: TextLoader,
-) -> QuestionShape:
-    """Return a question. `posted`: an answer that the run has not read yet; `verdicts`: the possible ones, the
-    likeliest first."""
-    show_command = (f"mz review show {question.feature}",)
-    answer_commands = tuple(verdict_command(verdict, question.feature) for verdict in verdicts)
-    return QuestionShape(
-        run=question.run, feature=question.feature, title=single_line(load_text(title)), phase=question.phase or None,
-        unit=question.unit or None, question_kind=question.question_kind.value, code=question.code or None,
-        text=question_text(question), detail=load_text(question.detail) or None, since=iso_time(question.since_us),
-        event_ref=question.event_ref, answered=message_shape(posted, load_text) if posted else None,
-        commands=(f"mz resume {question.run}",) if posted else (*show_command, *answer_commands),
-    )  # fmt: skip
+class MessageShape(Shape, frozen=True, kw_only=True):
+    """A message from a person to a run."""
+
+    kind: str
+    """`answer`, `retry`, `cancel`, `pause` or `resume`."""
+    verdict: str | None
+    """For an answer: `approve`, `retry` or `reject`."""
+    phase: str | None
+    """For a retry: the first phase; null: the current phase."""
+    actor: str
+    at: str | None
+    note: str | None
+    event_ref: str
+    outcome: str
+    """`pending`, `accepted` or `rejected`."""
+    rejection_code: str | None
+    """Code of the reason for rejecting the message."""
 
 
-def question_of_held(run: RunView, view: FeatureView, load_text: TextLoader) -> QuestionShape | None:
-    """Return a question for a held feature that needs a person; None for any other."""
-    if is_dependency_lost(run, view):
-        return dependency_question(run, view, load_text)
-    return budget_question(run, view, load_text) if view.status == "held" and view.hold is Hold.BUDGET else None
+class AcceptedMessage(Shape, frozen=True, kw_only=True):
+    """A person's message that the run accepted."""
+
+    kind: str
+    verdict: str | None
+    phase: str | None
+    actor: str
+    at: str | None
+    note: str | None
+    event_ref: str
+    question_kind: str | None
+    """Kind of the answered question."""
+    code: str | None
 
 
-def dependency_question(run: RunView, view: FeatureView, load_text: TextLoader) -> QuestionShape:
-    """Return the question for an item whose dependency was not delivered: retry that, or cancel this?"""
-    return QuestionShape(
-        run=run.run,
-        feature=view.feature,
-        title=single_line(load_text(view.title)),
-        phase=None,
-        unit=None,
-        question_kind="dependency",
-        code=view.blocked_by,
-        text=f"its dependency {view.blocked_by} was not delivered",
-        detail=None,
-        since=None,
-        event_ref=None,
-        answered=None,
-        commands=(f"mz retry {view.blocked_by}", f"mz cancel {run.run}/{view.feature}"),
-    )
+class QuestionShape(Shape, frozen=True, kw_only=True):
+    """An open question of a feature."""
+
+    run: str
+    feature: str
+    title: str
+    phase: str | None
+    unit: str | None
+    question_kind: str
+    """Kind of the question; `dependency`: a required feature was not delivered; `budget`: the budget is used up."""
+    code: str | None
+    """Subject of the question: a rule, gate, problem, check or feature."""
+    text: str
+    """Text of the question."""
+    detail: str | None
+    since: str | None
+    event_ref: str | None
+    answered: MessageShape | None
+    """A posted answer, retry or cancellation that the run has not read yet."""
+    commands: tuple[str, ...]
+    """Commands that answer it, the most likely first."""
 
 
-def budget_question(run: RunView, view: FeatureView, load_text: TextLoader) -> QuestionShape:
-    """Return the question for a feature whose next call exceeds the budget."""
-    return QuestionShape(
-        run=run.run,
-        feature=view.feature,
-        title=single_line(load_text(view.title)),
-        phase=view.phase or None,
-        unit=None,
-        question_kind="budget",
-        code=None,
-        text=BUDGET_TEXT,
-        detail=None,
-        since=None,
-        event_ref=None,
-        answered=None,
-        commands=(f"mz resume {run.run}", f"mz cancel {run.run}/{view.feature}"),
-    )
+class ReviewList(Shape, frozen=True, kw_only=True):
+    """`mz review list --json`."""
+
+    questions: tuple[QuestionShape, ...]
+    """The newest run first; within a run the oldest question first."""
 
 
-def verdict_command(verdict: Verdict, feature: str) -> str:
-    return f"mz review {VERDICT_COMMANDS[verdict].format(feature)}"
+class EffectShape(Shape, frozen=True, kw_only=True):
+    answer: str
+    does: str
+    command: str
 
 
-def is_dependency_lost(run: RunView, view: FeatureView) -> bool:
-    """Return True if it is held for a feature that was not delivered."""
-    dependency = run.find_feature(view.blocked_by) if view.status == "held" and view.hold is None else None
-    return dependency is not None and (
-        dependency.status in ("failed", "cancelled") or is_dependency_lost(run, dependency)
-    )
+class ReviewDetail(Shape, frozen=True, kw_only=True):
+    """`mz review show FEATURE --json`."""
+
+    run: str
+    feature: str
+    title: str
+    status: str
+    branch: str | None
+    question: QuestionShape | None
+    """Null: no question is open."""
+    halt: str | None
+    """Reason why the feature does not continue, if no question is open."""
+    helps: str | None
+    """Suggested fix for `halt`."""
+    effects: tuple[EffectShape, ...]
+    """Effect of each answer, the most likely first."""
+    evidence: tuple[EvidenceShape, ...]
+    decisions: tuple[AcceptedMessage, ...]
+    """Decisions about the feature, the oldest first."""
+    messages: tuple[MessageShape, ...]
+    """Messages for the feature that are unread or were rejected."""
+
+
+def question_shape(queue: ReviewQueue, view: FeatureView) -> QuestionShape | None:
+    """Return the open question of the feature, or what a held one needs; None if it needs nothing."""
+    run, load_text, question = queue.run.run, queue.context.load_text, queue.question(view)
+    values: dict[str, Any] = dict.fromkeys(QuestionShape.__struct_fields__)
+    values |= {"run": run, "feature": view.feature, "title": single_line(load_text(view.title))}
+    cancel = f"mz cancel {run}/{view.feature}"
+    if question is not None:
+        message = queue.context.pending_message(view)
+        return shape_of(
+            QuestionShape,
+            question,
+            run=run,
+            feature=view.feature,
+            title=values["title"],
+            text=question_text(question),
+            detail=load_text(question.detail) or None,
+            since=iso_time(question.since_us),
+            answered=message_shape(message, load_text) if message else None,
+            commands=(f"mz resume {run}",) if message else review_commands(view),
+        )
+    if is_dependency_lost(view):
+        values |= {
+            "question_kind": "dependency",
+            "code": view.blocked_by,
+            "text": f"its dependency {view.blocked_by} was not delivered",
+            "commands": (f"mz retry {view.blocked_by}", cancel),
+        }
+    elif view.status == "held" and view.hold is Hold.BUDGET:
+        values |= {
+            "phase": view.phase or None,
+            "question_kind": "budget",
+            "text": "the budget is used up: raise it in mz.yaml, then continue",
+            "commands": (f"mz resume {run}", cancel),
+        }
+    return QuestionShape(**values) if values["commands"] else None
 
 
 def message_shape(message: InboxMessage, load_text: TextLoader) -> MessageShape:
-    return MessageShape(
-        kind=message.kind,
-        verdict=message.verdict.value if message.verdict else None,
-        phase=message.phase,
-        actor=single_line(load_text(message.actor)),
-        at=iso_time(message.at_us),
-        note=load_text(message.note) or None,
-        event_ref=message.event_ref,
-        outcome=message.status,
-        rejection_code=message.rejection_code or None,
-    )
+    return shape_of(MessageShape, message, outcome=message.status, **_message_texts(message, load_text))
 
 
 def decision_shape(decision: Decision, load_text: TextLoader) -> AcceptedMessage:
     question = decision.question
-    return AcceptedMessage(
-        kind=decision.kind,
-        verdict=decision.verdict.value if decision.verdict else None,
-        phase=decision.phase,
-        actor=single_line(load_text(decision.actor)),
-        at=iso_time(decision.at_us),
-        note=load_text(decision.note) or None,
-        event_ref=decision.event_ref,
+    return shape_of(
+        AcceptedMessage,
+        decision,
         question_kind=question.question_kind.value if question else None,
         code=(question.code or None) if question else None,
+        **_message_texts(decision, load_text),
     )
+
+
+def _message_texts(message: HumanMessage, load_text: TextLoader) -> dict[str, Any]:
+    actor, note = single_line(load_text(message.actor)), load_text(message.note) or None
+    return {"actor": actor, "note": note, "at": iso_time(message.at_us)}
 
 
 def effect_shapes(effects: Effects, feature: str) -> tuple[EffectShape, ...]:
     return tuple(
-        EffectShape(answer=verdict.value, does=effect, command=verdict_command(verdict, feature))
+        EffectShape(answer=verdict.value, does=effect, command=REVIEW_COMMANDS[verdict].format(feature))
         for verdict, effect in effects
     )
 
 
-def evidence_shapes(
-    pieces: Iterable[EvidencePiece], load_text: TextLoader, patch: Callable[[EvidencePiece], str]
-) -> tuple[EvidenceShape, ...]:
-    """Return the evidence with texts; pieces without text are left out. `patch` returns the text of a diff."""
-    shapes = []
-    for piece in pieces:
-        text = patch(piece) if piece.span is not None else piece.text or load_text(piece.digest)
-        if text:
-            shapes.append(
-                EvidenceShape(
-                    kind=piece.kind, title=piece.title, event_ref=piece.event_ref, digest=piece.digest, text=text
-                )
-            )
-    return tuple(shapes)
-
-
 # for people -----------------------------------------------------------------------------------------------------------
-def questions_table(questions: Sequence[QuestionShape], exact: bool) -> Table:
-    """Return the open questions. `exact`: for a pipe, with everything that a terminal shows below the table."""
-    if exact:
-        return Table(
-            columns=columns(*PIPE_HEADS), rows=tuple(_exact_row(question) for question in questions), empty=NO_QUESTIONS
-        )
-    with_run = len({question.run for question in questions}) > 1
-    heads = (*(("run",) if with_run else ()), "feature", "phase", "since", "asks")
+def questions_table(questions: Sequence[QuestionShape]) -> Table:
+    """Return the open questions; a pipe also gets everything that a terminal shows below the table."""
+    run = "run" if len({question.run for question in questions}) > 1 else "|run"
     rows = tuple(
         (
-            *((question.run,) if with_run else ()),
-            question.feature,
-            _unit_cell(question),
-            _short_time(question.since),
-            question.text,
+            question.run, question.feature, Cell(_unit_cell(question), question.phase or ""), question.unit or "",
+            question.question_kind, question.code or "", Cell(_short_time(question.since), question.since or ""),
+            question.text, question.event_ref or "", (question.answered.verdict or "") if question.answered else "",
+            question.commands[0], question.detail or "",
         )
         for question in questions
-    )
-    return Table(columns=columns(*heads), rows=rows, empty=NO_QUESTIONS)
-
-
-def _exact_row(question: QuestionShape) -> tuple[str, ...]:
-    verdict = question.answered.verdict or "" if question.answered else ""
-    return (
-        question.run,
-        question.feature,
-        question.phase or "",
-        question.unit or "",
-        question.question_kind,
-        question.code or "",
-        question.since or "",
-        question.event_ref or "",
-        verdict,
-        question.commands[0],
-        question.detail or "",
-    )
+    )  # fmt: skip
+    heads = (run, "feature", "phase", "|unit", "|asks", "|code", "since", "asks|", "|event_ref", "|answered", "|next")
+    return Table(columns=columns(*heads, "|detail"), rows=rows, empty="There are no open questions.")
 
 
 def _unit_cell(question: QuestionShape) -> str:
@@ -212,16 +205,14 @@ def _short_time(iso: str | None) -> str:
     return f"{iso[:10]} {iso[11:19]}Z" if iso else "-"
 
 
-def answer_hints(questions: Sequence[QuestionShape], detail_max: int) -> tuple[str, ...]:
-    """Return the lines below the table: each question and the commands that answer it."""
-    lines = []
+def answer_hints(questions: Sequence[QuestionShape]) -> Iterator[str]:
+    """Yield the lines below the table: each question and the commands that answer it."""
     for question in questions:
-        detail = shorten(single_line(question.detail or ""), detail_max)
-        lines.append(f"\n{question.feature}: {question.text}{': ' if detail else ''}{detail}")
+        detail = shorten(single_line(question.detail or ""), DETAIL_MAX)
+        yield f"\n{question.feature}: {question.text}{': ' if detail else ''}{detail}"
         if question.answered:
-            lines.append(f"  {message_line(question.answered)}; pending until the run continues")
-        lines += [f"  {command}" for command in question.commands]
-    return tuple(lines)
+            yield f"  {message_line(question.answered)}; pending until the run continues"
+        yield from (f"  {command}" for command in question.commands)
 
 
 def render_text(detail: ReviewDetail, lines_max: int | None) -> Iterator[Line]:
@@ -247,7 +238,7 @@ def render_text(detail: ReviewDetail, lines_max: int | None) -> Iterator[Line]:
         )
     else:
         yield from _section_lines("answers:", _effect_lines(detail.effects))
-    yield from _section_lines("decisions so far:", [f"  {decision_line(decision)}" for decision in detail.decisions])
+    yield from _section_lines("decisions so far:", [f"  {message_line(decision)}" for decision in detail.decisions])
     yield from _section_lines("unread messages:", [f"  {message_line(message)}" for message in detail.messages])
 
 
@@ -283,36 +274,15 @@ def _effect_lines(effects: Sequence[EffectShape]) -> list[str]:
     return lines
 
 
-def decision_line(decision: AcceptedMessage) -> str:
-    """Return time, actor, verdict, question and note of a decision."""
-    answered_question = (
-        f" to {decision.question_kind}{f' ({decision.code})' if decision.code else ''}"
-        if decision.question_kind
-        else ""
+def message_line(message: MessageShape | AcceptedMessage) -> str:
+    """Return time, actor, action, what it answered or why it was rejected, and the note of a message."""
+    action = message.verdict or (
+        f"retry from {message.phase}" if message.kind == "retry" and message.phase else message.kind
     )
-    return (
-        _action_line(
-            decision.kind,
-            decision.verdict,
-            decision.phase,
-            answered_question,
-            decision.actor,
-            decision.at,
-            decision.note,
-        )
-        + f"  [{decision.event_ref}]"
-    )
-
-
-def message_line(message: MessageShape) -> str:
-    rejection = f", rejected: {message.rejection_code}" if message.outcome == "rejected" else ""
-    return (
-        _action_line(message.kind, message.verdict, message.phase, rejection, message.actor, message.at, message.note)
-        + f"  [{message.event_ref}]"
-    )
-
-
-def _action_line(kind: str, verdict: str | None, phase: str | None, suffix: str, who: str, at: str | None,
-          note: str | None) -> str:  # fmt: skip
-    action = verdict or (f"retry from {phase}" if kind == "retry" and phase else kind)
-    return f"{_short_time(at)} {who}: {action}{suffix}" + (f": {single_line(note)}" if note else "")
+    if isinstance(message, MessageShape):
+        suffix = f", rejected: {message.rejection_code}" if message.outcome == "rejected" else ""
+    else:
+        code = f" ({message.code})" if message.code else ""
+        suffix = f" to {message.question_kind}{code}" if message.question_kind else ""
+    note = f": {single_line(message.note)}" if message.note else ""
+    return f"{_short_time(message.at)} {message.actor}: {action}{suffix}{note}  [{message.event_ref}]"

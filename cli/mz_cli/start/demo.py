@@ -26,18 +26,27 @@ from mz_recordings.cassette.sample import create_sample
 from mz_recordings.replay.ports import recorded_programs
 from mz_recordings.replay.stand_in import install
 
+from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options
-from mz_cli.common.json import DemoResult
-from mz_cli.common.run_text import closing_table, feature_summary, heading, run_exit
+from mz_cli.common.advice import run_context
+from mz_cli.common.json import FeatureSummary
+from mz_cli.common.run_text import feature_summary, print_run, run_exit
 from mz_cli.live.driver import execute
 from mz_cli.live.progress import view_options
-from mz_cli.terminal.console import print_line, print_note
-from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table, prints_tsv
+from mz_cli.terminal.console import print_note
+from mz_cli.terminal.json import Shape, print_document
 
 AGENTS = tuple(name for name in CATALOG if (files("mz_recordings") / "bundled" / f"monozukuri-{name}").is_dir())
 """Agents with bundled cassettes `monozukuri-<agent>`."""
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+
+
+class DemoResult(Shape, frozen=True, kw_only=True):
+    """`mz demo --json`."""
+
+    repository: str
+    run: str
+    features: tuple[FeatureSummary, ...]
 
 
 @command(
@@ -72,7 +81,9 @@ def demo(agent: str, keep: Path | None, as_json: bool) -> int:
         features = tuple(feature_summary(feature) for feature in view.features)
         print_document("demo", DemoResult(repository=str(home), run=view.run, features=features))
     else:
-        print_ending(view, home, provenance)
+        with open_log(home) as log:
+            print_run(view, run_context(log, view.run))
+        print_next_steps(view, home, provenance)
     return int(run_exit(view))
 
 
@@ -118,11 +129,7 @@ def mz_command() -> str:
     return "mz" if installed and Path(installed).resolve() == running.resolve() else str(running)
 
 
-def print_ending(view: RunView, home: Path, provenance: str) -> None:
-    terminal = not prints_tsv(sys.stdout)
-    if terminal:
-        print_line(heading(view, process_running=False) + "\n")
-    print_table(closing_table(view.features, exact=not terminal))
+def print_next_steps(view: RunView, home: Path, provenance: str) -> None:
     print_note(
         f"\nThe agents' replies are recordings ({provenance}): the cost shown is the recorded one; nothing was spent."
     )

@@ -143,6 +143,11 @@ class OpenQuestion(View, frozen=True, kw_only=True):
     since_us: int
     event_ref: str
 
+    @property
+    def version(self) -> int:
+        """Version in the feature's stream, cited by an answer."""
+        return int(self.event_ref.rpartition("@")[2])
+
 
 class TemplateFault(View, frozen=True, kw_only=True):
     """A template that failed to render."""
