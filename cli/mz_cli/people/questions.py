@@ -44,7 +44,7 @@ class ReviewQueue(msgspec.Struct, frozen=True):
     def accepted_decision(self, view: FeatureView) -> Decision | None:
         """Return the decision on the open question that the run has accepted."""
         event_ref = view.question.event_ref if view.question else None
-        return next((each for each in self.decisions if each.question and each.question.event_ref == event_ref), None)
+        return next((d for d in self.decisions if d.question and d.question.event_ref == event_ref), None)
 
 
 def review_queue(log: ProjectLog, run: str) -> ReviewQueue:
@@ -91,7 +91,7 @@ def answerable_question(log: ProjectLog, queue: ReviewQueue, view: FeatureView) 
     if question is not None and message is None:
         return question
     pending = message or queue.accepted_decision(view)
-    last = pending or next((each for each in reversed(queue.decisions) if each.feature == view.feature), None)
+    last = pending or next((d for d in reversed(queue.decisions) if d.feature == view.feature), None)
     earlier_action = f"; {action_text(log, last)}" if last is not None else ""
     state = "is answered already" if pending else f"has no open question: it is {view.status}"
     hint = f"continue with: mz resume {queue.run.run}" if pending else "`mz review list` shows open questions"

@@ -152,7 +152,7 @@ def review_detail(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Rev
         helps=helps,
         effects=effect_shapes(verdict_effects(state, pipeline_of(log, queue.run)), feature) if question else (),
         evidence=evidence,
-        decisions=tuple(decision_shape(each, load_text) for each in queue.decisions if each.feature == feature),
+        decisions=tuple(decision_shape(made, load_text) for made in queue.decisions if made.feature == feature),
         messages=tuple(
             message_shape(message, load_text)
             for message in queue.context.messages
