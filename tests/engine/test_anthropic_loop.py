@@ -20,8 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mz_engine.agents.anthropic_api.client import failure_of, retry_after_seconds
 from mz_engine.agents.anthropic_api.main import Environment, execute, parse
-from mz_engine.agents.anthropic_api.model import Options
-from mz_engine.agents.anthropic_api.output import PROGRESS_SECONDS, OutputWriter
+from mz_engine.agents.anthropic_api.model import PROGRESS_SECONDS, Options, OutputWriter
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, ParsedReply
 

@@ -17,8 +17,7 @@ import httpx2
 import msgspec
 from anthropic.types import Message
 
-from mz_engine.agents.anthropic_api.model import OUTPUT_TOKENS_MAX, Block, Failure, api_credentials
-from mz_engine.agents.anthropic_api.prompts import replace_surrogates
+from mz_engine.agents.anthropic_api.model import OUTPUT_TOKENS_MAX, Block, Failure, api_credentials, replace_surrogates
 
 CONNECT_SECONDS = 20
 SILENCE_SECONDS = 600

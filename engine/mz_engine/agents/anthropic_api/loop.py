@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from mz_engine.agents.anthropic_api.client import ModelReply, ReplyInterrupted
-from mz_engine.agents.anthropic_api.model import Block, Failure, Options
-from mz_engine.agents.anthropic_api.output import OutputWriter, shorten
-from mz_engine.agents.anthropic_api.prompts import add_cache_marks, system_prompt, tool_definitions, user_message
+from mz_engine.agents.anthropic_api.client import ApiClient, ModelReply, ReplyInterrupted
+from mz_engine.agents.anthropic_api.model import Block, Failure, Options, OutputWriter, shorten
 from mz_engine.agents.anthropic_api.sessions import SessionStore
 from mz_engine.agents.anthropic_api.tools import Toolbox
 
+SYSTEM = """\
+You work on a software project by yourself; nobody is there to answer questions. Working directory: {cwd}
+Do what the message asks, with the tools that you have, then say in a few words what you did.
+Paths are relative to the working directory, and nothing outside it is open to you. A tool that fails says why: mend
+what was wrong, or go another way. Read a file before you change it. Say that you are blocked only where a person must
+decide something."""
+
+CACHE_MARK: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
+"""The API keeps the cached part for five minutes after its last use."""
 RETRIES = 2
 WAIT_SECONDS_MAX = 60
 """For longer waits the engine waits instead, and frees the slot."""
@@ -25,21 +32,13 @@ UNFINISHED = {
 }
 
 
-class ModelClient(Protocol):
-    """Interface of `api.Api`."""
-
-    def send(self, request: Block, on_text: Callable[[str], None], heartbeat: Callable[[], None]) -> ModelReply: ...
-
-    def count(self, request: Block) -> int: ...
-
-
 class Loop:
     """One call. `requests` counts the API's replies."""
 
     def __init__(
         self,
         options: Options,
-        api: ModelClient,
+        api: ApiClient,
         toolbox: Toolbox,
         sessions: SessionStore,
         writer: OutputWriter,
@@ -77,13 +76,13 @@ class Loop:
         return self._api.count(self._request([*messages, user_message(prompt)]))
 
     def _request(self, messages: list[Block]) -> Block:
-        tools = tool_definitions(self._options.tools)
         request: Block = {
             "model": self._options.model,
-            "system": system_prompt(self._cwd),
+            "system": [{"type": "text", "text": SYSTEM.format(cwd=self._cwd), **CACHE_MARK}],
             "messages": add_cache_marks(messages),
         }
-        return {**request, "tools": tools} if tools else request
+        *tools, last = self._toolbox.definitions() or [{}]
+        return {**request, "tools": [*tools, {**last, **CACHE_MARK}]} if last else request
 
     # one request ------------------------------------------------------------------------------------------------------
     def _send(self, messages: list[Block]) -> ModelReply:
@@ -159,3 +158,19 @@ class Loop:
 
 def _text(content: list[Block]) -> str:
     return "\n".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
+
+
+def add_cache_marks(messages: list[Block]) -> list[Block]:
+    """Add cache marks to the user's last two messages: the part before the first is cached already, the part before the
+    second is cached for the next request."""
+    marked_positions = [at for at, message in enumerate(messages) if message["role"] == "user"][-2:]
+    return [_add_cache_mark(message) if at in marked_positions else message for at, message in enumerate(messages)]
+
+
+def _add_cache_mark(message: Block) -> Block:
+    *before, last = message["content"]
+    return {**message, "content": [*before, {**last, **CACHE_MARK}]}
+
+
+def user_message(prompt: str) -> Block:
+    return {"role": "user", "content": [{"type": "text", "text": prompt}]}

@@ -18,8 +18,15 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, get_args
 
-from mz_engine.agents.anthropic_api.model import TURNS_MAX, Failure, Options, Terminated, api_credentials
-from mz_engine.agents.anthropic_api.output import TERMINATING_SIGNALS, OutputWriter
+from mz_engine.agents.anthropic_api.model import (
+    TERMINATING_SIGNALS,
+    TURNS_MAX,
+    Failure,
+    Options,
+    OutputWriter,
+    Terminated,
+    api_credentials,
+)
 from mz_engine.agents.anthropic_api.sessions import SessionStore, session_directory
 from mz_engine.model.pipeline import Tool
 

@@ -19,7 +19,11 @@ With `--count` the only lines are `start`, `count` {input_tokens} and `end`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import msgspec
@@ -33,6 +37,9 @@ OUTPUT_TOKENS_MAX = 32_000
 """Output limit that every current model supports."""
 TURNS_MAX = 200
 """Requests of one call."""
+TERMINATING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PROGRESS_SECONDS = 10
+TEXT_CHARS_MAX = 1000
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,3 +94,60 @@ def api_credentials(environment: Mapping[str, str]) -> dict[str, str]:
     if token:
         return {"auth_token": token}
     raise Failure("authentication_error", "no API key: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN)")
+
+
+class OutputWriter:
+    """Writes the output events of a call."""
+
+    def __init__(self, write: Callable[[bytes], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._last_written = self._started = clock()
+
+    def write_event(self, kind: str, **fields: object) -> None:
+        """Write one event as a line. Raises what `write` raises."""
+        line = json.dumps(replace_surrogates({"type": kind, **fields}), ensure_ascii=False)
+        with block_signals():
+            self._write(line.encode() + b"\n")
+        self._last_written = self._clock()
+
+    def heartbeat(self) -> None:
+        """Note activity; write a progress line if none was written for a while."""
+        now = self._clock()
+        if now - self._last_written >= PROGRESS_SECONDS:
+            self.write_event("progress", seconds=round(now - self._started))
+
+
+@contextmanager
+def block_signals() -> Iterator[None]:
+    """Delay terminating signals until the end of the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATING_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def shorten(value: Any) -> Any:
+    """Shorten long texts at any depth."""
+    match value:
+        case str() if len(value) > TEXT_CHARS_MAX:
+            return f"{value[:TEXT_CHARS_MAX]}... ({len(value)} characters)"
+        case dict():
+            return {str(key): shorten(item) for key, item in value.items()}
+        case list():
+            return [shorten(item) for item in value]
+        case _:
+            return value
+
+
+def replace_surrogates(value: Any) -> Any:
+    """Replace unpaired surrogates, which file names and models may contain and UTF-8 cannot encode."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case dict():
+            return {replace_surrogates(name): replace_surrogates(item) for name, item in value.items()}
+        case list() | tuple():
+            return [replace_surrogates(item) for item in value]
+        case _:
+            return value

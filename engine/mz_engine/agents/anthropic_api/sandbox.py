@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 from mz_engine.path_patterns import is_pattern, matches
 
+FILE_BYTES_MAX = 10_000_000
 LIST_SECONDS = 30
 FILES_MAX = 200_000
 
@@ -65,34 +65,32 @@ class Sandbox:
         names = (name for name in self._all_files() if name.startswith(prefix))
         return sorted(name for name in names if not pattern or matches((pattern,), name))
 
-    def _all_files(self) -> Iterator[str]:
-        """Yield the files that git tracks or would add; outside a repository, all files."""
-        listed = _git_files(self.root)
-        names = (
-            _walk_files(self.root) if listed is None else (name for name in listed if os.path.lexists(self.root / name))
-        )
-        for count, name in enumerate(names):
-            if count >= FILES_MAX:
-                return
-            yield name
+    def read_bytes(self, name: str) -> bytes:
+        """Read a complete file. Raises ToolError."""
+        with os.fdopen(self.open(self.resolve(name), os.O_RDONLY), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > FILE_BYTES_MAX:
+                raise ToolError(f"{name} has {size} bytes; {FILE_BYTES_MAX} are the most")
+            return file.read(FILE_BYTES_MAX)
 
+    def write_bytes(self, name: str, data: bytes, flags: int) -> None:
+        """Replace a file's content and keep its mode. Raises ToolError."""
+        with os.fdopen(self.open(self.resolve(name), os.O_WRONLY | flags), "wb") as file:
+            try:
+                file.truncate(0)
+                file.write(data)
+                file.flush()
+            except OSError as error:
+                raise ToolError(f"{name}: {error.strerror or error}") from None
 
-def _git_files(root: Path) -> list[str] | None:
-    command = ["git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    try:
-        result = subprocess.run(
-            command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIST_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if result.returncode:
-        return None
-    names = result.stdout.decode("utf-8", "surrogateescape").split("\0")
-    return list(dict.fromkeys(name for name in names if name))
-
-
-def _walk_files(root: Path) -> Iterator[str]:
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if name.lower() != ".git")
-        for name in sorted(names):
-            yield (Path(folder) / name).relative_to(root).as_posix()
+    def _all_files(self) -> list[str]:
+        """Return the existing files that git tracks or would add. Raises ToolError."""
+        command = ("git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        try:
+            result = subprocess.run(
+                command, cwd=self.root, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIST_SECONDS, check=True
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ToolError(f"the files cannot be listed: {error}") from None
+        names = dict.fromkeys(result.stdout.decode("utf-8", "surrogateescape").split("\0"))
+        return [name for name in names if name and os.path.lexists(self.root / name)][:FILES_MAX]

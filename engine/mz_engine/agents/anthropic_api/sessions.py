@@ -10,14 +10,29 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import Any, Literal, TypedDict
 
-from mz_engine.agents.anthropic_api.model import Block, Failure
-from mz_engine.agents.anthropic_api.output import block_signals
+import msgspec
 
-FORMAT = 1
+from mz_engine.agents.anthropic_api.model import Block, Failure, block_signals
+
 SESSION_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}")
 RETENTION_SECONDS = 30 * 24 * 3600
 """Sessions not continued for this long are deleted."""
+
+
+class StoredMessage(TypedDict):
+    role: Literal["user", "assistant"]
+    content: list[Any]
+
+
+class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
+    format: Literal[1]
+    cwd: str
+    messages: list[StoredMessage]
+
+
+_decoder = msgspec.json.Decoder(StoredSession)
 
 
 class SessionStore:
@@ -35,23 +50,20 @@ class SessionStore:
         """Load the messages so far. Raises Failure if there are none, or they belong to another directory."""
         missing = f"no conversation found with the session id {session}"
         try:
-            stored = json.loads(self._path(session).read_bytes())
+            stored = _decoder.decode(self._path(session).read_bytes())
         except FileNotFoundError:
             raise Failure("session_missing", missing) from None
         except (OSError, ValueError, RecursionError) as error:
             raise Failure("session_missing", f"{missing} that can be read: {error}") from None
-        if not _is_valid(stored):
-            raise Failure("session_missing", f"{missing} that can be read: its file has another form")
-        if stored["cwd"] != cwd:
-            raise Failure("session_missing", f"{missing} for {cwd}: it belongs to {stored['cwd']}")
-        messages: list[Block] = stored["messages"]
-        return messages
+        if stored.cwd != cwd:
+            raise Failure("session_missing", f"{missing} for {cwd}: it belongs to {stored.cwd}")
+        return [{"role": message["role"], "content": message["content"]} for message in stored.messages]
 
     def save(self, session: str, cwd: str, messages: list[Block]) -> None:
         """Store all messages, atomically. Raises OSError."""
         path = self._path(session)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        data = json.dumps({"format": FORMAT, "cwd": cwd, "messages": messages}).encode()
+        data = json.dumps({"format": 1, "cwd": cwd, "messages": messages}).encode()
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         with block_signals():
             file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -79,15 +91,3 @@ def session_directory() -> Path:
     import platformdirs  # Imported late: not needed for the first line.
 
     return Path(platformdirs.user_state_dir("mz", appauthor=False)) / "anthropic"
-
-
-def _is_valid(stored: object) -> bool:
-    if not isinstance(stored, dict) or stored.get("format") != FORMAT or not isinstance(stored.get("cwd"), str):
-        return False
-    messages = stored.get("messages")
-    return isinstance(messages, list) and all(
-        isinstance(message, dict)
-        and message.get("role") in ("user", "assistant")
-        and isinstance(message.get("content"), list)
-        for message in messages
-    )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
+from threading import Thread
 
-from mz_engine.agents.anthropic_api.sandbox import Sandbox, ToolError
+from mz_engine.agents.anthropic_api.sandbox import ToolError
 
 TIMEOUT_SECONDS = 120
 TIMEOUT_SECONDS_MAX = 600
@@ -18,7 +19,7 @@ KEPT_BYTES_MAX = 30_000
 """Bytes kept of the output's beginning, and of its end."""
 TICK_SECONDS = 0.2
 DRAIN_SECONDS = 1
-"""Time to read the last output; background processes may print for ever."""
+"""Time to read the last output."""
 CHUNK_BYTES = 1 << 16
 HIDDEN_PREFIX = "ANTHROPIC_"
 """Prefix of variables hidden from commands, since they hold the API key."""
@@ -46,7 +47,7 @@ class BoundedOutput:
 
 
 def run_command(
-    sandbox: Sandbox, command: str, timeout_seconds: int, environment: Mapping[str, str], heartbeat: Heartbeat
+    cwd: Path, command: str, timeout_seconds: int, environment: Mapping[str, str], heartbeat: Heartbeat
 ) -> tuple[str, bool]:
     """Run a command; return its output and whether it failed. Always kills its process group afterwards."""
     if "\0" in command:
@@ -55,7 +56,7 @@ def run_command(
     try:
         process = subprocess.Popen(
             ["/bin/sh", "-c", command],
-            cwd=sandbox.root,
+            cwd=cwd,
             env={name: value for name, value in environment.items() if not name.startswith(HIDDEN_PREFIX)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -65,49 +66,29 @@ def run_command(
     except (OSError, ValueError) as error:
         raise ToolError(f"the command cannot be started: {error}") from None
     output = BoundedOutput()
+    # Processes that left the group may keep the pipe open for ever, so nobody waits long for the end of the output.
+    reader = Thread(target=_collect_output, args=(process, output), daemon=True)
+    reader.start()
+    deadline = time.monotonic() + seconds
     try:
-        finished = _collect_output(process, output, time.monotonic() + seconds, heartbeat)
+        while process.poll() is None and time.monotonic() < deadline:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(min(TICK_SECONDS, max(0, deadline - time.monotonic())))
+            heartbeat()
+        code = process.poll()
     finally:
-        _kill(process)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        reader.join(DRAIN_SECONDS)
     text = output.text()
-    if not finished:
+    if code is None:
         return f"{text}\n[ended after {seconds} s, its time limit]", True
-    code = process.returncode
     return (f"{text}\n[exit {code}]" if code else text or "[no output]"), code != 0
 
 
-def _collect_output(
-    process: subprocess.Popen[bytes], output: BoundedOutput, deadline: float, heartbeat: Heartbeat
-) -> bool:
-    """Collect output until the command ends; False if the deadline passed. Does not wait for background processes."""
+def _collect_output(process: subprocess.Popen[bytes], output: BoundedOutput) -> None:
     assert process.stdout is not None
-    stream, is_open = process.stdout.fileno(), True
-    while process.poll() is None:
-        if time.monotonic() >= deadline:
-            return False
-        if is_open:
-            is_open = _read_available(stream, output, TICK_SECONDS)
-        else:
-            time.sleep(TICK_SECONDS / 10)
-        heartbeat()
-    last = time.monotonic() + DRAIN_SECONDS
-    while is_open and time.monotonic() < last and select.select([stream], [], [], 0)[0]:
-        is_open = _read_available(stream, output, 0)
-    return True
-
-
-def _read_available(stream: int, output: BoundedOutput, seconds: float) -> bool:
-    """Read available output within a time; False at the end of the output."""
-    if not select.select([stream], [], [], seconds)[0]:
-        return True
-    data = os.read(stream, CHUNK_BYTES)
-    output.add(data)
-    return bool(data)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    with process.stdout as stream:
+        while data := os.read(stream.fileno(), CHUNK_BYTES):
+            output.add(data)

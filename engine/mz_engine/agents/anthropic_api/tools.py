@@ -1,61 +1,193 @@
-"""Runs the tools that the model calls, of those that it was offered."""
+"""The tools that the model calls, of those that it was offered: their forms, which the model sees, and what they do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from mz_engine.agents.anthropic_api import files, shell
-from mz_engine.agents.anthropic_api.prompts import TOOL_DEFINITIONS, replace_surrogates
-from mz_engine.agents.anthropic_api.sandbox import Sandbox, ToolError
+from mz_engine.agents.anthropic_api.model import Block, replace_surrogates
+from mz_engine.agents.anthropic_api.sandbox import FILE_BYTES_MAX, Sandbox, ToolError
+from mz_engine.agents.anthropic_api.shell import TIMEOUT_SECONDS, run_command
+from mz_engine.decoding import regex
 from mz_engine.model.pipeline import Tool
 
-OFFSET_MAX = 10**9
+SHOWN_CHARS_MAX = 60_000
+SHOWN_LINES_MAX = 2000
+LISTED_MAX = 1000
+MATCHES_MAX = 200
+MATCH_CHARS_MAX = 300
+SEARCH_SECONDS = 20
+SNIFF_BYTES = 8000
+
+FilePath = Annotated[str, msgspec.Meta(description="Path of the file, relative to the working directory.")]
+FilePattern = Annotated[
+    str, msgspec.Meta(description="Only files that match, as in .gitignore, such as `src/**/*.ts`.")
+]
+Directory = Annotated[str, msgspec.Meta(description="Only below this directory.")]
 
 
 class ToolInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class of tool inputs."""
+    """Base class of the forms. The model sees the docstring of a form and its fields; `run` returns a text for the
+    model and whether the tool failed, or raises ToolError."""
+
+    name: ClassVar[str]
+
+    def run(self, toolbox: Toolbox) -> tuple[str, bool]:
+        raise NotImplementedError
 
 
 class ReadFile(ToolInput, frozen=True, kw_only=True):
-    path: str
-    offset: int = 1
-    limit: int = files.SHOWN_LINES_MAX
+    """Shows a text file. A long one is cut; go on with `offset`."""
+
+    name = "read_file"
+    path: FilePath
+    offset: Annotated[int, msgspec.Meta(description="First line to show.")] = 1
+    limit: Annotated[int, msgspec.Meta(description="How many lines to show.")] = SHOWN_LINES_MAX
+
+    def run(self, toolbox: Toolbox) -> tuple[str, bool]:
+        data = toolbox.sandbox.read_bytes(self.path)
+        if b"\0" in data[:SNIFF_BYTES]:
+            raise ToolError(f"{self.path} is no text: it holds {len(data)} bytes")
+        lines = data.decode("utf-8", "replace").splitlines(keepends=True)
+        first = max(1, self.offset)
+        if first > max(1, len(lines)):
+            raise ToolError(f"{self.path} has {len(lines)} lines")
+        shown = lines[first - 1 :][: max(1, min(self.limit, SHOWN_LINES_MAX))]
+        while len(shown) > 1 and sum(map(len, shown)) > SHOWN_CHARS_MAX:
+            shown.pop()
+        text = "".join(shown)[:SHOWN_CHARS_MAX]
+        last = first - 1 + len(shown)
+        if left_out := sum(map(len, shown)) - len(text):
+            text += f"\n[{left_out} characters of line {last} left out]"
+        if first > 1 or last < len(lines):
+            text += f"\n[lines {first} to {last} of {len(lines)}]"
+        return text, False
 
 
 class ListFiles(ToolInput, frozen=True, kw_only=True):
-    pattern: str = ""
-    path: str = "."
+    """Lists files, one path a line, without those that git ignores."""
+
+    name = "list_files"
+    pattern: FilePattern = ""
+    path: Directory = "."
+
+    def run(self, toolbox: Toolbox) -> tuple[str, bool]:
+        names = toolbox.sandbox.files(self.path, self.pattern)
+        more = f"\n[{len(names) - LISTED_MAX} more]" if len(names) > LISTED_MAX else ""
+        return ("\n".join(names[:LISTED_MAX]) or "[no such file]") + more, False
 
 
 class SearchFiles(ToolInput, frozen=True, kw_only=True):
-    expression: str
-    pattern: str = ""
-    path: str = "."
+    """Searches text files for a regular expression, line by line; answers `path:line: text`."""
+
+    name = "search_files"
+    expression: Annotated[str, msgspec.Meta(description="The regular expression, in the syntax of RE2.")]
+    pattern: FilePattern = ""
+    path: Directory = "."
+
+    def run(self, toolbox: Toolbox) -> tuple[str, bool]:
+        if error := regex.inspect_expression(self.expression).error:
+            raise ToolError(f"{self.expression[:200]!r} is no regular expression: {error}")
+        lines: list[str] = []
+        for line in self._matching_lines(toolbox.sandbox):
+            if len(lines) == MATCHES_MAX:
+                lines.append(f"[more than {MATCHES_MAX}: search for less]")
+                break
+            lines.append(line)
+        return "\n".join(lines) or "[nothing found]", False
+
+    def _matching_lines(self, sandbox: Sandbox) -> Iterator[str]:
+        deadline = time.monotonic() + SEARCH_SECONDS
+        for name in sandbox.files(self.path, self.pattern):
+            if time.monotonic() > deadline:
+                raise ToolError(f"that took longer than {SEARCH_SECONDS} s: search for less")
+            try:
+                data = sandbox.read_bytes(name)
+            except ToolError:
+                continue
+            if b"\0" in data[:SNIFF_BYTES]:
+                continue
+            for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+                if regex.matches_any((self.expression,), line):
+                    yield f"{name}:{number}: {line[:MATCH_CHARS_MAX]}"
 
 
 class WriteFile(ToolInput, frozen=True, kw_only=True):
-    path: str
-    content: str
+    """Writes a file, whole; makes its directories, and replaces what was there."""
+
+    name = "write_file"
+    path: FilePath
+    content: Annotated[str, msgspec.Meta(description="All that the file is to hold.")]
+
+    def run(self, toolbox: Toolbox) -> tuple[str, bool]:
+        data, target = _encode(self.content), toolbox.sandbox.resolve(self.path)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ToolError(f"{self.path}: {error.strerror or error}") from None
+        toolbox.sandbox.write_bytes(self.path, data, os.O_CREAT)
+        return f"wrote {len(data)} bytes to {toolbox.sandbox.relative_name(target)}", False
 
 
 class EditFile(ToolInput, frozen=True, kw_only=True):
-    path: str
-    old: str
-    new: str
-    all: bool = False
+    """Replaces a text in a file by another. The old text must be there exactly once, unless `all` is set."""
+
+    name = "edit_file"
+    path: FilePath
+    old: Annotated[
+        str,
+        msgspec.Meta(
+            description="The text to replace, exactly as it stands in the file, with indentation and line ends."
+        ),
+    ]
+    new: Annotated[str, msgspec.Meta(description="What comes in its place.")]
+    all: Annotated[bool, msgspec.Meta(description="Replace every occurrence.")] = False
+
+    def run(self, toolbox: Toolbox) -> tuple[str, bool]:
+        """All other bytes stay unchanged, whatever their encoding."""
+        sandbox, path = toolbox.sandbox, self.path
+        data, target, replacement = sandbox.read_bytes(path), _encode(self.old), _encode(self.new)
+        if not target:
+            raise ToolError("the old text is empty; to write a file whole use write_file")
+        crlf_count = data.count(b"\r\n")
+        if crlf_count and (target not in data or crlf_count == data.count(b"\n")):
+            target, replacement = _to_crlf(target), _to_crlf(replacement)
+        count = data.count(target)
+        if count == 0:
+            raise ToolError(f"{path} does not hold the old text; read it again, and copy the text exactly")
+        if count > 1 and not self.all:
+            raise ToolError(f"{path} holds the old text {count} times; give more of what is around it, or set `all`")
+        size = len(data) + count * (len(replacement) - len(target))
+        if size > FILE_BYTES_MAX:
+            raise ToolError(f"{path} would have {size} bytes; {FILE_BYTES_MAX} are the most")
+        sandbox.write_bytes(path, data.replace(target, replacement), 0)
+        places = "place" if count == 1 else "places"
+        return f"replaced {count} {places} in {sandbox.relative_name(sandbox.resolve(path))}", False
 
 
 class RunCommand(ToolInput, frozen=True, kw_only=True):
-    command: str
-    timeout_seconds: int = shell.TIMEOUT_SECONDS
+    """Runs a shell command in the working directory, without input, and shows its output and exit code. What it leaves
+    running is ended with it."""
+
+    name = "run_command"
+    command: Annotated[str, msgspec.Meta(description="The command, for `sh -c`.")]
+    timeout_seconds: Annotated[int, msgspec.Meta(description="When to end it; 600 at most.")] = TIMEOUT_SECONDS
+
+    def run(self, toolbox: Toolbox) -> tuple[str, bool]:
+        return run_command(
+            toolbox.sandbox.root, self.command, self.timeout_seconds, toolbox.environment, toolbox.heartbeat
+        )
 
 
-INPUT_TYPES: Mapping[str, type[ToolInput]] = {
-    "read_file": ReadFile, "list_files": ListFiles, "search_files": SearchFiles, "write_file": WriteFile,
-    "edit_file": EditFile, "run_command": RunCommand,
-}  # fmt: skip
+FORMS: Mapping[Tool, tuple[type[ToolInput], ...]] = {
+    "read": (ReadFile, ListFiles, SearchFiles),
+    "write": (WriteFile, EditFile),
+    "shell": (RunCommand,),
+}
 
 
 class Toolbox:
@@ -64,37 +196,43 @@ class Toolbox:
     def __init__(
         self, sandbox: Sandbox, tools: tuple[Tool, ...], environment: Mapping[str, str], heartbeat: Callable[[], None]
     ) -> None:
-        self._sandbox, self._environment, self._heartbeat = sandbox, environment, heartbeat
-        self._tool_names = frozenset(str(tool["name"]) for kind in tools for tool in TOOL_DEFINITIONS[kind])
+        self.sandbox, self.environment, self.heartbeat = sandbox, environment, heartbeat
+        self._forms = {form.name: form for kind in FORMS if kind in tools for form in FORMS[kind]}
+
+    def definitions(self) -> list[Block]:
+        """Return the tools as the API takes them."""
+        return [_definition(form) for form in self._forms.values()]
 
     def use(self, name: str, arguments: object) -> tuple[str, bool]:
         """Run a tool; return its result for the model and whether it failed. Never raises for a model's input."""
-        if name not in self._tool_names:
-            return f"there is no tool {name!r}; there are: {', '.join(sorted(self._tool_names)) or 'none'}", True
+        if name not in self._forms:
+            return f"there is no tool {name!r}; there are: {', '.join(sorted(self._forms)) or 'none'}", True
         try:
-            tool_input = msgspec.convert(arguments, INPUT_TYPES[name])
-            text, failed = self._execute(tool_input)
+            text, failed = msgspec.convert(arguments, self._forms[name]).run(self)
         except msgspec.ValidationError as error:
             return f"{name} was called wrongly: {error}", True
         except ToolError as error:
-            return str(replace_surrogates(str(error))), True
+            text, failed = str(error), True
         except (OSError, MemoryError, RecursionError) as error:
-            return str(replace_surrogates(f"{name} failed: {error}")), True
+            text, failed = f"{name} failed: {error}", True
         return str(replace_surrogates(text)), failed
 
-    def _execute(self, tool_input: ToolInput) -> tuple[str, bool]:
-        sandbox = self._sandbox
-        match tool_input:
-            case ReadFile(path=path, offset=offset, limit=limit):
-                return files.read_file(sandbox, path, min(offset, OFFSET_MAX), limit), False
-            case ListFiles(pattern=pattern, path=path):
-                return files.list_files(sandbox, pattern, path), False
-            case SearchFiles(expression=expression, pattern=pattern, path=path):
-                return files.search_files(sandbox, expression, pattern, path), False
-            case WriteFile(path=path, content=content):
-                return files.write_file(sandbox, path, content), False
-            case EditFile(path=path, old=old, new=new, all=replace_all):
-                return files.edit_file(sandbox, path, old, new, replace_all), False
-            case RunCommand(command=command, timeout_seconds=seconds):
-                return shell.run_command(sandbox, command, seconds, self._environment, self._heartbeat)
-        raise ToolError("there is no such tool")
+
+def _definition(form: type[ToolInput]) -> Block:
+    schema = dict(msgspec.json.schema_components((form,))[1][form.__name__])
+    del schema["title"]
+    return {"name": form.name, "description": schema.pop("description"), "input_schema": schema}
+
+
+def _to_crlf(data: bytes) -> bytes:
+    return data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+
+
+def _encode(text: str) -> bytes:
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise ToolError(f"the text cannot be written as UTF-8: {error.reason}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise ToolError(f"the text has {len(data)} bytes; {FILE_BYTES_MAX} are the most")
+    return data
