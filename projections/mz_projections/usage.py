@@ -16,6 +16,14 @@ def add_usage(first: Usage, second: Usage, sign: int = 1) -> Usage:
     return replace(first, **{name: getattr(first, name) + sign * getattr(second, name) for name in TOKEN_FIELDS})
 
 
+def sum_by_model(usages: Iterable[Usage]) -> dict[str, Usage]:
+    """Return the sums by model, in order of appearance; other fields are those of the first."""
+    sums: dict[str, Usage] = {}
+    for usage in usages:
+        sums[usage.model] = add_usage(sums[usage.model], usage) if usage.model in sums else usage
+    return sums
+
+
 def sum_known(amounts: Iterable[int | None]) -> int | None:
     """Return the sum of the known amounts; None if there are none."""
     known_amounts = [amount for amount in amounts if amount is not None]

@@ -86,9 +86,9 @@ def test_no_repository_is_needed_and_nothing_is_written(tmp_path: Path) -> None:
         (None, (), "error[MZ2001] {file}: cannot be read: no such file", 10),
         (b"", (), "error[MZ6030] {file}: is empty", 10),
         (b"\0" * 4096, (), "error[MZ6030] {file}: contains only blanks and zero bytes", 10),
-        (b"[]", (), "error[MZ6030] {file}: is a JSON array without an object of a known format", 10),
+        (b"[]", (), "error[MZ6030] {file}: has neither a JSON object nor text of a known format", 10),
         (b"{}", (), "error[MZ6030] {file}: is JSON of an unknown format; its first object has no keys;", 10),
-        (b"# Notes\n", (), "error[MZ6030] {file}: is neither JSON nor text of a known format", 10),
+        (b"# Notes\n", (), "error[MZ6030] {file}: has neither a JSON object nor text of a known format", 10),
         (b'{"type":"x"}\n', ("--agent", "nobody"), "error[MZ1002]", 2),
     ],
 )

@@ -22,8 +22,7 @@ from mz_cli.usage.transcript_text import computed_price, transcript_report
 from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, buffered
 from mz_engine.agents.reading.records import NOTES, Format, ModelRequest, ReaderState, TranscriptRecord
 from mz_engine.pricing.table import GenaiPrices
-from mz_engine.transcripts.formats import FORMATS, Undetected
-from mz_engine.transcripts.read import detect_transcript, read_piece
+from mz_engine.transcripts.read import FORMATS, Undetected, detect_transcript, read_piece
 from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
 
 from tests.support.tree import ROOT
@@ -298,7 +297,7 @@ def test_a_very_long_line_takes_no_memory(tmp_path: Path) -> None:
     [
         (b"", None, "is empty"),
         (b"\n \n\0\0", None, "contains only blanks and zero bytes"),
-        (b"# A page\n", None, "is neither JSON nor text of a known format; it begins with '# A page'"),
+        (b"# A page\n", None, "has neither a JSON object nor text of a known format; it begins with '# A page'"),
         (b'{"a": 1, "b": 2}\n', None, "its first object has the keys 'a', 'b'"),
         (b'{"type":"syst', None, "it begins with"),
     ],

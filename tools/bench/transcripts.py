@@ -14,8 +14,7 @@ import msgspec
 from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.reading.byte_lines import Piece, buffered
 from mz_engine.agents.reading.records import Format, ReaderState
-from mz_engine.transcripts.formats import FORMATS
-from mz_engine.transcripts.read import detect_transcript, read_piece
+from mz_engine.transcripts.read import FORMATS, detect_transcript, read_piece
 from mz_engine.transcripts.summary import SummaryBuilder
 
 from tools.bench.clock import alternate, rate

@@ -16,8 +16,7 @@ import click
 from mz_engine.agents.reading.byte_lines import buffered
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.ports import Prices
-from mz_engine.transcripts.formats import FORMATS, OtherAgentsFormat, Undetected
-from mz_engine.transcripts.read import detect_transcript
+from mz_engine.transcripts.read import FORMATS, OtherAgentsFormat, Undetected, detect_transcript
 from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary
 
 from mz_cli.app.help import command, format_options

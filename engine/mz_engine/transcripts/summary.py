@@ -2,22 +2,20 @@
 
 Every request counts once, with the most tokens that any line reports for it. Where the agent reports totals that exceed
 the sum of its requests, the difference is added, model by model; where they are lower, the requests count.
-
-Token sums by model, which can be compared.
 """
 
 from __future__ import annotations
 
-from collections import UserDict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import TOKEN_FIELDS
+from mz_projections.usage import TOKEN_FIELDS, add_usage, sum_by_model
 
 from mz_engine.agents.reading.records import (
+    NOTES,
     REPORTS_FIELD,
     AssistantText,
     CostReported,
@@ -34,98 +32,23 @@ from mz_engine.agents.reading.records import (
 )
 
 
-class TokenSum(NamedTuple):
-    """Tokens of one model."""
-
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write_5m: int = 0
-    cache_write_1h: int = 0
-    reasoning: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.input + self.output
-
-    @property
-    def cache_write(self) -> int:
-        return self.cache_write_5m + self.cache_write_1h
-
-    def plus(self, usage: Usage, sign: int = 1) -> TokenSum:
-        return TokenSum(
-            *(number + sign * getattr(usage, name) for name, number in zip(self._fields, self, strict=True))
-        )
-
-    def minus(self, other: TokenSum) -> TokenSum | None:
-        """Return the difference; None if it would be negative anywhere. If this sum does not distinguish cache writes
-        by lifetime, the other's lifetimes apply."""
-        hour = self.cache_write_1h or min(other.cache_write_1h, self.cache_write)
-        with_lifetimes = self._replace(cache_write_5m=self.cache_write - hour, cache_write_1h=hour)
-        with_lifetimes = with_lifetimes._replace(reasoning=max(with_lifetimes.reasoning, other.reasoning))
-        difference = TokenSum(
-            *(minuend - subtrahend for minuend, subtrahend in zip(with_lifetimes, other, strict=True))
-        )
-        return difference if min(difference) >= 0 else None
-
-    def usage(self, model: str) -> Usage:
-        return Usage(model=model, **self._asdict())
-
-
-class TokenSums(UserDict[str, TokenSum]):
-    """Token sums by model."""
-
-    def of_model(self, model: str) -> TokenSum:
-        return self.get(model, TokenSum())
-
-    def covers(self, other: TokenSums, *, input_only: bool = False) -> bool:
-        """Return True if no tokens of the other are missing here."""
-        return all(
-            self.of_model(model).input >= sum_.input and (input_only or self.of_model(model).output >= sum_.output)
-            for model, sum_ in other.items()
-        )
-
-    def add_all(self, other: TokenSums) -> None:
-        for model, sum_ in other.items():
-            self[model] = TokenSum(*(number + added for number, added in zip(self.of_model(model), sum_, strict=True)))
-
-
-def add_usage(sums: TokenSums, usage: Usage) -> None:
-    sums[usage.model] = sums.of_model(usage.model).plus(usage)
-
-
-def subtract_usage(sums: TokenSums, usage: Usage) -> None:
-    """Subtract a usage, but not below zero."""
-    difference = sums.of_model(usage.model).plus(usage, -1)
-    sums[usage.model] = TokenSum(*(max(number, 0) for number in difference))
-
-
-def sum_usages(usages: Iterable[Usage]) -> TokenSums:
-    sums = TokenSums()
-    for usage in usages:
-        add_usage(sums, usage)
-    return sums
-
-
-def includes_previous_end(
-    end: StreamEnd, previous: StreamEnd, *, has_requests: bool, is_enough: Callable[[TokenSums], bool]
-) -> bool:
+def includes_previous_end(end: StreamEnd, previous: StreamEnd, input_tokens: int) -> bool:
     """Return True if an end's money and totals include those of the previous end in the same session. A file may hold
-    the output of several processes one after the other: then numbers fall, or are not `enough` for the `requests` since
-    the process started."""
+    the output of several processes one after the other: then numbers fall, or are not enough for the input tokens of
+    the requests since the process started."""
     if end == previous:
         return True
-    if not (end.cumulative and previous.cumulative and has_requests):
+    is_cumulative = end.cumulative and previous.cumulative and input_tokens > 0
+    if not is_cumulative or (end.reported_nanousd or 0) < (previous.reported_nanousd or 0):
         return False
-    if (end.reported_nanousd or 0) < (previous.reported_nanousd or 0):
-        return False
-    sums = sum_usages(end.usage)
-    return not sums or (sums.covers(sum_usages(previous.usage)) and is_enough(sums))
-
-
-def subagents_of(usages: Iterable[Usage]) -> tuple[str, ...]:
-    """Return the names of subagents, sorted."""
-    return tuple(sorted({usage.subagent for usage in usages if usage.subagent}))
+    sums, nothing = sum_by_model(end.usage), Usage(model="", input=0, output=0)
+    return not sums or (
+        sum(usage.input for usage in sums.values()) >= input_tokens
+        and all(
+            sums.get(model, nothing).input >= usage.input and sums.get(model, nothing).output >= usage.output
+            for model, usage in sum_by_model(previous.usage).items()
+        )
+    )
 
 
 Status: TypeAlias = Literal["success", "error", "no-terminal"]
@@ -182,9 +105,9 @@ class SummaryBuilder:
         self._session_info = SessionInfo()
         self._sessions: set[str] = set()
         self._requests: dict[str, ModelRequest] = {}
-        self._process_sums, self._sums_since_end = TokenSums(), TokenSums()
-        """Tokens of the requests since the start of the process whose results are cumulative, and since the last
-        result."""
+        self._process_input = self._input_since_end = 0
+        """Input tokens since the start of the process whose results are cumulative, and since the last result."""
+        self._ids_since_end: set[str] = set()
         self._ends: list[StreamEnd] = []
         """The last end of each process."""
         self._end_count = 0
@@ -243,21 +166,20 @@ class SummaryBuilder:
     def _add_request(self, request: ModelRequest) -> None:
         self._add_time(request.at_us)
         earlier = self._requests.get(request.id)
-        if earlier is not None:
-            if _token_total(request.usage) < _token_total(earlier.usage):
-                return
-            for sums in (self._process_sums, self._sums_since_end):
-                subtract_usage(sums, earlier.usage)
+        if earlier is None:
+            self._process_input += request.usage.input
+            self._input_since_end += request.usage.input
+        elif _token_total(request.usage) < _token_total(earlier.usage):
+            return
+        else:
+            known_nanousd = (request.reported_nanousd, earlier.reported_nanousd)
             request = replace(
                 request,
-                at_us=request.at_us if request.at_us is not None else earlier.at_us,
-                reported_nanousd=request.reported_nanousd
-                if request.reported_nanousd is not None
-                else earlier.reported_nanousd,
+                at_us=earlier.at_us if request.at_us is None else request.at_us,
+                reported_nanousd=next((amount for amount in known_nanousd if amount is not None), None),
                 usage=replace(request.usage, subagent=request.usage.subagent and earlier.usage.subagent),
             )
-        for sums in (self._process_sums, self._sums_since_end):
-            add_usage(sums, request.usage)
+        self._ids_since_end.add(request.id)
         self._requests[request.id] = request
 
     def _add_text(self, record: AssistantText) -> None:
@@ -269,48 +191,28 @@ class SummaryBuilder:
     # ends -------------------------------------------------------------------------------------------------------------
     def _add_end(self, end: StreamEnd) -> None:
         self._end_count += 1
-        if self._replaces_last_end(end):
+        is_same_session = self._session_info.session == self._end_session
+        if self._ends and is_same_session and includes_previous_end(end, self._ends[-1], self._process_input):
             self._ends[-1] = end
         else:
             self._ends.append(end)
-            self._process_sums = TokenSums(self._sums_since_end)
-        self._sums_since_end = TokenSums()
+            self._process_input = self._input_since_end
+        self._input_since_end = 0
+        self._ids_since_end.clear()
         self._end_session = self._session_info.session
 
-    def _replaces_last_end(self, end: StreamEnd) -> bool:
-        """Return True if this end replaces the previous one."""
-        if not self._ends or self._session_info.session != self._end_session:
-            return False
-        last = self._ends[-1]
-        if not (end.cumulative and last.cumulative):
-            return False
-        return includes_previous_end(
-            end,
-            last,
-            has_requests=bool(self._requests),
-            is_enough=lambda sums: sums.covers(self._process_sums, input_only=True),
-        )
-
-    def _reported_sums(self) -> TokenSums:
+    def _reported_sums(self) -> dict[str, Usage]:
         """Return the totals that the agent reports, plus the requests after the last report."""
-        sums = TokenSums()
-        for end in self._ends:
-            for usage in end.usage:
-                add_usage(sums, usage)
         if self._ends:
-            sums.add_all(self._sums_since_end)
-        for usage in self._cost_reported.usage if self._cost_reported is not None and not self._ends else ():
-            add_usage(sums, usage)
-        return sums
+            later = [request.usage for id_, request in self._requests.items() if id_ in self._ids_since_end]
+            return sum_by_model([*(usage for end in self._ends for usage in end.usage), *later])
+        return sum_by_model(self._cost_reported.usage if self._cost_reported is not None else ())
 
     # result -----------------------------------------------------------------------------------------------------------
     def build(self) -> TranscriptSummary:
         """Return the summary of the records so far."""
         requests = tuple(self._requests.values())
-        by_request = TokenSums()
-        for request in requests:
-            add_usage(by_request, request.usage)
-        usages, notes = self._usages(requests, by_request)
+        usages, notes = self._usages(requests)
         last = self._ends[-1] if self._ends else None
         text = last.text if last is not None and last.text is not None else "".join(self._texts) or None
         models = dict.fromkeys(entry.usage.model for entry in usages if entry.usage.model)
@@ -334,12 +236,10 @@ class SummaryBuilder:
             lines=0,
             bad_lines=self._undecodable_lines,
             unknown_lines=dict(self._unknown_lines),
-            notes=tuple(sorted({*notes, *self._notes(usages)}, key=_note_order)),
+            notes=tuple(code for code in NOTES if code in {*notes, *self._notes(usages)}),
         )
 
-    def _usages(
-        self, requests: Iterable[ModelRequest], by_request: TokenSums
-    ) -> tuple[tuple[UsageAtTime, ...], set[str]]:
+    def _usages(self, requests: Iterable[ModelRequest]) -> tuple[tuple[UsageAtTime, ...], set[str]]:
         """Return all tokens, each once, and the codes of notes about how they were computed."""
         entries = [
             UsageAtTime(usage=request.usage, at_us=_plausible_time(request.at_us) or self._latest_us)
@@ -347,23 +247,24 @@ class SummaryBuilder:
         ]
         notes: set[str] = set()
         lifetimes = all(end.has_cache_lifetimes for end in self._ends)
-        for model, reported in self._reported_sums().items():
-            counted = by_request.of_model(model)
-            difference = reported.minus(counted)
-            if difference is None and reported.total > counted.total:
-                entries = [entry for entry in entries if entry.usage.model != model]
-                entries.append(UsageAtTime(usage=reported.usage(model), at_us=self._latest_us))
-                notes |= {"hidden-requests", "per-call"} | (set() if lifetimes else {LIFETIME})
-            elif difference is None:
+        by_request = sum_by_model(request.usage for request in self._requests.values())
+        for model, sums in self._reported_sums().items():
+            reported = replace(sums, requests=None, subagent="", tier="")
+            counted = by_request.get(model, Usage(model=model, input=0, output=0))
+            difference = _difference(reported, counted)
+            if difference is None and _token_total(reported) <= _token_total(counted):
                 notes.add("result-short")
-            elif difference.total:
-                usage = replace(
-                    difference.usage(model), requests=None if counted.total else self._reported_request_count(model)
-                )
-                entries.append(UsageAtTime(usage=usage, at_us=self._latest_us))
-                notes |= {"stub-output"} if counted.total and not difference.input else {"per-call"}
+            elif difference is None:
+                entries = [entry for entry in entries if entry.usage.model != model]
+                entries.append(UsageAtTime(usage=reported, at_us=self._latest_us))
+                notes |= {"hidden-requests", "per-call"} | (set() if lifetimes else {LIFETIME})
+            elif _token_total(difference):
+                request_count = None if _token_total(counted) else self._reported_request_count(model)
+                entries.append(UsageAtTime(usage=replace(difference, requests=request_count), at_us=self._latest_us))
+                notes |= {"stub-output"} if _token_total(counted) and not difference.input else {"per-call"}
                 notes |= {"hidden-requests"} if self._requests and difference.input else set()
-                notes |= {LIFETIME} if difference.cache_write and not lifetimes else set()
+                cache_writes = difference.cache_write_5m + difference.cache_write_1h
+                notes |= {LIFETIME} if cache_writes and not lifetimes else set()
         return tuple(entry for entry in entries if _token_total(entry.usage)), notes
 
     def _reported_request_count(self, model: str) -> int | None:
@@ -408,7 +309,7 @@ class SummaryBuilder:
             yield "several-ends"
         if len(self._sessions) > 1:
             yield "several-sessions"
-        if subagents_of(entry.usage for entry in usages):
+        if any(entry.usage.subagent for entry in usages):
             yield "sub-agents"
         if not usages:
             yield "no-usage"
@@ -442,8 +343,12 @@ def _token_total(usage: Usage) -> int:
     return usage.input + usage.output
 
 
-def _note_order(code: str) -> tuple[int, str]:
-    from mz_engine.agents.reading.records import NOTES
-
-    codes = list(NOTES)
-    return (codes.index(code) if code in NOTES else len(codes), code)
+def _difference(reported: Usage, counted: Usage) -> Usage | None:
+    """Return what is reported beyond what was counted; None if anything is reported lower. If the report does not
+    distinguish cache writes by lifetime, the lifetimes of the requests apply."""
+    cache_writes = reported.cache_write_5m + reported.cache_write_1h
+    hour = reported.cache_write_1h or min(counted.cache_write_1h, cache_writes)
+    reasoning = max(reported.reasoning, counted.reasoning)
+    with_lifetimes = replace(reported, cache_write_5m=cache_writes - hour, cache_write_1h=hour, reasoning=reasoning)
+    difference = add_usage(with_lifetimes, counted, -1)
+    return difference if min(getattr(difference, name) for name in TOKEN_FIELDS) >= 0 else None

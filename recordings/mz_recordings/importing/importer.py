@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-from mz_engine.transcripts.formats import FORMATS, Undetected
+from mz_engine.transcripts.read import FORMATS, Undetected
 from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.imported import ImportedSessionFound, ImportedTotalsReconciled

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
-from mz_engine.transcripts.formats import FORMATS
+from mz_engine.transcripts.read import FORMATS
 from mz_events.catalog.call import Usage
 from mz_events.catalog.imported import ImportedFileRead, ImportedRequest
 from mz_projections.imported.model import OUTPUT_OPEN, US_PER_S, CountedRequest, QuarterSum

@@ -24,7 +24,7 @@ from mz_engine.transcripts.summary import includes_previous_end
 from mz_events.catalog.call import Usage
 from mz_events.catalog.imported import ImportedFileRead, ImportedRequest
 from mz_events.names import StreamId
-from mz_projections.usage import TOKEN_FIELDS, add_usage
+from mz_projections.usage import TOKEN_FIELDS, sum_by_model
 
 from mz_recordings.importing.names import label, model, name, request_key
 
@@ -156,25 +156,18 @@ class SegmentStats(msgspec.Struct):
             return
         usages = tuple(sanitize_usage(usage, self.subagent or "") for usage in raw_end.usage)
         end = replace(raw_end, usage=usages, text=None, detail="")
-        if self.last_end is None or not self._replaces_end(end, self.last_end):
+        is_same_session = self.session == self.last_end_session
+        if not (
+            self.last_end is not None
+            and is_same_session
+            and includes_previous_end(end, self.last_end, self.process_input_tokens)
+        ):
             self.totals_before, self.nanousd_before = self.reported_totals, self.reported_nanousd
             self.process_input_tokens = self.input_tokens_since_end
         self.last_end, self.input_tokens_since_end, self.last_end_session = end, 0, self.session
-        self.reported_totals = dict(self.totals_before)
-        for usage in end.usage:
-            earlier = self.reported_totals.get(usage.model)
-            self.reported_totals[usage.model] = usage if earlier is None else add_usage(earlier, usage)
+        self.reported_totals = sum_by_model((*self.totals_before.values(), *end.usage))
         if end.reported_nanousd is not None:
             self.reported_nanousd = min((self.nanousd_before or 0) + end.reported_nanousd, NANOUSD_MAX)
-
-    def _replaces_end(self, end: StreamEnd, previous: StreamEnd) -> bool:
-        """Return True if this end replaces the previous one."""
-        return self.session == self.last_end_session and includes_previous_end(
-            end,
-            previous,
-            has_requests=self.process_input_tokens > 0,
-            is_enough=lambda sums: sum(entry.input for entry in sums.values()) >= self.process_input_tokens,
-        )
 
     def _add_cost(self, cost: CostReported) -> None:
         """Replace the totals of the session so far."""

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import add_usage
+from mz_projections.usage import sum_by_model
 
 from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
 from mz_engine.agents.reading.json_lines import decode_lines, session_id, stderr_tail
@@ -101,10 +101,8 @@ class CallOutput(msgspec.Struct, kw_only=True):
     def totals(self) -> tuple[Usage, ...]:
         """Return the totals by model that the ends report. If they lack lifetimes of cache writes, these come from the
         turns where the sums agree."""
-        sums: dict[str, Usage] = {}
-        for end in self._counted_ends():
-            for usage in (usage for usage in end.usage if usage.model and (usage.input or usage.output)):
-                sums[usage.model] = add_usage(sums[usage.model], usage) if usage.model in sums else usage
+        usages = (usage for end in self._counted_ends() for usage in end.usage)
+        sums = sum_by_model(usage for usage in usages if usage.model and (usage.input or usage.output))
         turns = [end.turn_usage for end in self.ends if end.turn_usage is not None]
         hour, short = sum(turn.cache_write_1h for turn in turns), sum(turn.cache_write_5m for turn in turns)
         for model, usage in sums.items():
