@@ -19,7 +19,7 @@ from mz_events.catalog.inbox import RetryPosted
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, RunFinished
 from mz_events.names import FeatureId, inbox_stream
 from mz_events.store import Append
-from mz_recordings.cassette.sample import create_sample
+from mz_recordings.cassette.repository import create_sample
 
 from tests.cli.drive import MZ, Result, on_terminal, run, spawn
 from tests.cli.fakeagent import FakeAgent

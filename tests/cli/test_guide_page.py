@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from mz_engine.processes.environment import INHERITED_VARIABLES
-from mz_recordings.cassette.sample import create_sample
+from mz_recordings.cassette.repository import create_sample
 from mz_recordings.findings.model import KIND_PROPERTIES
 
 from tests.support.gitrepo import IDENTITY

@@ -39,9 +39,8 @@ from mz_cli.terminal.width import plain_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.processes.supervise import can_run_offline
-from mz_recordings.cassette import files
 from mz_recordings.cassette.files import digest, load
-from mz_recordings.cassette.model import FORMAT, Identity
+from mz_recordings.cassette.model import Identity
 from mz_recordings.findings.model import Finding
 from mz_recordings.rerecord.driver import CallProgress, RunEnd
 from mz_recordings.rerecord.plan import CallSelection, RepeatedCall
@@ -376,16 +375,13 @@ def test_a_new_cassette_waits_until_every_class_is_accepted(
     assert "a new cassette is waiting for your decision" in refused.err
 
     monkeypatch.chdir(root)
-    monkeypatch.setattr(files, "FORMAT", FORMAT + 1)
-    for upgrades in ("MANIFEST_UPGRADES", "RECORDING_UPGRADES"):
-        monkeypatch.setattr(files, upgrades, {FORMAT: dict})
     wrong = run(capsys, "rerecord", "--accept-pending", "--accept", "COST")
     assert wrong.exit == 3
     assert "mz rerecord recordings/notes --accept-pending --accept" in wrong.err
     taken = run(capsys, "rerecord", "--accept-pending", "--accept", "ALL", "--json")
     assert taken.exit == 0, taken.err
     (shown,) = json.loads(taken.out)["cassettes"]
-    assert (shown["written"], shown["backup"]) == (True, f"recordings/.backup/notes.format-{FORMAT}")
+    assert (shown["written"], shown["backup"]) == (True, None)
     assert not pending_path(place).parent.exists()
     assert load(place).calls[-1].contents == text
     nothing_waits = run(capsys, "rerecord", "--accept-pending")

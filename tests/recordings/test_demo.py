@@ -24,7 +24,7 @@ from mz_events.envelope import Recorded
 from mz_projections.run.fold import RunState
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Cassette, RecordedCall
-from mz_recordings.cassette.sample import SAMPLE, create_sample
+from mz_recordings.cassette.repository import SAMPLE, create_sample
 from mz_recordings.record.recorder import record_run
 from mz_recordings.record.sources import record_sources
 from mz_recordings.replay.stand_in import DRIFT, install

@@ -1,4 +1,4 @@
-"""Cassettes of older formats are read, and copied before they are written anew; hostile ones are refused by name."""
+"""Cassettes of other formats, and hostile ones, are refused by name."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from mz_recordings.cassette import files
 from mz_recordings.cassette.files import (
     CassetteUnreadable,
     NewerFormat,
     is_cassette,
     list_cassettes,
     load,
-    load_summary,
     load_without_traces,
     overwrite,
     save,
+    summarize,
 )
-from mz_recordings.cassette.listing import summarize
 from mz_recordings.cassette.model import FORMAT, Cassette, Item
 
 from tests.support.tapes import cassette, recording
@@ -37,45 +35,12 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "small"
 
 
-@pytest.fixture
-def older(small: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cassette of the format before the current one."""
-    monkeypatch.setattr(files, "FORMAT", NEXT)
-    for upgrades in ("MANIFEST_UPGRADES", "RECORDING_UPGRADES"):
-        monkeypatch.setattr(files, upgrades, {FORMAT: dict})
-    return small
-
-
-def test_an_older_format_is_read_as_todays(older: Path) -> None:
-    found = load(older)
-    assert found.manifest.format == NEXT
-    assert found.calls == (recording(TREE, format=NEXT),)
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_formats_that_were_never_released_are_refused(small: Path, number: int) -> None:
     path = small / "cassette.yaml"
     path.write_text(path.read_text().replace(f"format: {FORMAT}\n", f"format: {number}\n"))
     with pytest.raises(CassetteUnreadable, match=f"has format {number}, from before the first release"):
         load(small)
-
-
-def test_the_first_change_keeps_a_copy_of_what_it_was(older: Path, tmp_path: Path) -> None:
-    before = (older / "cassette.yaml").read_bytes()
-    kept = overwrite(load(older), older)
-    assert kept == tmp_path / ".backup" / f"small.format-{FORMAT}"
-    assert (kept / "cassette.yaml").read_bytes() == before
-    assert load_summary(older)[0] == NEXT
-    assert overwrite(load(older), older) is None
-    assert list_cassettes(tmp_path) == (older,)
-
-
-def test_an_earlier_copy_is_never_replaced(older: Path, tmp_path: Path) -> None:
-    shutil.copytree(older, tmp_path / "first")
-    for name in (f"small.format-{FORMAT}", f"small.format-{FORMAT}.2"):
-        shutil.rmtree(older)
-        shutil.copytree(tmp_path / "first", older)
-        assert overwrite(load(older), older) == tmp_path / ".backup" / name
 
 
 def test_a_recording_of_a_newer_format(small: Path) -> None:
@@ -117,20 +82,13 @@ def test_a_world_that_leads_out_of_its_place(small: Path, key: str, value: objec
         load(small)
 
 
-def test_sums_count_in_every_format(older: Path) -> None:
-    path = older / "cassette.yaml"
+def test_a_change_by_hand_shows_in_the_sums(small: Path) -> None:
+    path = small / "cassette.yaml"
     path.write_text(path.read_text().replace("name: small", "name: large"))
     with pytest.raises(CassetteUnreadable, match="SHA256SUMS has another digest"):
-        load(older)
-    (older / "f" / "prd.patch").unlink()
-    assert summarize(older).problem.endswith("f/prd.patch is missing")
-
-
-def test_a_newer_recording_in_an_older_cassette(older: Path) -> None:
-    path = older / "f" / "prd.json"
-    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {NEXT}'))
-    with pytest.raises(CassetteUnreadable, match=rf"prd\.json: has format {NEXT} in a cassette of format {FORMAT}"):
-        load(older)
+        load(small)
+    (small / "f" / "prd.patch").unlink()
+    assert summarize(small).problem.endswith("f/prd.patch is missing")
 
 
 # stories --------------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     save(cassette(recording(TREE)), tmp_path / "small")
     (tmp_path / "small" / "f" / "prd.prompt.md").unlink()
-    with pytest.raises(CassetteUnreadable, match=r"prd\.prompt\.md: is named by prd\.json and cannot be read"):
+    with pytest.raises(CassetteUnreadable, match=r"prd\.prompt\.md: is named by prd\.json and is missing"):
         load(tmp_path / "small")
 
 

@@ -117,9 +117,7 @@ def test_places_count_characters() -> None:
 def test_a_clean_one(place: Path) -> None:
     found = linted(place)
     assert (found.findings, found.format, found.recordings, found.files) == ((), FORMAT, 1, 6)
-    assert [notice.message for notice in found.notices] == [
-        "f has recordings but no trace: a replay cannot compare its events"
-    ]
+    assert found.notices == ()
 
 
 @pytest.mark.parametrize("kind", ["prompt", "stdout", "patch"])
@@ -188,13 +186,12 @@ def test_files_that_are_no_part_of_it(place: Path) -> None:
     ]
 
 
-def test_several_workers_find_the_same_and_one_that_is_damaged_spoils_no_other(place: Path, tmp_path: Path) -> None:
+def test_one_that_is_damaged_spoils_no_other(place: Path, tmp_path: Path) -> None:
     many = tmp_path / "many"
     copies = big_library(many, place, 40)
     shutil.rmtree(copies[7] / "f")
     shown = {path: path.name for path in copies}
-    alone = list(lint_all(shown, SECRETS, os.environ, 1))
-    assert list(lint_all(shown, SECRETS, os.environ, 2)) == alone
-    assert [one.path for one in alone if one.findings] == ["c0007"]
-    assert len(alone) == 40
+    results = list(lint_all(shown, SECRETS, os.environ))
+    assert [one.path for one in results if one.findings] == ["c0007"]
+    assert len(results) == 40
     assert PROMPT.encode() in (copies[3] / "f" / "prd.prompt.md").read_bytes()

@@ -12,7 +12,7 @@ import pytest
 from mz_engine.artifacts.load import load_rules
 from mz_engine.artifacts.validate import validate
 from mz_engine.model.config import Limits
-from mz_recordings.cassette.sample import create_sample
+from mz_recordings.cassette.repository import create_sample
 
 from tests.support.dialects.messages import MessagesRequest
 from tests.support.endpoint import Request, Unexpected

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from mz_recordings.cassette.sample import create_sample
+from mz_recordings.cassette.repository import create_sample
 
 from tests.support import fake_claude
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from mz_recordings.cassette.sample import COMMIT_ENVIRONMENT
+from mz_recordings.cassette.repository import COMMIT_ENVIRONMENT
 
 from tests.support.script_trial import CASES
 from tests.support.tree import ROOT

@@ -27,7 +27,7 @@ from mz_events.store import Append
 from mz_projections.run.fold import RunState
 from mz_recordings.cassette.files import save
 from mz_recordings.cassette.model import Cassette
-from mz_recordings.cassette.sample import SAMPLE, create_sample
+from mz_recordings.cassette.repository import SAMPLE, create_sample
 from mz_recordings.record.recorder import record_run
 from mz_recordings.record.sources import record_sources
 

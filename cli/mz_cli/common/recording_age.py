@@ -25,9 +25,8 @@ def recordings_check(root: Path, now: float) -> CheckOutcome:
     unusable: list[CassetteUnreadable] = []
     for cassette_path in list_cassettes(library):
         try:
-            ages[cassette_path] = days_since(
-                load_summary(cassette_path)[1].fixture.clock_start, datetime.fromtimestamp(now, UTC)
-            )
+            clock_start = load_summary(cassette_path).fixture.clock_start
+            ages[cassette_path] = days_since(clock_start, datetime.fromtimestamp(now, UTC))
         except CassetteUnreadable as error:
             unusable.append(error)
     if unusable:

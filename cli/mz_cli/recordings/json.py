@@ -108,7 +108,7 @@ class RerecordedCassette(Shape, frozen=True, kw_only=True):
     waits: str | None
     """Path of the new cassette that waits to be accepted."""
     backup: str | None
-    """Path of a copy, if the cassette had an older format."""
+    """Path of a copy, if the cassette had an older format: none is read so far."""
     helps: str | None
     """Command to run next."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.secrets import project_secrets
-from mz_recordings.cassette.listing import CassetteSummary, summarize
+from mz_recordings.cassette.files import CassetteSummary, summarize
 from mz_recordings.findings.lint import LintResult, lint_all
 from mz_recordings.findings.model import KIND_PROPERTIES
 from mz_recordings.replay.parallel import find_cassettes
@@ -79,7 +79,8 @@ def cassette_line(cassette: CassetteSummary, today: datetime) -> CassetteLine:
     manifest = cassette.manifest
     recorded = manifest.fixture.clock_start if manifest else None
     described = {
-        name: getattr(manifest, name, None) for name in ("name", "pipeline", "agent", "provenance", "max_age_days")
+        name: getattr(manifest, name, None)
+        for name in ("name", "pipeline", "agent", "provenance", "format", "max_age_days")
     }
     return shape_of(
         CassetteLine,
@@ -113,7 +114,7 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
     """
     home = find_home(Path.cwd())
     display_paths = {cassette: display_path(cassette) for cassette in require_cassettes(home, paths)}
-    results = tuple(lint_all(display_paths, project_secrets(home, os.environ), os.environ, os.cpu_count() or 1))
+    results = tuple(lint_all(display_paths, project_secrets(home, os.environ), os.environ))
     code = lint_exit(results)
     if as_json:
         shapes = tuple(

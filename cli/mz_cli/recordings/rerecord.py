@@ -154,7 +154,5 @@ def print_result(results: tuple[RerecordedCassette, ...]) -> None:
     for cassette in results:
         for text in result_lines(cassette):
             print_line(text)
-        if cassette.backup:
-            print_note(f"backup of the old cassette: {cassette.backup}")
         if cassette.helps:
             print_note(f"next: {cassette.helps}")

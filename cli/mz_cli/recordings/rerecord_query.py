@@ -318,10 +318,9 @@ def write_or_hold(
     seal = seal_of(path)
     is_unchanged, findings = load(path) == old, compare_cassettes(old, new, described)
     rejected: tuple[str, ...] = rejected_classes(findings, options)
-    backup: Path | None = None
     try:
         if not rejected and is_unchanged:
-            backup = overwrite(new, path.resolve(), seal)
+            overwrite(new, path.resolve(), seal)
     except CassetteChanged:
         is_unchanged = False
     if not rejected and not is_unchanged:
@@ -333,7 +332,7 @@ def write_or_hold(
         command += "".join(f" --accept {kind}" for kind in finding_kinds(findings))
         return replace(result, waits=display_path(pending_path(path)), helps=command)
     remove_pending(path)
-    return replace(result, written=True, backup=display_path(backup) if backup else None)
+    return replace(result, written=True)
 
 
 def rejected_classes(findings: Sequence[Finding], options: RerecordOptions) -> tuple[FindingKind, ...]:

@@ -22,7 +22,7 @@ from mz_engine.processes.environment import INHERITED_VARIABLES
 from mz_projections.views.model import RunView
 from mz_recordings.cassette.files import load
 from mz_recordings.cassette.model import Cassette
-from mz_recordings.cassette.sample import create_sample
+from mz_recordings.cassette.repository import create_sample
 from mz_recordings.replay.ports import recorded_programs
 from mz_recordings.replay.stand_in import install
 

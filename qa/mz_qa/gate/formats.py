@@ -32,7 +32,7 @@ from mz_projections.run.fold import fold_run
 from mz_projections.views.messages import decisions, open_questions
 from mz_projections.views.run import run_view
 from mz_projections.views.timeline import describe
-from mz_recordings.cassette.files import FIRST_FORMAT, CassetteUnreadable, NewerFormat, list_cassettes, load, save
+from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, list_cassettes, load, save
 from mz_recordings.cassette.model import FORMAT
 from mz_recordings.findings.model import Finding
 from mz_recordings.record.trace import encode_trace, feature_trace
@@ -146,7 +146,7 @@ def check_bundled(project: Project) -> Iterator[LayerOutput]:
         yield from check_payloads(folder / "events", CODEC.decoders)
         for log_folder in sorted((folder / "logs").iterdir()):
             yield from check_stored_log(log_folder)
-        yield from check_stored_cassettes(folder / "recordings", range(FIRST_FORMAT, FORMAT + 1))
+        yield from check_stored_cassettes(folder / "recordings", (FORMAT,))
 
 
 def check_payloads(folder: Path, released: Iterable[tuple[str, int]]) -> Iterator[LayerOutput]:

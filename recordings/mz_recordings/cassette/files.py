@@ -1,17 +1,15 @@
 """Cassettes as reviewable files. A folder with a `cassette.yaml` is a cassette.
 
-Older formats are upgraded when read; the first change of such a cassette writes it in the current format and keeps a
-copy of the old one. A cassette is replaced atomically: readers see the old or the new one.
+A cassette is replaced atomically: readers see the old or the new one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from mz_events.names import parse_name
@@ -32,27 +30,21 @@ from mz_recordings.cassette.replace import NEW, replace_folder, restore_old, wor
 from mz_recordings.cassette.safe_files import (
     FILE_BYTES_MAX,
     TEXT_BYTES_MAX,
-    UnreadableFileError,
     locked,
     read_plain,
     walk,
 )
+from mz_recordings.cassette.safe_files import (
+    CassetteUnreadable as CassetteUnreadable,
+)
 from mz_recordings.cassette.trace_format import CallOrderKey, call_positions, find_defect
 
-BACKUPS = ".backup"
-"""Folder beside the cassettes of a library; ignored by git."""
+S = TypeVar("S", Manifest, Recording)
+
 CASSETTE_BYTES_MAX = 1_000_000_000
 YEARS = (2000, 2999)
 DAYS_MAX = 36_500
 PRIORITY_MAX = 2**31
-
-
-class CassetteUnreadable(Exception):
-    """A cassette cannot be read; names the file and the reason."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path = path
 
 
 class NewerFormat(CassetteUnreadable):
@@ -109,34 +101,20 @@ def check_vacant(folder: Path, replace: bool = False) -> None:
         raise CassetteUnreadable(folder, "is neither empty nor a cassette; name another folder")
 
 
-def overwrite(cassette: Cassette, folder: Path, seal: str | None = None) -> Path | None:
-    """Write a changed cassette over its original; return the path of the copy that is kept of an older format.
+def overwrite(cassette: Cassette, folder: Path, seal: str | None = None) -> None:
+    """Write a changed cassette over its original.
 
     Raises CassetteChanged if the cassette no longer has the given `seal`, and CassetteUnreadable if a feature has no
     trace.
     """
     _check_traces(cassette.manifest, folder)
-    backup = back_up(folder) if load_summary(folder)[0] < FORMAT else None
     save(cassette, folder, True, seal)
-    return backup
 
 
 def seal_of(folder: Path) -> str:
     """Return a digest over all bytes of the cassette. Raises CassetteUnreadable."""
-    digests = {name: digest(_read(folder / name, FILE_BYTES_MAX)) for name, _ in _walk(folder)}
+    digests = {name: digest(read_plain(folder / name)) for name, _ in walk(folder)}
     return digest(write_sums(digests))
-
-
-def back_up(cassette_folder: Path) -> Path:
-    """Copy the cassette to the library's backup folder, never over an earlier copy; return the path."""
-    folder = cassette_folder.parent / BACKUPS
-    folder.mkdir(exist_ok=True)
-    (folder / ".gitignore").write_text("*\n")
-    name = f"{cassette_folder.name}.format-{load_summary(cassette_folder)[0]}"
-    numbered = (folder / (name if at == 1 else f"{name}.{at}") for at in range(1, 10_000))
-    target = next(path for path in numbered if not path.exists())
-    shutil.copytree(cassette_folder, target)
-    return target
 
 
 def _files(cassette: Cassette) -> Iterator[tuple[str, bytes]]:
@@ -155,22 +133,13 @@ def _files(cassette: Cassette) -> Iterator[tuple[str, bytes]]:
 # reading --------------------------------------------------------------------------------------------------------------
 def load(folder: Path) -> Cassette:
     """Read a cassette and verify every digest. Raises CassetteUnreadable and NewerFormat."""
-    return load_with_format(folder)[1]
-
-
-def load_with_format(folder: Path) -> tuple[int, Cassette]:
-    """Return the stored format and the cassette, as `load`."""
-    format_number, cassette = _load(folder)
+    cassette = load_without_traces(folder)
     _check_traces(cassette.manifest, folder)
-    return format_number, cassette
+    return cassette
 
 
 def load_without_traces(folder: Path) -> Cassette:
     """Read a cassette whose features may lack traces. Raises CassetteUnreadable and NewerFormat."""
-    return _load(folder)[1]
-
-
-def _load(folder: Path) -> tuple[int, Cassette]:
     if not os.path.lexists(folder):
         restore_old(folder.parent)
     with locked(folder.parent, exclusive=False):
@@ -190,11 +159,9 @@ class _Reader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._digests: dict[str, str] = {}
-        self._format = FORMAT
 
-    def read(self) -> tuple[int, Cassette]:
-        format_number, manifest = _parse_manifest(self._folder / MANIFEST, self._read_bytes(MANIFEST, TEXT_BYTES_MAX))
-        self._format = format_number
+    def read(self) -> Cassette:
+        manifest = _parse_manifest(self._folder / MANIFEST, self._read_bytes(MANIFEST, TEXT_BYTES_MAX))
         recorded_calls = tuple(self._read_call(path) for path in self._recordings())
         traces = {
             feature: self._read_verified(f"{feature}/{EVENTS}", sha256, f"{MANIFEST} has another digest")
@@ -208,7 +175,7 @@ class _Reader:
         bundle_sha256 = manifest.fixture.bundle_sha256
         bundle = self._read_verified(BUNDLE, bundle_sha256, f"{MANIFEST} has another digest") if bundle_sha256 else b""
         self._compare_sums(read_sums(self._folder))
-        return format_number, Cassette(manifest, tuple(recorded_calls[at] for _, at in ordered), traces, bundle)
+        return Cassette(manifest, tuple(recorded_calls[at] for _, at in ordered), traces, bundle)
 
     def _recordings(self) -> Iterator[str]:
         """Yield the paths of recordings; artifacts in JSON end in `.out.json`.
@@ -216,7 +183,7 @@ class _Reader:
         Raises CassetteUnreadable for clashing file names and for too much data.
         """
         total, names_by_casefold = 0, dict[str, str]()
-        for name, status in _walk(self._folder):
+        for name, status in walk(self._folder):
             total += status.st_size
             other = names_by_casefold.setdefault(name.casefold(), name)
             if other != name:
@@ -230,9 +197,7 @@ class _Reader:
 
     def _read_call(self, name: str) -> RecordedCall:
         path = self._folder / name
-        format_number, recording = _parse_recording(path, self._read_bytes(name, TEXT_BYTES_MAX))
-        if format_number > self._format:
-            raise CassetteUnreadable(path, f"has format {format_number} in a cassette of format {self._format}")
+        recording = _parse_recording(path, self._read_bytes(name, TEXT_BYTES_MAX))
         if name != f"{recording.identity.path}.json":
             raise CassetteUnreadable(path, f"contains the recording {recording.identity.path}; the names must agree")
         contents: dict[str, bytes] = {}
@@ -240,19 +205,19 @@ class _Reader:
             if Path(file.name).name != file.name or not file.name.isprintable():
                 raise CassetteUnreadable(path, f"names the file {file.name!r}, which is not in the same folder")
             path_in_cassette = f"{recording.identity.feature}/{file.name}"
-            contents[file.name] = self._read_verified(
-                path_in_cassette, file.sha256, f"{path.name} has another digest", f"is named by {path.name} and "
-            )
+            if not os.path.lexists(self._folder / path_in_cassette):
+                raise CassetteUnreadable(self._folder / path_in_cassette, f"is named by {path.name} and is missing")
+            contents[file.name] = self._read_verified(path_in_cassette, file.sha256, f"{path.name} has another digest")
         return RecordedCall(recording, contents)
 
-    def _read_verified(self, name: str, sha256: str, reason: str, missing_prefix: str = "") -> bytes:
-        data = self._read_bytes(name, FILE_BYTES_MAX, missing_prefix)
+    def _read_verified(self, name: str, sha256: str, reason: str) -> bytes:
+        data = self._read_bytes(name, FILE_BYTES_MAX)
         if self._digests[name] != sha256:
             raise CassetteUnreadable(self._folder / name, f"was changed since it was recorded: {reason}")
         return data
 
-    def _read_bytes(self, name: str, bytes_max: int, missing_prefix: str = "") -> bytes:
-        data = _read(self._folder / name, bytes_max, missing_prefix)
+    def _read_bytes(self, name: str, bytes_max: int) -> bytes:
+        data = read_plain(self._folder / name, bytes_max)
         self._digests[name] = digest(data)
         return data
 
@@ -290,30 +255,62 @@ def read_sums(folder: Path) -> dict[str, str]:
     """Return the digests of SHA256SUMS by path. Raises CassetteUnreadable."""
     path = folder / SUMS
     try:
-        return parse_sums(_read(path, TEXT_BYTES_MAX))
+        return parse_sums(read_plain(path, TEXT_BYTES_MAX))
     except ValueError as error:
         raise CassetteUnreadable(path, f"was changed by hand: {error}") from error
 
 
-def load_summary(folder: Path) -> tuple[int, Manifest]:
-    """Return the stored format and `cassette.yaml` without its evidence, which is mostly not parsed. Raises
-    CassetteUnreadable and NewerFormat."""
+def load_summary(folder: Path) -> Manifest:
+    """Return `cassette.yaml` without its evidence, which is mostly not parsed. Raises CassetteUnreadable and
+    NewerFormat."""
     path = folder / MANIFEST
-    return _parse_manifest(path, _read(path, TEXT_BYTES_MAX), False)
+    return _parse_manifest(path, read_plain(path, TEXT_BYTES_MAX), False)
 
 
-def _parse_manifest(path: Path, data: bytes, evidence: bool = True) -> tuple[int, Manifest]:
-    """Return the stored format and the manifest."""
+def _parse_manifest(path: Path, data: bytes, evidence: bool = True) -> Manifest:
     try:
         values = parse_manifest_text(data.decode(), evidence)
     except ValueError as error:
         raise CassetteUnreadable(path, f"cannot be read ({error})") from error
     try:
-        manifest = msgspec.convert(_upgrade(path, values, MANIFEST_UPGRADES), Manifest)
+        manifest = _convert(path, values, Manifest)
         _check_manifest(manifest)
     except ValueError as error:
         raise CassetteUnreadable(path, str(error)) from error
-    return values["format"], manifest
+    return manifest
+
+
+class CassetteSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Description and size of a cassette, without its recordings."""
+
+    folder: Path
+    manifest: Manifest | None
+    """Without its evidence; None if it cannot be read."""
+    recordings: int
+    size_bytes: int
+    problem: str
+    """Why it cannot be replayed; empty: no defect seen, but the files were not read."""
+
+
+def summarize(folder: Path) -> CassetteSummary:
+    """Describe a cassette. Never raises for its content."""
+    manifest, problems, sizes = None, list[str](), dict[str, int]()
+    try:
+        manifest = load_summary(folder)
+    except CassetteUnreadable as error:
+        problems.append(str(error))
+    try:
+        sizes = {name: status.st_size for name, status in walk(folder)}
+        problems += [f"{folder}: {name} is missing" for name in read_sums(folder) if name not in sizes]
+    except CassetteUnreadable as error:
+        problems.append(str(error))
+    return CassetteSummary(
+        folder=folder,
+        manifest=manifest,
+        recordings=sum(map(is_recording, sizes)),
+        size_bytes=sum(sizes.values()),
+        problem=problems[0] if problems else "",
+    )
 
 
 def _check_manifest(manifest: Manifest) -> None:
@@ -334,17 +331,26 @@ def _check_time(text: str) -> None:
         raise ValueError(f"{text} is not a plausible time")
 
 
-def _parse_recording(path: Path, data: bytes) -> tuple[int, Recording]:
-    """Return the stored format and the recording."""
+def _parse_recording(path: Path, data: bytes) -> Recording:
     try:
-        values = msgspec.json.decode(data)
-        recording = msgspec.convert(_upgrade(path, values, RECORDING_UPGRADES), Recording)
+        recording = _convert(path, msgspec.json.decode(data), Recording)
         _check_time(recording.recorded_at)
         if recording.accepted is not None:
             _check_time(recording.accepted.at)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CassetteUnreadable(path, str(error)) from error
-    return values["format"], recording
+    return recording
+
+
+def _convert(path: Path, values: Any, kind: type[S]) -> S:
+    number = values.get("format") if isinstance(values, dict) else None
+    if type(number) is not int or number < 1:
+        raise CassetteUnreadable(path, "names no format version")
+    if number < FORMAT:
+        raise CassetteUnreadable(path, f"has format {number}, from before the first release: record the run again")
+    if number > FORMAT:
+        raise NewerFormat(path, f"has format {number}; this mz reads up to {FORMAT}: use a newer mz")
+    return msgspec.convert(values, kind)
 
 
 def list_cassettes(library: Path) -> tuple[Path, ...]:
@@ -361,67 +367,13 @@ def is_cassette(folder: Path) -> bool:
     """Return True if the folder is a cassette, the remains of one, or cannot be examined."""
     if not os.path.lexists(folder):
         restore_old(folder.parent)
-    for name in (MANIFEST, SUMS):
-        try:
-            os.lstat(folder / name)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError:
-            return True
-        return True
     try:
-        with os.scandir(folder) as entries:
-            folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
-        return any(_has_call_files(folder) for folder in folders if not folder.name.startswith("."))
+        return any(path.name in (MANIFEST, SUMS) for path in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
         return True
 
 
-def _has_call_files(folder: os.DirEntry[str]) -> bool:
-    """Return True if the folder holds the files of a call, recognised by their names."""
-    names = {entry.name for entry in os.scandir(folder)}
-    return any(name.endswith(".json") and f"{name.removesuffix('.json')}.prompt.md" in names for name in names)
-
-
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    try:
-        yield from walk(folder)
-    except UnreadableFileError as error:
-        raise CassetteUnreadable(error.path, error.reason) from error
-
-
-def _read(path: Path, bytes_max: int, missing_prefix: str = "") -> bytes:
-    try:
-        return read_plain(path, bytes_max)
-    except UnreadableFileError as error:
-        raise CassetteUnreadable(path, f"{missing_prefix if error.missing else ''}{error.reason}") from error
-
-
-# formats --------------------------------------------------------------------------------------------------------------
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-MANIFEST_UPGRADES: Mapping[int, Upgrade] = {}
-"""By format: the upgrade to the next one. Never removed after a release."""
-RECORDING_UPGRADES: Mapping[int, Upgrade] = {}
-FIRST_FORMAT = 3
-"""Formats 1 and 2 were never released."""
-
-
-def _upgrade(path: Path, values: Any, upgrades: Mapping[int, Upgrade]) -> dict[str, Any]:
-    number = values.get("format") if isinstance(values, dict) else None
-    if type(number) is not int or number < 1:
-        raise CassetteUnreadable(path, "names no format version")
-    if number < FIRST_FORMAT:
-        raise CassetteUnreadable(path, f"has format {number}, from before the first release: record the run again")
-    if number > FORMAT:
-        raise NewerFormat(path, f"has format {number}; this mz reads up to {FORMAT}: use a newer mz")
-    for version in range(number, FORMAT):
-        values = upgrades[version](values)
-    return {**values, "format": FORMAT}

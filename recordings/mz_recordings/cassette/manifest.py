@@ -11,7 +11,8 @@ Reveals a manual change of any byte, also where no other digest covers it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 import yaml
@@ -30,6 +31,7 @@ INTEGER = re.compile(r"[-+]?[0-9]{1,40}")
 FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 """The part of YAML 1.2's core schema that a cassette needs; all other scalars are strings."""
 
+_END = yaml.CollectionEndEvent
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C loader, if PyYAML has it, is ten times as fast."""
 
@@ -38,55 +40,38 @@ def parse_manifest_text(text: str, evidence: bool = True) -> Any:
     """Return plain values; without `evidence`, that part is empty. Raises ValueError with the line of a defect."""
     if not evidence and (at := text.find(EVIDENCE)) >= 0:
         text = f"{text[:at]}{EVIDENCE} {{}}\n"
-    builder = _Builder()
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            builder.add_event(event)
+        nodes = (event for event in yaml.parse(text, Loader=_LOADER) if isinstance(event, yaml.NodeEvent | _END))
+        value = _read_value(first, nodes, DEPTH_MAX) if (first := next(nodes, None)) else None
+        if (event := next(nodes, None)) is not None:
+            raise _error(event, "begins a second document")
+        return value
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
-    return builder.root
 
 
-class _Builder:
-    """Builds values from YAML events without recursion."""
-
-    def __init__(self) -> None:
-        self.root: Any = None
-        self._open: list[tuple[Any, list[Any]]] = []
-        """Open containers, each with the pending key of a mapping."""
-
-    def add_event(self, event: yaml.Event) -> None:
-        if isinstance(event, yaml.ScalarEvent):
-            self._add(_scalar(event), event)
-        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            _reject_tag(event)
-            container: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-            self._add(container, event)
-            self._open.append((container, []))
-            if len(self._open) > DEPTH_MAX:
-                raise _error(event, "is nested too deeply")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self._open.pop()
-        elif isinstance(event, yaml.AliasEvent):
-            raise _error(event, "has an alias, which a cassette may not have")
-
-    def _add(self, value: Any, event: yaml.Event) -> None:
-        if not self._open:
-            self.root = value
-            return
-        container, key = self._open[-1]
-        if isinstance(container, list):
-            container.append(value)
-        elif key:
-            container[key.pop()] = value
-        elif not isinstance(value, str) or value in container:
-            raise _error(event, "has a duplicate key, or a key that is not a string")
-        else:
-            key.append(value)
+def _read_value(event: Any, nodes: Iterator[yaml.Event], depth: int) -> Any:
+    if isinstance(event, yaml.AliasEvent):
+        raise _error(event, "has an alias, which a cassette may not have")
+    if event.tag is not None:
+        raise _error(event, "has a tag, which a cassette may not have")
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(event)
+    if not depth:
+        raise _error(event, "is nested too deeply")
+    children = takewhile(lambda child: not isinstance(child, _END), nodes)
+    if isinstance(event, yaml.SequenceStartEvent):
+        return [_read_value(child, nodes, depth - 1) for child in children]
+    values: dict[str, Any] = {}
+    for child in children:
+        key = _read_value(child, nodes, depth - 1)
+        if not isinstance(key, str) or key in values:
+            raise _error(child, "has a duplicate key, or a key that is not a string")
+        values[key] = _read_value(next(nodes), nodes, depth - 1)
+    return values
 
 
 def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
-    _reject_tag(event)
     text = str(event.value)
     if not event.implicit[0] or event.style:
         return text
@@ -97,11 +82,6 @@ def _scalar(event: yaml.ScalarEvent) -> str | int | float | bool | None:
     if INTEGER.fullmatch(text):
         return int(text)
     return float(text) if FLOAT.fullmatch(text) else text
-
-
-def _reject_tag(event: Any) -> None:
-    if event.tag is not None:
-        raise _error(event, "has a tag, which a cassette may not have")
 
 
 def _error(event: yaml.Event, defect: str) -> ValueError:

@@ -64,16 +64,11 @@ class Identity(CassetteStruct, frozen=True, kw_only=True):
         return f"{self.feature}/{self.name}"
 
 
+CALL_FIELDS = ("phase", "unit", "iteration", "attempt", "role")
+
+
 def identity_of(pipeline: str, feature: str, ref: CallRef) -> Identity:
-    return Identity(
-        pipeline=pipeline,
-        feature=feature,
-        phase=ref.phase,
-        unit=ref.unit,
-        iteration=ref.iteration,
-        attempt=ref.attempt,
-        role=ref.role,
-    )
+    return Identity(pipeline=pipeline, feature=feature, **{name: getattr(ref, name) for name in CALL_FIELDS})
 
 
 class StoredFile(CassetteStruct, frozen=True, kw_only=True):

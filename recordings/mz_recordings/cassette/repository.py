@@ -7,16 +7,30 @@ user's repository is only read.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from importlib.resources import as_file, files
 from pathlib import Path
 
 from mz_engine.git.repository import repository_error, run_git_as_user
 from mz_events.names import Commit
 
 from mz_recordings.cassette.model import BUNDLE, Cassette
-from mz_recordings.cassette.sample import BASE, COMMIT_ENVIRONMENT, SAMPLE, create_sample
+
+SAMPLE = "sample"
+"""Name in cassettes of the sample project that is part of `mz`."""
+BASE = "main"
+COMMIT_TIME = "2026-01-01T00:00:00Z"
+"""Fixed time, so that the first commit is the same everywhere."""
+COMMIT_ENVIRONMENT = {
+    **{f"GIT_{role}_NAME": "Tally" for role in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{role}_EMAIL": "tally@localhost" for role in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{role}_DATE": COMMIT_TIME for role in ("AUTHOR", "COMMITTER")},
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
 
 DELIVERED = "delivered/"
 """Prefix of the branches of delivered dependencies."""
@@ -34,6 +48,19 @@ surplus zero, written by old tools, are harmless."""
 
 class FixtureUnavailable(Exception):
     """The fixture of a cassette cannot be set up here; says why."""
+
+
+def create_sample(folder: Path, environment: Mapping[str, str]) -> None:
+    """Create a repository with the sample project in one commit on `main` at `folder`, which must not exist.
+
+    Raises FileExistsError, OSError, and subprocess.CalledProcessError if git fails.
+    """
+    with as_file(files("mz_recordings") / "bundled" / SAMPLE) as source:
+        shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache", ".ruff_cache"))
+    git = ScratchGit(folder, environment)
+    git("init", "--quiet", f"--initial-branch={BASE}")
+    git("add", "--all")
+    git("commit", "--quiet", "--message=A small tool that adds up what was spent")
 
 
 def create_bundle(root: Path, environment: Mapping[str, str], base: Commit, heads: Mapping[str, Commit]) -> bytes:
@@ -97,25 +124,22 @@ def _unpack_bundle(cassette: Cassette, folder: Path, git: ScratchGit) -> None:
     bundle.unlink()
 
 
-class BundleReader:
-    """Reads the content of a bundle without a working tree. `folder` is an empty directory."""
+def bundle_contents(
+    bundle: bytes, folder: Path, environment: Mapping[str, str], bytes_max: int
+) -> Iterator[tuple[str, bytes]]:
+    """Yield every file of every tree by path, and commits and trees by id, without a working tree; larger ones are
+    skipped. `folder` is an empty directory.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        self._folder, self._environment = folder, environment
-
-    def contents(self, bundle: bytes, bytes_max: int) -> Iterator[tuple[str, bytes]]:
-        """Yield every file of every tree by path, and commits and trees by id; larger ones are skipped.
-
-        Raises OSError and SubprocessError.
-        """
-        git = ScratchGit(self._folder, self._environment)
-        (self._folder / BUNDLE).write_bytes(bundle)
-        is_sha256 = b"@object-format=sha256" in bundle[:200]
-        git("init", "--quiet", "--bare", f"--object-format={'sha256' if is_sha256 else 'sha1'}", "objects.git")
-        repository = ScratchGit(self._folder / "objects.git", self._environment)
-        repository("fetch", "--quiet", str(self._folder / BUNDLE), "refs/*:refs/*")
-        names = dict(line.partition(" ")[::2] for line in repository("rev-list", "--objects", "--all").splitlines())
-        yield from ((names.get(oid) or f"{kind} {oid[:12]}", data) for oid, kind, data in repository.objects(bytes_max))
+    Raises OSError and SubprocessError.
+    """
+    (folder / BUNDLE).write_bytes(bundle)
+    is_sha256 = b"@object-format=sha256" in bundle[:200]
+    git = ScratchGit(folder, environment)
+    git("init", "--quiet", "--bare", f"--object-format={'sha256' if is_sha256 else 'sha1'}", "objects.git")
+    repository = ScratchGit(folder / "objects.git", environment)
+    repository("fetch", "--quiet", str(folder / BUNDLE), "refs/*:refs/*")
+    names = dict(line.partition(" ")[::2] for line in repository("rev-list", "--objects", "--all").splitlines())
+    yield from ((names.get(oid) or f"{kind} {oid[:12]}", data) for oid, kind, data in repository.objects(bytes_max))
 
 
 class ScratchGit:

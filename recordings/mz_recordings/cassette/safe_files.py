@@ -17,16 +17,16 @@ DEPTH_MAX = 8
 """Levels of folders."""
 
 
-class UnreadableFileError(Exception):
-    """A file cannot be read as part of a cassette."""
+class CassetteUnreadable(Exception):
+    """A cassette, or another file of a library, cannot be read; names the file and the reason."""
 
-    def __init__(self, path: Path, reason: str, missing: bool = False) -> None:
+    def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
-        self.path, self.reason, self.missing = path, reason, missing
+        self.path, self.reason = path, reason
 
 
 def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
-    """Return the bytes of a regular file. Raises UnreadableFileError for other files and for those over the limit."""
+    """Return the bytes of a regular file. Raises CassetteUnreadable for other files and for those over the limit."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -34,17 +34,17 @@ def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
         with suppress(OSError):
             if not stat.S_ISREG(path.lstat().st_mode):
                 reason = "is not a regular file"
-        raise UnreadableFileError(path, reason, isinstance(error, FileNotFoundError)) from error
+        raise CassetteUnreadable(path, reason) from error
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise UnreadableFileError(path, "is not a regular file")
+            raise CassetteUnreadable(path, "is not a regular file")
         if status.st_size > bytes_max:
-            raise UnreadableFileError(path, f"is larger than {bytes_max // 1_000_000} MB")
+            raise CassetteUnreadable(path, f"is larger than {bytes_max // 1_000_000} MB")
         with open(file, "rb", closefd=False) as stream:
             return stream.read(bytes_max)
     except OSError as error:
-        raise UnreadableFileError(path, f"cannot be read ({error.strerror})") from error
+        raise CassetteUnreadable(path, f"cannot be read ({error.strerror})") from error
     finally:
         os.close(file)
 
@@ -52,14 +52,14 @@ def read_plain(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
 def walk(folder: Path, depth: int = DEPTH_MAX) -> Iterator[tuple[str, os.stat_result]]:
     """Yield everything below a directory except directories, sorted, by relative path. Links are not followed.
 
-    Raises UnreadableFileError.
+    Raises CassetteUnreadable.
     """
     if not depth:
-        raise UnreadableFileError(folder, "is nested too deeply")
+        raise CassetteUnreadable(folder, "is nested too deeply")
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        raise UnreadableFileError(folder, f"cannot be read ({error.strerror})") from error
+        raise CassetteUnreadable(folder, f"cannot be read ({error.strerror})") from error
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             yield from ((f"{entry.name}/{name}", status) for name, status in walk(folder / entry.name, depth - 1))
@@ -67,7 +67,7 @@ def walk(folder: Path, depth: int = DEPTH_MAX) -> Iterator[tuple[str, os.stat_re
             try:
                 yield entry.name, entry.stat(follow_symlinks=False)
             except OSError as error:
-                raise UnreadableFileError(folder / entry.name, f"cannot be read ({error.strerror})") from error
+                raise CassetteUnreadable(folder / entry.name, f"cannot be read ({error.strerror})") from error
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from mz_engine.ports import COUNT_MAX
 from mz_events.catalog.call import AgentRequested, CallRef
 from mz_events.codec import ALL_EVENTS, type_of
 
-from mz_recordings.cassette.model import Identity
+from mz_recordings.cassette.model import CALL_FIELDS, Identity
 
 EventJson = dict[str, Any]
 """An event as a trace has it."""
@@ -30,7 +30,6 @@ class _Line(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Line)
-CALL_FIELDS = ("phase", "unit", "iteration", "attempt", "role")
 
 
 CallOrderKey = tuple[str, str, int, int, str]

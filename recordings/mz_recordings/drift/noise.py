@@ -22,7 +22,7 @@ import yaml
 from msgspec.structs import replace
 
 from mz_recordings.cassette.model import Cassette
-from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, UnreadableFileError, locked, read_plain
+from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, CassetteUnreadable, locked, read_plain
 from mz_recordings.drift.model import Difference, LeafDifference
 from mz_recordings.drift.outputs import relative_growth
 from mz_recordings.findings.model import FindingKind
@@ -306,7 +306,7 @@ def read_noise(library: Path) -> tuple[NoiseEntry, ...]:
         return ()
     try:
         return _parse(read_plain(path, TEXT_BYTES_MAX))
-    except (UnreadableFileError, yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
+    except (CassetteUnreadable, yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
         raise NoiseFileInvalid(f"{path}: {' '.join(str(error).split())}") from error
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, UnreadableFileError, read_plain
+from mz_recordings.cassette.safe_files import TEXT_BYTES_MAX, CassetteUnreadable, read_plain
 from mz_recordings.drift.stream_shape import Field, StreamShape, Use
 
 FOLDER = "wire"
@@ -65,7 +65,7 @@ def read_baseline(path: Path) -> StreamShape:
         values = yaml.load(read_plain(path, TEXT_BYTES_MAX), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         baseline = msgspec.convert(values, BaselineFile)
         return StreamShape(agent=baseline.agent, version=baseline.version, events=dict(_events(baseline.events)))
-    except (UnreadableFileError, yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
+    except (CassetteUnreadable, yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
         raise BaselineInvalid(path, " ".join(str(error).split())) from error
 
 

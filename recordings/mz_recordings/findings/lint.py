@@ -16,9 +16,6 @@ import tempfile
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from itertools import repeat
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -26,34 +23,21 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from mz_events.redaction.redactor import Secrets
 
-from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, digest, is_recording, load_with_format
+from mz_recordings.cassette.files import CassetteUnreadable, NewerFormat, digest, is_recording, load
 from mz_recordings.cassette.manifest import SUMS
-from mz_recordings.cassette.model import BUNDLE, FORMAT, MANIFEST, Cassette
-from mz_recordings.cassette.repository import BundleReader
-from mz_recordings.cassette.safe_files import FILE_BYTES_MAX, UnreadableFileError, read_plain, walk
+from mz_recordings.cassette.model import BUNDLE, EVENTS, MANIFEST, Cassette
+from mz_recordings.cassette.repository import bundle_contents
+from mz_recordings.cassette.safe_files import FILE_BYTES_MAX, read_plain, walk
 from mz_recordings.findings.model import RECORD_AGAIN, RERECORD_ALL, Finding
 
 CANDIDATE = re.compile(rb"[A-Za-z0-9+/_-]{32,}={0,2}")
 """Candidates for base64 or for a key of unknown format."""
 PERCENT = re.compile(rb"(?:[A-Za-z0-9._~+-]*%[0-9A-Fa-f]{2})+[A-Za-z0-9._~+-]*")
 JSON_ESCAPED = re.compile(rb"(?:[A-Za-z0-9._~+/-]*\\u00[0-7][0-9A-Fa-f])+[A-Za-z0-9._~+/-]*")
-_USER = rb"([A-Za-z0-9_][A-Za-z0-9_.]*)"
-HOMES = tuple(
-    (mark, re.compile(pattern + _USER))
-    for mark, pattern in (
-        (b"/home/", rb"/home/"),
-        (b"/Users/", rb"/Users/"),
-        (b"\\/home", rb"\\/home\\/"),
-        (b"\\/Users", rb"\\/Users\\/"),
-        (b"%2Fhome", rb"%2Fhome%2F"),
-        (b"%2FUsers", rb"%2FUsers%2F"),
-        (b":\\", rb":\\{1,4}Users\\{1,4}"),
-        (b"/-home-", rb"/-home-"),
-        (b"/-Users-", rb"/-Users-"),
-    )
+HOME = re.compile(
+    rb"(?:(?:/|\\/|%2F)(?:home|Users)(?:/|\\/|%2F)|:\\{1,4}Users\\{1,4}|/-(?:home|Users)-)([A-Za-z0-9_][A-Za-z0-9_.]*)"
 )
-"""Home directories in text, JSON, URLs and directory names, with the user's name as group. The first element is a
-substring for a quick test."""
+"""Home directories in text, JSON, URLs and directory names, with the user's name as group."""
 GENERIC_USERS = frozenset(
     b"user username name you me someone public shared default runner runneradmin ubuntu debian node vscode circleci "
     b"app build builder jenkins ec2-user git docker codespace linuxbrew".split()
@@ -93,9 +77,9 @@ def find_leaks(data: bytes, secrets: Secrets, personal: bool = True) -> tuple[Le
     candidates = tuple(candidate for candidate in CANDIDATE.finditer(data) if not KNOWN_ID.match(candidate[0]))
     spans = [*_secrets(data, secrets, candidates), *(_personal_data(data, candidates) if personal else ())]
     leaks_by_line: dict[tuple[str, int], Leak] = {}
-    positions = _Positions(data)
     for offset, is_secret, description in sorted(spans):
-        line, column = positions.position(offset)
+        line, begin = data.count(b"\n", 0, offset) + 1, data.rfind(b"\n", 0, offset) + 1
+        column = len(data[begin:offset].decode("utf-8", "replace")) + 1
         leaks_by_line.setdefault((description, line), Leak(is_secret, description, line, column))
     return tuple(leaks_by_line.values())
 
@@ -146,10 +130,9 @@ def _decode_base64(run: bytes) -> bytes:
 
 
 def _personal_data(data: bytes, candidates: Candidates) -> Iterator[Span]:
-    for pattern in (pattern for mark, pattern in HOMES if mark in data):
-        for match in pattern.finditer(data):
-            if match[1].lower() not in GENERIC_USERS:
-                yield match.start(), False, "a home directory"
+    for match in HOME.finditer(data):
+        if match[1].lower() not in GENERIC_USERS:
+            yield match.start(), False, "a home directory"
     if b"@" in data:
         for match in EMAIL.finditer(data):
             if not EXAMPLE_EMAIL.search(match[1]) and not EXAMPLE_EMAIL.search(match[0]):
@@ -165,24 +148,8 @@ def _entropy(word: bytes) -> float:
     return -sum(count / len(word) * math.log2(count / len(word)) for count in counts)
 
 
-class _Positions:
-    """Converts ascending offsets to lines and columns."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._line, self._begin = data, 1, 0
-
-    def position(self, offset: int) -> tuple[int, int]:
-        lines = self._data.count(b"\n", self._begin, offset)
-        if lines:
-            self._line += lines
-            self._begin = self._data.rfind(b"\n", 0, offset) + 1
-        return self._line, len(self._data[self._begin : offset].decode("utf-8", "replace")) + 1
-
-
 LARGE_BYTES = 5_000_000
 """Larger files are a burden for everybody who clones the project."""
-CASSETTES_PER_TASK = 16
-"""Cassettes per task of a worker."""
 REPEATS_MAX = 5
 """Maximum of equal leaks reported per file."""
 RESTORE = "git restore {cassette}"
@@ -225,54 +192,44 @@ class Linter:
         """Lint the cassette, displayed as `path`. Never raises for its content."""
         entries: list[Finding | LintNotice] = []
         cassette: Cassette | None = None
-        format_number: int | None = None
+        sizes: dict[str, int] = {}
         try:
-            format_number, cassette = load_with_format(folder)
+            cassette = load(folder)
         except CassetteUnreadable as error:
             entries.append(unreadable_finding(error, folder, path))
-        recordings = files = size = 0
-        for name, data, length in self._files(folder, path, entries):
-            recordings, files, size = recordings + is_recording(name), files + 1, size + length
-            entries += self._lint_file(name, data, path)
-        if cassette is not None:
-            entries += _unexpected_files(cassette, folder, path)
-            entries += _notices(cassette, format_number)
+        try:
+            for name, status in walk(folder):
+                sizes[name] = status.st_size
+                entries += self._lint_file(folder, name, path)
+        except CassetteUnreadable as error:
+            entries.append(Finding(kind="UNREADABLE", message=str(error), file=path, fix=RESTORE))
+        for name in sorted(sizes.keys() - _expected_files(cassette)) if cassette else ():
+            file = f"{path}/{name}"
+            entries.append(
+                Finding(kind="UNUSED", message=f"{name} is not part of the cassette", file=file, fix=f"rm {file}")
+            )
         return LintResult(
             path=path,
-            format=format_number,
-            recordings=recordings,
-            files=files,
-            bytes=size,
-            findings=tuple(entry for entry in entries if isinstance(entry, Finding)),
+            format=cassette.manifest.format if cassette else None,
+            recordings=sum(map(is_recording, sizes)),
+            files=len(sizes),
+            bytes=sum(sizes.values()),
+            findings=tuple(dict.fromkeys(entry for entry in entries if isinstance(entry, Finding))),
             notices=tuple(entry for entry in entries if isinstance(entry, LintNotice)),
         )
 
-    def _files(self, folder: Path, path: str, entries: list[Finding | LintNotice]) -> Iterator[tuple[str, bytes, int]]:
-        """Yield name, bytes and size of every regular file; add findings for unreadable ones."""
+    def _lint_file(self, folder: Path, name: str, path: str) -> Iterator[Finding | LintNotice]:
         try:
-            for name, status in walk(folder):
-                try:
-                    data = read_plain(folder / name)
-                except UnreadableFileError as error:
-                    finding = Finding(
-                        kind="UNREADABLE", message=f"{name} {error.reason}", file=f"{path}/{name}", fix=RESTORE
-                    )
-                    if not any(isinstance(entry, Finding) and entry.file == finding.file for entry in entries):
-                        entries.append(finding)
-                    data = b""
-                yield name, data, status.st_size
-        except UnreadableFileError as error:
-            entries.append(Finding(kind="UNREADABLE", message=str(error), file=path, fix=RESTORE))
-
-    def _lint_file(self, name: str, data: bytes, path: str) -> Iterator[Finding | LintNotice]:
-        if name == SUMS:
+            data = read_plain(folder / name)
+        except CassetteUnreadable as error:
+            yield Finding(kind="UNREADABLE", message=f"{name} {error.reason}", file=f"{path}/{name}", fix=RESTORE)
             return
         if name == BUNDLE:
             yield from self._lint_bundle(data, path)
-            return
-        if len(data) > LARGE_BYTES:
-            yield LintNotice(message=f"large file ({len(data) / 1_000_000:.1f} MB)", file=name)
-        yield from report_leaks(name, find_leaks(data, self._secrets), path)
+        elif name != SUMS:
+            if len(data) > LARGE_BYTES:
+                yield LintNotice(message=f"large file ({len(data) / 1_000_000:.1f} MB)", file=name)
+            yield from report_leaks(name, find_leaks(data, self._secrets), path)
 
     def _lint_bundle(self, data: bytes, path: str) -> Iterator[Finding | LintNotice]:
         bundle_sha256 = digest(data)
@@ -297,43 +254,16 @@ def bundle_leaks(bundle: bytes, secrets: Secrets, environment: Mapping[str, str]
     Raises OSError and SubprocessError.
     """
     with tempfile.TemporaryDirectory(prefix="mz-lint-") as folder:
-        for name, content in BundleReader(Path(folder), environment).contents(bundle, FILE_BYTES_MAX):
+        for name, content in bundle_contents(bundle, Path(folder), environment, FILE_BYTES_MAX):
             yield from ((name, leak) for leak in find_leaks(content, secrets, personal=False))
 
 
 def lint_all(
-    paths: Mapping[Path, str], values: Mapping[str, str], environment: Mapping[str, str], workers: int
+    paths: Mapping[Path, str], values: Mapping[str, str], environment: Mapping[str, str]
 ) -> Iterator[LintResult]:
-    """Lint cassettes in the order of the mapping, which gives the path to display; several workers share the work.
-
-    `values`: secrets by name.
-    """
-    tasks = [(folder, path) for folder, path in paths.items()]
-    batches = [tasks[at : at + CASSETTES_PER_TASK] for at in range(0, len(tasks), CASSETTES_PER_TASK)]
-    if workers == 1 or len(batches) == 1:
-        yield from _lint_batch(tasks, values, environment)
-        return
-    with ProcessPoolExecutor(min(workers, len(batches)), mp_context=get_context("spawn")) as pool:
-        try:
-            for results in pool.map(_lint_batch_list, batches, repeat(dict(values)), repeat(dict(environment))):
-                yield from results
-        except BaseException:
-            # Do not wait for tasks that have not started.
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _lint_batch_list(
-    batch: list[tuple[Path, str]], values: dict[str, str], environment: dict[str, str]
-) -> list[LintResult]:
-    return list(_lint_batch(batch, values, environment))
-
-
-def _lint_batch(
-    batch: list[tuple[Path, str]], values: Mapping[str, str], environment: Mapping[str, str]
-) -> Iterator[LintResult]:
+    """Lint cassettes in the order of the mapping, which gives the path to display. `values`: secrets by name."""
     linter = Linter(Secrets(values), environment)
-    return (linter.lint(folder, path) for folder, path in batch)
+    return (linter.lint(folder, path) for folder, path in paths.items())
 
 
 def unreadable_finding(error: CassetteUnreadable, folder: Path, path: str) -> Finding:
@@ -366,23 +296,9 @@ def report_leaks(
             yield LintNotice(message=f"{leak.description}{suffix}", file=name, line=leak.line, column=leak.column)
 
 
-def _unexpected_files(cassette: Cassette, folder: Path, path: str) -> Iterator[Finding]:
-    """Yield findings for files that do not belong to the cassette."""
-    expected_paths = {MANIFEST, SUMS, *([BUNDLE] if cassette.bundle else [])}
-    expected_paths |= {f"{feature}/events.jsonl" for feature in cassette.traces}
+def _expected_files(cassette: Cassette) -> set[str]:
+    expected_paths = {MANIFEST, SUMS, BUNDLE} | {f"{feature}/{EVENTS}" for feature in cassette.traces}
     for recording, contents in cassette.calls:
         expected_paths.add(f"{recording.identity.path}.json")
         expected_paths |= {f"{recording.identity.feature}/{name}" for name in contents}
-    for name, _ in walk(folder):
-        if name not in expected_paths:
-            file = f"{path}/{name}"
-            yield Finding(kind="UNUSED", message=f"{name} is not part of the cassette", file=file, fix=f"rm {file}")
-
-
-def _notices(cassette: Cassette, format_number: int | None) -> Iterator[LintNotice]:
-    if format_number is not None and format_number < FORMAT:
-        yield LintNotice(message=f"format {format_number}; the first change writes format {FORMAT}", file=MANIFEST)
-    for feature in dict.fromkeys(call.identity.feature for call in cassette.calls):
-        if feature not in cassette.traces:
-            message = f"{feature} has recordings but no trace: a replay cannot compare its events"
-            yield LintNotice(message=message, file=MANIFEST)
+    return expected_paths

@@ -99,7 +99,6 @@ def _update(job: ReplayJob, seal: str) -> ReplayResult:
     secrets = Secrets(project_secrets(Path(job.project), job.environment))
     if leak_findings := new_secrets(before, cassette, secrets):
         return replace(result, findings=(*leak_findings, *result.findings))
-    if backup := overwrite(cassette, folder, seal):
-        changes.append(f"backup: {backup}")
+    overwrite(cassette, folder, seal)
     updated, _ = replay_cassette(replace(job, accept=(), prune=False))
     return replace(updated, changes=tuple(changes))
