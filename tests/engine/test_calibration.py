@@ -24,8 +24,13 @@ from mz_engine.pricing.calibration import (
     typical_tokens,
     useful_coefficients,
 )
-from mz_engine.run.calibration_file import FILE_NAME, format_calibration, read_calibration, write_calibration
-from mz_engine.run.settings import load_config
+from mz_engine.run.settings import (
+    CALIBRATION_FILE,
+    format_calibration,
+    load_config,
+    read_calibration,
+    write_calibration,
+)
 
 CELL = ("a", "m", "code")
 
@@ -138,11 +143,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_told_with_its_place(tmp_path: Path) -> None:
     write_calibration(tmp_path, (known(),))
-    path = tmp_path / FILE_NAME
+    path = tmp_path / CALIBRATION_FILE
     path.write_text(path.read_text().replace("calls: 5", "calls: many"))
     with pytest.raises(MzError) as caught:
         load_config(tmp_path, {}, {})
-    assert str(caught.value.location) == f"{FILE_NAME}:4:10"
+    assert str(caught.value.location) == f"{CALIBRATION_FILE}:4:10"
 
 
 @pytest.mark.parametrize("old", ["input: 2.0", "output: 1.5", "cache_read: 0.5", "output_tokens: 90"])
@@ -158,8 +163,8 @@ def test_no_calibration_makes_a_reservation_negative_or_endless(tmp_path: Path, 
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).mkdir()
+    (tmp_path / CALIBRATION_FILE).mkdir()
     with pytest.raises(MzError) as caught:
         write_calibration(tmp_path, (known(),))
     assert caught.value.code == "MZ1007"
-    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [CALIBRATION_FILE]

@@ -306,7 +306,7 @@ def test_values_are_kept_as_they_were_written(tmp_path: Path) -> None:
     assert loaded.values["limits.wait_max"] == "2h"
     assert loaded.values["commands.test"] == "make test"
     assert loaded.values["commands.lint"] == {"run": "make lint", "timeout": "1h30m"}
-    assert (loaded.origins["commands.lint"], str(loaded.locations["commands.lint"])) == ("mz.yaml:12:3", "mz.yaml:12:9")
+    assert (loaded.origins["commands.lint"], str(loaded.location("commands.lint"))) == ("mz.yaml:12:3", "mz.yaml:12:9")
     assert set(loaded.values) <= set(loaded.origins)
 
 

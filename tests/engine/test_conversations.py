@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from mz_engine.decide.feature import decide_feature
 from mz_engine.decide.recovery import agent_of
-from mz_engine.effects.prompt import SHARED_SECTIONS
-from mz_engine.effects.session import drop_reason as talk_ended
-from mz_engine.effects.session import keeps_session
+from mz_engine.effects.prompt import SHARED_SECTIONS, keeps_session
+from mz_engine.effects.prompt import drop_reason as talk_ended
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins

@@ -150,8 +150,6 @@ def far(desk: Desk, tmp_path: pathlib.Path) -> GitRepo:
 
 
 def test_pushing_is_found_again(desk: Desk, far: GitRepo) -> None:
-    assert desk.port.has_remote("origin")
-    assert not desk.port.has_remote("absent")
     assert desk.port.remote_head("origin", PLACE.branch) is None
     desk.port.push("origin", PLACE.branch, desk.base, None)
     assert desk.port.remote_head("origin", PLACE.branch) == desk.base == far.head("feat/f1")

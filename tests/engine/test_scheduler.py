@@ -15,7 +15,6 @@ from mz_engine.ports import CallSpec, Price, RepositoryUnusable
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, IllegalTransition, RunSide, next_state
 from mz_engine.run.scheduler import Scheduler
-from mz_engine.run.watch import poll_forge
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, CallReserved, CallSettled, Problem, ProblemClass, Usage
 from mz_events.catalog.feature import PhaseCompleted
@@ -59,7 +58,7 @@ def run_threads(world: World, pins: Pins, ports: SimulatedPorts | None = None) -
     def begin(feature: FeatureId, door: RunSide) -> FeatureLoop:
         return FeatureLoop(trial.RUN, feature, pins, world.store, ports, door, lambda recorded: None)
 
-    Scheduler(coordinator, begin, lambda watch: poll_forge(watch, coordinator.state, pins, world.store, ports)).run()
+    Scheduler(coordinator, begin, lambda poll: coordinator.poll_forge(poll, ports)).run()
     return coordinator.state
 
 
@@ -259,7 +258,7 @@ def test_an_unusable_repository_halts_the_run_with_its_code() -> None:
         ports.workspace.ensure = broken  # type: ignore[method-assign, assignment]
         return run
 
-    Scheduler(coordinator, begin, lambda watch: poll_forge(watch, coordinator.state, pins, world.store, ports)).run()
+    Scheduler(coordinator, begin, lambda poll: coordinator.poll_forge(poll, ports)).run()
     assert coordinator.state.halt is not None
     assert coordinator.state.halt.code == "git-broken"
     assert isinstance(fold(world.store.read(feature_stream(trial.RUN, FeatureId("b")))), Held)

@@ -19,7 +19,7 @@ from mz_engine.pricing.calibration import (
     useful_coefficients,
 )
 from mz_engine.pricing.calibration import calibrate as fit_all
-from mz_engine.run.calibration_file import FILE_NAME, write_calibration
+from mz_engine.run.settings import CALIBRATION_FILE, write_calibration
 from mz_projections.cost.totals import has_calibration_data
 from mz_projections.feature.calls import CALLS, Call
 from mz_projections.read_models.store import ReadModelStore
@@ -52,7 +52,7 @@ LEGEND = (
 )
 @click.option("--since", metavar="TIME", help="Calls since then: a day, a time, or an age (7d, 36h).")
 @click.option("--until", metavar="TIME", help="Calls until then; a day is included.")
-@click.option("--write", is_flag=True, help=f"Write {FILE_NAME}, which runs use for estimates.")
+@click.option("--write", is_flag=True, help=f"Write {CALIBRATION_FILE}, which runs use for estimates.")
 @format_options("Print one object with the schema mz.calibrate/1.")
 @click.pass_context
 def calibrate(context: click.Context, since: str | None, until: str | None, write: bool, as_json: bool) -> int:

@@ -18,7 +18,7 @@ from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.pricing.calibration import coefficients_for, typical_tokens
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.pricing.table import price_table
-from mz_engine.run.plan import find_unfinished_run, make_plan
+from mz_engine.run.plan import make_plan
 from mz_engine.run.preflight import find_agent, preflight_warnings
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import Digest
@@ -45,8 +45,7 @@ def print_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], a
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
         plan = make_plan(home, os.environ, flags, only, store, text_digest, keeps_views=False)
         find_agent(plan.pins.config.agent, plan.pins.config.agents)
-        unfinished_run = find_unfinished_run(store) if store else None
-        resumed_run = unfinished_run.started.run if unfinished_run and unfinished_run.started else None
+        resumed_run = plan.unfinished.started.run if plan.unfinished and plan.unfinished.started else None
     for warning in summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config.commands):
         print_note(format_diagnostic(warning))
     for missing_tool in preflight_warnings(home, plan.pins.config, os.environ):

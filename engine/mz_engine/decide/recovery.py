@@ -47,10 +47,9 @@ def after_problem(state: InPhase, unit_run: UnitRun, phase: Phase, problem: Prob
         requested = problem.retry_after_seconds
         wait_seconds = DEFAULT_WAITS.get(problem.code, 0) if requested is None else requested
     cannot_continue = is_transient and (exhausted or wait_seconds > config.limits.failover_wait)
-    successor = next_agent(agent_of(state.progress, config), config)
-    if successor is not None and (problem.code in AGENT_PROBLEMS or cannot_continue):
-        assert unit_run.request is not None
-        return AgentSwitched(ref=unit_run.request.ref, source=unit_run.request.agent, to=successor, code=problem.code)
+    successor, request = next_agent(agent_of(state.progress, config), config), unit_run.request
+    if successor and request and (problem.code in AGENT_PROBLEMS or cannot_continue):
+        return AgentSwitched(ref=request.ref, source=request.agent, to=successor, code=problem.code)
     if problem.kind is ProblemClass.FATAL:
         return FeatureHeld(hold=Hold.FATAL, code=problem.code)
     if exhausted:

@@ -25,8 +25,7 @@ from mz_projections.feature.state import AgentSession
 
 from mz_engine.decide.actions import CallAgent, ParseReply
 from mz_engine.decide.recovery import agent_of
-from mz_engine.effects.prompt import compose_prompt, outputs_of, write_schemas
-from mz_engine.effects.session import configured_model, plan_session
+from mz_engine.effects.prompt import compose_prompt, configured_model, outputs_of, plan_session, write_schemas
 from mz_engine.effects.steps import (
     Effect,
     ReserveCall,

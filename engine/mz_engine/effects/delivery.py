@@ -238,8 +238,7 @@ def poll_checks(context: StepContext) -> Effect:
     try:
         if number is not None:
             checks = yield from call_port(Forge.checks, number, head)
-        if failed := failed_checks(checks):
-            report = yield from _put_check_report(failed)
+        report = yield from _put_check_report(failed_checks(checks))
     except RemoteError:
         checks = None
     states, flaky = [check.state for check in checks or ()], context.pins.config.pull_requests.flaky
@@ -266,14 +265,14 @@ def is_flaky(check: CiCheck, patterns: Iterable[str]) -> bool:
     return check.run is not None and any(fnmatchcase(check.name, pattern) for pattern in patterns)
 
 
-def _put_check_report(failed: Iterable[CiCheck]) -> Steps[Digest]:
+def _put_check_report(failed: Iterable[CiCheck]) -> Steps[Digest | None]:
     messages = []
     for check in failed:
         log = yield from call_port(Forge.failed_log, check)
         log_end = excerpt(log.encode(), lines_max=LOG_LINES_MAX)
         message = f"the check `{check.name}` of the pull request failed"
         messages.append(f"{message}; it printed:\n{log_end}" if log_end else message)
-    return (yield from put_report(tuple(messages)))
+    return (yield from put_report(messages))
 
 
 def rerun_checks(context: StepContext) -> Effect:

@@ -16,7 +16,7 @@ from mz_projections.feature.state import InPhase
 from mz_engine.decide import actions as act
 from mz_engine.decide.actions import Action, Intent, Work
 from mz_engine.effects import call, delivery, validation, workspace
-from mz_engine.effects.steps import Effect, StepContext, Steps, emit, get_report, put_blob
+from mz_engine.effects.steps import Effect, StepContext, Steps, emit, get_reports, put_blob
 
 WORK: Mapping[Work, Callable[[StepContext], Effect]] = {
     Work.CREATE_WORKSPACE: workspace.create_workspace,
@@ -113,7 +113,5 @@ def _block_phase(action: act.BlockPhase, context: StepContext) -> Effect:
 
 def _put_messages(reports: tuple[Digest, ...]) -> Steps[Digest | None]:
     """Store the messages of reports as one text."""
-    lines: list[str] = []
-    for report in reports:
-        lines += yield from get_report(report)
-    return (yield from put_blob("\n".join(lines))) if lines else None
+    messages = yield from get_reports(reports)
+    return (yield from put_blob("\n".join(messages))) if messages else None

@@ -1,8 +1,7 @@
 """Effects that compose a prompt: gather the data that a template may show, and render it.
 
-Content that a session has already seen, by marks, so that a continuation prompt can leave it out.
-
-Effects that write JSON Schemas of an agent's outputs into its worktree, in a folder that captures skip.
+The agent session of a call is a new one, or the feature's own, which is continued. What it has seen is known by marks,
+so that a continuation prompt can leave it out.
 """
 
 from __future__ import annotations
@@ -12,21 +11,31 @@ from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
+from mz_events.catalog.call import SessionDropped, SessionDropReason
 from mz_events.catalog.feature import FeatureHeld
 from mz_events.catalog.run import Hold
-from mz_events.catalog.validation import ArtifactParsed, CommandRan
 from mz_events.names import BUILDER, Commit, Path
-from mz_projections.feature.session import text_mark
-from mz_projections.feature.state import UnitRun
+from mz_projections.feature.session import text_mark as digest_mark
+from mz_projections.feature.state import AgentSession
 
 from mz_engine.artifacts.json_schema import artifact_schema
 from mz_engine.artifacts.validate import requirements
-from mz_engine.effects.session import SessionPlan
-from mz_engine.effects.steps import Effect, StepContext, Steps, call_port, emit, get_report, get_text, put_blob
+from mz_engine.effects.steps import (
+    Effect,
+    StepContext,
+    Steps,
+    call_port,
+    emit,
+    get_reports,
+    get_text,
+    get_texts,
+    put_blob,
+)
+from mz_engine.model.config import Config
 from mz_engine.model.pins import Pins
 from mz_engine.model.pipeline import Phase, PhaseOutput, PromptFiles
 from mz_engine.path_patterns import select
-from mz_engine.ports import TEMPLATE_BROKEN, Learnings, Secrets, Workspace
+from mz_engine.ports import TEMPLATE_BROKEN, Agents, Learnings, Secrets, Workspace
 from mz_engine.pricing.estimate import CHARACTERS_PER_TOKEN
 from mz_engine.prompts.data import (
     CommandData,
@@ -43,65 +52,37 @@ SHARED_SECTIONS: Mapping[str, str] = {"rules": "partials/rules.md.j2", "request"
 """Sections that are the same in every phase of a feature: mark -> template."""
 
 
-class TextMarks(msgspec.Struct, frozen=True, kw_only=True):
-    """Marks of the texts in a prompt."""
-
-    inputs: Mapping[str, str] = {}
-    """Artifact -> mark."""
-    notes: tuple[str, ...] = ()
-    """Marks, in the order of the prompt's notes."""
-    rework: Mapping[str, str] = {}
-    """Path or artifact of a rejected output -> mark."""
+def text_mark(*parts: str) -> str:
+    """Return the mark of a text, as the log marks what an agent has written."""
+    return digest_mark(sha256("\0".join(parts).encode()).hexdigest())
 
 
-def phase_mark(phase: str, unit_run: UnitRun) -> str:
-    """Return the mark of the full prompt of this phase and unit."""
-    return f"phase:{phase}/{unit_run.unit}"
-
-
-def file_mark(path: str, text: str) -> str:
-    return text_mark(sha256(f"{path}\0{text}".encode()).hexdigest())
-
-
-def unseen_data(data: PromptData, marks: TextMarks, seen_marks: Collection[str]) -> PromptData:
-    """Return prompt data for a session that has seen the marks `shown`.
+def unseen_data(data: PromptData, seen_marks: Collection[str]) -> PromptData:
+    """Return prompt data for a session that has seen these marks.
 
     Known content is only named; notes and rejected texts that were shown or written there are left out.
     """
-    known_names = SeenContent(
+    known = SeenContent(
         rules="rules" in seen_marks,
         request="request" in seen_marks,
-        inputs=tuple(name for name in data.inputs if marks.inputs.get(name) in seen_marks),
-        files=tuple(file.path for file in data.context if file_mark(file.path, file.text) in seen_marks),
+        inputs=tuple(name for name, text in data.inputs.items() if text_mark(text) in seen_marks),
+        files=tuple(file.path for file in data.context if text_mark(file.path, file.text) in seen_marks),
     )
-    notes = tuple(note for note, note_mark in zip(data.notes, marks.notes, strict=True) if note_mark not in seen_marks)
-    rework = data.rework
+    notes, rework = tuple(note for note in data.notes if text_mark(note) not in seen_marks), data.rework
     if rework is not None:
-        unseen = {name: text for name, text in rework.artifacts.items() if marks.rework.get(name) not in seen_marks}
+        unseen = {name: text for name, text in rework.artifacts.items() if text_mark(text) not in seen_marks}
         rework = replace(rework, artifacts=unseen)
-    return replace(data, known=known_names, notes=notes, rework=rework)
+    return replace(data, known=known, notes=notes, rework=rework)
 
 
-def newly_seen_marks(
-    prompt: str, data: PromptData, marks: TextMarks, templates: Mapping[str, str], seen_marks: Collection[str]
-) -> tuple[str, ...]:
-    """Return sorted marks of the content that the prompt really holds: a project's templates may omit anything."""
-    return tuple(sorted({*_marks_in_prompt(prompt, data, marks, templates)}.difference(seen_marks)))
-
-
-def _marks_in_prompt(prompt: str, data: PromptData, marks: TextMarks, templates: Mapping[str, str]) -> Iterator[str]:
-    for name, template in SHARED_SECTIONS.items():
-        if template in templates and contains_text(prompt, render(templates, template, data)):
-            yield name
-    for name, text in data.inputs.items():
-        if name in marks.inputs and contains_text(prompt, text):
-            yield marks.inputs[name]
-    for file in data.context:
-        if contains_text(prompt, file.text):
-            yield file_mark(file.path, file.text)
-    for note, note_mark in zip(data.notes, marks.notes, strict=True):
-        if contains_text(prompt, note):
-            yield note_mark
+def marks_in_prompt(prompt: str, data: PromptData, templates: Mapping[str, str]) -> Iterator[str]:
+    """Yield marks of the content that the prompt really holds: a project's templates may omit anything."""
+    texts = {text_mark(text): text for text in (*data.inputs.values(), *data.notes)}
+    texts |= {text_mark(file.path, file.text): file.text for file in data.context}
+    for section, template in SHARED_SECTIONS.items():
+        if template in templates:
+            texts[section] = render(templates, template, data)
+    return (mark for mark, text in texts.items() if contains_text(prompt, text))
 
 
 SCHEMA_FOLDER = ".mz/schemas"
@@ -112,22 +93,67 @@ def schema_path(output: PhaseOutput, pins: Pins) -> str:
     return f"{SCHEMA_FOLDER}/{output.rules}.json" if pins.rules[output.rules].form == "json" else ""
 
 
-def write_schemas(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Steps[None]:
-    """Write the schemas into the worktree before a call."""
-    files = schema_files(outputs, context.pins)
+def write_schemas(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Effect:
+    """Write JSON Schemas of an agent's outputs into its worktree, in a folder that captures skip."""
+    files: dict[Path, bytes] = {}
+    for output in outputs:
+        if path := schema_path(output, context.pins):
+            schema = artifact_schema(context.pins.rules[output.rules], context.pins.config.limits)
+            files[Path(path)] = msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
     if files:
         yield from call_port(Workspace.provide, context.worktree, files)
 
 
-def schema_files(outputs: tuple[PhaseOutput, ...], pins: Pins) -> Mapping[Path, bytes]:
-    """Return the schema files by path in the worktree."""
-    rules, limits = pins.rules, pins.config.limits
-    return {
-        Path(path): msgspec.json.format(msgspec.json.encode(artifact_schema(rules[output.rules], limits)), indent=2)
-        + b"\n"
-        for output in outputs
-        if (path := schema_path(output, pins))
-    }
+class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The session of one call."""
+
+    keeps_session: bool = False
+    """Later calls may continue the session."""
+    continued_session: AgentSession | None = None
+    """The session that the call continues; None: it starts one."""
+
+
+def configured_model(config: Config, agent: str, tier: str) -> str | None:
+    """Return the model that the settings name for a tier; they hold for the configured agent, not for a successor."""
+    model: str | None = getattr(config.models, tier) if agent == config.agent else None
+    return model
+
+
+def keeps_session(phase: Phase, role: str, config: Config) -> bool:
+    """Return True if calls of this role continue the feature's session. A reviewer's never do."""
+    if role != BUILDER or phase.agent is None:
+        return False
+    return (phase.agent.session or config.sessions) == "continue"
+
+
+def plan_session(context: StepContext, role: str, agent: str, model: str, key: str) -> Steps[SessionPlan]:
+    """Choose the session of a call. A session that cannot be continued is dropped, with a recorded reason.
+
+    An agent without sessions starts a new one every time.
+    """
+    if not keeps_session(context.phase, role, context.pins.config):
+        return SessionPlan()
+    last_session = context.phase_state.progress.agent_session
+    reason = None if last_session is None else drop_reason(last_session, context.run, agent, model)
+    session_id = None if last_session is None or reason is not None else last_session.id
+    can_continue = yield from call_port(Agents.continues, agent, session_id, key)
+    if last_session is None:
+        return SessionPlan(keeps_session=can_continue)
+    if session_id is not None and can_continue:
+        return SessionPlan(keeps_session=True, continued_session=last_session)
+    yield from emit(SessionDropped(key=key, session=last_session.id, reason=reason or SessionDropReason.RECORDED))
+    return SessionPlan(keeps_session=can_continue or reason is None)
+
+
+def drop_reason(session: AgentSession, run: str, agent: str, model: str) -> SessionDropReason | None:
+    """Return why the session cannot be continued, as far as the log knows; None if it can."""
+    if session.drop_reason is not None:
+        return session.drop_reason
+    if session.key.partition("/")[0] != run:
+        return SessionDropReason.FORK
+    if session.agent != agent:
+        return SessionDropReason.AGENT
+    return SessionDropReason.MODEL if session.model != model else None
 
 
 class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,24 +169,21 @@ class ComposedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 def compose_prompt(context: StepContext, role: str, template: str, session_plan: SessionPlan) -> Steps[ComposedPrompt]:
     """Compose the prompt for the next call of this role; in a continued session it holds only new content."""
     data = yield from _gather_data(context, role)
-    templates = context.pins.templates
+    templates, session = context.pins.templates, session_plan.continued_session
     text = full_text = render(templates, template, data)
-    marks: tuple[str, ...] = ()
+    marks: set[str] = set()
     if session_plan.keeps_session:
-        text_marks, phase = _text_marks(context, data), phase_mark(context.phase_state.phase, context.unit_run)
-        if session_plan.continued_session is not None:
-            seen_marks = session_plan.continued_session.seen_marks
-            text = render(
-                templates, template, unseen_data(data, text_marks, seen_marks), continuation=phase in seen_marks
+        phase_mark = f"phase:{context.phase_state.phase}/{context.unit_run.unit}"  # Of the phase's full prompt.
+        seen_marks = session.seen_marks if session else frozenset()
+        if session:
+            continuation = render(
+                templates, template, unseen_data(data, seen_marks), continuation=phase_mark in seen_marks
             )
-            text = min(full_text, text, key=len)  # A project's own template can be shorter than the continuation.
-            marks = newly_seen_marks(text, data, text_marks, templates, seen_marks)
-        else:
-            marks = newly_seen_marks(text, data, text_marks, templates, ())
-        marks = tuple(sorted({*marks, phase}))
+            text = min(full_text, continuation, key=len)  # A project's own template can be shorter.
+        marks = {*marks_in_prompt(text, data, templates)}.difference(seen_marks) | {phase_mark}
     full_text = yield from call_port(Secrets.redact, full_text)
-    text = full_text if session_plan.continued_session is None else (yield from _redact(text))
-    return ComposedPrompt(text=text, full_text=full_text, seen_marks=marks)
+    text = (yield from call_port(Secrets.redact, text)) if session else full_text
+    return ComposedPrompt(text=text, full_text=full_text, seen_marks=tuple(sorted(marks)))
 
 
 def hold_for_broken_template(error: TemplateError) -> Effect:
@@ -172,52 +195,38 @@ def hold_for_broken_template(error: TemplateError) -> Effect:
     )
 
 
-def _redact(text: str) -> Steps[str]:
-    return (yield from call_port(Secrets.redact, text))
-
-
 def _gather_data(context: StepContext, role: str) -> Steps[PromptData]:
-    started = context.phase_state.progress.started
-    outputs = outputs_of(context, role)
-    inputs = yield from _input_texts(context, role)
-    prepared = yield from _preparation_results(context.unit_run, context.pins)
-    rework = yield from _rework_data(context, outputs)
-    notes = []
-    for note in context.unit_run.notes:
-        notes.append((yield from get_text(note)))
+    phase, unit_run, started = context.phase, context.unit_run, context.phase_state.progress.started
+    config, outputs = context.pins.config, outputs_of(context, role)
+    files = unit_files(context)
+    prepared = []
+    for ran in unit_run.preparation_runs:
+        excerpt = yield from get_text(ran.excerpt)
+        command = config.commands[ran.name].run
+        prepared.append(CommandData(name=ran.name, command=command, passed=ran.exit == 0, excerpt=excerpt))
     return PromptData(
         feature=context.feature,
         title=(yield from get_text(started.title)),
         body=(yield from get_text(started.body)),
-        phase=context.phase_state.phase,
+        phase=phase.phase,
         role=role,
-        unit=_unit_data(context),
-        inputs=inputs,
+        unit=None if files is None else UnitData(id=unit_run.unit, files=files),
+        inputs=(yield from _input_texts(context, role)),
         outputs=tuple(_output_data(output, context) for output in outputs),
-        prepared=prepared,
-        gates=tuple(_gate_commands(context.phase, context.pins)),
+        prepared=tuple(prepared),
+        gates=tuple(
+            CommandData(name=gate.run, command=config.commands[gate.run].run, passed=True, excerpt="")
+            for gate in phase.gates
+            if gate.run is not None and gate.run in config.commands
+        ),
         may_change=write_scope(context, role),
-        denied=context.pins.config.denied_paths,
-        limits=context.pins.config.limits,
-        interactive=context.pins.config.autonomy != "full_auto",
-        rework=rework,
-        notes=tuple(notes),
-        context=(yield from _context_files(context, context.phase.context)),
-        causes=tuple(dict.fromkeys(route.cause for route in context.phase.on_block)),
-    )
-
-
-def _text_marks(context: StepContext, data: PromptData) -> TextMarks:
-    """Return the marks of the texts in a builder's prompt."""
-    progress, unit_run = context.phase_state.progress, context.unit_run
-    return TextMarks(
-        inputs={name: text_mark(progress.artifacts[name].digest) for name in data.inputs},
-        notes=tuple(text_mark(note) for note in unit_run.notes),
-        rework={
-            output.path or output.artifact: text_mark(unit_run.parsed_artifacts[output.artifact].digest)
-            for output in outputs_of(context, BUILDER)
-            if output.artifact in unit_run.parsed_artifacts
-        },
+        denied=config.denied_paths,
+        limits=config.limits,
+        interactive=config.autonomy != "full_auto",
+        rework=(yield from _rework_data(context, outputs)),
+        notes=(yield from get_texts(unit_run.notes)),
+        context=(yield from _context_files(context, phase.context)),
+        causes=tuple(dict.fromkeys(route.cause for route in phase.on_block)),
     )
 
 
@@ -227,11 +236,7 @@ def outputs_of(context: StepContext, role: str) -> tuple[PhaseOutput, ...]:
     if role != BUILDER and review is not None:
         return (PhaseOutput(artifact=review.output, path=None, rules=review.rules),)
     return tuple(
-        PhaseOutput(
-            artifact=output.artifact,
-            path=fill_placeholders(output.path, context) if output.path else None,
-            rules=output.rules,
-        )
+        replace(output, path=fill_placeholders(output.path, context)) if output.path else output
         for output in context.phase.outputs
     )
 
@@ -264,20 +269,6 @@ def _output_data(output: PhaseOutput, context: StepContext) -> OutputData:
     )
 
 
-def _gate_commands(phase: Phase, pins: Pins) -> list[CommandData]:
-    commands = pins.config.commands
-    return [
-        CommandData(name=gate.run, command=commands[gate.run].run, passed=True, excerpt="")
-        for gate in phase.gates
-        if gate.run is not None and gate.run in commands
-    ]
-
-
-def _unit_data(context: StepContext) -> UnitData | None:
-    files = unit_files(context)
-    return None if files is None else UnitData(id=context.unit_run.unit, files=files)
-
-
 def unit_files(context: StepContext) -> tuple[str, ...] | None:
     """Return the files of the current unit, as its artifact lists them; None in a phase without units."""
     for_each = context.phase.for_each
@@ -290,50 +281,24 @@ def unit_files(context: StepContext) -> tuple[str, ...] | None:
 
 def _input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
     """Return the texts of the phase's inputs by artifact; a reviewer also gets the builder's outputs."""
-    artifacts = {
-        name.artifact: context.phase_state.progress.artifacts.get(name.artifact) for name in context.phase.inputs
-    }
+    known = context.phase_state.progress.artifacts
+    artifacts = {use.artifact: known[use.artifact] for use in context.phase.inputs if use.artifact in known}
     if role != BUILDER:
         artifacts |= context.unit_run.parsed_artifacts
-    texts = {}
-    for name, artifact in artifacts.items():
-        if artifact is not None:
-            texts[name] = yield from get_text(artifact.digest)
-    return texts
-
-
-def _preparation_results(unit_run: UnitRun, pins: Pins) -> Steps[tuple[CommandData, ...]]:
-    results = []
-    for ran in unit_run.preparation_runs:
-        results.append((yield from _command_data(ran, pins)))
-    return tuple(results)
-
-
-def _command_data(ran: CommandRan, pins: Pins) -> Steps[CommandData]:
-    command = pins.config.commands[ran.name].run
-    return CommandData(name=ran.name, command=command, passed=ran.exit == 0, excerpt=(yield from get_text(ran.excerpt)))
+    return dict(zip(artifacts, (yield from get_texts(parsed.digest for parsed in artifacts.values())), strict=True))
 
 
 def _rework_data(context: StepContext, outputs: tuple[PhaseOutput, ...]) -> Steps[ReworkData | None]:
     unit_run = context.unit_run
     if not unit_run.reports:
         return None
-    messages: list[str] = []
-    for report in unit_run.reports:
-        messages += yield from get_report(report)
     artifacts = {}
     for output in outputs:
-        text = yield from _rejected_text(output, unit_run.parsed_artifacts.get(output.artifact))
-        if text is not None:
-            artifacts[output.path or output.artifact] = text
-    hint = None
-    if unit_run.signature:
-        hint = yield from call_port(Learnings.hint, unit_run.signature)
+        if parsed := unit_run.parsed_artifacts.get(output.artifact):
+            artifacts[output.path or output.artifact] = yield from get_text(parsed.digest)
+    hint = (yield from call_port(Learnings.hint, unit_run.signature)) if unit_run.signature else None
+    messages = yield from get_reports(unit_run.reports)
     return ReworkData(messages=tuple(messages), artifacts=artifacts, hints=(hint,) if hint else ())
-
-
-def _rejected_text(output: PhaseOutput, parsed: ArtifactParsed | None) -> Steps[str | None]:
-    return (yield from get_text(parsed.digest)) if parsed is not None else None
 
 
 def _context_files(context: StepContext, selection: PromptFiles) -> Steps[tuple[ContextFile, ...]]:

@@ -6,12 +6,12 @@ which decides and appends to the run's stream and the feature's in one transacti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar, TypeVarTuple
 
 import msgspec
 from mz_events.catalog.base import Event
-from mz_events.catalog.call import AgentRequested
+from mz_events.catalog.call import AgentReplied, AgentRequested
 from mz_events.names import Digest
 from mz_events.store import Blobs
 from mz_projections.feature.state import CreatingWorkspace, InPhase, State, UnitRun, progress_of
@@ -100,6 +100,12 @@ class StepContext(msgspec.Struct, frozen=True):
         return unit_run
 
     @property
+    def reply(self) -> AgentReplied:
+        """Return the current reply, for an effect after one."""
+        assert self.unit_run.reply_event is not None
+        return self.unit_run.reply_event
+
+    @property
     def phase(self) -> Phase:
         return self.pins.pipeline.find_phase(self.phase_state.phase)
 
@@ -139,10 +145,20 @@ def get_text(digest: Digest) -> Steps[str]:
     return data.decode("utf-8", "replace")
 
 
-def put_report(messages: tuple[str, ...]) -> Steps[Digest]:
-    return (yield from put_blob(msgspec.json.encode(messages).decode()))
+def get_texts(digests: Iterable[Digest]) -> Steps[tuple[str, ...]]:
+    texts = []
+    for digest in digests:
+        texts.append((yield from get_text(digest)))
+    return tuple(texts)
 
 
-def get_report(digest: Digest) -> Steps[tuple[str, ...]]:
-    text = yield from get_text(digest)
-    return msgspec.json.decode(text, type=tuple[str, ...])
+def put_report(messages: Iterable[str]) -> Steps[Digest | None]:
+    """Store messages for the next call; None: there are none."""
+    report = tuple(messages)
+    return (yield from put_blob(msgspec.json.encode(report).decode())) if report else None
+
+
+def get_reports(digests: Iterable[Digest]) -> Steps[list[str]]:
+    """Return the messages of several reports."""
+    reports = yield from get_texts(digests)
+    return [message for report in reports for message in msgspec.json.decode(report, type=tuple[str, ...])]

@@ -247,9 +247,6 @@ class GitWorkspace:
         return git_commits.identity(self._git)
 
     # remotes ----------------------------------------------------------------------------------------------------------
-    def has_remote(self, remote: str) -> bool:
-        return git_remote.has_remote(self._git, remote)
-
     def remote_head(self, remote: str, branch: str) -> Commit | None:
         return git_remote.remote_head(self._git, remote, branch)
 

@@ -6,6 +6,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
+
+
+def doc(description: str, ge: int | None = None, le: int | None = None) -> Meta:
+    """Return a description for editors and docs, and limits of a number."""
+    return Meta(description=description, ge=ge, le=le)
+
 
 Arguments = tuple[str, ...]
 MatchValue = str | int | bool
@@ -23,46 +30,41 @@ class DescriptionPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class ToolArguments(DescriptionPart, frozen=True, kw_only=True):
     """Arguments by tool; absent: none."""
 
-    read: Annotated[Arguments, msgspec.Meta(description="For reading files.")] = ()
-    write: Annotated[Arguments, msgspec.Meta(description="For writing files.")] = ()
-    shell: Annotated[Arguments, msgspec.Meta(description="For running commands.")] = ()
+    read: Annotated[Arguments, doc("For reading files.")] = ()
+    write: Annotated[Arguments, doc("For writing files.")] = ()
+    shell: Annotated[Arguments, doc("For running commands.")] = ()
 
 
 class SessionArguments(DescriptionPart, frozen=True, kw_only=True):
     new: Annotated[
-        Arguments,
-        msgspec.Meta(description="Arguments that begin the session {session}; absent: the program names its own."),
+        Arguments, doc("Arguments that begin the session {session}; absent: the program names its own.")
     ] = ()
-    resume: Annotated[Arguments, msgspec.Meta(description="Arguments that continue the session {session}.")]
+    resume: Annotated[Arguments, doc("Arguments that continue the session {session}.")]
 
 
 class ModelNames(DescriptionPart, frozen=True, kw_only=True):
-    cheap: Annotated[str, msgspec.Meta(description="Model of the cheap tier; absent: that of mid.")] = ""
-    mid: Annotated[str, msgspec.Meta(description="Model of the mid tier.")] = ""
-    premium: Annotated[str, msgspec.Meta(description="Model of the premium tier; absent: that of mid.")] = ""
+    cheap: Annotated[str, doc("Model of the cheap tier; absent: that of mid.")] = ""
+    mid: Annotated[str, doc("Model of the mid tier.")] = ""
+    premium: Annotated[str, doc("Model of the premium tier; absent: that of mid.")] = ""
 
 
 class Login(DescriptionPart, frozen=True, kw_only=True):
     """Any of these will do."""
 
-    variables: Annotated[tuple[str, ...], msgspec.Meta(description="Variables of which one has to be set.")] = ()
-    files: Annotated[
-        tuple[str, ...], msgspec.Meta(description="Files that are there after a login; ~/ is the home directory.")
-    ] = ()
-    how: Annotated[str, msgspec.Meta(description="How to log in, in words.")] = ""
+    variables: Annotated[tuple[str, ...], doc("Variables of which one has to be set.")] = ()
+    files: Annotated[tuple[str, ...], doc("Files that are there after a login; ~/ is the home directory.")] = ()
+    how: Annotated[str, doc("How to log in, in words.")] = ""
 
 
 class Selector(DescriptionPart, frozen=True, kw_only=True):
     """A value in the output: of the objects that fit `where`, what stands at `path`; the last one counts."""
 
-    where: Annotated[
-        ObjectMatch, msgspec.Meta(description='Paths and values that an object must have; "*" stands for any value.')
-    ] = {}
-    path: Annotated[str, msgspec.Meta(description="Keys joined by dots, such as result.usage.input or items.0.")]
+    where: Annotated[ObjectMatch, doc('Paths and values that an object must have; "*" stands for any value.')] = {}
+    path: Annotated[str, doc("Keys joined by dots, such as result.usage.input or items.0.")]
 
 
 class TextSelector(Selector, frozen=True, kw_only=True):
-    joined: Annotated[bool, msgspec.Meta(description="All of them joined are the text, not the last one.")] = False
+    joined: Annotated[bool, doc("All of them joined are the text, not the last one.")] = False
 
 
 class MoneySelector(Selector, frozen=True, kw_only=True):
@@ -70,107 +72,81 @@ class MoneySelector(Selector, frozen=True, kw_only=True):
 
     counts: Annotated[
         Literal["request", "call"],
-        msgspec.Meta(description="What one value is the price of: a request, so that they add up, or the whole call."),
+        doc("What one value is the price of: a request, so that they add up, or the whole call."),
     ] = "call"
 
 
 class UsageSelector(DescriptionPart, frozen=True, kw_only=True):
-    where: Annotated[
-        ObjectMatch, msgspec.Meta(description="Paths and values that an object with token counts has.")
-    ] = {}
-    input: Annotated[str, msgspec.Meta(description="Path of the input tokens.")]
-    output: Annotated[str, msgspec.Meta(description="Path of the output tokens.")]
-    model: Annotated[str, msgspec.Meta(description="Path of the model's name; absent: the one asked for.")] = ""
-    cache_read: Annotated[str, msgspec.Meta(description="Path of the tokens read from a cache.")] = ""
-    cache_write: Annotated[str, msgspec.Meta(description="Path of the tokens written to a cache.")] = ""
-    cache_write_1h: Annotated[str, msgspec.Meta(description="Path of those of them that live for an hour.")] = ""
-    reasoning: Annotated[str, msgspec.Meta(description="Path of the reasoning tokens.")] = ""
+    where: Annotated[ObjectMatch, doc("Paths and values that an object with token counts has.")] = {}
+    input: Annotated[str, doc("Path of the input tokens.")]
+    output: Annotated[str, doc("Path of the output tokens.")]
+    model: Annotated[str, doc("Path of the model's name; absent: the one asked for.")] = ""
+    cache_read: Annotated[str, doc("Path of the tokens read from a cache.")] = ""
+    cache_write: Annotated[str, doc("Path of the tokens written to a cache.")] = ""
+    cache_write_1h: Annotated[str, doc("Path of those of them that live for an hour.")] = ""
+    reasoning: Annotated[str, doc("Path of the reasoning tokens.")] = ""
     cached: Annotated[
-        Literal["included", "apart"],
-        msgspec.Meta(description="Whether the input tokens include what was read from and written to a cache."),
+        Literal["included", "apart"], doc("Whether the input tokens include what was read from and written to a cache.")
     ] = "included"
-    thoughts: Annotated[
-        Literal["included", "apart"], msgspec.Meta(description="Whether the output tokens include the reasoning ones.")
-    ] = "included"
+    thoughts: Annotated[Literal["included", "apart"], doc("Whether the output tokens include the reasoning ones.")] = (
+        "included"
+    )
     counts: Annotated[
         Literal["request", "call", "session"],
-        msgspec.Meta(
-            description="What one object counts: a request, so that they add up; the call so far; the session so far."
-        ),
+        doc("What one object counts: a request, so that they add up; the call so far; the session so far."),
     ] = "call"
 
 
 class OutputFormat(DescriptionPart, frozen=True, kw_only=True):
     form: Annotated[
-        Literal["text", "json", "jsonl"],
-        msgspec.Meta(description="Words for people, one JSON document, or a JSON object on each line."),
+        Literal["text", "json", "jsonl"], doc("Words for people, one JSON document, or a JSON object on each line.")
     ] = "text"
-    stream: Annotated[
-        Literal["stdout", "stderr"], msgspec.Meta(description="Where JSON comes out; the other stream is words.")
-    ] = "stdout"
-    live: Annotated[
-        bool, msgspec.Meta(description="It writes as it works; else the idle timeout of a phase must leave it time.")
-    ] = True
+    stream: Annotated[Literal["stdout", "stderr"], doc("Where JSON comes out; the other stream is words.")] = "stdout"
+    live: Annotated[bool, doc("It writes as it works; else the idle timeout of a phase must leave it time.")] = True
     text: Annotated[
-        TextSelector | None,
-        msgspec.Meta(description="The agent's final words; absent: what it writes for people on standard output."),
+        TextSelector | None, doc("The agent's final words; absent: what it writes for people on standard output.")
     ] = None
-    remove: Annotated[
-        tuple[str, ...],
-        msgspec.Meta(description="Regular expressions: what is taken out of each line of those words."),
-    ] = ()
-    usage: Annotated[UsageSelector | None, msgspec.Meta(description="Tokens.")] = None
-    money: Annotated[MoneySelector | None, msgspec.Meta(description="What the call cost, in US dollars.")] = None
-    session: Annotated[Selector | None, msgspec.Meta(description="Id of the session.")] = None
-    model: Annotated[Selector | None, msgspec.Meta(description="Name of the model that answers.")] = None
-    version: Annotated[Selector | None, msgspec.Meta(description="Version of the program.")] = None
+    remove: Annotated[tuple[str, ...], doc("Regular expressions: what is taken out of each line of those words.")] = ()
+    usage: Annotated[UsageSelector | None, doc("Tokens.")] = None
+    money: Annotated[MoneySelector | None, doc("What the call cost, in US dollars.")] = None
+    session: Annotated[Selector | None, doc("Id of the session.")] = None
+    model: Annotated[Selector | None, doc("Name of the model that answers.")] = None
+    version: Annotated[Selector | None, doc("Version of the program.")] = None
     version_words: Annotated[
-        str,
-        msgspec.Meta(description="A regular expression: its group is the version, in words on standard output."),
+        str, doc("A regular expression: its group is the version, in words on standard output.")
     ] = ""
-    error: Annotated[Selector | None, msgspec.Meta(description="What went wrong, in words.")] = None
-    status: Annotated[Selector | None, msgspec.Meta(description="HTTP status of the model's API.")] = None
+    error: Annotated[Selector | None, doc("What went wrong, in words.")] = None
+    status: Annotated[Selector | None, doc("HTTP status of the model's API.")] = None
 
 
 class TextProof(DescriptionPart, frozen=True, kw_only=True):
-    stream: Annotated[Literal["stdout", "stderr"], msgspec.Meta(description="Where it stands.")] = "stderr"
-    words: Annotated[str, msgspec.Meta(description="A regular expression that a line of it matches.")]
+    stream: Annotated[Literal["stdout", "stderr"], doc("Where it stands.")] = "stderr"
+    words: Annotated[str, doc("A regular expression that a line of it matches.")]
 
 
 class EndConditions(DescriptionPart, frozen=True, kw_only=True):
     """What shows how a call ended. The last object that is any of `success`, `error`, `open` decides."""
 
-    success: Annotated[
-        tuple[ObjectMatch, ...], msgspec.Meta(description="Objects that say that the work is done.")
-    ] = ()
-    error: Annotated[tuple[ObjectMatch, ...], msgspec.Meta(description="Objects that say that it failed.")] = ()
-    open: Annotated[
-        tuple[ObjectMatch, ...], msgspec.Meta(description="Objects after which another of these has to follow.")
-    ] = ()
-    last: Annotated[
-        ObjectMatch | None, msgspec.Meta(description="The object without which the program did not come to its end.")
-    ] = None
-    exits: Annotated[
-        tuple[int, ...], msgspec.Meta(description="Exit codes of success. Many programs exit 0 after a failure too.")
-    ] = ()
-    proof: Annotated[TextProof | None, msgspec.Meta(description="Words that only a success writes.")] = None
-    disproof: Annotated[TextProof | None, msgspec.Meta(description="Words that only a failure writes.")] = None
+    success: Annotated[tuple[ObjectMatch, ...], doc("Objects that say that the work is done.")] = ()
+    error: Annotated[tuple[ObjectMatch, ...], doc("Objects that say that it failed.")] = ()
+    open: Annotated[tuple[ObjectMatch, ...], doc("Objects after which another of these has to follow.")] = ()
+    last: Annotated[ObjectMatch | None, doc("The object without which the program did not come to its end.")] = None
+    exits: Annotated[tuple[int, ...], doc("Exit codes of success. Many programs exit 0 after a failure too.")] = ()
+    proof: Annotated[TextProof | None, doc("Words that only a success writes.")] = None
+    disproof: Annotated[TextProof | None, doc("Words that only a failure writes.")] = None
 
 
 class DescribedProblem(DescriptionPart, frozen=True, kw_only=True):
     """A kind of failure, and how the program tells of it; these are tried before those that mz knows."""
 
-    code: Annotated[str, msgspec.Meta(description="Its name, such as rate-limit, auth-failure, model-missing.")]
+    code: Annotated[str, doc("Its name, such as rate-limit, auth-failure, model-missing.")]
     kind: Annotated[
         Literal["transient", "phase", "fatal", "needs-person"],
-        msgspec.Meta(description="What follows: wait and try again, try again, stop, ask a person."),
+        doc("What follows: wait and try again, try again, stop, ask a person."),
     ]
-    words: Annotated[
-        tuple[str, ...], msgspec.Meta(description="Regular expressions; a line of the agent's words matches one.")
-    ]
+    words: Annotated[tuple[str, ...], doc("Regular expressions; a line of the agent's words matches one.")]
     retry_after: Annotated[
-        Annotated[int, msgspec.Meta(ge=1)] | None,
-        msgspec.Meta(description="Seconds until another try, where the program does not say."),
+        Annotated[int, Meta(ge=1)] | None, doc("Seconds until another try, where the program does not say.")
     ] = None
 
 
@@ -179,40 +155,35 @@ class AgentDescription(DescriptionPart, frozen=True, kw_only=True):
 
     command: Annotated[
         Arguments,
-        msgspec.Meta(
-            description="Program and arguments; {model} and {tools} stand for what is asked for. The prompt comes on "
+        doc(
+            "Program and arguments; {model} and {tools} stand for what is asked for. The prompt comes on "
             "standard input: a program that wants a file is given /dev/stdin."
         ),
     ]
     version: Annotated[
-        Arguments | None,
-        msgspec.Meta(description="What prints its version; absent: the program with --version; []: nothing does."),
+        Arguments | None, doc("What prints its version; absent: the program with --version; []: nothing does.")
     ] = None
     models: ModelNames = ModelNames()
-    session: Annotated[
-        SessionArguments | None, msgspec.Meta(description="How a session is continued; absent: it cannot be.")
-    ] = None
+    session: Annotated[SessionArguments | None, doc("How a session is continued; absent: it cannot be.")] = None
     allowed: Annotated[
         ToolArguments,
-        msgspec.Meta(
-            description="Arguments for the tools that a phase may use. With {tools} in the command they stand there, "
+        doc(
+            "Arguments for the tools that a phase may use. With {tools} in the command they stand there, "
             "joined by commas, else at the end."
         ),
     ] = ToolArguments()
-    denied: Annotated[
-        ToolArguments, msgspec.Meta(description="Arguments, at the end, for the tools that a phase may not use.")
-    ] = ToolArguments()
+    denied: Annotated[ToolArguments, doc("Arguments, at the end, for the tools that a phase may not use.")] = (
+        ToolArguments()
+    )
     environment: Annotated[
-        dict[str, str], msgspec.Meta(description="Variables that are set; no place for secrets, which `passes` names.")
+        dict[str, str], doc("Variables that are set; no place for secrets, which `passes` names.")
     ] = {}
-    passes: Annotated[
-        tuple[str, ...], msgspec.Meta(description="Names of your variables that the program may see, such as its key.")
-    ] = ()
+    passes: Annotated[tuple[str, ...], doc("Names of your variables that the program may see, such as its key.")] = ()
     login: Login = Login()
     output: OutputFormat = OutputFormat()
     ends: EndConditions
     problems: tuple[DescribedProblem, ...] = ()
     evidence: Annotated[
         Literal["recorded", "constructed", "documented"],
-        msgspec.Meta(description="How it is known what the output tells: by running it, or from its documentation."),
+        doc("How it is known what the output tells: by running it, or from its documentation."),
     ] = "documented"

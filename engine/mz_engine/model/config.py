@@ -15,7 +15,7 @@ from msgspec import Meta
 from mz_events.names import InvalidName, parse_name, parse_path
 
 from mz_engine.decoding.quantity import Duration, Usd, UsdPerMillion, default_duration
-from mz_engine.model.agent_description import AgentDescription
+from mz_engine.model.agent_description import AgentDescription, doc
 from mz_engine.model.pipeline import Autonomy
 from mz_engine.path_patterns import is_pattern
 
@@ -92,8 +92,8 @@ class Command(SettingsBase, frozen=True, kw_only=True):
 
     SHORT_FORM: ClassVar = "run"
 
-    run: Annotated[NonEmpty, Meta(description="A command line for `sh -c`, run in the worktree.")]
-    timeout: Annotated[Duration, Meta(description="How long it may take; then its whole process tree is killed.")] = (
+    run: Annotated[NonEmpty, doc("A command line for `sh -c`, run in the worktree.")]
+    timeout: Annotated[Duration, doc("How long it may take; then its whole process tree is killed.")] = (
         default_duration("10m")
     )
 
@@ -103,15 +103,13 @@ class WorkspaceSettings(SettingsBase, frozen=True, kw_only=True):
 
     setup: Annotated[
         tuple[NonEmpty, ...],
-        Meta(description="Commands run once in each new worktree, which has neither dependencies nor build results."),
+        doc("Commands run once in each new worktree, which has neither dependencies nor build results."),
     ] = ()
     copy: Annotated[
-        tuple[RepositoryPath, ...],
-        Meta(description="Ignored files of the main checkout that each worktree gets a copy of."),
+        tuple[RepositoryPath, ...], doc("Ignored files of the main checkout that each worktree gets a copy of.")
     ] = ()
     keep_ignored: Annotated[
-        tuple[RepositoryPath, ...],
-        Meta(description="Ignored paths that are kept when a worktree is restored to an earlier state."),
+        tuple[RepositoryPath, ...], doc("Ignored paths that are kept when a worktree is restored to an earlier state.")
     ] = ("node_modules", ".venv")
 
 
@@ -120,92 +118,87 @@ class PullRequests(SettingsBase, frozen=True, kw_only=True):
 
     strategy: Annotated[
         Literal["none", "draft", "ready"],
-        Meta(description="Whether pull requests are opened, and how; none writes the text to a file for a person."),
+        doc("Whether pull requests are opened, and how; none writes the text to a file for a person."),
     ] = "none"
-    remote: Annotated[Branch, Meta(description="The git remote that branches are pushed to.")] = "origin"
-    checks_wait: Annotated[Duration, Meta(description="How long checks may be pending before a person is asked.")] = (
+    remote: Annotated[Branch, doc("The git remote that branches are pushed to.")] = "origin"
+    checks_wait: Annotated[Duration, doc("How long checks may be pending before a person is asked.")] = (
         default_duration("1h")
     )
-    checks_poll: Annotated[Duration, Meta(description="How often the forge is asked about checks.")] = default_duration(
-        "30s"
-    )
+    checks_poll: Annotated[Duration, doc("How often the forge is asked about checks.")] = default_duration("30s")
     checks_settle: Annotated[
-        Duration, Meta(description="How long after a push checks may still appear; then the list counts as complete.")
+        Duration, doc("How long after a push checks may still appear; then the list counts as complete.")
     ] = default_duration("1m")
     flaky: Annotated[
-        tuple[NonEmpty, ...],
-        Meta(description="Checks that are known to fail at random, such as `e2e*`; they are started again."),
+        tuple[NonEmpty, ...], doc("Checks that are known to fail at random, such as `e2e*`; they are started again.")
     ] = ()
-    reruns_max: Annotated[int, Meta(ge=0, description="How often flaky checks are started again.")] = 2
+    reruns_max: Annotated[int, doc("How often flaky checks are started again.", ge=0)] = 2
 
 
 class Budget(SettingsBase, frozen=True, kw_only=True):
-    run_nanousd: Annotated[
-        Usd | None, Meta(description="Most that one run may spend; without it there is no limit.")
-    ] = msgspec.field(name="run", default=None)
-    feature_nanousd: Annotated[
-        Usd | None, Meta(description="Most that one feature may spend; without it no limit.")
-    ] = msgspec.field(name="feature", default=None)
+    run_nanousd: Annotated[Usd | None, doc("Most that one run may spend; without it there is no limit.")] = (
+        msgspec.field(name="run", default=None)
+    )
+    feature_nanousd: Annotated[Usd | None, doc("Most that one feature may spend; without it no limit.")] = (
+        msgspec.field(name="feature", default=None)
+    )
 
 
 class Models(SettingsBase, frozen=True, kw_only=True):
     """Models of the configured agent by tier."""
 
-    cheap: Annotated[str | None, Meta(description="Model of the cheap tier; absent: the agent's own.")] = None
-    mid: Annotated[str | None, Meta(description="Model of the mid tier; absent: the agent's own.")] = None
-    premium: Annotated[str | None, Meta(description="Model of the premium tier; absent: the agent's own.")] = None
+    cheap: Annotated[str | None, doc("Model of the cheap tier; absent: the agent's own.")] = None
+    mid: Annotated[str | None, doc("Model of the mid tier; absent: the agent's own.")] = None
+    premium: Annotated[str | None, doc("Model of the premium tier; absent: the agent's own.")] = None
 
 
 class Limits(SettingsBase, frozen=True, kw_only=True):
     """Numbers that rules and prompts share."""
 
-    techspec_files_max: Annotated[int, Meta(ge=1, description="Most files that a technical specification lists.")] = 8
-    feature_criteria_max: Annotated[int, Meta(ge=1, description="More acceptance criteria: a person is asked.")] = 15
-    feature_tasks_max: Annotated[int, Meta(ge=1, description="More tasks in a feature: a person is asked.")] = 20
-    task_files_max: Annotated[int, Meta(ge=1, description="Most files that one task may touch.")] = 5
-    feature_files_max: Annotated[int, Meta(ge=1, description="More files in a feature: a person is asked.")] = 80
-    wait_max: Annotated[Duration, Meta(description="A rate limit with a longer wait is a question for a person.")] = (
+    techspec_files_max: Annotated[int, doc("Most files that a technical specification lists.", ge=1)] = 8
+    feature_criteria_max: Annotated[int, doc("More acceptance criteria: a person is asked.", ge=1)] = 15
+    feature_tasks_max: Annotated[int, doc("More tasks in a feature: a person is asked.", ge=1)] = 20
+    task_files_max: Annotated[int, doc("Most files that one task may touch.", ge=1)] = 5
+    feature_files_max: Annotated[int, doc("More files in a feature: a person is asked.", ge=1)] = 80
+    wait_max: Annotated[Duration, doc("A rate limit with a longer wait is a question for a person.")] = (
         default_duration("1h")
     )
     failover_wait: Annotated[
-        Duration, Meta(description="A rate limit with a longer wait switches to the next agent of `failover`.")
+        Duration, doc("A rate limit with a longer wait switches to the next agent of `failover`.")
     ] = default_duration("5m")
 
 
 class Rates(SettingsBase, frozen=True, kw_only=True):
-    input: Annotated[UsdPerMillion, Meta(description="Input without any cache.")]
-    output: Annotated[UsdPerMillion, Meta(description="Output, reasoning included.")]
-    cache_read: Annotated[
-        UsdPerMillion | None, Meta(description="Input read from a cache; absent: as other input.")
-    ] = None
+    input: Annotated[UsdPerMillion, doc("Input without any cache.")]
+    output: Annotated[UsdPerMillion, doc("Output, reasoning included.")]
+    cache_read: Annotated[UsdPerMillion | None, doc("Input read from a cache; absent: as other input.")] = None
     cache_write_5m: Annotated[
-        UsdPerMillion | None, Meta(description="Input kept in a cache for five minutes; absent: as other input.")
+        UsdPerMillion | None, doc("Input kept in a cache for five minutes; absent: as other input.")
     ] = None
     cache_write_1h: Annotated[
-        UsdPerMillion | None, Meta(description="Input kept in a cache for an hour; absent: as for five minutes.")
+        UsdPerMillion | None, doc("Input kept in a cache for an hour; absent: as for five minutes.")
     ] = None
 
 
 class LongRequestRates(Rates, frozen=True, kw_only=True):
-    tokens: Annotated[int, Meta(ge=1, description="These prices apply to all of a request with more input than this.")]
+    tokens: Annotated[int, doc("These prices apply to all of a request with more input than this.", ge=1)]
 
 
 class TierRates(SettingsBase, frozen=True, kw_only=True):
-    batch: Annotated[Rates | None, Meta(description="Requests that may take hours.")] = None
-    flex: Annotated[Rates | None, Meta(description="Requests that may wait.")] = None
-    priority: Annotated[Rates | None, Meta(description="Requests that go before others.")] = None
-    fast: Annotated[Rates | None, Meta(description="Requests that are answered faster.")] = None
+    batch: Annotated[Rates | None, doc("Requests that may take hours.")] = None
+    flex: Annotated[Rates | None, doc("Requests that may wait.")] = None
+    priority: Annotated[Rates | None, doc("Requests that go before others.")] = None
+    fast: Annotated[Rates | None, doc("Requests that are answered faster.")] = None
 
 
 class PriceRow(Rates, frozen=True, kw_only=True):
     """The user's prices of a model from a date on; they come before the built-in table."""
 
-    model: Annotated[ModelGlob, Meta(description="The model as the agent names it; `*` stands for anything.")]
-    since: Annotated[Day | None, Meta(description="First day of these prices, YYYY-MM-DD in UTC; absent: always.")] = (
-        msgspec.field(name="from", default=None)
+    model: Annotated[ModelGlob, doc("The model as the agent names it; `*` stands for anything.")]
+    since: Annotated[Day | None, doc("First day of these prices, YYYY-MM-DD in UTC; absent: always.")] = msgspec.field(
+        name="from", default=None
     )
-    above: Annotated[LongRequestRates | None, Meta(description="Prices of long requests.")] = None
-    tiers: Annotated[TierRates, Meta(description="Prices by service tier; without one there is none.")] = TierRates()
+    above: Annotated[LongRequestRates | None, doc("Prices of long requests.")] = None
+    tiers: Annotated[TierRates, doc("Prices by service tier; without one there is none.")] = TierRates()
 
 
 class Settings(SettingsBase, frozen=True, kw_only=True):
@@ -214,49 +207,43 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     RENAMED_KEYS: ClassVar = {"sanitize": "injection_screen"}
 
     pipeline: Annotated[
-        NonEmpty,
-        Meta(description="Name of pipelines/NAME.yaml or of a built-in pipeline, or the path of a pipeline file."),
+        NonEmpty, doc("Name of pipelines/NAME.yaml or of a built-in pipeline, or the path of a pipeline file.")
     ] = "monozukuri"
-    agent: Annotated[Name, Meta(description="Which agent is called.")] = "claude-code"
+    agent: Annotated[Name, doc("Which agent is called.")] = "claude-code"
     agents: Annotated[
         dict[Name, AgentDescription],
-        Meta(description="Programs of your own as agents, by name: how they are called, and how their output is read."),
+        doc("Programs of your own as agents, by name: how they are called, and how their output is read."),
     ] = {}
     failover: Annotated[
         tuple[Name, ...],
-        Meta(
-            description="Agents to switch to, in this order, when the one before has no login, no program, no credit, "
+        doc(
+            "Agents to switch to, in this order, when the one before has no login, no program, no credit, "
             "a long rate limit or no retries left."
         ),
     ] = ()
     sessions: Annotated[
         Literal["fresh", "continue"],
-        Meta(
-            description="Whether the calls of a feature continue one session of the agent or start new ones; phases "
+        doc(
+            "Whether the calls of a feature continue one session of the agent or start new ones; phases "
             "can override it. Agents without sessions always start anew."
         ),
     ] = "fresh"
     base: Annotated[
-        Branch | None,
-        Meta(description="Branch that features start from and pull requests target; absent: the current one."),
+        Branch | None, doc("Branch that features start from and pull requests target; absent: the current one.")
     ] = None
-    backlog: Annotated[RepositoryPath, Meta(description="The Markdown file with the features.")] = "features.md"
-    branch_prefix: Annotated[Branch, Meta(description="Features get branches PREFIX/ID.")] = "feat"
+    backlog: Annotated[RepositoryPath, doc("The Markdown file with the features.")] = "features.md"
+    branch_prefix: Annotated[Branch, doc("Features get branches PREFIX/ID.")] = "feat"
     autonomy: Annotated[
-        Autonomy,
-        Meta(description="How often a person is asked: after planning too (supervised), at gates, or never."),
+        Autonomy, doc("How often a person is asked: after planning too (supervised), at gates, or never.")
     ] = "checkpoint"
-    parallel_max: Annotated[int, Meta(ge=1, le=64, description="How many features are worked on at the same time.")] = 2
+    parallel_max: Annotated[int, doc("How many features are worked on at the same time.", ge=1, le=64)] = 2
     injection_screen: Annotated[
-        Literal["strict", "relaxed", "off"],
-        Meta(description="What happens to backlog text that tries to give orders to the agent."),
+        Literal["strict", "relaxed", "off"], doc("What happens to backlog text that tries to give orders to the agent.")
     ] = "strict"
     models: Models = Models()
     commands: Annotated[
         dict[Name, Command],
-        Meta(
-            description="Commands by name, such as test, lint and build; pipelines run them before and after an agent."
-        ),
+        doc("Commands by name, such as test, lint and build; pipelines run them before and after an agent."),
     ] = {}
     workspace: WorkspaceSettings = WorkspaceSettings()
     pull_requests: PullRequests = msgspec.field(default_factory=PullRequests)
@@ -264,17 +251,13 @@ class Settings(SettingsBase, frozen=True, kw_only=True):
     limits: Limits = msgspec.field(default_factory=Limits)
     denied_paths: Annotated[
         tuple[Pattern, ...],
-        Meta(description="Paths that no agent may change, whatever the phase allows; patterns as in .gitignore."),
+        doc("Paths that no agent may change, whatever the phase allows; patterns as in .gitignore."),
     ] = (".github/**", ".env", ".env.*", "*.pem", "*.p12", "*.pfx", "*.key", "mz.yaml", ".mz/**")
     pass_environment: Annotated[
-        tuple[Variable, ...], Meta(description="Further environment variables that agents and commands may see.")
+        tuple[Variable, ...], doc("Further environment variables that agents and commands may see.")
     ] = ()
-    recordings: Annotated[RepositoryPath, Meta(description="The folder of the library of recorded agent calls.")] = (
-        "recordings"
-    )
-    prices: Annotated[
-        tuple[PriceRow, ...], Meta(description="Your own prices of models; they come before the price table.")
-    ] = ()
+    recordings: Annotated[RepositoryPath, doc("The folder of the library of recorded agent calls.")] = "recordings"
+    prices: Annotated[tuple[PriceRow, ...], doc("Your own prices of models; they come before the price table.")] = ()
 
 
 Ratio = Annotated[float, Meta(ge=0, le=10**9)]

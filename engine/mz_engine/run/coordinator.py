@@ -13,6 +13,7 @@ from mz_events.catalog.run import (
     AnswerAccepted,
     BudgetChanged,
     CancelAccepted,
+    ChecksChanged,
     ClaimRejected,
     FeatureMerged,
     FeatureOutcome,
@@ -27,8 +28,10 @@ from mz_events.catalog.run import (
     TimerFired,
 )
 from mz_events.envelope import Recorded
-from mz_events.names import FeatureId, feature_stream, inbox_stream, run_stream
+from mz_events.names import Commit, FeatureId, feature_stream, inbox_stream, run_stream
 from mz_events.store import Append, Store
+from mz_projections.feature.fold import fold
+from mz_projections.feature.state import Held, InPhase, State, UnitRun
 from mz_projections.run.fold import (
     RETRIABLE_OUTCOMES,
     FeatureTrack,
@@ -53,10 +56,11 @@ from mz_engine.decide.run import (
 from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
-from mz_engine.ports import Clock
+from mz_engine.ports import Clock, Forge, Ports, RemoteError, RepositoryUnusable
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RequestResult
-from mz_engine.run.watch import ForgeChange
 from mz_engine.version import VERSION
+
+ForgeChange = ChecksChanged | FeatureMerged
 
 
 class Coordinator:
@@ -140,6 +144,33 @@ class Coordinator:
     def forge_polls(self) -> tuple[ForgePoll, ...]:
         return () if self.is_stopping() else forge_polls(self.state, self.pins)
 
+    def poll_forge(self, poll: ForgePoll, ports: Ports) -> ForgeChange | None:
+        """Return the change that the poll found, or None. An unreachable forge, remote or repository is no change.
+
+        Reads only; any thread may call it.
+        """
+        try:
+            if poll.subject == "checks":
+                feature = fold(self.store.read(feature_stream(self.run, poll.feature)))
+                return ChecksChanged(feature=poll.feature) if _all_checks_ended(feature, ports.forge) else None
+            head = self._merged_head(poll.feature, ports)
+        except (RemoteError, RepositoryUnusable):
+            return None
+        return FeatureMerged(feature=poll.feature, head=head) if head else None
+
+    def _merged_head(self, feature: FeatureId, ports: Ports) -> Commit | None:
+        """Return the base branch's head once it contains the feature, according to the forge or else to git."""
+        state, settings = self.state, self.pins.config.pull_requests
+        assert state.started is not None
+        if settings.strategy != "none":
+            merged = ports.forge.merged(f"{self.pins.config.branch_prefix}/{feature}")
+            return ports.workspace.target_head(settings.remote, state.started.base) if merged else None
+        delivered = state.skipped[feature].head if feature in state.skipped else None
+        if feature in state.tracks and (stop := state.tracks[feature].last_stop):
+            delivered = stop.head
+        head = ports.workspace.target_head(None, state.started.base)
+        return head if head and delivered and ports.workspace.contains(head, delivered) else None
+
     def record_change(self, event: ForgeChange) -> None:
         """Record a change that a forge poll found, unless it is recorded already."""
         track = self.state.tracks.get(event.feature)
@@ -209,3 +240,12 @@ def _stop_as(track: FeatureTrack, *statuses: FeatureOutcome) -> FeatureStopped |
     """Return the feature's stop if it rests with one of these statuses."""
     stop = None if track.active else track.last_stop
     return stop if stop is not None and stop.status in statuses else None
+
+
+def _all_checks_ended(state: State, forge: Forge) -> bool:
+    """Return True if all CI checks that the feature is held for have ended, so that it should poll them itself."""
+    match state:
+        case Held(suspended=InPhase(progress=progress, unit_run=UnitRun(pull_request_number=int(number)))):
+            checks = forge.checks(number, progress.head)
+            return bool(checks) and all(check.state != "pending" for check in checks or ())
+    return False

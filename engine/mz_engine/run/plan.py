@@ -86,23 +86,14 @@ def take_items(
                 quarantined=screened[item.id].quarantined,
             )
         )
-    skipped = [
-        skipped_event(delivered[out.item.source], out.item, mode, put)
-        for out in planned.left_out
-        if out.reason == "delivered"
-    ]
+    skipped = []
+    for item in (out.item for out in planned.left_out if out.reason == "delivered"):
+        clean, delivery = screen_item(item, mode)[0], delivered[item.source]
+        # A changed text is noted, but does not deliver the item again.
+        changed = text_digest(put(clean.title), put(clean.body)) != delivery.text_sha256
+        head = Commit(delivery.head) if delivery.head else None
+        skipped.append(ItemSkipped(feature=item.id, delivered_by=delivery.delivered_by, changed=changed, head=head))
     return BacklogIntake(added=tuple(added), skipped=tuple(skipped), left_out=planned.left_out, screened=screened)
-
-
-def skipped_event(delivery: Delivery, item: BacklogItem, mode: ScreenMode, put: PutText) -> ItemSkipped:
-    """Return the event for a delivered item. A changed text is noted, but does not deliver the item again."""
-    clean, _ = screen_item(item, mode)
-    return ItemSkipped(
-        feature=item.id,
-        delivered_by=delivery.delivered_by,
-        changed=text_digest(put(clean.title), put(clean.body)) != delivery.text_sha256,
-        head=Commit(delivery.head) if delivery.head else None,
-    )
 
 
 NAMED_MAX = 20
@@ -116,6 +107,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[BacklogItem, ...]
     """The whole backlog."""
     intake: BacklogIntake
+    unfinished: RunState | None
+    """The run that these items are added to; None: a new run."""
     warnings: tuple[Diagnostic, ...]
 
 
@@ -141,12 +134,12 @@ def make_plan(
     pipeline, warnings = load_configured_pipeline(loaded, root, material)
     items = read_backlog(root, config.backlog)
     check_requested_ids(only, items)
-    waiting = find_unfinished_run(store) if store else None
+    unfinished = find_unfinished_run(store) if store else None
     intake = take_items(
         items,
         only,
-        delivered_items(root if keeps_views else None, store) if store else {},
-        waiting.tracks if waiting else (),
+        _delivered_items(root if keeps_views else None, store) if store else {},
+        unfinished.tracks if unfinished else (),
         config.injection_screen,
         put,
     )
@@ -155,6 +148,7 @@ def make_plan(
         base=base,
         items=items,
         intake=intake,
+        unfinished=unfinished,
         warnings=(*loaded.warnings, *warnings, *foreseen_warnings(pipeline, config, environment)),
     )
 
@@ -204,26 +198,22 @@ def check_requested_ids(only: tuple[str, ...], items: tuple[BacklogItem, ...]) -
             raise MzError("MZ4010", f"the backlog has no feature {name!r}", hint=hint)
 
 
-def find_unfinished_run(store: Store) -> RunState | None:
-    """Return the newest unfinished run. Forks are left out: they are resumed by their id."""
+def find_unfinished_run(store: Store, run: str | None = None) -> RunState | None:
+    """Return this run, or the newest one, if it is unfinished. A fork has to be named."""
     inbox_versions = dict(store.streams("inbox/"))
+    streams = [stream for stream, _ in store.streams("run/") if stream.count("/") == 1]
     runs: list[tuple[int, RunState]] = []
-    for stream, _ in store.streams("run/"):
-        if stream.count("/") == 1:
-            events = tuple(store.read(stream))
-            state = fold_run(events)
-            inbox = inbox_stream(stream.removeprefix("run/"))
-            if state.fork is None and not is_over(state, inbox_versions.get(inbox, 0)):
-                runs.append((events[0].position, state))
+    for stream in streams if run is None else [run_stream(run)]:
+        events = tuple(store.read(stream))
+        state = fold_run(events)
+        if state.started is None or (run is None and state.fork is not None):
+            continue
+        if not is_over(state, inbox_versions.get(inbox_stream(state.started.run), 0)):
+            runs.append((events[0].position, state))
     return max(runs, key=lambda entry: entry[0])[1] if runs else None
 
 
-def find_run(store: Store, run: str) -> RunState | None:
-    state = fold_run(store.read(run_stream(run)))
-    return state if state.started else None
-
-
-def delivered_items(root: Path | None, store: Log) -> dict[str, Delivery]:
+def _delivered_items(root: Path | None, store: Log) -> dict[str, Delivery]:
     """Return the last delivery of each source over all runs. Without a root, no read model is stored."""
     with ReadModelStore(root / MZ_FOLDER / READ_MODELS_FILE if root else None, store, (DELIVERED,)) as views:
         views.refresh()

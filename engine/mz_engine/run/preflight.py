@@ -14,12 +14,11 @@ from msgspec.structs import replace
 
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.registry import UnknownAgent, all_adapters
-from mz_engine.effects.session import configured_model
+from mz_engine.effects.prompt import configured_model
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.git.process import Git
 from mz_engine.git.remote import has_remote
 from mz_engine.git.repository import describe_repository
-from mz_engine.git.workspace import GitWorkspace
 from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import Pipeline
@@ -51,7 +50,7 @@ def check_agent(name: str, environment: Mapping[str, str], described: Mapping[st
         raise MzError(code, check.message, hint=check.fix)
 
 
-def check_agents(config: Config, environment: Mapping[str, str]) -> None:
+def check_agents(root: Path, config: Config, environment: Mapping[str, str]) -> None:
     """Check every agent that a run may call, successors included. Raises MzError."""
     for name in config.agent_order:
         check_agent(name, environment, config.agents)
@@ -59,16 +58,16 @@ def check_agents(config: Config, environment: Mapping[str, str]) -> None:
 
 def check_commands(root: Path, config: Config, environment: Mapping[str, str]) -> None:
     """Check that the program of every command exists. Raises MzError (MZ1004) with all that are missing."""
-    missing = missing_programs(root, config, environment)
-    if missing:
-        raise MzError.from_diagnostics(
-            Diagnostic(
-                code="MZ1004",
-                message=f"`{name}` needs {program}, which is not on PATH",
-                hint=f"install it, or change {name} in mz.yaml",
-            )
-            for name, program in missing.items()
+    missing = tuple(
+        Diagnostic(
+            code="MZ1004",
+            message=f"`{name}` needs {program}, which is not on PATH",
+            hint=f"install it, or change {name} in mz.yaml",
         )
+        for name, program in missing_programs(root, config, environment).items()
+    )
+    if missing:
+        raise MzError.from_diagnostics(missing)
 
 
 def missing_programs(root: Path, config: Config, environment: Mapping[str, str]) -> dict[str, str]:
@@ -93,21 +92,21 @@ def _is_installed(program: str, root: Path, environment: Mapping[str, str]) -> b
     return shutil.which(program, path=environment.get("PATH")) is not None
 
 
-def check_delivery(workspace: GitWorkspace, config: Config, environment: Mapping[str, str]) -> None:
+def check_delivery(root: Path, config: Config, environment: Mapping[str, str]) -> None:
     """Check that configured pull requests can be opened. Raises MzError: no remote (MZ1003), no `gh` (MZ1004)."""
-    _check_delivery(workspace.has_remote, config, environment)
-
-
-def _check_delivery(remote_exists: Callable[[str], bool], config: Config, environment: Mapping[str, str]) -> None:
     settings = config.pull_requests
     if settings.strategy == "none":
         return
     alternative = "or set pull_requests.strategy to none in mz.yaml: branch and description then stay on this machine"
-    if not remote_exists(settings.remote):
+    if not has_remote(Git(describe_repository(root, environment).directory, environment), settings.remote):
         hint = f"`git remote add {settings.remote} URL`, {alternative}"
         raise MzError("MZ1003", f"the remote {settings.remote!r} for pull requests does not exist", hint=hint)
     if not shutil.which("gh", path=environment.get("PATH")):
         raise MzError("MZ1004", "pull requests need `gh`, which is not on PATH", hint=f"install it, {alternative}")
+
+
+PREREQUISITES = (check_agents, check_commands, check_delivery)
+"""What a run needs before anything is written or paid."""
 
 
 def preflight_warnings(root: Path, config: Config, environment: Mapping[str, str]) -> Iterator[Diagnostic]:
@@ -117,15 +116,9 @@ def preflight_warnings(root: Path, config: Config, environment: Mapping[str, str
     """
     for name in config.agent_order:
         find_agent(name, config.agents)
-    git = Git(describe_repository(root, environment).directory, environment)
-    checks: tuple[Callable[[], None], ...] = (
-        lambda: check_agents(config, environment),
-        lambda: check_commands(root, config, environment),
-        lambda: _check_delivery(lambda name: has_remote(git, name), config, environment),
-    )
-    for check in checks:
+    for check in PREREQUISITES:
         try:
-            check()
+            check(root, config, environment)
         except MzError as error:
             yield from (replace(diagnostic, severity="warning") for diagnostic in error.diagnostics)
 
@@ -147,29 +140,24 @@ def missing_tools(pipeline: Pipeline, config: Config) -> tuple[Diagnostic, ...]:
     phases_by_tool: dict[tuple[str, str], dict[str, None]] = {}
     for name, adapter in _agents(config):
         agent_tools = adapter.capabilities().tools
-        for phase in pipeline.phases:
-            for tool in (tool for call in phase.calls for tool in call.tools if agent_tools):
-                if tool != UNREPORTED_TOOL and tool not in agent_tools:
-                    phases_by_tool.setdefault((name, tool), {})[phase.phase] = None
-    return tuple(_missing_tool_warning(name, tool, tuple(phases)) for (name, tool), phases in phases_by_tool.items())
-
-
-def _missing_tool_warning(agent: str, tool: str, phases: tuple[str, ...]) -> Diagnostic:
-    names = ", ".join(f"`{phase}`" for phase in phases)
-    users = f"the phase {names} asks" if len(phases) == 1 else f"the phases {names} ask"
-    message = f"{users} for the tool `{tool}`, which the agent {agent} does not have"
-    hint = (
-        f"the call is made without it; choose another agent, or remove `{tool}` from `tools:` there. For an agent of "
-        "your own, list its tools in `allowed:` and `denied:` under `agents:`"
-    )
-    return Diagnostic(code="MZ3019", message=message, hint=hint, severity="warning")
+        for phase in pipeline.phases if agent_tools else ():
+            for tool in (tool for call in phase.calls for tool in call.tools):
+                if tool not in (UNREPORTED_TOOL, *agent_tools):
+                    phases_by_tool.setdefault((name, tool), {})[f"`{phase.phase}`"] = None
+    warnings = []
+    for (agent, missing), phases in phases_by_tool.items():
+        users = f"the phase {', '.join(phases)} asks" if len(phases) == 1 else f"the phases {', '.join(phases)} ask"
+        message = f"{users} for the tool `{missing}`, which the agent {agent} does not have"
+        hint = (
+            f"the call is made without it; choose another agent, or remove `{missing}` from `tools:` there. For an "
+            "agent of your own, list its tools in `allowed:` and `denied:` under `agents:`"
+        )
+        warnings.append(Diagnostic(code="MZ3019", message=message, hint=hint, severity="warning"))
+    return tuple(warnings)
 
 
 def unpriced_models(pipeline: Pipeline, config: Config, has_price: Callable[[str], bool]) -> tuple[Diagnostic, ...]:
-    """Return a warning (MZ2016) if a budget is set and models of the run have no price.
-
-    `priced` is called only if there is a budget.
-    """
+    """Return a warning (MZ2016) if a budget is set and models of the run have no price."""
     if config.budget.run_nanousd is None and config.budget.feature_nanousd is None:
         return ()
     models = dict.fromkeys(

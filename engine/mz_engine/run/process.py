@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
@@ -21,12 +20,11 @@ from mz_events.adapters.blobs import FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.catalog.base import Event
 from mz_events.catalog.run import RunForked, RunStarted
-from mz_events.names import Digest, FeatureId, RunId, feature_stream, inbox_stream, run_stream
+from mz_events.names import Digest, FeatureId, RunId, feature_stream, run_stream
 from mz_events.redaction.redactor import Secrets
 from mz_events.store import Append, StoreUnusable
-from mz_projections.run.fold import RunState, is_over
+from mz_projections.run.fold import RunState, fold_run
 
-from mz_engine.decide.run import ForgePoll
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Pins, decode_pins, encode_pins
@@ -34,12 +32,11 @@ from mz_engine.paths import BLOBS_FOLDER, LOCK_FILE, LOG_FILE, MZ_FOLDER
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
 from mz_engine.run.fork import ForkChange, fork_point, forked_pins, initial_appends
-from mz_engine.run.plan import RunPlan, find_run, find_unfinished_run, make_plan
+from mz_engine.run.plan import RunPlan, find_unfinished_run, make_plan
 from mz_engine.run.ports import SystemClock, SystemPorts
-from mz_engine.run.preflight import check_agents, check_commands, check_delivery
+from mz_engine.run.preflight import PREREQUISITES
 from mz_engine.run.scheduler import Scheduler
 from mz_engine.run.settings import load_config
-from mz_engine.run.watch import ForgeChange, poll_forge
 from mz_engine.secrets import project_secrets
 from mz_engine.version import VERSION
 
@@ -77,9 +74,8 @@ class RunProcess:
             home.mkdir(exist_ok=True)
             (home / ".gitignore").write_text("*\n")
         except OSError as error:
-            raise MzError(
-                "MZ1006", f"{home}: {error.strerror}", hint="mz keeps its log there; make it writable"
-            ) from None
+            hint = "mz keeps its log there; make it writable"
+            raise MzError("MZ1006", f"{home}: {error.strerror}", hint=hint) from None
         lock = FileLock(home / LOCK_FILE, timeout=0)
         try:
             self._resources.enter_context(lock)
@@ -90,9 +86,7 @@ class RunProcess:
         self.blobs = FileBlobs(home / BLOBS_FOLDER)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._resources.close()
 
     # starting ---------------------------------------------------------------------------------------------------------
@@ -102,9 +96,8 @@ class RunProcess:
         If the backlog has nothing to do, no run starts and `coordinator` stays None. Raises MzError.
         """
         plan = make_plan(self.root, self.environment, flags, only, self.store, self._put_text)
-        waiting = find_unfinished_run(self.store)
-        if waiting is not None:
-            self._add_items(waiting, plan)
+        if plan.unfinished is not None:
+            self._add_items(plan.unfinished, plan)
             return plan
         base_commit = branch_commit(self.root, plan.base, self.environment)
         if not plan.intake.added:
@@ -143,8 +136,8 @@ class RunProcess:
         If a call was in progress there, the fork begins at the last version before it. Raises MzError, CannotFork, and
         BlobMissing if the source was erased.
         """
-        original = find_run(self.store, source)
-        if original is None or original.started is None or feature not in original.tracks:
+        original = fold_run(self.store.read(run_stream(source)))
+        if original.started is None or feature not in original.tracks:
             raise MzError("MZ5001", f"run {source} has no feature {feature!r}", hint=f"mz status {source}")
         source_pins, run = decode_pins(self.blobs.get(original.started.pins)), new_run_id()
         events = tuple(self.store.read(feature_stream(source, feature)))
@@ -164,8 +157,8 @@ class RunProcess:
 
         Raises MzError; MZ5001 if there is no unfinished run.
         """
-        state = find_run(self.store, run) if run else find_unfinished_run(self.store)
-        if state is None or state.started is None or self._is_over(state):
+        state = find_unfinished_run(self.store, run)
+        if state is None or state.started is None:
             raise MzError("MZ5001", "there is no run to resume", hint="`mz status` shows the newest run")
         pins = decode_pins(self.blobs.get(state.started.pins))
         self._check_prerequisites(pins)
@@ -174,17 +167,11 @@ class RunProcess:
             coordinator.set_budget(load_config(self.root, self.environment, {}).config.budget)
         coordinator.resume()
 
-    def _is_over(self, state: RunState) -> bool:
-        assert state.started is not None
-        inbox = inbox_stream(state.started.run)
-        return is_over(state, dict(self.store.streams(inbox)).get(inbox, 0))
-
     def _check_prerequisites(self, pins: Pins) -> None:
         """Check that a run has everything it needs, before anything is written or paid. Raises MzError."""
-        check_agents(pins.config, self.environment)
-        check_commands(self.root, pins.config, self.environment)
+        for check in PREREQUISITES:
+            check(self.root, pins.config, self.environment)
         self._machine = SystemPorts(self.root, pins.config, self.store, self.blobs, self.environment)
-        check_delivery(self._machine.workspace, pins.config, self.environment)
 
     def _put_text(self, text: str) -> Digest:
         return self.blobs.put(self._secrets.redact(text).encode())
@@ -212,10 +199,7 @@ class RunProcess:
         def start_loop(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
             return FeatureLoop(coordinator.run, feature, coordinator.pins, self.store, machine, run_side, self.observe)
 
-        def poll(question: ForgePoll) -> ForgeChange | None:
-            return poll_forge(question, coordinator.state, coordinator.pins, self.store, machine)
-
-        self._scheduler = Scheduler(coordinator, start_loop, poll)
+        self._scheduler = Scheduler(coordinator, start_loop, lambda poll: coordinator.poll_forge(poll, machine))
         try:
             self._scheduler.run()
         except (StoreUnusable, OSError) as error:

@@ -19,9 +19,8 @@ from mz_projections.run.fold import RunState
 
 from mz_engine.decide.run import AwaitEvents, EndEvent, ForgePoll
 from mz_engine.effects.steps import RunStep
-from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.coordinator import Coordinator, ForgeChange
 from mz_engine.run.feature_loop import FeatureLoop, RequestResult, RunSide
-from mz_engine.run.watch import ForgeChange
 
 T = TypeVar("T")
 POLLS_MAX = 4

@@ -6,18 +6,17 @@ from random import Random
 
 from mz_engine.decide.run import AwaitEvents
 from mz_engine.model.pins import Pins
-from mz_engine.run.coordinator import Coordinator
+from mz_engine.run.coordinator import Coordinator, ForgeChange
 from mz_engine.run.feature_loop import FeatureLoop
-from mz_engine.run.watch import ForgeChange, poll_forge
 from mz_events.names import FeatureId
 
 from mz_qa.simulation.world import SimulatedPorts, World
 
 
-def _first_watch_result(world: World, coordinator: Coordinator, ports: SimulatedPorts) -> ForgeChange | None:
+def _first_watch_result(coordinator: Coordinator, ports: SimulatedPorts) -> ForgeChange | None:
     """Return the first change outside that the run waits for; None if there is none."""
     for watch in coordinator.forge_polls():
-        if result := poll_forge(watch, coordinator.state, coordinator.pins, world.store, ports):
+        if result := coordinator.poll_forge(watch, ports):
             return result
     return None
 
@@ -50,7 +49,7 @@ def drive_run(world: World, run: str, pins: Pins, seed: int) -> Coordinator:
                 coordinator.worker_stopped(finished.pop(feature))
             elif not active[feature].step():
                 finished[feature] = active.pop(feature)
-        elif watch_result := _first_watch_result(world, coordinator, ports):
+        elif watch_result := _first_watch_result(coordinator, ports):
             coordinator.record_change(watch_result)
         elif world.on_wait is not None:
             callback, world.on_wait, decided_at = world.on_wait, None, -1
