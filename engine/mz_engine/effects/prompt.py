@@ -62,7 +62,7 @@ def unseen_data(data: PromptData, seen_marks: Collection[str]) -> PromptData:
 
     Known content is only named; notes and rejected texts that were shown or written there are left out.
     """
-    known = SeenContent(
+    content = SeenContent(
         rules="rules" in seen_marks,
         request="request" in seen_marks,
         inputs=tuple(name for name, text in data.inputs.items() if text_mark(text) in seen_marks),
@@ -72,7 +72,7 @@ def unseen_data(data: PromptData, seen_marks: Collection[str]) -> PromptData:
     if rework is not None:
         unseen = {name: text for name, text in rework.artifacts.items() if text_mark(text) not in seen_marks}
         rework = replace(rework, artifacts=unseen)
-    return replace(data, known=known, notes=notes, rework=rework)
+    return replace(data, known=content, notes=notes, rework=rework)
 
 
 def marks_in_prompt(prompt: str, data: PromptData, templates: Mapping[str, str]) -> Iterator[str]:
@@ -281,8 +281,8 @@ def unit_files(context: StepContext) -> tuple[str, ...] | None:
 
 def _input_texts(context: StepContext, role: str) -> Steps[dict[str, str]]:
     """Return the texts of the phase's inputs by artifact; a reviewer also gets the builder's outputs."""
-    known = context.phase_state.progress.artifacts
-    artifacts = {use.artifact: known[use.artifact] for use in context.phase.inputs if use.artifact in known}
+    earlier = context.phase_state.progress.artifacts
+    artifacts = {use.artifact: earlier[use.artifact] for use in context.phase.inputs if use.artifact in earlier}
     if role != BUILDER:
         artifacts |= context.unit_run.parsed_artifacts
     return dict(zip(artifacts, (yield from get_texts(parsed.digest for parsed in artifacts.values())), strict=True))
