@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 P = TypeVar("P", bound=str)
-WILDCARDS = frozenset(b"*?[\\")
 CHARACTER_CLASSES: Mapping[bytes, bytes] = {
     b"alnum": rb"0-9A-Za-z",
     b"alpha": rb"A-Za-z",
@@ -29,6 +28,17 @@ CHARACTER_CLASSES: Mapping[bytes, bytes] = {
     b"upper": rb"A-Z",
     b"xdigit": rb"0-9A-Fa-f",
 }
+
+
+ITEM = rb"\[:([^\]]*):\]|(\\.|[^\\])(?:-(\\.|[^\]\\]))?"
+"""Inside brackets: a class, a character, or a range."""
+UNNAMED_ITEM = ITEM.replace(b"([", b"(?:[").replace(b"(\\", b"(?:\\")
+ITEM_PATTERN = re.compile(ITEM, re.DOTALL)
+TOKEN = re.compile(
+    rb"(?P<plain>[^*?\[\\])|\\(?P<escaped>.)|(?P<stars>\*++)(?P<slash>\\?/)?|\?"
+    rb"|\[(?P<negated>[!^]?+)(?P<items>(?>%b)(?:(?!\])(?>%b))*+)\]" % (UNNAMED_ITEM, UNNAMED_ITEM),
+    re.DOTALL,
+)
 
 
 class IgnorePattern(NamedTuple):
@@ -127,108 +137,53 @@ def _parse_line(line: bytes) -> IgnorePattern | None:
 
 
 def _trim(line: bytes) -> bytes:
-    """Remove trailing spaces that are not escaped by a backslash."""
-    end, at = None, 0
-    while at < len(line):
-        if line[at : at + 1] == b" ":
-            end = at if end is None else end
-        else:
-            at += line[at : at + 1] == b"\\"
-            end = None
-        at += 1
-    return line if end is None else line[:end]
+    """Remove trailing spaces, but not one that is escaped by a backslash."""
+    bare = line.rstrip(b" ")
+    is_escaped = bare != line and (len(bare) - len(bare.rstrip(b"\\"))) % 2
+    return bare + b" " if is_escaped else bare
 
 
 def translate_glob(glob: bytes, *, crossing: bool) -> re.Pattern[bytes] | None:
     """Translate a glob to a regular expression; `crossing`: wildcards also match `/`. None: it can match nothing."""
     any_char, any_text = (b".", b".*") if crossing else (b"[^/]", b"[^/]*")
-    # git matches the text before the first wildcard separately, so a `**` right after it counts as leading.
-    prefix_end = next((at for at, char in enumerate(glob) if char in WILDCARDS), len(glob))
-    pieces, at = [], 0
+    pieces: list[bytes] = []
+    at, seen_plain_only = 0, True
     while at < len(glob):
-        char = glob[at : at + 1]
-        if char == b"*":
-            piece, at = _translate_stars(glob, at, any_text, crossing, at == prefix_end)
-        elif char == b"?":
-            piece, at = any_char, at + 1
-        elif char == b"[":
-            bracket = _translate_bracket(glob, at + 1, crossing)
-            if bracket is None:
-                return None
-            piece, at = bracket
-        elif char == b"\\":
-            if at + 1 == len(glob):
-                return None
-            piece, at = re.escape(glob[at + 1 : at + 2]), at + 2
-        else:
-            piece, at = re.escape(char), at + 1
+        token = TOKEN.match(glob, at)
+        if token is None:
+            return None
+        piece: bytes | None = any_char
+        if (char := token["plain"] or token["escaped"]) is not None:
+            piece = re.escape(char)
+        elif token["stars"]:
+            # git matches the text before the first wildcard separately, so a `**` right after it counts as leading.
+            leads = seen_plain_only or glob[at - 1 : at] == b"/"
+            spans_directories = not crossing and len(token["stars"]) > 1 and leads
+            if token["slash"]:
+                piece = b"(?:.*/)?" if spans_directories else any_text + b"/"
+            else:
+                piece = b".*" if spans_directories and token.end() == len(glob) else any_text
+        elif token["items"]:
+            piece = _translate_bracket(token["items"], bool(token["negated"]), any_char)
+        if piece is None:
+            return None
         pieces.append(piece)
+        at, seen_plain_only = token.end(), seen_plain_only and token["plain"] is not None
     return re.compile(b"".join(pieces), re.DOTALL)
 
 
-def _translate_stars(glob: bytes, at: int, any_text: bytes, crossing: bool, first: bool) -> tuple[bytes, int]:
-    """Translate `*`, or `**` where it means whole directories: at either end or between slashes."""
-    end = at
-    while glob[end : end + 1] == b"*":
-        end += 1
-    spans_directories = end - at > 1 and (first or glob[at - 1 : at] == b"/")
-    if crossing or not spans_directories:
-        return any_text, end
-    if end == len(glob):
-        return b".*", end
-    if glob[end : end + 1] == b"/":
-        return b"(?:.*/)?", end + 1
-    if glob[end : end + 2] == b"\\/":
-        return b"(?:.*/)?", end + 2
-    return any_text, end
-
-
-def _translate_bracket(glob: bytes, at: int, crossing: bool) -> tuple[bytes, int] | None:
-    """Translate `[...]` from after the bracket; return the expression and its end, None if it is malformed."""
-    negated = glob[at : at + 1] in (b"!", b"^")
-    at += negated
-    pieces: list[bytes] = []
-    previous, first = b"", True
-    while first or glob[at : at + 1] != b"]":
-        first = False
-        char = glob[at : at + 1]
-        if char == b"-" and previous and glob[at + 1 : at + 2] not in (b"", b"]"):
-            last, at = _literal(glob, at + 1)
-            if not last:
-                return None
-            pieces.append(_range(previous, last))
-            previous = b""
-        elif glob[at : at + 2] == b"[:" and (name := _class_name(glob, at + 2)) is not None:
-            if name not in CHARACTER_CLASSES:
-                return None
-            pieces.append(CHARACTER_CLASSES[name])
-            previous, at = b"", at + len(name) + 4
+def _translate_bracket(items: bytes, negated: bool, any_char: bytes) -> bytes | None:
+    """Translate the inside of `[...]`; None if it names an unknown class."""
+    inside = b""
+    for name, low, high in ITEM_PATTERN.findall(items):
+        if low:
+            inside += re.escape(low[-1:])
+            inside += b"-" + re.escape(high[-1:]) if low[-1:] <= high[-1:] else b""
+        elif name in CHARACTER_CLASSES:
+            inside += CHARACTER_CLASSES[name]
         else:
-            previous, at = _literal(glob, at)
-            if not previous:
-                return None
-            pieces.append(re.escape(previous))
-    return _character_set(b"".join(pieces), negated, crossing), at + 1
-
-
-def _class_name(glob: bytes, at: int) -> bytes | None:
-    """Return `alpha` of `[:alpha:]`; None if the text up to the next `]` is no class but plain characters."""
-    end = glob.find(b"]", at)
-    return glob[at : end - 1] if end > at and glob[end - 1 : end] == b":" else None
-
-
-def _literal(glob: bytes, at: int) -> tuple[bytes, int]:
-    """Return one character, escaped or not, and the position after it; empty at the end of the text."""
-    at += glob[at : at + 1] == b"\\"
-    return glob[at : at + 1], at + 1
-
-
-def _range(low: bytes, high: bytes) -> bytes:
-    return b"%s-%s" % (re.escape(low), re.escape(high)) if low <= high else b""
-
-
-def _character_set(inside: bytes, negated: bool, crossing: bool) -> bytes:
-    slash_guard = b"" if crossing else b"(?!/)"
+            return None
+    guard = b"(?=%b)" % any_char
     if not inside:
-        return slash_guard + (b"." if negated else b"(?!)")
-    return slash_guard + (b"[^%s]" if negated else b"[%s]") % inside
+        return guard + (b"." if negated else b"(?!)")
+    return guard + (b"[^%b]" if negated else b"[%b]") % inside

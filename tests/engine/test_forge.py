@@ -9,7 +9,8 @@ import time
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.forge.github import ForgeUnavailable, GhForge, find_keys, forge_name
+from mz_engine.forge.gh import forge_name
+from mz_engine.forge.github import GhForge, find_keys
 from mz_engine.ports import FeatureWorktree, PullRequest, RemoteError
 from mz_events.names import Commit
 
@@ -203,22 +204,19 @@ def test_an_answer_that_is_none_is_refused(repo: GitRepo, gh: FakeGh) -> None:
 
 
 def test_not_logged_in_and_not_installed_say_what_to_do(repo: GitRepo, gh: FakeGh, tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ForgeUnavailable, match="gh auth login") as refused:
+    with pytest.raises(RemoteError, match="gh auth login"):
         forge(repo, gh, fault="login").find("feat/f1", KEY)
-    assert refused.value.code == "gh-login"
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     (bin_ / "git").symlink_to(shutil.which("git") or "git")
-    with pytest.raises(ForgeUnavailable, match=r"cli\.github\.com") as absent:
+    with pytest.raises(RemoteError, match=r"cli\.github\.com"):
         GhForge(repo.root, "origin", {"PATH": str(bin_)}).find("feat/f1", KEY)
-    assert absent.value.code == "gh-missing"
 
 
 def test_a_forge_that_never_answers_is_given_up(repo: GitRepo, gh: FakeGh) -> None:
     port = GhForge(repo.root, "origin", gh.environment("hang"), timeout_seconds=0.3)
-    with pytest.raises(ForgeUnavailable) as late:
+    with pytest.raises(RemoteError, match="did not end within"):
         port.find("feat/f1", KEY)
-    assert late.value.code == "gh-timeout"
 
 
 @pytest.mark.slow
@@ -228,7 +226,7 @@ def test_what_gh_had_started_ends_with_it(repo: GitRepo, tmp_path: pathlib.Path)
     (bin_ / "gh").write_text(f"#!/bin/sh\nsleep 600 & echo $! > {seen}.new; mv {seen}.new {seen}; wait\n")
     (bin_ / "gh").chmod(0o755)
     path = f"{bin_}{os.pathsep}{os.environ['PATH']}"
-    with pytest.raises(ForgeUnavailable):
+    with pytest.raises(RemoteError, match="did not end within"):
         GhForge(repo.root, "origin", {**os.environ, "PATH": path}, timeout_seconds=1).find("feat/f1", KEY)
     stat = pathlib.Path(f"/proc/{seen.read_text().strip()}/stat")
     late = time.monotonic() + 10

@@ -6,8 +6,7 @@ import pathlib
 from typing import Any
 
 import pytest
-from mz_engine.forge.checks import LOG_BYTES_MAX, LOG_LINES_MAX, check_state, failure_log
-from mz_engine.forge.github import ForgeUnavailable, GhForge
+from mz_engine.forge.github import LOG_BYTES_MAX, LOG_LINES_MAX, GhForge, check_state, failure_log
 from mz_engine.ports import CiCheck, RemoteError
 from mz_events.names import Commit
 
@@ -149,19 +148,17 @@ def test_what_goes_wrong_is_no_state_of_checks(
         forge(root, gh, fault=f"{fault}={verb}").checks(1, HEAD)
 
 
-@pytest.mark.parametrize(("fault", "code"), [("login", "gh-login"), ("too-old", "gh-too-old")])
-def test_a_gh_that_cannot_says_what_to_do(root: pathlib.Path, gh: FakeGh, fault: str, code: str) -> None:
-    with pytest.raises(ForgeUnavailable, match=r"gh auth login|update gh") as refused:
+@pytest.mark.parametrize(("fault", "remedy"), [("login", "gh auth login"), ("too-old", "update gh")])
+def test_a_gh_that_cannot_says_what_to_do(root: pathlib.Path, gh: FakeGh, fault: str, remedy: str) -> None:
+    with pytest.raises(RemoteError, match=remedy):
         forge(root, gh, fault=f"{fault}=pr checks").checks(1, HEAD)
-    assert refused.value.code == code
 
 
 @pytest.mark.slow
 def test_a_gh_that_never_answers_is_given_up(root: pathlib.Path, gh: FakeGh) -> None:
     port = GhForge(root, "origin", gh.environment("hang=pr view"), timeout_seconds=0.5)
-    with pytest.raises(ForgeUnavailable) as late:
+    with pytest.raises(RemoteError, match="did not end within"):
         port.checks(1, HEAD)
-    assert late.value.code == "gh-timeout"
 
 
 # logs -----------------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def merges(desk: Desk) -> None:
     desk.write({"README.md": "theirs"})
     desk.git("commit", "--quiet", "-a", "-m", "theirs")
     desk.repo.git("merge", "mine", cwd=desk.worktree, check=False)
-    assert (desk.repo.root / ".git/worktrees/f1/MERGE_HEAD").exists()
+    assert (desk.repo.root / ".git/worktrees/r1.f1.mz/MERGE_HEAD").exists()
 
 
 def bisects(desk: Desk) -> None:
@@ -97,7 +97,7 @@ def sparse(desk: Desk) -> None:
 
 def locks(desk: Desk) -> None:
     """As a git that was killed a while ago."""
-    for name in ("worktrees/f1/index", "worktrees/f1/HEAD", "refs/heads/feat/f1", "refs/mz/r1/f1"):
+    for name in ("worktrees/r1.f1.mz/index", "worktrees/r1.f1.mz/HEAD", "refs/heads/feat/f1", "refs/mz/r1/f1"):
         lock = desk.repo.root / ".git" / f"{name}.lock"
         lock.touch()
         os.utime(lock, (0, 0))
@@ -135,7 +135,7 @@ def prunes(desk: Desk) -> None:
 
 
 def breaks_entry(desk: Desk) -> None:
-    entry = desk.repo.root / ".git/worktrees/f1"
+    entry = desk.repo.root / ".git/worktrees/r1.f1.mz"
     (entry / "HEAD").write_text("nonsense\n")
     (entry / "index").write_bytes(b"nonsense")
     (entry / "commondir").write_text("/nowhere\n")
@@ -144,7 +144,7 @@ def breaks_entry(desk: Desk) -> None:
 
 def deletes_entry_files(desk: Desk) -> None:
     for name in ("HEAD", "index", "gitdir", "commondir"):
-        (desk.repo.root / ".git/worktrees/f1" / name).unlink()
+        (desk.repo.root / ".git/worktrees/r1.f1.mz" / name).unlink()
 
 
 def replaces_with_link(desk: Desk) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mz_engine.git.process import NO_USER_CONFIG, safe_environment, spawn_git
+from mz_engine.git.process import NO_USER_CONFIG, run_git, safe_environment
 from mz_engine.ports import RepositoryUnusable
 from mz_engine.secrets import project_secrets
 from mz_events.names import Commit
@@ -39,8 +39,7 @@ def patch(home: Path, before: Commit, after: Commit, excluded: frozenset[str]) -
 def _git(home: Path, *args: str) -> bytes | None:
     """Return stdout of git; None if it fails."""
     try:
-        with spawn_git(args, home, {**safe_environment(os.environ), **NO_USER_CONFIG}) as process:
-            out, _ = process.communicate()
+        result = run_git(args, home, {**safe_environment(os.environ), **NO_USER_CONFIG})
     except RepositoryUnusable:
         return None
-    return out if process.returncode == 0 else None
+    return None if result.exit_code else result.stdout

@@ -1,8 +1,8 @@
-"""Pull requests and their checks through GitHub's `gh`: implements `ports.Forge`.
+"""Pull requests and their CI checks through GitHub's `gh`: implements `ports.Forge`.
 
 A pull request is found again by its head branch and the `Mz-Key` line in its body, so a lost reply does no harm. Flags,
 fields and replies: the manual pages of `gh pr create`, `list`, `view` and `checks`, `gh run view` and `rerun`, and `gh
-api`."""
+api`. States of checks: `CheckStatusState`, `CheckConclusionState` and `StatusState` of GitHub's GraphQL schema."""
 
 from __future__ import annotations
 
@@ -16,23 +16,38 @@ from typing import Literal, TypeVar
 import msgspec
 from mz_events.names import Commit
 
-from mz_engine.forge.checks import CHECK_FIELDS, ListedCheck, ci_check, failure_log, find_job, is_decisive
-from mz_engine.forge.gh import TIMEOUT_SECONDS, ForgeUnavailable, Gh, forge_name, gh_error
-from mz_engine.git.notes import write_bytes
+from mz_engine.artifacts.command_output import ESCAPE_SEQUENCE
+from mz_engine.forge.gh import TIMEOUT_SECONDS, Gh, gh_error
+from mz_engine.git.process import decode
+from mz_engine.git.restore import write_bytes
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER
 from mz_engine.ports import CiCheck, FeatureWorktree, PullRequest, RemoteError
 
 LISTED_PULL_REQUESTS_MAX = 100
 """Pull requests of one branch that are listed."""
-LOG_BYTES_MAX = 4 << 20
-"""Bytes read from the end of a log."""
-
 NONE_REQUIRED = "no required checks reported"
 NO_CHECKS = "no checks reported"
 """Error messages of `gh pr checks` when there is nothing to list."""
 NO_LOG = re.compile(r"still in progress|log not found|HTTP 404|HTTP 410|admin rights", re.IGNORECASE)
 """Error messages when there is no log: not yet, no longer, or no permission."""
 KEY_LINE = re.compile(r"^Mz-Key:[ \t]*(\S+)[ \t]*\r?$", re.MULTILINE)
+
+
+PASSED_STATES = frozenset({"SUCCESS", "NEUTRAL", "SKIPPED"})
+FAILED_STATES = frozenset({"FAILURE", "ERROR", "CANCELLED", "TIMED_OUT", "ACTION_REQUIRED", "STARTUP_FAILURE", "STALE"})
+
+RUN_ID = re.compile(r"/actions/runs/(\d+)")
+JOB_ID = re.compile(r"/actions/runs/\d+/job/(\d+)")
+"""In the link of a check that GitHub Actions ran."""
+
+LOG_LINES_MAX = 200
+LOG_BYTES_MAX = 32_000
+LOG_COLUMNS = re.compile(r"^[^\t]*\t[^\t]*\t(?=\ufeff?\d{4}-\d\d-\d\dT)")
+LOG_TIME = re.compile(r"^\ufeff?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z ?")
+CARET_ESCAPE = re.compile(r"\^\[\[[0-9;]*[A-Za-z]")
+"""An escape sequence as newer versions of gh print it."""
+ERROR_MARK = "##[error]"
+"""Start of the line that ends a failed step."""
 
 
 class MergeCommit(msgspec.Struct, frozen=True):
@@ -57,6 +72,15 @@ class PullRequestHead(msgspec.Struct, frozen=True, rename="camel"):
     head_ref_oid: Commit
 
 
+class ListedCheck(msgspec.Struct, frozen=True):
+    """One check as `gh pr checks --json` prints it."""
+
+    name: str
+    state: str
+    link: str = ""
+    workflow: str = ""
+
+
 class WorkflowRun(msgspec.Struct, frozen=True):
     """Output of `gh run view --json status,conclusion`."""
 
@@ -67,11 +91,6 @@ class WorkflowRun(msgspec.Struct, frozen=True):
 T = TypeVar("T")
 PullRequestState = Literal["open", "closed", "merged"]
 PULL_REQUEST_STATES: Mapping[str, PullRequestState] = {"CLOSED": "closed", "MERGED": "merged"}
-PULL_REQUESTS_DECODER = msgspec.json.Decoder(list[ListedPullRequest])
-HEAD_DECODER = msgspec.json.Decoder(PullRequestHead)
-CHECKS_DECODER = msgspec.json.Decoder(list[ListedCheck])
-WORKFLOW_RUN_DECODER = msgspec.json.Decoder(WorkflowRun)
-PULL_REQUEST_FIELDS = "number,url,state,headRefName,isCrossRepository,body,mergeCommit"
 
 
 class GhForge:
@@ -99,7 +118,7 @@ class GhForge:
     def open(self, branch: str, target: str, title: str, body: str, draft: bool) -> PullRequest:
         """Open a pull request. The caller calls `find` before, and again if this fails."""
         flags = ("--base", target, "--head", branch, "--title", title, "--body-file", "-")
-        output = self._gh.run_checked("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body)
+        output = self._gh.run("pr", "create", *flags, *(("--draft",) if draft else ()), stdin=body).text
         urls = re.findall(r"https?://\S+/pull/\d+", output)
         if not urls:
             raise RemoteError(f"`gh pr create` printed no URL of a pull request: {output.strip()[:500]}")
@@ -109,9 +128,7 @@ class GhForge:
     def update(self, number: int, target: str, title: str, body: str) -> None:
         # `gh pr edit` reads the projects too, which fails in versions before 2.82.1 (cli/cli issue 11983).
         payload = json.dumps({"base": target, "title": title, "body": body}, ensure_ascii=False)
-        result = self._gh.api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=payload)
-        if result.exit_code:
-            raise gh_error(result)
+        self._gh.api(f"pulls/{number}", "--method", "PATCH", "--input", "-", stdin=payload)
 
     def merged(self, branch: str) -> Commit | None:
         newest = next(iter(self._pull_requests(branch)), None)
@@ -131,17 +148,8 @@ class GhForge:
 
     def _pull_requests(self, branch: str) -> list[ListedPullRequest]:
         """List the pull requests of our own branch, newest first, without those of forks with the same branch name."""
-        flags = (
-            "--head",
-            branch,
-            "--state",
-            "all",
-            "--limit",
-            str(LISTED_PULL_REQUESTS_MAX),
-            "--json",
-            PULL_REQUEST_FIELDS,
-        )
-        pulls = decode_reply(PULL_REQUESTS_DECODER, "gh pr list", self._gh.run_checked("pr", "list", *flags))
+        flags = ("--head", branch, "--state", "all", "--limit", str(LISTED_PULL_REQUESTS_MAX))
+        pulls = self._read(list[ListedPullRequest], "pr", "list", *flags, "--json", json_fields(ListedPullRequest))
         own = (pull for pull in pulls if pull.head_ref_name == branch and not pull.is_cross_repository)
         return sorted(own, key=lambda pull: -pull.number)
 
@@ -157,45 +165,45 @@ class GhForge:
         return None if is_decisive(checks) and self._head(number) != head else checks
 
     def _head(self, number: int) -> Commit:
-        reply = self._gh.run_checked("pr", "view", str(number), "--json", "headRefOid")
-        return decode_reply(HEAD_DECODER, "gh pr view", reply).head_ref_oid
+        return self._read(PullRequestHead, "pr", "view", str(number), "--json", "headRefOid").head_ref_oid
 
     def _checks(self, number: int, *flags: str) -> tuple[CiCheck, ...] | None:
         """List checks; None: there are some, but none of this kind. The exit code reports their state (1: red, 8:
         pending) or a failure; versions differ in whether they set it with `--json`."""
-        result = self._gh.run("pr", "checks", str(number), *flags, "--json", CHECK_FIELDS)
+        command = ("pr", "checks", str(number), *flags, "--json", json_fields(ListedCheck))
+        result = self._gh.run(*command, check=False)
         if result.stdout.strip():
-            listed = decode_reply(CHECKS_DECODER, result.command, result.stdout)
+            listed = decode_reply(list[ListedCheck], "gh pr checks", result.stdout)
             return tuple(map(ci_check, listed)) or None
         if NONE_REQUIRED in result.stderr:
             return None
         if NO_CHECKS in result.stderr:
             return ()
-        raise gh_error(result)
+        raise gh_error("pr checks", result)
 
     def failed_log(self, check: CiCheck) -> str:
-        job = find_job(check)
+        job = JOB_ID.search(check.url)
         if job is None and check.run is None:
             return ""
-        selector = ("--job", job) if job else (check.run or "",)
-        result = self._gh.run("run", "view", *selector, "--log-failed", bytes_max=LOG_BYTES_MAX)
+        selector = ("--job", job[1]) if job else (check.run or "",)
+        result = self._gh.run("run", "view", *selector, "--log-failed", check=False)
         if job and not result.stdout.strip() and (result.exit_code == 0 or NO_LOG.search(result.stderr)):
             # gh waits for the end of the run; the job's own log exists as soon as the job has ended.
-            result = self._gh.api(f"actions/jobs/{job}/logs", bytes_max=LOG_BYTES_MAX)
+            result = self._gh.api(f"actions/jobs/{job[1]}/logs", check=False)
         if result.exit_code and not NO_LOG.search(result.stderr):
-            raise gh_error(result)
-        return "" if result.exit_code else failure_log(result.stdout)
+            raise gh_error("run view", result)
+        return "" if result.exit_code else failure_log(decode(result.stdout))
 
     def rerun(self, run: str) -> None:
         """Rerun failed jobs. Gh reports many causes with the same error, so the state of the run decides."""
-        result = self._gh.run("run", "rerun", run, "--failed")
-        if result.exit_code == 0:
-            return
-        state = decode_reply(
-            WORKFLOW_RUN_DECODER, "gh run view", self._gh.run_checked("run", "view", run, "--json", "status,conclusion")
-        )
-        if state.status == "completed" and state.conclusion != "success":
-            raise gh_error(result)
+        result = self._gh.run("run", "rerun", run, "--failed", check=False)
+        if result.exit_code:
+            state = self._read(WorkflowRun, "run", "view", run, "--json", json_fields(WorkflowRun))
+            if state.status == "completed" and state.conclusion != "success":
+                raise gh_error("run rerun", result)
+
+    def _read(self, kind: type[T], *command: str) -> T:
+        return decode_reply(kind, f"gh {' '.join(command[:2])}", self._gh.run(*command).stdout)
 
 
 def find_keys(body: str) -> list[str]:
@@ -203,12 +211,46 @@ def find_keys(body: str) -> list[str]:
     return KEY_LINE.findall(body)[::-1]
 
 
-def decode_reply(decoder: msgspec.json.Decoder[T], verb: str, text: str) -> T:
-    """Decode a reply of gh. Raises RemoteRefused if it has another form."""
+def json_fields(kind: type[msgspec.Struct]) -> str:
+    """Return the fields of a reply, as `gh ... --json` expects them."""
+    return ",".join(kind.__struct_encode_fields__)
+
+
+def decode_reply(kind: type[T], verb: str, reply: bytes) -> T:
+    """Decode a reply of gh. Raises RemoteError if it has another form."""
     try:
-        return decoder.decode(text)
-    except msgspec.DecodeError as error:
+        return msgspec.json.decode(reply, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RemoteError(f"`{verb}` printed an unexpected reply: {error}") from error
 
 
-__all__ = ["ForgeUnavailable", "GhForge", "find_keys", "forge_name"]
+def ci_check(listed: ListedCheck) -> CiCheck:
+    run = RUN_ID.search(listed.link)
+    name = f"{listed.workflow} / {listed.name}" if listed.workflow else listed.name
+    return CiCheck(name=name, state=check_state(listed.state), url=listed.link, run=run[1] if run else None)
+
+
+def check_state(state: str) -> Literal["pending", "green", "red"]:
+    """Map a state of gh; unknown states are pending."""
+    state = state.upper()
+    return "green" if state in PASSED_STATES else "red" if state in FAILED_STATES else "pending"
+
+
+def is_decisive(checks: tuple[CiCheck, ...]) -> bool:
+    """Return True if more waiting changes nothing: a check is red, or none is pending."""
+    states = {check.state for check in checks}
+    return "red" in states or "pending" not in states
+
+
+def failure_log(log: str) -> str:
+    """Return the last lines up to the error that ended the failing step, without the clean-up after it."""
+    lines = [plain_log_line(line) for line in log.split("\n")]
+    last = max((number for number, line in enumerate(lines) if line.startswith(ERROR_MARK)), default=len(lines))
+    text = "\n".join(lines[: last + 1][-LOG_LINES_MAX:]).strip("\n")
+    return text.encode()[-LOG_BYTES_MAX:].decode("utf-8", "ignore")
+
+
+def plain_log_line(line: str) -> str:
+    """Return a line of a log without job, step, time, colours and text that a progress bar overwrote."""
+    text = LOG_TIME.sub("", LOG_COLUMNS.sub("", line))
+    return CARET_ESCAPE.sub("", ESCAPE_SEQUENCE.sub("", text)).rstrip("\r ").rpartition("\r")[2]

@@ -10,7 +10,7 @@ import pathlib
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from mz_events.names import Commit, Path
@@ -66,7 +66,7 @@ def find_by_key(git: Git, branch_ref: str, key: str) -> Commit | None:
     if log.exit_code:
         if "unknown revision" in log.stderr or "bad revision" in log.stderr:
             return None
-        raise git_error(("log",), log)
+        raise git_error("log", log)
     for entry in log.stdout.decode("utf-8", "replace").split("\0"):
         commit, *values = entry.split("\n")
         if key in (value.strip() for value in values if value):
@@ -121,7 +121,7 @@ def merge_trees(git: Git, ours: Commit, theirs: Commit) -> MergedTree:
     if result.exit_code > 1:
         if "usage:" in result.stderr:
             raise RepositoryUnusable("git-too-old", "merging commits needs git 2.38 or newer: update git")
-        raise git_error(("merge-tree",), result)
+        raise git_error("merge-tree", result)
     tree, *paths = result.stdout.split(b"\0")
     return MergedTree(
         tree.decode(), tuple(sorted(display_path(path) for path in set(paths) if path)) if result.exit_code else ()
@@ -155,22 +155,18 @@ def is_ancestor(git: Git, old: str, new: str) -> bool:
     """Return True if `old` is `new` or one of its ancestors. Raises RepositoryUnusable."""
     result = git.run("merge-base", "--is-ancestor", old, new, check=False)
     if result.exit_code > 1:
-        raise git_error(("merge-base",), result)
+        raise git_error("merge-base", result)
     return result.exit_code == 0
 
 
-def contains(git: Git, head: Commit, commit: Commit) -> bool:
-    """Return True if `commit` exists and is `head` or one of its ancestors."""
-    exists = git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).exit_code == 0
-    return exists and is_ancestor(git, commit, head)
+def has_commit(git: Git, commit: str) -> bool:
+    return git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).exit_code == 0
 
 
-def changed_paths(git: Git, base: Commit, head: Commit) -> Iterator[bytes]:
-    """Yield the paths that `head` changed since it left `base`."""
+def changed_paths(git: Git, base: Commit, head: Commit) -> list[bytes]:
+    """Return the paths that `head` changed since it left `base`."""
     merge_base = git.run("merge-base", base, head, check=False).text or base
-    yield from git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", merge_base, head).stdout.split(b"\0")[
-        :-1
-    ]
+    return git.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", merge_base, head).stdout.split(b"\0")[:-1]
 
 
 IGNORED_REFS = ("refs/mz/", "refs/bisect/", "refs/worktree/", "refs/rewritten/")

@@ -12,13 +12,13 @@ import re
 import signal
 import subprocess
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, NamedTuple
 
 from mz_engine.ports import RepositoryUnusable
 
 TIMEOUT_SECONDS = 600.0
+STDERR_BYTES_MAX = 20_000
 
 SAFE_SETTINGS = (
     "core.hooksPath=/dev/null",
@@ -53,18 +53,18 @@ SAFE_VARIABLES = {
 }
 NO_USER_CONFIG = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 
-REMOTE_VARIABLES = re.compile(r"GIT_((SSH|SSL|HTTP|PROXY|CONFIG)_\w+|SSH|ASKPASS)")
-"""The user's variables that say how to reach a remote."""
-IDENTITY_VARIABLES = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
+USER_VARIABLES = re.compile(
+    r"GIT_((SSH|SSL|HTTP|PROXY|CONFIG)_\w+|SSH|ASKPASS|(AUTHOR|COMMITTER)_(NAME|EMAIL))"  # for remotes, and who commits
+)
 
 
-class GitResult(NamedTuple):
-    """Result of a git process."""
+class ProgramResult(NamedTuple):
+    """Result of a program that has ended."""
 
     exit_code: int
     stdout: bytes
     stderr: str
-    """With passwords in URLs masked."""
+    """Its end, with passwords in URLs masked."""
 
     @property
     def text(self) -> str:
@@ -76,128 +76,99 @@ class Git:
 
     def __init__(self, directory: pathlib.Path, environment: Mapping[str, str]) -> None:
         self.directory = directory
-        self._safe_environment = safe_environment(environment)
+        self._safe_environment = {**safe_environment(environment), **NO_USER_CONFIG}
         self.user_environment: Mapping[str, str] = user_environment(environment)
         """For work in the user's name."""
 
     def run(
         self,
         *args: str,
-        stdin: bytes = b"",
+        stdin: bytes | IO[bytes] = b"",
+        stdout: IO[bytes] | None = None,
         git_dir: pathlib.Path | None = None,
         env: Mapping[str, str] | None = None,
         as_user: bool = False,
         check: bool = True,
-    ) -> GitResult:
+    ) -> ProgramResult:
         """Run to the end. Raises RepositoryUnusable (`git-failed`) on a non-zero exit if `check` is set."""
-        with self.open_process(*args, git_dir=git_dir, env=env, as_user=as_user) as process:
-            out, _ = process.communicate(stdin)
-        result = GitResult(process.returncode, out, process.read_stderr())
+        # The work tree is a directory without .gitattributes, so attributes of the user's checkout have no effect.
+        directories = {"GIT_DIR": str(git_dir or self.directory), "GIT_WORK_TREE": str(self.directory)}
+        base = self.user_environment if as_user else self._safe_environment
+        result = run_git(args, self.directory, {**base, **directories, **(env or {})}, stdin, stdout)
         if check and result.exit_code:
-            raise git_error(args, result)
+            raise git_error(args[0], result)
         return result
 
-    @contextlib.contextmanager
-    def open_process(
-        self,
-        *args: str,
-        git_dir: pathlib.Path | None = None,
-        env: Mapping[str, str] | None = None,
-        as_user: bool = False,
-    ) -> Iterator[GitProcess]:
-        """Open a process to write to and read from; it has ended or been killed when the block is left."""
-        directory = git_dir or self.directory
-        # The work tree is a directory without .gitattributes, so attributes of the user's checkout have no effect.
-        directories = {"GIT_DIR": str(directory), "GIT_WORK_TREE": str(self.directory)}
-        base = self.user_environment if as_user else {**self._safe_environment, **NO_USER_CONFIG}
-        with spawn_git(args, self.directory, {**base, **directories, **(env or {})}) as process:
-            yield process
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        """Start git for a dialogue over pipes; the caller closes them."""
+        environment = {**self._safe_environment, "GIT_DIR": str(self.directory)}
+        pipe, discard = subprocess.PIPE, subprocess.DEVNULL
+        return subprocess.Popen(
+            git_command(args), cwd=self.directory, env=environment, stdin=pipe, stdout=pipe, stderr=discard
+        )
 
 
-class GitProcess(subprocess.Popen[bytes]):
-    """A git process with both pipes; its stderr goes to a file so that it never blocks."""
-
-    stderr_file: IO[bytes]
-    stderr_read = b""
-
-    def read_stderr(self) -> str:
-        """Return stderr so far; all of it once the process has ended."""
-        if not self.stderr_file.closed:
-            self.stderr_file.seek(0)
-            self.stderr_read = self.stderr_file.read(20_000)
-        return mask_credentials(decode(self.stderr_read).strip())
-
-    @property
-    def stdin_pipe(self) -> IO[bytes]:
-        assert self.stdin is not None
-        return self.stdin
-
-    @property
-    def stdout_pipe(self) -> IO[bytes]:
-        assert self.stdout is not None
-        return self.stdout
-
-    def kill_all(self) -> None:
-        """Kill the process and its helpers: it leads its own session, which also detaches it from the user's
-        terminal."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+def git_command(args: Sequence[str], settings: Sequence[str] = SAFE_SETTINGS) -> list[str]:
+    return ["git", *(part for setting in settings for part in ("-c", setting)), *args]
 
 
-@contextlib.contextmanager
-def spawn_git(
-    args: tuple[str, ...], cwd: pathlib.Path, environment: Mapping[str, str], settings: tuple[str, ...] = SAFE_SETTINGS
-) -> Iterator[GitProcess]:
-    """Spawn git; kill it on timeout or when the block is left early. Raises RepositoryUnusable."""
-    flags = [part for setting in settings for part in ("-c", setting)]
-    timed_out = threading.Event()
-
-    def end() -> None:
-        timed_out.set()
-        process.kill_all()
-
-    with tempfile.TemporaryFile() as errors:
-        try:
-            process = GitProcess(
-                ["git", *flags, *args],
-                cwd=cwd,
-                env=dict(environment),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
-        except FileNotFoundError as absent:
-            raise spawn_error(cwd) from absent
-        process.stderr_file = errors
-        timer = threading.Timer(TIMEOUT_SECONDS, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield process
-        finally:
-            timer.cancel()
-            _terminate(process)
-            process.read_stderr()
-        if timed_out.is_set():
-            raise RepositoryUnusable("git-timeout", f"`git {args[0]}` did not end within {TIMEOUT_SECONDS:.0f} s")
-
-
-def _terminate(process: GitProcess) -> None:
-    for pipe in (process.stdin_pipe, process.stdout_pipe):
-        with contextlib.suppress(BrokenPipeError):
-            pipe.close()
+def run_git(
+    args: Sequence[str],
+    cwd: pathlib.Path,
+    environment: Mapping[str, str],
+    stdin: bytes | IO[bytes] = b"",
+    stdout: IO[bytes] | None = None,
+    settings: Sequence[str] = SAFE_SETTINGS,
+) -> ProgramResult:
+    """Run git in a directory. Raises RepositoryUnusable."""
     try:
-        process.wait(5)
-    except subprocess.TimeoutExpired:
-        process.kill_all()
-        process.wait()
+        return run_program(git_command(args, settings), cwd, environment, TIMEOUT_SECONDS, stdin, stdout)
+    except FileNotFoundError as error:
+        if not cwd.is_dir():
+            raise RepositoryUnusable("not-a-repository", f"{cwd} does not exist") from error
+        message = "`git` is not installed, or not on PATH; install git 2.30 or newer"
+        raise RepositoryUnusable("git-missing", message) from error
+    except subprocess.TimeoutExpired as error:
+        message = f"`git {args[0]}` did not end within {TIMEOUT_SECONDS:.0f} s"
+        raise RepositoryUnusable("git-timeout", message) from error
 
 
-def spawn_error(cwd: pathlib.Path) -> RepositoryUnusable:
-    if not cwd.is_dir():
-        return RepositoryUnusable("not-a-repository", f"{cwd} does not exist")
-    return RepositoryUnusable("git-missing", "`git` is not installed, or not on PATH; install git 2.30 or newer")
+def run_program(
+    command: Sequence[str],
+    cwd: pathlib.Path,
+    environment: Mapping[str, str],
+    timeout_seconds: float,
+    stdin: bytes | IO[bytes] = b"",
+    stdout: IO[bytes] | None = None,
+) -> ProgramResult:
+    """Run a program to its end; kill it with its helpers on a timeout or an interrupt. It leads its own session, which
+    also detaches it from the user's terminal. Its stderr is a file, since a helper that outlives it may keep it open.
+
+    Raises FileNotFoundError, TimeoutExpired."""
+    pipe = subprocess.PIPE
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=dict(environment),
+            stdin=pipe if isinstance(stdin, bytes) else stdin,
+            stdout=stdout or pipe,
+            stderr=errors,
+            start_new_session=True,
+        ) as process:
+            try:
+                out, _ = process.communicate(stdin if isinstance(stdin, bytes) else None, timeout_seconds)
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+        stderr = decode(read_tail(errors, STDERR_BYTES_MAX)).strip()
+    return ProgramResult(process.returncode, out or b"", mask_credentials(stderr))
+
+
+def read_tail(file: IO[bytes], bytes_max: int) -> bytes:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - bytes_max))
+    return file.read()
 
 
 def safe_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -210,17 +181,13 @@ def safe_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def user_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for work in the user's name: with their remote access and identity, never prompting."""
-    user_variables = {
-        name: value
-        for name, value in environment.items()
-        if REMOTE_VARIABLES.fullmatch(name) or IDENTITY_VARIABLES.fullmatch(name)
-    }
+    user_variables = {name: value for name, value in environment.items() if USER_VARIABLES.fullmatch(name)}
     return {**safe_environment(environment), **user_variables}
 
 
-def git_error(args: tuple[str, ...], result: GitResult) -> RepositoryUnusable:
+def git_error(verb: str, result: ProgramResult) -> RepositoryUnusable:
     reason = result.stderr.removeprefix("fatal: ") or f"it ended with exit code {result.exit_code}"
-    return RepositoryUnusable("git-failed", f"`git {args[0]}` failed: {reason}")
+    return RepositoryUnusable("git-failed", f"`git {verb}` failed: {reason}")
 
 
 def mask_credentials(text: str) -> str:
@@ -230,16 +197,3 @@ def mask_credentials(text: str) -> str:
 
 def decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
-
-
-__all__ = [
-    "Git",
-    "GitProcess",
-    "GitResult",
-    "decode",
-    "git_error",
-    "mask_credentials",
-    "safe_environment",
-    "spawn_git",
-    "user_environment",
-]

@@ -7,7 +7,7 @@ import pathlib
 
 from mz_events.names import Commit
 
-from mz_engine.git.process import Git, GitResult
+from mz_engine.git.process import Git, ProgramResult
 from mz_engine.git.repository import remove_stale_lock
 from mz_engine.ports import RemoteError, RepositoryUnusable
 
@@ -72,14 +72,14 @@ def push(git: Git, remote: str, branch: str, commit: Commit, old: Commit | None)
     _run_checked(git, "push", *flags, f"--force-with-lease={ref}:{old or ''}", "--", remote, f"{commit}:{ref}")
 
 
-def _run_checked(git: Git, *args: str) -> GitResult:
+def _run_checked(git: Git, *args: str) -> ProgramResult:
     result = _run_as_user(git, *args)
     if result.exit_code:
         raise _remote_error(args[0], result)
     return result
 
 
-def _run_as_user(git: Git, *args: str) -> GitResult:
+def _run_as_user(git: Git, *args: str) -> ProgramResult:
     try:
         return git.run(*args, as_user=True, check=False, env=_ssh_variables(git))
     except RepositoryUnusable as error:
@@ -88,7 +88,7 @@ def _run_as_user(git: Git, *args: str) -> GitResult:
         raise RemoteError(f"the remote did not answer: {error}") from error
 
 
-def _remote_error(verb: str, result: GitResult) -> RemoteError:
+def _remote_error(verb: str, result: ProgramResult) -> RemoteError:
     return RemoteError(f"`git {verb}` failed: {result.stderr or f'it ended with exit code {result.exit_code}'}")
 
 

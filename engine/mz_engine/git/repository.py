@@ -1,26 +1,19 @@
 """Find the user's repository, and name the fix if it cannot be used. Everything raises RepositoryUnusable.
 
 Codes: `git-missing`, `not-a-repository`, `not-trusted`, `bare`, `no-commit`, `read-only`, `detached`, `no-base`.
-
-Read refs from git's own files, as git reads them: the loose file first, then `packed-refs`.
-
-Each git call costs a process, and a worktree's branch is read before and after nearly everything. Anything unusual
-(another ref store, symbolic refs, links, damaged files) is left to git.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
-import re
-import stat
 import time
 from collections.abc import Mapping
 
 import msgspec
 from mz_events.names import Commit
 
-from mz_engine.git.process import GitResult, spawn_git, user_environment
+from mz_engine.git.process import ProgramResult, run_git, user_environment
 from mz_engine.paths import MZ_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import RepositoryUnusable
 
@@ -103,7 +96,7 @@ def describe_repository(root: pathlib.Path, environment: Mapping[str, str] = os.
     return Repository(root.resolve(), directory, object_format, modes != "false", tuple(hook_directories))
 
 
-def repository_error(path: pathlib.Path, result: GitResult) -> RepositoryUnusable:
+def repository_error(path: pathlib.Path, result: ProgramResult) -> RepositoryUnusable:
     """Convert git's error."""
     if "dubious ownership" in result.stderr:
         hint = f"git config --global --add safe.directory {path}"
@@ -117,43 +110,9 @@ def repository_error(path: pathlib.Path, result: GitResult) -> RepositoryUnusabl
     )
 
 
-def run_git_as_user(directory: pathlib.Path, environment: Mapping[str, str], *args: str) -> GitResult:
+def run_git_as_user(directory: pathlib.Path, environment: Mapping[str, str], *args: str) -> ProgramResult:
     """Run git as the user would in that directory, with their hooks path; the commands used here run no hooks."""
-    with spawn_git(args, directory, user_environment(environment), settings=()) as process:
-        out, _ = process.communicate()
-    return GitResult(process.returncode, out, process.read_stderr())
-
-
-OBJECT_ID_LINE = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})\n?")
-HEAD_LINE = re.compile(rb"ref: (refs/[^\s\0]+)\n|([0-9a-f]{40}|[0-9a-f]{64})\n")
-REFTABLE = "reftable"
-
-
-class NeedsGit(Exception):
-    """Git itself has to read the ref."""
-
-
-def read_ref(directory: pathlib.Path, name: str) -> str | None:
-    """Return the object id of a ref; None: it does not exist. Raises NeedsGit."""
-    if (directory / REFTABLE).exists():
-        raise NeedsGit
-    loose = _read(directory / name)
-    if loose is not None:
-        match = OBJECT_ID_LINE.fullmatch(loose)
-        if match is None:
-            raise NeedsGit
-        return match[1].decode()
-    packed = _read(directory / "packed-refs") or b""
-    line = re.search(rb"^([0-9a-f]{40,64}) " + re.escape(name.encode()) + rb"$", packed, re.MULTILINE)
-    return line[1].decode() if line else None
-
-
-def read_head(entry: pathlib.Path) -> str:
-    """Return HEAD of a worktree's entry: the full name of a branch, or an object id. Raises NeedsGit."""
-    match = HEAD_LINE.fullmatch(_read(entry / "HEAD") or b"")
-    if match is None:
-        raise NeedsGit
-    return (match[1] or match[2]).decode()
+    return run_git(args, directory, user_environment(environment), settings=())
 
 
 def remove_stale_lock(directory: pathlib.Path, ref: str) -> bool:
@@ -166,18 +125,3 @@ def remove_stale_lock(directory: pathlib.Path, ref: str) -> bool:
     if is_stale:
         lock.unlink(missing_ok=True)
     return is_stale
-
-
-def _read(file: pathlib.Path) -> bytes | None:
-    """Return the file's content; None without a file, or for a directory, which holds other refs."""
-    try:
-        status = file.lstat()
-        if stat.S_ISDIR(status.st_mode):
-            return None
-        if not stat.S_ISREG(status.st_mode):
-            raise NeedsGit
-        return file.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise NeedsGit from error

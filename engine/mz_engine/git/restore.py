@@ -142,6 +142,14 @@ def write_file(path: bytes, data: bytes, mode: int) -> None:
             remaining = remaining[file.write(remaining) :]
 
 
+def write_bytes(file: pathlib.Path, data: bytes) -> None:
+    """Write a file atomically."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_bytes(data)
+    partial.replace(file)
+
+
 def remove_tree(path: bytes) -> None:
     """Remove a file, a link, or a directory with its content, if it exists. Raises OSError."""
     try:

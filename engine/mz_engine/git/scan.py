@@ -8,7 +8,8 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import BinaryIO
 
 import msgspec
@@ -29,7 +30,7 @@ from mz_engine.git.content import (
     is_valid_tree_name,
     parent_directories,
 )
-from mz_engine.git.objects import BlobHasher, RefMovedError
+from mz_engine.git.objects import RefMovedError, blob_id
 from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import RepositoryUnusable
 
@@ -49,7 +50,7 @@ class WorktreeScanner(msgspec.Struct):
     ignore_rules: IgnoreRules
     keep_rules: IgnoreRules
     copied_paths: frozenset[bytes]
-    hasher: Callable[[int], BlobHasher]
+    object_format: str
     hash_cache: dict[bytes, FileHash]
     has_file_modes: bool = True
     """The file system stores the executable bit."""
@@ -123,7 +124,7 @@ class WorktreeScanner(msgspec.Struct):
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(os.path.join(self.top, path))
-            content = TreeEntry(LINK, self.hasher(len(target)).hash_bytes(target))
+            content = TreeEntry(LINK, blob_id(self.object_format, len(target), (target,)))
         elif not stat.S_ISREG(status.st_mode):
             self.scan.excluded.append(ExcludedPath(path, "special"))
             return
@@ -150,7 +151,9 @@ class WorktreeScanner(msgspec.Struct):
         cached = self.hash_cache.get(path)
         if cached is None or cached.signature != signature or cached.hashed_ns - signature[1] < RACY_NS:
             now = time.time_ns()
-            cached = FileHash(signature, now, hash_file(os.path.join(self.top, path), status.st_size, self.hasher))
+            with open_file(os.path.join(self.top, path)) as file:
+                chunks = iter(partial(file.read, 1 << 20), b"")
+                cached = FileHash(signature, now, blob_id(self.object_format, status.st_size, chunks))
         self.scan.hash_cache[path] = cached
         return cached.oid
 
@@ -184,15 +187,6 @@ def read_file(path: bytes) -> bytes:
             return file.read()
     except OSError as error:
         raise scan_error(error, path) from error
-
-
-def hash_file(path: bytes, size: int, hasher: Callable[[int], BlobHasher]) -> str:
-    """Return the object id of a file. Raises OSError."""
-    digest = hasher(size)
-    with open_file(path) as file:
-        while data := file.read(1 << 20):
-            digest.feed(data)
-    return digest.oid()
 
 
 def open_file(path: bytes) -> BinaryIO:

@@ -1,7 +1,7 @@
 """The user's repository through the git command line: implements `ports.Workspace`.
 
 Worktrees are in `.mz/worktrees/<run>/<feature>`, captures under `refs/mz/<run>/<feature>`. The port documents each
-method; the `git_*` modules beside this one implement them."""
+method, the modules beside this one implement them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ import contextlib
 import os
 import pathlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 
-import msgspec
 from mz_events.catalog.validation import Change
 from mz_events.names import Commit, Path
 
 from mz_engine.git import commits as git_commits
-from mz_engine.git import commits as git_fence
 from mz_engine.git import content as git_content
 from mz_engine.git import remote as git_remote
 from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, event_path
-from mz_engine.git.notes import WorktreeNotes
 from mz_engine.git.objects import ObjectStore, RefMovedError
 from mz_engine.git.process import Git
 from mz_engine.git.repository import describe_repository
@@ -57,7 +54,6 @@ class GitWorkspace:
         self._repository = describe_repository(root, environment)
         self._git = Git(self._repository.directory, environment)
         self._objects = ObjectStore(self._git, self._repository.object_format)
-        self._objects.remove_crash_reports()
         self._kept_rules: IgnoreRules = ignore_rules(settings.keep_ignored)
         self._copied_paths = tuple(settings.copy)
         self._worktrees: dict[FeatureWorktree, GitWorktree] = {}
@@ -82,10 +78,8 @@ class GitWorkspace:
 
     def close(self, worktree: FeatureWorktree) -> None:
         with self._lock:
-            git_worktree = self._worktrees.pop(worktree, None) or GitWorktree(
-                self._git, self._repository.root, worktree
-            )
-            git_worktree.delete()
+            self._worktrees.pop(worktree, None)
+        GitWorktree(self._git, self._repository.root, worktree).delete()
 
     # trees ------------------------------------------------------------------------------------------------------------
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
@@ -93,16 +87,14 @@ class GitWorkspace:
         target = self._objects.listing(tree)
         git_worktree.clear_adopted_if_lost()
         with self._lock:
-            entry = git_worktree.attach_branch(head)
-        notes = git_worktree.notes_store.read()
-        scan = self._scan(git_worktree, tree, target, notes)
-        written = restore(self._objects, git_worktree.top, target, scan, git_worktree.notes_store.manifest(tree))
-        copy_missing(
-            self._repository.root, git_worktree.path, git_worktree.notes_store.scratch, self._copied_paths, target
-        )
-        notes = msgspec.structs.replace(notes, hash_cache=scan.hash_cache)
-        git_worktree.notes_store.write(git_worktree.update_index(entry, head, notes, written))
-        return not notes.adopted
+            git_worktree.attach_branch(head)
+        scan = self._scan(git_worktree, tree)
+        written = restore(self._objects, git_worktree.top, target, scan, git_worktree.manifest(tree))
+        scratch = git_worktree.notes_directory / "scratch"
+        copy_missing(self._repository.root, git_worktree.path, scratch, self._copied_paths, target)
+        git_worktree.change_notes(hash_cache=scan.hash_cache)
+        git_worktree.update_index(head, written)
+        return not git_worktree.notes.adopted
 
     def capture(self, worktree: FeatureWorktree, before: Commit) -> Capture:
         git_worktree = self._git_worktree(worktree)
@@ -114,23 +106,19 @@ class GitWorkspace:
     def _capture(self, git_worktree: GitWorktree, before: Commit) -> Capture:
         tracked = self._objects.listing(before)
         newest = git_worktree.read_refs().capture
-        notes = git_worktree.notes_store.read()
-        scan = self._scan(git_worktree, before, tracked, notes)
-        git_worktree.notes_store.write(msgspec.structs.replace(notes, hash_cache=scan.hash_cache))
+        scan = self._scan(git_worktree, before)
+        git_worktree.change_notes(hash_cache=scan.hash_cache)
         content, forbidden_changes = git_content.capture_content(scan, tracked)
         is_unchanged = newest is not None and self._objects.listing(newest) == content
-        if newest is None or not is_unchanged or git_worktree.notes_store.manifest(newest) != scan.ignored:
+        if newest is None or not is_unchanged or git_worktree.manifest(newest) != scan.ignored:
             newest = self._write_capture(git_worktree, content, newest, before, git_worktree.path)
-            git_worktree.notes_store.write_manifest(newest, scan.ignored)
+            git_worktree.write_manifest(newest, scan.ignored)
         return Capture(tree=newest, forbidden_changes=forbidden_changes)
 
     def adopt(self, worktree: FeatureWorktree, tree: Commit) -> None:
         git_worktree = self._git_worktree(worktree)
-        tracked = self._objects.listing(tree)
-        notes = git_worktree.notes_store.read()
-        scan = self._scan(git_worktree, tree, tracked, notes)
-        git_worktree.notes_store.write_manifest(tree, scan.ignored)
-        git_worktree.notes_store.write(msgspec.structs.replace(notes, adopted=True))
+        git_worktree.write_manifest(tree, self._scan(git_worktree, tree).ignored)
+        git_worktree.change_notes(adopted=True)
 
     def provide(self, worktree: FeatureWorktree, files: Mapping[Path, bytes]) -> None:
         try:
@@ -143,7 +131,7 @@ class GitWorkspace:
         git_worktree = self._git_worktree(worktree)
         content = git_content.revert_paths(self._objects.listing(tree), self._objects.listing(before), revert)
         capture = self._write_capture(git_worktree, content, git_worktree.read_refs().capture, tree)
-        git_worktree.notes_store.write_manifest(capture, git_worktree.notes_store.manifest(tree))
+        git_worktree.write_manifest(capture, git_worktree.manifest(tree))
         return capture
 
     def _write_capture(
@@ -180,8 +168,7 @@ class GitWorkspace:
 
     def paths(self, tree: Commit) -> tuple[Path, ...]:
         listing = self._objects.listing(tree)
-        event_paths = (event_path(path) for path, entry in listing.items() if entry.mode != SUBMODULE)
-        return tuple(sorted(path for path in event_paths if path))
+        return _event_paths(path for path, entry in listing.items() if entry.mode != SUBMODULE)
 
     def patch(self, old: Commit, new: Commit) -> bytes:
         flags = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
@@ -189,10 +176,10 @@ class GitWorkspace:
 
     # refs and hooks ---------------------------------------------------------------------------------------------------
     def snapshot(self) -> Mapping[str, str]:
-        return git_fence.snapshot(self._git, self._repository.hook_directories)
+        return git_commits.snapshot(self._git, self._repository.hook_directories)
 
     def rescue(self, worktree: FeatureWorktree, moved: tuple[RefChange, ...]) -> None:
-        git_fence.rescue(self._git, worktree, moved)
+        git_commits.rescue(self._git, worktree, moved)
 
     # commits ----------------------------------------------------------------------------------------------------------
     def find_commit(self, worktree: FeatureWorktree, key: str) -> CreatedCommit | None:
@@ -202,12 +189,10 @@ class GitWorkspace:
     def commit(self, worktree: FeatureWorktree, tree: Commit, parent: Commit, message: bytes) -> CreatedCommit:
         git_worktree = self._git_worktree(worktree)
         with self._lock:
-            entry = git_worktree.attach_branch(parent)
+            git_worktree.attach_branch(parent)
         new_commit = git_commits.make_commit(self._git, tree, (parent,), message, self._identity)
         git_worktree.move_branch(new_commit, parent)
-        git_worktree.notes_store.write(
-            git_worktree.update_index(entry, new_commit, git_worktree.notes_store.read(), written=False)
-        )
+        git_worktree.update_index(new_commit, written=False)
         return git_commits.describe_commit(self._git, new_commit)
 
     def merge(self, worktree: FeatureWorktree, head: Commit, other: Commit, message: bytes) -> MergeResult:
@@ -220,11 +205,11 @@ class GitWorkspace:
         with self._lock:
             git_worktree.attach_branch(merge_commit if git_worktree.read_refs().branch == merge_commit else head)
         # Ignored files stay, as in a merge by hand. Under the rules of `head`, files that were tracked are not ignored.
-        ignored = self._scan(git_worktree, head, self._objects.listing(head), git_worktree.notes_store.read()).ignored
+        ignored = self._scan(git_worktree, head).ignored
         if git_worktree.read_refs().branch != merge_commit:
             git_worktree.move_branch(merge_commit, head)
         tree = self._ensure_capture(git_worktree, merge_commit)
-        git_worktree.notes_store.write_manifest(tree, ignored - self._objects.listing(tree).keys())
+        git_worktree.write_manifest(tree, ignored - self._objects.listing(tree).keys())
         self.ensure(worktree, merge_commit, tree)
         return MergeResult(commit=merge_commit, tree=tree, conflicts=content.conflicts, changed=True)
 
@@ -236,11 +221,10 @@ class GitWorkspace:
         return self._write_capture(git_worktree, content, newest, commit)
 
     def contains(self, head: Commit, commit: Commit) -> bool:
-        return git_commits.contains(self._git, head, commit)
+        return git_commits.has_commit(self._git, commit) and git_commits.is_ancestor(self._git, commit, head)
 
     def changed_paths(self, base: Commit, head: Commit) -> tuple[Path, ...]:
-        event_paths = (event_path(path) for path in git_commits.changed_paths(self._git, base, head))
-        return tuple(sorted(path for path in event_paths if path))
+        return _event_paths(git_commits.changed_paths(self._git, base, head))
 
     @cached_property
     def _identity(self) -> Mapping[str, str]:
@@ -267,21 +251,24 @@ class GitWorkspace:
 
     def _start_commit(self, worktree: FeatureWorktree, starts_from: tuple[Commit, ...]) -> Commit | MergeConflict:
         for commit in starts_from:
-            if self._git.run("cat-file", "-e", f"{commit}^{{commit}}", check=False).exit_code:
+            if not git_commits.has_commit(self._git, commit):
                 message = f"{worktree.feature} starts from {commit}, which is not in the repository"
                 raise RepositoryUnusable("no-base", message)
         return git_commits.merge_all(self._git, starts_from, worktree.feature, self._identity)
 
-    def _scan(
-        self, git_worktree: GitWorktree, commit: Commit, tracked: TreeListing, notes: WorktreeNotes
-    ) -> WorktreeScan:
+    def _scan(self, git_worktree: GitWorktree, commit: Commit) -> WorktreeScan:
         return WorktreeScanner(
             top=git_worktree.top,
-            tracked=tracked,
+            tracked=self._objects.listing(commit),
             ignore_rules=self._objects.ignore_rules(commit),
             keep_rules=self._kept_rules,
             copied_paths=frozenset(os.fsencode(path) for path in self._copied_paths),
-            hasher=self._objects.hasher,
-            hash_cache=notes.hash_cache,
+            object_format=self._objects.object_format,
+            hash_cache=git_worktree.notes.hash_cache,
             has_file_modes=self._repository.has_file_modes,
         ).scan_worktree()
+
+
+def _event_paths(paths: Iterable[bytes]) -> tuple[Path, ...]:
+    """Return the paths that events may hold, sorted."""
+    return tuple(sorted(path for path in map(event_path, paths) if path))

@@ -1,44 +1,30 @@
-"""One feature's worktree as git sees it: its entry in the repository, its branch, HEAD and index."""
+"""One feature's worktree as git sees it (entry in the repository, branch, HEAD, index), and mz's notes about it."""
 
 from __future__ import annotations
 
 import os
 import pathlib
-import stat
+import re
+import zlib
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import msgspec
 from mz_events.names import Commit
 
-from mz_engine.git.notes import NotesStore, WorktreeNotes, file_signature, write_bytes
+from mz_engine.git.content import FileHash, FileSignature
 from mz_engine.git.process import Git
-from mz_engine.git.repository import NeedsGit, read_head, read_ref, remove_stale_lock
-from mz_engine.git.restore import remove_tree
+from mz_engine.git.repository import remove_stale_lock
+from mz_engine.git.restore import remove_tree, write_bytes
+from mz_engine.git.scan import stat_signature
 from mz_engine.paths import MZ_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
 
-UNFINISHED_OPERATION_FILES = frozenset(
-    [
-        "MERGE_HEAD",
-        "MERGE_MODE",
-        "MERGE_MSG",
-        "MERGE_RR",
-        "AUTO_MERGE",
-        "SQUASH_MSG",
-        "CHERRY_PICK_HEAD",
-        "REVERT_HEAD",
-        "REBASE_HEAD",
-        "rebase-merge",
-        "rebase-apply",
-        "sequencer",
-        "BISECT_LOG",
-        "BISECT_NAMES",
-        "BISECT_START",
-        "BISECT_TERMS",
-    ]
+UNFINISHED_OPERATION = re.compile(
+    r"(MERGE|BISECT)_\w+|(CHERRY_PICK|REVERT|REBASE)_HEAD|AUTO_MERGE|SQUASH_MSG"
+    r"|rebase-merge|rebase-apply|sequencer|.*\.lock"
 )
-"""Files that an unfinished merge, rebase or bisection leaves in the worktree's entry."""
+"""Files that an unfinished merge, rebase or bisection, or a killed git, leaves in the worktree's entry."""
 
 T = TypeVar("T")
 
@@ -53,6 +39,17 @@ class RefValues(NamedTuple):
     """The newest capture."""
 
 
+class WorktreeNotes(msgspec.Struct, frozen=True):
+    """State of a worktree after its last use: a cache, which may be lost."""
+
+    hash_cache: dict[bytes, FileHash] = {}
+    index_of: str = ""
+    """Commit in the index."""
+    index: FileSignature | None = None
+    adopted: bool = False
+    """The worktree contains the results of the set-up."""
+
+
 class GitWorktree:
     """Branch, entry and notes of one worktree. Used by one thread at a time."""
 
@@ -60,49 +57,66 @@ class GitWorktree:
         self._git = git
         self.identity = identity
         self.path = root / MZ_FOLDER / WORKTREES_FOLDER / identity.run / identity.feature
-        self.notes_store = NotesStore(root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / identity.run / identity.feature)
+        self.entry = git.directory / "worktrees" / f"{identity.run}.{identity.feature}.mz"
+        """What git keeps of the worktree."""
+        self.notes_directory = root / MZ_FOLDER / WORKTREE_NOTES_FOLDER / identity.run / identity.feature
         self.branch_ref = f"refs/heads/{identity.branch}"
         self.capture_ref = f"refs/mz/{identity.run}/{identity.feature}"
         self.reachable: set[str] = set()
         """Commits known to be ancestors of the newest capture."""
+        self._notes: WorktreeNotes | None = None
 
     @property
     def top(self) -> bytes:
         return os.fsencode(self.path)
 
+    # notes ------------------------------------------------------------------------------------------------------------
+    @property
+    def notes(self) -> WorktreeNotes:
+        if self._notes is None:
+            try:
+                data = (self.notes_directory / "notes").read_bytes()
+                self._notes = msgspec.msgpack.decode(data, type=WorktreeNotes)
+            except (FileNotFoundError, msgspec.DecodeError):
+                self._notes = WorktreeNotes()
+        return self._notes
+
+    def change_notes(self, **changes: object) -> None:
+        notes = msgspec.structs.replace(self.notes, **changes)
+        if notes != self._notes:
+            write_bytes(self.notes_directory / "notes", msgspec.msgpack.encode(notes))
+        self._notes = notes
+
+    def manifest(self, capture: Commit) -> set[bytes]:
+        """Return the ignored files present at that capture; empty if unknown."""
+        try:
+            return set(zlib.decompress(self._manifest_file(capture).read_bytes()).split(b"\0")) - {b""}
+        except (FileNotFoundError, zlib.error):
+            return set()
+
+    def write_manifest(self, capture: Commit, ignored: set[bytes]) -> None:
+        write_bytes(self._manifest_file(capture), zlib.compress(b"\0".join(sorted(ignored)), 1))
+
+    def _manifest_file(self, capture: Commit) -> pathlib.Path:
+        return self.notes_directory / "ignored" / capture
+
     def clear_adopted_if_lost(self) -> None:
         """Clear the `adopted` note if the worktree is gone: results of the set-up are gone too."""
         if not self.path.is_dir() or not any(self.path.iterdir()):
-            self.notes_store.write(msgspec.structs.replace(self.notes_store.read(), adopted=False))
+            self.change_notes(adopted=False)
 
     # refs -------------------------------------------------------------------------------------------------------------
-    def read_refs(self, entry: pathlib.Path | None = None) -> RefValues:
-        """Return the values of the refs. HEAD is read from `entry` if given. Raises RepositoryUnusable."""
-        try:
-            return self._read_ref_files(entry)
-        except NeedsGit:
-            return self._list_refs(entry)
-
-    def _read_ref_files(self, entry: pathlib.Path | None) -> RefValues:
-        attached = entry is not None and read_head(entry) == self.branch_ref
-        branch, capture = (read_ref(self._git.directory, name) for name in (self.branch_ref, self.capture_ref))
-        return RefValues(Commit(branch) if branch else None, attached, Commit(capture) if capture else None)
-
-    def _list_refs(self, entry: pathlib.Path | None) -> RefValues:
-        out = self._git.run(
-            "for-each-ref",
-            "--format=%(refname) %(objectname) %(HEAD)",
-            self.branch_ref,
-            self.capture_ref,
-            git_dir=entry,
-        )
+    def read_refs(self) -> RefValues:
+        """Return the values of the refs. Raises RepositoryUnusable."""
+        git_dir = self.entry if self.entry.is_dir() else None
+        flags = "--format=%(refname) %(objectname) %(HEAD)"
+        out = self._git.run("for-each-ref", flags, self.branch_ref, self.capture_ref, git_dir=git_dir).text
         values = {
-            name: (Commit(oid), head_mark)
-            for name, oid, head_mark in (line.split(" ", 2) for line in out.text.splitlines())
+            name: (Commit(oid), mark == "*") for name, oid, mark in (line.split(" ", 2) for line in out.splitlines())
         }
-        branch, head_mark = values.get(self.branch_ref, (None, ""))
-        capture, _ = values.get(self.capture_ref, (None, ""))
-        return RefValues(branch, head_mark == "*", capture)
+        branch, attached = values.get(self.branch_ref, (None, False))
+        capture, _ = values.get(self.capture_ref, (None, False))
+        return RefValues(branch, attached, capture)
 
     def move_branch(self, new: Commit, old: Commit | None) -> None:
         """Move the branch from `old` (None: it does not exist) to `new`. Raises `branch-moved` if it has another
@@ -133,7 +147,10 @@ class GitWorktree:
         branch = self._git.run("for-each-ref", "--format=%(objectname) %(worktreepath)", self.branch_ref).text
         oid, _, checked_out_at = branch.partition(" ")
         if (oid and oid != start) or (checked_out_at and checked_out_at != str(self.path)):
-            raise RepositoryUnusable("branch-exists", self._describe_existing_branch(oid, checked_out_at))
+            position = f"checked out in {checked_out_at}" if checked_out_at else f"at {oid[:12]}"
+            message = f"the branch `{self.identity.branch}` exists already, {position}"
+            remedy = f"if an earlier run left it: `mz clean`, then `git branch -D {self.identity.branch}`"
+            raise RepositoryUnusable("branch-exists", f"{message}; {remedy}; else set another `branch_prefix:`")
         try:
             commands = f"update {self.capture_ref} {start}\nupdate {self.branch_ref} {start}\n"
             self.update_refs(self.branch_ref, commands)
@@ -143,128 +160,68 @@ class GitWorktree:
             message = f"the branch `{self.identity.branch}` cannot exist beside the branch named like its first part"
             raise RepositoryUnusable("branch-exists", f"{message}; set another `branch_prefix:`") from error
 
-    def _describe_existing_branch(self, oid: str, checked_out_at: str) -> str:
-        """Describe who created the existing branch, and the fix. The run comes from the worktree's path or the last
-        commit's trailer."""
-        position = f"checked out in {checked_out_at}" if checked_out_at else f"at {oid[:12]}"
-        message = f"the branch `{self.identity.branch}` exists already, {position}"
-        run = self._creating_run(oid, checked_out_at)
-        if not run:
-            return f"{message}, and this run did not create it; rename or delete it, or set another `branch_prefix:`"
-        fix = f"`git branch -D {self.identity.branch}`"
-        fix = f"`mz clean {run}`, then {fix}" if checked_out_at else fix
-        return f"{message}: the run {run} created it; save what you need of it, then {fix}"
-
-    def _creating_run(self, oid: str, checked_out_at: str) -> str:
-        """Return the run that created the branch; empty if none did."""
-        path = pathlib.Path(checked_out_at)
-        if checked_out_at and path.name == self.identity.feature and path.parent.parent == self.path.parent.parent:
-            return path.parent.name
-        keys = self._git.run("log", "-1", "--format=%(trailers:key=Mz-Key,valueonly)", oid, check=False).text.split()
-        run, _, feature_key = (keys[0] if len(keys) == 1 else "").partition("/")
-        return run if feature_key.startswith(f"{self.identity.feature}/") else ""
-
-    def attach_branch(self, head: Commit) -> pathlib.Path:
-        """Set the branch to `head` (its old value is kept under `refs/mz/<run>/rescue/`) and HEAD to the branch, remove
-        files of unfinished operations, and return the worktree's entry."""
-        entry = self.link_entry(head)
-        for file in entry.iterdir():
-            if file.name in UNFINISHED_OPERATION_FILES or file.suffix == ".lock":
+    def attach_branch(self, head: Commit) -> None:
+        """Set the branch to `head` (its old value is kept under `refs/mz/<run>/rescue/`) and HEAD to the branch, and
+        remove files of unfinished operations."""
+        self.link_entry(head)
+        for file in self.entry.iterdir():
+            if UNFINISHED_OPERATION.fullmatch(file.name):
                 remove_tree(os.fsencode(file))
         for ref in (self.branch_ref, self.capture_ref):
             remove_stale_lock(self._git.directory, ref)
-        refs = self._read_refs_with_repair(entry)
+        refs = self.read_refs()
         if refs.branch != head:
             old = refs.branch
             rescue = f"update {rescue_ref(self.identity, self.branch_ref, old)} {old}\n" if old else ""
             commands = f"{rescue}update {self.branch_ref} {head} {old or '0' * len(head)}\n"
             self.update_refs(self.branch_ref, commands)
-        if not refs.attached:
-            self._git.run("symbolic-ref", "HEAD", self.branch_ref, git_dir=entry)
-        return entry
-
-    def _read_refs_with_repair(self, entry: pathlib.Path) -> RefValues:
-        try:
-            return self.read_refs(entry)
-        except RepositoryUnusable:
-            # Git rejects an entry with an invalid HEAD altogether.
-            write_text_file(entry / "HEAD", f"ref: {self.branch_ref}\n")
-            return self.read_refs(entry)
+        if not refs.attached:  # HEAD is no file in repositories whose refs are tables.
+            self._git.run("symbolic-ref", "HEAD", self.branch_ref, git_dir=self.entry)
 
     # the entry --------------------------------------------------------------------------------------------------------
-    def link_entry(self, head: Commit) -> pathlib.Path:
+    def link_entry(self, head: Commit) -> None:
         """Make or repair the worktree's directory and its entry in the repository, each pointing to the other."""
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             remove_tree(self.top)
         self.path.mkdir(parents=True, exist_ok=True)
-        entry = self._find_entry() or self._add_entry(head)
-        write_text_file(entry / "commondir", "../..\n")
-        write_text_file(entry / "gitdir", f"{self.path / '.git'}\n")
-        write_text_file(self.path / ".git", f"gitdir: {entry}\n")
-        return entry
-
-    def _find_entry(self) -> pathlib.Path | None:
-        own_pointers = {self.path / ".git", self._temporary_path / ".git"}
-        entries = self._git.directory / "worktrees"
-        for entry in sorted(entries.iterdir()) if entries.is_dir() else ():
-            if read_pointer(entry / "gitdir") in own_pointers:
-                return entry
-        candidate = read_pointer(self.path / ".git")
-        if candidate is None or candidate.parent != entries or not candidate.is_dir():
-            return None
-        linked_worktree = read_pointer(candidate / "gitdir")
-        return None if linked_worktree and linked_worktree.exists() else candidate
-
-    @property
-    def _temporary_path(self) -> pathlib.Path:
-        return self.notes_store.directory / "new" / self.identity.feature
-
-    def _add_entry(self, head: Commit) -> pathlib.Path:
-        """Add an entry. Git creates one only together with an empty directory, so it gets a temporary one."""
-        remove_tree(os.fsencode(self._temporary_path))
-        self._temporary_path.parent.mkdir(parents=True, exist_ok=True)
-        self._git.run(
-            "worktree", "add", "--quiet", "--force", "--no-checkout", "--detach", str(self._temporary_path), head
-        )
-        entry = self._find_entry()
-        if entry is None:
-            raise RepositoryUnusable("worktree-unusable", f"git made no worktree for {self.path}")
-        return entry
+        if not self.entry.is_dir():
+            # Git creates an entry only together with an empty directory, which gives it its name.
+            temporary = self.notes_directory / self.entry.name
+            remove_tree(os.fsencode(temporary))
+            temporary.parent.mkdir(parents=True, exist_ok=True)
+            self._git.run("worktree", "add", "--quiet", "--force", "--no-checkout", "--detach", str(temporary), head)
+            remove_tree(os.fsencode(temporary))
+        write_text_file(self.entry / "HEAD", f"ref: {self.branch_ref}\n")
+        write_text_file(self.entry / "commondir", "../..\n")
+        write_text_file(self.entry / "gitdir", f"{self.path / '.git'}\n")
+        write_text_file(self.path / ".git", f"gitdir: {self.entry}\n")
 
     def delete(self) -> None:
         """Remove directory, entry and notes."""
-        remove_tree(self.top)
-        entry = self._find_entry()
-        if entry is not None:
-            remove_tree(os.fsencode(entry))
-        remove_tree(os.fsencode(self.notes_store.directory))
+        for path in (self.path, self.entry, self.notes_directory):
+            remove_tree(os.fsencode(path))
 
     # the index --------------------------------------------------------------------------------------------------------
-    def update_index(self, entry: pathlib.Path, head: Commit, notes: WorktreeNotes, written: bool) -> WorktreeNotes:
+    def update_index(self, head: Commit, written: bool) -> None:
         """Make the index match `head` and the files on disk. Nothing is done if it is unchanged since it was made for
         `head` and no file was `written`."""
-        index, own_index = entry / "index", self.notes_store.directory / "index"
-        if notes.index_of == head and notes.index == file_signature(index) and not written:
-            return notes
+        index, own_index = self.entry / "index", self.notes_directory / "index"
+        if self.notes.index_of == head and self.notes.index == _file_signature(index) and not written:
+            return
         own_index.parent.mkdir(parents=True, exist_ok=True)
         own_index.with_name("index.lock").unlink(missing_ok=True)
-        self._read_tree(own_index, head)
+        env = {"GIT_INDEX_FILE": str(own_index)}
+        # mz's own copy of the index keeps the cached data of unchanged files.
+        if not own_index.exists() or self._git.run("read-tree", "-m", head, env=env, check=False).exit_code:
+            own_index.unlink(missing_ok=True)
+            self._git.run("read-tree", head, env=env)
         # Refreshing compares contents, and git would run the repository's filters for that.
         filters = self._git.run("config", "--name-only", "--get-regexp", r"^filter\.", check=False)
         disabled_filters = [part for name in set(filters.text.splitlines()) for part in ("-c", f"{name}=")]
-        env = {"GIT_INDEX_FILE": str(own_index), "GIT_WORK_TREE": str(self.path)}
+        env |= {"GIT_WORK_TREE": str(self.path)}
         self._git.run(*disabled_filters, "update-index", "-q", "--refresh", env=env, check=False)
         write_bytes(index, own_index.read_bytes())
-        return msgspec.structs.replace(notes, index_of=head, index=file_signature(index))
-
-    def _read_tree(self, index: pathlib.Path, head: Commit) -> None:
-        """Read `head` into mz's own copy of the index, which keeps the cached data of unchanged files; rebuild it if it
-        is damaged."""
-        env = {"GIT_INDEX_FILE": str(index)}
-        if index.exists() and self._git.run("read-tree", "-m", head, env=env, check=False).exit_code == 0:
-            return
-        index.unlink(missing_ok=True)
-        self._git.run("read-tree", head, env=env)
+        self.change_notes(index_of=head, index=_file_signature(index))
 
 
 def rescue_ref(worktree: FeatureWorktree, ref: str, oid: str) -> str:
@@ -272,24 +229,16 @@ def rescue_ref(worktree: FeatureWorktree, ref: str, oid: str) -> str:
     return f"refs/mz/{worktree.run}/rescue/{ref.removeprefix('refs/')}/{oid}"
 
 
-def read_pointer(file: pathlib.Path) -> pathlib.Path | None:
-    """Return the absolute path in a pointer file of git's; None without such a file."""
-    text = read_regular_file(file)
-    if text is None:
-        return None
-    return pathlib.Path(os.path.normpath(file.parent / text.rstrip("\n").removeprefix("gitdir: ")))
-
-
-def read_regular_file(file: pathlib.Path) -> str | None:
-    """Return the text of a regular file; None for anything else, including a FIFO that would block."""
+def _file_signature(file: pathlib.Path) -> FileSignature | None:
     try:
-        return file.read_text(errors="surrogateescape") if stat.S_ISREG(file.lstat().st_mode) else None
-    except OSError:
+        return stat_signature(file.lstat())
+    except FileNotFoundError:
         return None
 
 
 def write_text_file(file: pathlib.Path, text: str) -> None:
     """Write a text file unless it already has that content, replacing whatever has that name."""
-    if read_regular_file(file) != text:
+    data = os.fsencode(text)
+    if file.is_symlink() or not file.is_file() or file.read_bytes() != data:
         remove_tree(os.fsencode(file))
-        write_bytes(file, os.fsencode(text))
+        write_bytes(file, data)

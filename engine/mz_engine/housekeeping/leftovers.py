@@ -216,8 +216,8 @@ class LeftoverFinder:
                 ignore_rules=rules,
                 keep_rules=ignore_rules(()),
                 copied_paths=frozenset(),
-                hasher=self._objects.hasher,
-                hash_cache=worktree.notes_store.read().hash_cache,
+                object_format=self._objects.object_format,
+                hash_cache=worktree.notes.hash_cache,
                 has_file_modes=self._repository.has_file_modes,
             ).scan_worktree()
         except RepositoryUnusable as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path as FilePath
+from subprocess import Popen
 from types import TracebackType
 from typing import Protocol, TypeVar
 
@@ -15,8 +16,7 @@ import msgspec
 from mz_engine.effects.call import WORKTREE_LOST
 from mz_engine.git import content
 from mz_engine.git.content import SUBMODULE, TreeEntry, event_path
-from mz_engine.git.objects import request_objects
-from mz_engine.git.process import Git, GitProcess
+from mz_engine.git.process import Git
 from mz_engine.git.repository import describe_repository
 from mz_engine.ports import (
     Capture,
@@ -243,7 +243,7 @@ class GitTrees:
         repository = describe_repository(root, environment)
         self._git = Git(repository.directory, environment)
         self._open = ExitStack()
-        self._reader: GitProcess | None = None
+        self._reader: Popen[bytes] | None = None
         self._id_bytes = ID_BYTES[repository.object_format]
         self._directories: dict[str, dict[bytes, TreeEntry]] = {}
         self._changes: dict[tuple[Commit, Commit], tuple[Change, ...]] = {}
@@ -316,17 +316,20 @@ class GitTrees:
         """Return kind and bytes of an object; None if there is none. Restart git's process once if it has ended."""
         for _ in range(2):
             if self._reader is None:
-                self._reader = self._open.enter_context(self._git.open_process("cat-file", "--batch"))
+                self._reader = self._open.enter_context(self._git.start("cat-file", "--batch"))
+            assert self._reader.stdin
+            assert self._reader.stdout
             try:
-                request_objects(self._reader, name)
-                head = self._reader.stdout_pipe.readline()
+                self._reader.stdin.write(f"{name}\n".encode("utf-8", "surrogateescape"))
+                self._reader.stdin.flush()
+                head = self._reader.stdout.readline()
             except BrokenPipeError:
                 head = b""
             if head.endswith(b"\n"):
                 fields = head.split()
                 if len(fields) != 3 or not fields[2].isdigit():
                     return None
-                return fields[1], self._reader.stdout_pipe.read(int(fields[2]) + 1)[:-1]
+                return fields[1], self._reader.stdout.read(int(fields[2]) + 1)[:-1]
             self._open.close()
             self._reader = None
         raise RecordedDataMissing(TREES_GONE)
