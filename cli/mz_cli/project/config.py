@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
-from mz_engine.backlog.markdown import read_backlog
+from mz_engine.backlog.load import read_backlog
 from mz_engine.config.schema import list_settings
 from mz_engine.errors.diagnostics import Diagnostic, MzError, format_diagnostic
 from mz_engine.git.repository import branch_commit

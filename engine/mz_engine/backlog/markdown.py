@@ -1,4 +1,4 @@
-"""Read a Markdown backlog.
+"""Parse a Markdown backlog.
 
 A feature begins with a heading of level 2, `## [STATUS] id: title`, and extends to the next one. Lines such as `-
 priority: high`, `- labels: a, b` and `- depends on: x, y` are metadata, as is a suffix `[p:high]` of the title;
@@ -7,12 +7,10 @@ everything else is its body. Code fences are body regardless of their content; H
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -20,11 +18,9 @@ from mz_events.names import FeatureId, InvalidName, parse_name
 
 from mz_engine.backlog.item import BacklogItem, ItemStatus, Priority
 from mz_engine.decoding.structs import similar_name_hint
-from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import Diagnostic, MzError, SourceLocation
 from mz_engine.graph import find_cycles
 
-BACKLOG_BYTES_MAX = 16_000_000
 HEADING_FORM = "## [FEAT] an-id: A title"
 STATUSES = {
     "FEAT": ItemStatus.BACKLOG,
@@ -61,15 +57,6 @@ ESCAPES = re.compile(
     "|\x1b[@-Z\\\\-_]?"
     "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]"
 )
-
-
-def read_backlog(root: Path, name: str) -> tuple[BacklogItem, ...]:
-    """Return the items of the Markdown backlog `name`, a path relative to `root`. Raises MzError: MZ2001 to MZ2008 for
-    the file, MZ40nn for its content."""
-    if not os.path.lexists(root / name):
-        hint = "run `mz init` to create it, or set `backlog:` in mz.yaml to another file"
-        raise MzError("MZ2001", "the backlog file does not exist", hint=hint, location=SourceLocation(name))
-    return parse_backlog(read_text(root / name, name, BACKLOG_BYTES_MAX), name)
 
 
 def parse_backlog(text: str, name: str) -> tuple[BacklogItem, ...]:

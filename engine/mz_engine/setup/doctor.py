@@ -26,7 +26,7 @@ from mz_events.store import StoreUnusable
 from mz_engine.agents.contract import AuthCheck
 from mz_engine.agents.registry import all_adapters
 from mz_engine.backlog.item import ItemStatus
-from mz_engine.backlog.markdown import read_backlog
+from mz_engine.backlog.load import read_backlog
 from mz_engine.config.schema import schema_text
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.git.process import Git

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 from mz_engine.artifacts.load import load_rules
-from mz_engine.backlog.markdown import read_backlog
+from mz_engine.backlog.load import read_backlog
 from mz_engine.errors.diagnostics import Diagnostic, MzError
 from mz_engine.model.config import FILE_NAME
 from mz_engine.model.pins import Pins
