@@ -17,20 +17,15 @@ from mz_engine.agents.claude_code.adapter import ClaudeCode
 from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, Spawn
 from mz_engine.agents.described.adapter import DescribedAgent
 from mz_engine.agents.reading.call import ObjectObserver
-from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.agents.registry import built_in_adapters, bundled_descriptions, load_patterns
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 from mz_qa.conformance.contract import check_contract, fields_for_version
-from mz_qa.conformance.endings import REQUESTED_MODEL, StoredEnding, stored_endings, stored_failures
+from mz_qa.conformance.endings import REQUESTED_MODEL, stored_endings, stored_failures
 from mz_qa.conformance.live_process import run_adapter
 from mz_qa.conformance.parsing import (
-    Stream,
     check_coverage,
     check_parser,
-    check_stream,
-    final_event_stream,
     reply_errors,
-    split_lines,
     try_parse,
 )
 from mz_qa.gate.adapters import check_adapters, recorded_streams
@@ -53,7 +48,7 @@ lines = st.lists(VALUES, max_size=4).map(lambda values: b"\n".join(json.dumps(va
 
 FEW = 600
 """Parses."""
-WORKS = next(Stream(name=one.name, result=one.result) for one in stored_endings("claude-code") if one.name == "works")
+WORKS = next(one for one in stored_endings("claude-code") if one.name == "works")
 LATE = WORKS.result.stdout.rstrip().rfind(b"\n")
 """Bytes of that stream in front of its last line."""
 
@@ -66,16 +61,13 @@ def test_what_comes_with_mz_keeps_the_contract(adapter: Adapter) -> None:
     ]
     assert findings(said) == []
     counts = checked(said)
-    assert counts["readings"] > FEW
-    assert counts["endings"] > 20
+    assert counts["endings"] > counts["streams"] > 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("adapter", built_in_adapters().values(), ids=lambda adapter: adapter.name)
 def test_what_comes_with_mz_keeps_it_through_real_processes(adapter: Adapter) -> None:
-    works = next(
-        Stream(name=one.name, result=one.result) for one in stored_endings(adapter.name) if one.name == "works"
-    )
+    works = next(one for one in stored_endings(adapter.name) if one.name == "works")
     said = list(run_adapter(adapter, works, os.environ))
     assert findings(said) == []
     assert checked(said) == {"rehearsals": 7}
@@ -99,71 +91,6 @@ def test_any_bytes_give_a_reading_or_a_classified_failure(
 ) -> None:
     result = CallResult(stdout=stdout, stderr=stderr, exit=exit_code, duration_ms=1, model=REQUESTED_MODEL)
     assert list(reply_errors(adapter, try_parse(adapter, result))) == []
-
-
-STORED = [(agent, stored) for agent in built_in_adapters() for stored in stored_endings(agent)]
-
-
-def test_what_a_cut_object_leaves_is_no_object() -> None:
-    """So that all cuts inside a line are one; and every place of a stream is either inside such a line or cut by
-    itself."""
-    seen = 0
-    for agent, stored in STORED:
-        data = getattr(
-            stored.result, final_event_stream(built_in_adapters()[agent], Stream(name="", result=stored.result))
-        )
-        objects, words, ends = split_lines(data)
-        covered = {*words}
-        for line in objects:
-            covered |= {*range(line.start, line.end + 1)}
-            whole = data[line.start : line.end]
-            if len(whole) <= 1500:
-                assert not any(decode_object(whole[:cut]) for cut in range(len(whole.rstrip()))), whole
-                seen += 1
-        assert covered == {*range(len(data) + 1)}
-        assert {*ends} <= {*words}
-    assert seen > 200
-
-
-class Watched(ClaudeCode):
-    """Keeps what its parser was given."""
-
-    def __init__(self) -> None:
-        super().__init__(load_patterns())
-        self.seen: list[bytes] = []
-
-    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
-        self.seen.append(result.stdout)
-        return super().parse_output(result, watch)
-
-
-def test_lines_of_words_are_cut_around_their_ends_and_every_parse_is_told() -> None:
-    """However few places between them are in the sample."""
-    words = b"".join(b"%d is a line of many words, none of which matters\n" % at for at in range(40))
-    adapter, result = Watched(), replace(WORKS.result, stdout=words)
-    told = checked(check_stream(adapter, Stream(name="words", result=result), 400))
-    assert told["readings"] == len(adapter.seen)
-    cuts = {len(data) for data in adapter.seen if words.startswith(data)}
-    ends = [at for at, byte in enumerate(words) if byte == ord("\n")]
-    assert cuts >= {end + by for end in ends for by in (-2, -1, 0, 1)}
-
-
-@given(stored=st.sampled_from(STORED), first=st.floats(0, 1), second=st.floats(0, 1), chosen=st.integers(0))
-def test_cuts_within_one_object_are_read_alike(
-    stored: tuple[str, StoredEnding], first: float, second: float, chosen: int
-) -> None:
-    adapter, result = built_in_adapters()[stored[0]], stored[1].result
-    said = final_event_stream(adapter, Stream(name="", result=result))
-    data = getattr(result, said)
-    objects, _, _ = split_lines(data)
-    if objects:
-        line = objects[chosen % len(objects)]
-        low, high = line.inside[0], line.inside[-1]
-        one, other = (
-            try_parse(adapter, replace(result, **{said: data[: low + int(part * (high - low))]}))
-            for part in (first, second)
-        )
-        assert one == other
 
 
 @pytest.mark.slow

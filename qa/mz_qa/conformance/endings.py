@@ -38,11 +38,16 @@ class ExpectedParse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Total input and output, in cases about token counts."""
 
 
-class StoredEnding(msgspec.Struct, frozen=True, kw_only=True):
-    """One call: output of the agent's process, and its expected parse."""
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """Recorded output of an agent's process in one call."""
 
     name: str
     result: CallResult
+
+
+class StoredEnding(Stream, frozen=True, kw_only=True):
+    """A stream with its expected parse."""
+
     expected: ExpectedParse
 
 

@@ -26,7 +26,7 @@ from mz_events.redaction.redactor import Secrets
 from mz_recordings.findings.model import Finding
 
 from mz_qa.conformance.contract import CANARY, PROMPT, invocation_of, run_check, sample_call
-from mz_qa.conformance.parsing import Stream
+from mz_qa.conformance.endings import Stream
 from mz_qa.results import CheckedItem, LayerOutput
 
 VERSION = "9.8.7"

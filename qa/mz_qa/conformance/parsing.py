@@ -1,32 +1,26 @@
 """Checks of an adapter's parser: any bytes give a parsed reply or a classified problem, never an exception.
 
-Every recorded stream is parsed complete, cut off, and with seeded damage, the same on every machine.
-
-The cuts cover all prefixes without parsing each. No proper prefix of a line with a JSON object is an object, so a
-parser that splits lines first treats all cuts inside such a line alike: the lines before it, and one bad line. This is
-checked in every such line at three cuts: after its first brace, in its middle and before its last brace. Other lines
-hold text, so every position in them is a different cut: all are parsed if there are few, else a sample, plus a sample
-of those around the ends of these lines. A stream with more than `OBJECTS_MAX` objects is sampled, too."""
+Every recorded stream is parsed complete, cut off, and with seeded damage, the same on every machine. The cuts are a
+sample of all, those around the ends of its lines, and one inside each line with a JSON object."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Literal, NamedTuple, TypeVar, cast
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter, ReportedFields
-from mz_engine.agents.reading.call import ObjectObserver
 from mz_engine.agents.reading.json_lines import decode_object
 from mz_engine.ports import CallResult, ParsedReply
 from mz_events.catalog.call import Problem, ProblemClass
 from mz_recordings.findings.model import Finding
 
 from mz_qa.conformance.contract import adapter_finding, fields_for_version
-from mz_qa.conformance.endings import REQUESTED_MODEL, StoredEnding
+from mz_qa.conformance.endings import REQUESTED_MODEL, StoredEnding, Stream
 from mz_qa.results import CheckedItem, LayerOutput
 
 T = TypeVar("T")
@@ -36,19 +30,12 @@ OTHER_EXITS = (0, 1, 143, -9, None)
 VALUES = (b"null", b"-1", b"1e999", b"[]", b"{}", b'"\\ud800"', b"[" * 2000, b"9" * 400, b"true", b"\xff\xfe", b"\0",
           b'"--help"')  # fmt: skip
 """Unexpected values to insert."""
-OBJECTS_MAX = 500
-"""Maximum number of cut objects per stream."""
-CUT_OFFSETS = (-2, -1, 0, 1)
-"""Cuts around the end of a text line, relative to it."""
+LINES_MAX = 500
+"""Maximum number of lines per stream to cut at or in."""
+CUT_OFFSETS = (-3, -2, -1, 0)
+"""Cuts around the end of a line, relative to the start of the next one."""
 FINDINGS_MAX = 3
 """Maximum number of findings per stream; more would repeat them."""
-
-
-class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """Recorded output of an agent."""
-
-    name: str
-    result: CallResult
 
 
 def check_parser(
@@ -59,11 +46,11 @@ def check_parser(
     budget: int,
 ) -> Iterator[LayerOutput]:
     """Check the parser on all endings and streams. `budget` is the number of damaged streams and sampled cuts, shared
-    evenly by the streams; cuts of objects (`OBJECTS_MAX`) come on top. `failures` apply to any agent."""
+    evenly by the streams; cuts at lines (`LINES_MAX`) come on top. `failures` apply to any agent."""
     for ending in (*endings, *failures):
         yield CheckedItem("endings")
         yield from check_ending(adapter, ending)
-    all_streams = [*(Stream(name=stored.name, result=stored.result) for stored in endings), *streams]
+    all_streams = [*endings, *streams]
     share = max(20, budget // max(1, len(all_streams)))
     for stream in all_streams:
         yield from check_stream(adapter, stream, share)
@@ -99,31 +86,15 @@ def check_ending(adapter: Adapter, ending: StoredEnding) -> Iterator[Finding]:
 
 def check_stream(adapter: Adapter, stream: Stream, share: int) -> Iterator[LayerOutput]:
     """Check one stream: complete, with other exit codes, cut off, and damaged."""
-    counting = CountingAdapter(adapter)
-    counting_adapter = cast("Adapter", counting)
+    yield CheckedItem("streams")
     problems = [
-        *check_complete(counting_adapter, stream),
-        *check_prefixes(counting_adapter, stream, share // 2),
-        *check_damaged(counting_adapter, stream, share // 2),
+        *check_complete(adapter, stream),
+        *check_prefixes(adapter, stream, share // 2),
+        *check_cut_objects(adapter, stream),
+        *check_damaged(adapter, stream, share // 2),
     ]
-    yield CheckedItem("readings", counting.parses)
     for problem in list(dict.fromkeys(problems))[:FINDINGS_MAX]:
         yield adapter_finding(adapter, "parse_output", f"{problem} (stream {stream.name})")
-
-
-class CountingAdapter:
-    """An adapter that counts the calls of its parser."""
-
-    def __init__(self, adapter: Adapter) -> None:
-        self._adapter, self.parses = adapter, 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._adapter, name)
-
-    def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
-        """Parse like the adapter, and count. Raises what it raises."""
-        self.parses += 1
-        return self._adapter.parse_output(result) if watch is None else self._adapter.parse_output(result, watch)
 
 
 def try_parse(adapter: Adapter, result: CallResult) -> ParsedReply | str:
@@ -165,62 +136,35 @@ def check_prefixes(adapter: Adapter, stream: Stream, share: int) -> Iterator[str
     verdict = next((end for end in lines if succeeds(adapter, replace(stream.result, **{channel: data[:end]}))), None)
     if verdict is not None and channel == "stderr":  # Text, which need not be complete.
         verdict = data.rfind(b"\n", 0, verdict - 1) + 2
-    objects, text_cuts, ends = split_lines(data)
     last_byte = (verdict if verdict is not None else len(data)) - 2
-    edge_cuts = sorted({end + by for end in ends for by in CUT_OFFSETS if 0 <= end + by <= len(data)})
-    cuts = {cut for line in objects for cut in (line.start, *line.inside, line.end)}
-    cuts |= {*sample_evenly(text_cuts, share), *sample_evenly(edge_cuts, share)}
-    cuts |= {cut for cut in range(last_byte - 1, last_byte + 4) if 0 <= cut <= len(data)}
-    readings = {cut: try_parse(adapter, replace(stream.result, **{channel: data[:cut]})) for cut in sorted(cuts)}
-    for cut, reading in readings.items():
+    edge_cuts = [end + by for end in sample_evenly(lines, LINES_MAX) for by in CUT_OFFSETS]
+    cuts = {*sample_evenly(range(len(data)), share), *edge_cuts, *range(last_byte - 1, last_byte + 4)}
+    for cut in sorted(cut for cut in cuts if 0 <= cut <= len(data)):
+        reading = try_parse(adapter, replace(stream.result, **{channel: data[:cut]}))
         yield from reply_errors(adapter, reading)
         # The newline after the final event may be missing.
         is_success = not isinstance(reading, str) and reading.ending == "success"
         if is_success and (verdict is None or cut < verdict - 1):
             yield "parses a cut-off stream as a success"
-    yield from check_cut_objects(objects, readings)
 
 
-class ObjectLine(NamedTuple):
-    """Position of a line with a JSON object in its stream."""
-
-    start: int
-    inside: tuple[int, ...]
-    """Cuts after its first brace, in the middle, and before its last brace."""
-    end: int
-
-
-def split_lines(data: bytes) -> tuple[tuple[ObjectLine, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the lines with objects, all positions in other lines, and the ends of these."""
-    objects: list[ObjectLine] = []
-    text_cuts: list[int] = []
-    ends: list[int] = []
-    at = 0
-    for line in data.split(b"\n"):
-        end, close = at + len(line), at + line.rfind(b"}")
-        if line.startswith(b"{") and decode_object(line) is not None:
-            objects.append(ObjectLine(at, tuple(sorted({at + 1, (at + 1 + close) // 2, close})), end))
-        else:
-            text_cuts += range(at, end + 1)
-            ends.append(end)
-        at = end + 1
-    return sample_evenly(objects, OBJECTS_MAX), tuple(text_cuts), tuple(ends)
-
-
-def sample_evenly(values: Sequence[T], count_max: int) -> tuple[T, ...]:
-    """Return all values, or a sample at equal distances."""
-    return tuple(values[:: -(-len(values) // count_max)]) if values else ()
-
-
-def check_cut_objects(objects: Sequence[ObjectLine], readings: Mapping[int, ParsedReply | str]) -> Iterator[str]:
+def check_cut_objects(adapter: Adapter, stream: Stream) -> Iterator[str]:
     """A cut-off object is one bad line and has no other effect."""
-    for line in objects:
-        reading_before = readings[line.start]
-        if isinstance(reading_before, str):
+    channel = final_event_stream(adapter, stream)
+    data: bytes = getattr(stream.result, channel)
+    lines = [(match.start(), match[0]) for match in re.finditer(rb"^\{.*", data, re.MULTILINE)]
+    for start, line in sample_evenly([entry for entry in lines if decode_object(entry[1]) is not None], LINES_MAX):
+        prefixes = (data[:start], data[: start + len(line) // 2])
+        before, after = (try_parse(adapter, replace(stream.result, **{channel: prefix})) for prefix in prefixes)
+        if isinstance(before, str) or isinstance(after, str):
             continue
-        expected = replace(reading_before, undecodable_lines=reading_before.undecodable_lines + 1)
-        if any(not isinstance(readings[cut], str) and readings[cut] != expected for cut in line.inside):
+        if after != replace(before, undecodable_lines=before.undecodable_lines + 1):
             yield "parses a cut-off object as more than a bad line"
+
+
+def sample_evenly(values: Sequence[T], count_max: int) -> Sequence[T]:
+    """Return all values, or a sample at equal distances."""
+    return values[:: -(-len(values) // count_max)] if values else ()
 
 
 def final_event_stream(adapter: Adapter, stream: Stream) -> Literal["stdout", "stderr"]:

@@ -11,9 +11,9 @@ from mz_engine.ports import CallResult
 from mz_recordings.cassette.files import CassetteUnreadable, load
 
 from mz_qa.conformance.contract import adapter_finding, check_contract
-from mz_qa.conformance.endings import REQUESTED_MODEL, stored_endings, stored_failures
+from mz_qa.conformance.endings import REQUESTED_MODEL, Stream, stored_endings, stored_failures
 from mz_qa.conformance.live_process import longest_quote, run_adapter
-from mz_qa.conformance.parsing import Stream, check_parser, try_parse
+from mz_qa.conformance.parsing import check_parser, try_parse
 from mz_qa.results import LayerOutput, Project
 
 PARSES_MAX = 3_000
@@ -35,8 +35,7 @@ def check_adapters(project: Project, adapters: Mapping[str, Adapter]) -> Iterato
             yield adapter_finding(adapter, "fixtures", "has no stored streams, so its parser is untested")
         recorded_of_agent = tuple(islice(recorded_streams(project, name), STREAMS_MAX))
         yield from check_parser(adapter, agent_endings, stored_failures(), recorded_of_agent, PARSES_MAX)
-        stored = (Stream(name=stream.name, result=stream.result) for stream in agent_endings)
-        successful = [stream for stream in (*stored, *recorded_of_agent) if _is_success(adapter, stream)]
+        successful = [stream for stream in (*agent_endings, *recorded_of_agent) if _is_success(adapter, stream)]
         example = next(
             (stream for stream in successful if longest_quote(adapter, stream)), successful[0] if successful else None
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,11 +27,7 @@ class Trees:
         """Heads of dependencies delivered by an earlier run, by feature."""
         self.head = Commit(ScratchGit(self._root, environment)("rev-parse", "HEAD"))
         self._modes: dict[str, bytes] = {}
-        self._current_files: Files = {}
-        """Current files of the working directory for patches."""
-        self._work = folder / "work"
-        self._work.mkdir()
-        self._git(self._work, "init", "--quiet")
+        self._folder = folder
 
     def files(self, commit: Commit) -> Files:
         """Return a commit's files; the content of a symlink is its target."""
@@ -47,59 +44,35 @@ class Trees:
         """Return the files with the patch applied; None if it does not apply."""
         if not patch:
             return dict(files)
-        self._write_files(files)
-        before = self._file_stamps()
-        try:
-            self._git(self._work, "apply", "--binary", "--whitespace=nowarn", "-", stdin=patch)
-        except subprocess.CalledProcessError:
-            return None
-        after = self._file_stamps()
-        changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-        for path in changed:
-            self._current_files.pop(path, None)
-            if path in after:
-                self._current_files[path] = self._read(path)
-        return dict(self._current_files)
+        with tempfile.TemporaryDirectory(dir=self._folder) as name:
+            work = Path(name)
+            self._git(work, "init", "--quiet")
+            try:
+                stats = self._git(work, "apply", "--numstat", "-z", "-", stdin=patch)
+                paths = [os.fsdecode(entry.split(b"\t", 2)[2]) for entry in stats.split(b"\0")[:-1]]
+                for path in paths:
+                    if path in files:
+                        self._write(work / path, files[path], self._modes.get(path))
+                self._git(work, "apply", "--binary", "--whitespace=nowarn", "-", stdin=patch)
+            except subprocess.CalledProcessError:
+                return None
+            untouched = {path: data for path, data in files.items() if path not in paths}
+            return untouched | {path: self._read(work / path, path) for path in paths if os.path.lexists(work / path)}
 
-    def _write_files(self, files: Files) -> None:
-        """Update the working directory to these files."""
-        for path in self._current_files.keys() - files.keys():
-            (self._work / path).unlink()
-        for path, data in files.items():
-            if self._current_files.get(path) != data:
-                self._write(path, data)
-        self._current_files = dict(files)
-
-    def _write(self, path: str, data: bytes) -> None:
-        target, mode = self._work / path, self._modes.get(path, b"")
+    def _write(self, target: Path, data: bytes, mode: bytes | None) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
         if mode == LINK:
             target.symlink_to(os.fsdecode(data))
-            return
-        target.write_bytes(data)
-        target.chmod(0o755 if mode == PROGRAM else 0o644)
+        else:
+            target.write_bytes(data)
+            target.chmod(0o755 if mode == PROGRAM else 0o644)
 
-    def _read(self, path: str) -> bytes:
-        target = self._work / path
+    def _read(self, target: Path, path: str) -> bytes:
         if target.is_symlink():
             self._modes[path] = LINK
             return os.fsencode(target.readlink())
         self._modes[path] = PROGRAM if os.access(target, os.X_OK) else b"100644"
         return target.read_bytes()
-
-    def _file_stamps(self) -> dict[str, tuple[int, int, int]]:
-        """Return metadata of all files that changes when they are written."""
-        stamps = {}
-        for folder, folders, names in os.walk(self._work):
-            if ".git" in folders:
-                folders.remove(".git")
-            links = [name for name in folders if Path(folder, name).is_symlink()]
-            for name in (*names, *links):
-                status = Path(folder, name).lstat()
-                path = str(Path(folder, name).relative_to(self._work))
-                stamps[path] = (status.st_ino, status.st_mtime_ns, status.st_mode)
-        return stamps
 
     def _git(self, cwd: Path, *arguments: str, stdin: bytes = b"") -> bytes:
         variables = {name: value for name, value in self._environment.items() if not name.startswith("GIT_")}
