@@ -63,14 +63,13 @@ def test_every_variant_of_a_small_cassette_ends_well() -> None:
 
 @pytest.mark.slow
 def test_every_variant_of_the_bundled_cassette_ends_well() -> None:
-    """Three features, one built on another, with a rework and a gate that failed: also in other orders."""
+    """Three features, one built on another, with a rework and a gate that failed."""
     cassette = load(bundled_library() / "monozukuri-claude-code")
     outcomes = play_variants(cassette, bundled_library() / "sample", without_git_variables(os.environ))
     assert broken(outcomes) == {}
     assert {one.recording.identity.path for one in cassette.calls} <= {
         f"{outcome.feature}/{outcome.call}" for outcome in outcomes
     }
-    assert len({outcome.variant for outcome in outcomes if outcome.variant.startswith("order-")}) == 5
     assert len(outcomes) > 7000
 
 

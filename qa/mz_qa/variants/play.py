@@ -10,7 +10,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from random import Random
 
 from msgspec.structs import replace
 from mz_engine.model.pins import Pins
@@ -18,10 +17,9 @@ from mz_engine.ports import ParsedReply
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop
 from mz_events.catalog.run import AnswerAccepted, CancelAccepted, RetryAccepted
-from mz_events.names import Commit, FeatureId, feature_stream
+from mz_events.names import FeatureId, feature_stream
 from mz_recordings.cassette.model import Cassette, RecordedCall, RecordedDecision
 from mz_recordings.faults.variants import Variant, derive_variants
-from mz_recordings.record.trace import encode_trace, feature_trace
 from mz_recordings.replay.driver import ReplayCoordinator, ReplayFeature, ignore_event, start_run
 from mz_recordings.replay.project import replay_pins
 
@@ -37,27 +35,23 @@ from mz_qa.variants.world import (
     variant_result,
 )
 
-ORDERS = ((1, 1), (2, 2), (2, 3), (4, 4), (4, 5))
-"""Number of parallel features, and the seed."""
 ROUNDS_MAX = 100_000
 Violations = tuple[str, ...]
 
 
 def play_variants(cassette: Cassette, project: Path, environment: Mapping[str, str]) -> tuple[VariantOutcome, ...]:
-    """Play each variant of each recording through the project's current pipeline, and the cassette with its features in
-    other orders. Raises WorldMissing and MzError like a replay."""
+    """Play each variant of each recording through the project's current pipeline. Raises WorldMissing and MzError like
+    a replay."""
     parallel = max(1, len(cassette.manifest.fixture.items))
     pins = replay_pins(project, environment, cassette.manifest, parallel)
     with tempfile.TemporaryDirectory(prefix="mz-variants-") as name:
         trees = Trees(cassette, Path(name), environment)
         world, broken = open_world(cassette, pins, trees)
-        outcomes = [*_check_unaltered(world, broken), *_check_orders(world, trees)]
-        usual_ends = {feature: end_state(events_of(world, feature)) for feature in _features(cassette)}
+        outcomes = [*_check_unaltered(world, broken)]
+        usual_ends = {outcome.feature: outcome.end for outcome in outcomes if not outcome.call}
         for recorded_call in cassette.calls:
-            if recorded_call.recording.identity in world.states_before:
-                outcomes += _play_variants_of(
-                    world, recorded_call, usual_ends[recorded_call.recording.identity.feature]
-                )
+            if recorded_call.identity in world.states_before:
+                outcomes += _play_variants_of(world, recorded_call, usual_ends[recorded_call.identity.feature])
     return tuple(outcomes)
 
 
@@ -65,14 +59,15 @@ def open_world(cassette: Cassette, pins: Pins, trees: Trees) -> tuple[CassetteWo
     """Create the world of a cassette and play it unaltered; also return violated invariants."""
     world = CassetteWorld(cassette, pins, trees.files(trees.head), trees.apply_patch)
     world.remaining_commands = {feature: recorded_commands(trace) for feature, trace in cassette.traces.items()}
-    _begin(world, trees)
+    heads = {feature: world.write(Tree(trees.files(head), world.base)) for feature, head in trees.delivered.items()}
+    start_run(cassette, cassette.manifest.fixture.items, pins, world.store, CassettePorts(world), world.base, heads)
     return world, _run_safely(world)
 
 
-def _run_safely(world: CassetteWorld, only: str | None = None, seed: int | None = None) -> Violations:
+def _run_safely(world: CassetteWorld, only: str | None = None) -> Violations:
     """Run until idle; return the reasons why that failed, empty if none."""
     try:
-        run_until_idle(world, only, seed)
+        run_until_idle(world, only)
     except CallLoopError:
         return ("it does not stop",)
     except Exception as error:
@@ -80,22 +75,9 @@ def _run_safely(world: CassetteWorld, only: str | None = None, seed: int | None 
     return ()
 
 
-def _begin(world: CassetteWorld, trees: Trees) -> None:
-    heads: dict[str, Commit] = {}
-    for feature, commit in trees.delivered.items():
-        heads[feature] = world.write(Tree(trees.files(commit), world.base))
-    items = world.cassette.manifest.fixture.items
-    start_run(world.cassette, items, world.pins, world.store, CassettePorts(world), world.base, heads)
-
-
-def _features(cassette: Cassette) -> tuple[str, ...]:
-    return tuple(item.feature for item in cassette.manifest.fixture.items)
-
-
-def run_until_idle(world: CassetteWorld, only: str | None = None, seed: int | None = None) -> None:
-    """Run until idle; with `only`, until that feature stops. The seed chooses which feature takes the next step;
-    without one they take turns. Raises CallLoopError."""
-    run, ports, rng = world.cassette.manifest.fixture.run, CassettePorts(world), Random(seed)
+def run_until_idle(world: CassetteWorld, only: str | None = None) -> None:
+    """Run until idle, one feature after the other; with `only`, until that feature stops. Raises CallLoopError."""
+    run, ports = world.cassette.manifest.fixture.run, CassettePorts(world)
     coordinator = StrictReplayCoordinator(run, world.pins, world.store, ports, _remaining_decisions(world))
     active, decided_version = dict[FeatureId, ReplayFeature](), -1
     for _ in range(ROUNDS_MAX):
@@ -111,7 +93,7 @@ def run_until_idle(world: CassetteWorld, only: str | None = None, seed: int | No
             return
         if not active:
             continue
-        feature = next(iter(active)) if seed is None else rng.choice(sorted(active))
+        feature = next(iter(active))
         if not active[feature].step():
             coordinator.worker_stopped(active.pop(feature))
             decided_version = -1
@@ -163,11 +145,11 @@ def events_of(world: CassetteWorld, feature: str, after: int = 0) -> list[TraceE
 
 def _check_unaltered(world: CassetteWorld, broken: Violations) -> Iterator[VariantOutcome]:
     """Check the unaltered run: every end state is named, and every recording was used."""
-    for feature in _features(world.cassette):
-        end = end_state(events_of(world, feature))
+    for item in world.cassette.manifest.fixture.items:
+        end = end_state(events_of(world, item.feature))
         violated = broken or (() if end else ("it ended in a state without a name",))
         yield VariantOutcome(
-            feature=feature, call="", variant="as-recorded", mode="memory", end=end, violations=violated
+            feature=item.feature, call="", variant="as-recorded", mode="memory", end=end, violations=violated
         )
     for recorded_call in world.cassette.calls:
         identity = recorded_call.recording.identity
@@ -177,35 +159,6 @@ def _check_unaltered(world: CassetteWorld, broken: Violations) -> Iterator[Varia
                 feature=identity.feature, call=identity.name, variant="as-recorded", mode="memory", end="not played",
                 violations=unused,
             )  # fmt: skip
-
-
-def _check_orders(world: CassetteWorld, trees: Trees) -> Iterator[VariantOutcome]:
-    """Check that other orders and interleavings of features give the same traces."""
-    features = _features(world.cassette)
-    if len(features) < 2:
-        return
-    usual_traces = {feature: _trace_of(world, feature) for feature in features}
-    for parallel, seed in ORDERS:
-        pins = replace(world.pins, config=replace(world.pins.config, parallel_max=parallel))
-        other_world = CassetteWorld(world.cassette, pins, trees.files(trees.head), trees.apply_patch)
-        other_world.played_calls, other_world.command_exits = world.played_calls, world.command_exits
-        _begin(other_world, trees)
-        broken = _run_safely(other_world, seed=seed)
-        for feature in features:
-            is_same = _trace_of(other_world, feature) == usual_traces[feature]
-            yield VariantOutcome(
-                feature=feature,
-                call="",
-                variant=f"order-{seed}-parallel-{parallel}",
-                mode="memory",
-                end=end_state(events_of(other_world, feature)),
-                violations=broken or (() if is_same else ("its trace differs from that of the sequential run",)),
-            )
-
-
-def _trace_of(world: CassetteWorld, feature: str) -> bytes:
-    stream = feature_stream(world.cassette.manifest.fixture.run, feature)
-    return encode_trace(feature_trace(recorded.event for recorded in world.store.read(stream)))
 
 
 def _play_variants_of(world: CassetteWorld, recorded_call: RecordedCall, usual: str) -> Iterator[VariantOutcome]:

@@ -31,7 +31,7 @@ class VariantOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     feature: str
     call: str
-    """The recording's name, such as `code.a2`; empty if the cassette was played in another order."""
+    """The recording's name, such as `code.a2`; empty if the cassette was played as recorded."""
     variant: str
     mode: str
     """`memory`, `crash` (mz was killed during the call and recovered its output) or `process`."""
