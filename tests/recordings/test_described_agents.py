@@ -15,7 +15,7 @@ from mz_events.catalog.call import AgentRequested, CallPriced, ReplyParsed
 from mz_events.names import feature_stream
 from mz_qa.variants.play import play_variants
 from mz_recordings.drift.compare import compare_cassettes
-from mz_recordings.drift.stream_check import check_streams, observe_cassette
+from mz_recordings.drift.stream_baselines import check_streams, observe_cassette
 from mz_recordings.replay.parallel import without_git_variables
 
 from tests.support.tree import ROOT

@@ -16,11 +16,13 @@ from mz_recordings.cassette.files import list_cassettes, load
 from mz_recordings.drift.stream_baselines import (
     BaselineInvalid,
     built_in_folder,
+    check_streams,
+    extend_baseline,
     load_baselines,
+    nearest_baseline,
     read_baseline,
     write_baseline,
 )
-from mz_recordings.drift.stream_check import check_streams, extend_baseline, nearest_baseline
 from mz_recordings.drift.stream_diff import compare_shapes
 from mz_recordings.drift.stream_shape import (
     CallStream,

@@ -15,11 +15,16 @@ from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
 from mz_engine.run.settings import load_config
 from mz_recordings.cassette.files import is_cassette, load
-from mz_recordings.drift.library import LibraryKnowledge, read_library
 from mz_recordings.drift.noise import FILE_NAME, REJECTION_REASONS, NoiseEntry, NoiseRejection
-from mz_recordings.drift.run import LibraryDrift, check_current, compare_two
-from mz_recordings.drift.stream_baselines import FOLDER, write_baseline
-from mz_recordings.drift.stream_check import CLI_PROVENANCES, Baselines, extend_baseline, observe_cassette
+from mz_recordings.drift.run import LibraryDrift, LibraryKnowledge, check_current, compare_two, read_library
+from mz_recordings.drift.stream_baselines import (
+    CLI_PROVENANCES,
+    FOLDER,
+    Baselines,
+    extend_baseline,
+    observe_cassette,
+    write_baseline,
+)
 from mz_recordings.drift.stream_shape import count_fields_by_use
 from mz_recordings.findings.grouping import group_results
 from mz_recordings.findings.model import KIND_PROPERTIES, RISKS, Finding, FindingKind, Risk, risk_of

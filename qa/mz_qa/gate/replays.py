@@ -11,9 +11,8 @@ from pathlib import Path
 from msgspec.structs import replace
 from mz_recordings.cassette.files import is_cassette, list_cassettes, load
 from mz_recordings.cassette.model import MANIFEST
-from mz_recordings.drift.library import LibraryKnowledge, read_library
 from mz_recordings.drift.noise import FILE_NAME
-from mz_recordings.drift.run import check_current
+from mz_recordings.drift.run import LibraryKnowledge, check_current, read_library
 from mz_recordings.findings.grouping import verdict_line
 from mz_recordings.findings.model import Finding, risk_of
 from mz_recordings.replay.parallel import bundled_library, without_git_variables

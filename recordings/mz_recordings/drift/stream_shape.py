@@ -15,8 +15,6 @@ from mz_engine.agents.contract import Adapter
 from mz_engine.agents.package import StreamDialect
 from mz_engine.ports import CallResult, ParsedReply
 
-from mz_recordings.drift.structure import json_type
-
 ReportAccess = Callable[[str, str, object], None]
 """Called with the event's name, the field's path and its value, or ABSENT for a missing field."""
 ABSENT = object()
@@ -118,6 +116,16 @@ def walk_fields(value: object, name: str, dialect: StreamDialect, path: str = ""
     elif isinstance(value, list):
         for item in value:
             yield from walk_fields(item, name, dialect, path + item_suffix(item))
+
+
+JSON_TYPES = {bool: "boolean", str: "string", list: "array", dict: "object"}
+
+
+def json_type(value: object) -> str:
+    """Return the type's name in JSON Schema."""
+    if value is None:
+        return "null"
+    return JSON_TYPES.get(type(value), "number")
 
 
 Use = Literal["read", "kept", "ignored"]
