@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from mz_engine.agents.classify import ProblemPatterns
 from mz_engine.agents.reading.call import CallOutput, ObjectObserver, parsed_reply, read_call
-from mz_engine.agents.reading.objects import ObjectReader
-from mz_engine.agents.reading.records import ReaderState
+from mz_engine.agents.reading.records import Reader, ReaderState
 from mz_engine.agents.version_query import query_version
 from mz_engine.ports import CallResult, CallSpec, ParsedReply
 
@@ -102,7 +101,7 @@ class Adapter:
     name: str
     parser: str
     """`name/number`; raise the number whenever the parser reads the same bytes differently."""
-    reader: type[ObjectReader]
+    reader: type[Reader]
     features: Capabilities
     command: str
     """Name of the program."""

@@ -20,10 +20,10 @@ from mz_engine.agents.reading.json_lines import (
     time_us,
     token_count,
 )
-from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     Format,
     ModelRequest,
+    Reader,
     SessionInfo,
     StreamEnd,
     ToolUse,
@@ -39,7 +39,7 @@ CALLERS = frozenset({"measure", "stitch"})
 FIELD = re.compile(rb"^( *)([a-z_]+):[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 
 
-class CostReader(ObjectReader):
+class CostReader(Reader):
     """Monozukuri's `cost.json` of a feature: counted tokens of each phase."""
 
     format = "monozukuri-cost"
@@ -61,7 +61,7 @@ class CostReader(ObjectReader):
                 )
 
 
-class EventReader(ObjectReader):
+class EventReader(Reader):
     """Monozukuri's events: runs and features. Their tokens are in `cost.json`."""
 
     format = "monozukuri-events"
@@ -79,7 +79,7 @@ class EventReader(ObjectReader):
             yield ToolUse(tool=string(event.get("skill")) or "skill", failed=kind == "skill.failed")
 
 
-class IssueReader(ObjectReader):
+class IssueReader(Reader):
     """Mage's invocation records: comments of issues, one issue per line."""
 
     format = "mage-issues"
@@ -98,7 +98,7 @@ class IssueReader(ObjectReader):
             )  # fmt: skip
 
 
-class StatsReader(ObjectReader):
+class StatsReader(Reader):
     """Mage's `stats` of one call, in YAML. It names the session of Claude Code, whose own files take precedence."""
 
     format = "mage-stats"

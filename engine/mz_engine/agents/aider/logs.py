@@ -10,17 +10,16 @@ import hashlib
 import re
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Literal
 
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.reading.json_lines import Json, count, mapping, nanousd, string, token_count
-from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     Format,
     ModelRequest,
     Note,
+    Reader,
     ReaderState,
     SessionInfo,
     StreamEnd,
@@ -51,8 +50,8 @@ _PROGRAM_OUTPUT = re.compile(
 )
 
 
-class LogReader(ObjectReader):
-    """Implements `records.Reader` for the lines of `--analytics-log`."""
+class LogReader(Reader):
+    """Reader of the lines of `--analytics-log`."""
 
     format = "aider-analytics"
     agent = "aider"
@@ -107,16 +106,15 @@ class LogReader(ObjectReader):
         )
 
 
-class OutputReader:
-    """Implements `records.Reader` for terminal output, line by line."""
+class OutputReader(Reader):
+    """Reader of terminal output, line by line."""
 
     format = "aider-output"
     agent = "aider"
-    unit: Literal["line", "file"] = "line"
 
-    def __init__(self, reader_state: ReaderState) -> None:
-        self._version, self._model, self._requests = reader_state.version, reader_state.model, reader_state.requests
-        names = dict(reader_state.names)
+    def __init__(self, state: ReaderState) -> None:
+        super().__init__(state)
+        names = dict(state.names)
         self._started_at, self._digest = names.get("begun", ""), names.get("digest", "")
         self._text_lines: list[str] = []
         """Lines that may be text of the model; they count once its tokens are reported."""
@@ -124,7 +122,7 @@ class OutputReader:
     def state(self) -> ReaderState:
         state = {"begun": self._started_at, "digest": self._digest}
         names = tuple((name, value) for name, value in state.items() if value)
-        return ReaderState(version=self._version, model=self._model, requests=self._requests, names=names)
+        return replace(super().state(), names=names)
 
     def read(self, data: bytes) -> Iterator[TranscriptRecord]:
         line = data.decode("utf-8", "replace").rstrip()
@@ -173,7 +171,7 @@ class OutputReader:
 
 
 class HistoryReader(OutputReader):
-    """Implements `records.Reader` for `.aider.chat.history.md`: aider's own output is quoted, a person's input is a
+    """Reader of `.aider.chat.history.md`: aider's own output is quoted, a person's input is a
     heading."""
 
     format = "aider-history"
@@ -210,11 +208,7 @@ def _matches_log(event: dict[str, object]) -> bool:
 
 
 FORMATS: tuple[Format, ...] = (
-    Format(
-        matches=_matches_log,
-        reader=LogReader,
-        unreported_fields=UNREPORTED_FIELDS,
-    ),
+    Format(matches=_matches_log, reader=LogReader, unreported_fields=UNREPORTED_FIELDS),
     Format(
         reader=HistoryReader,
         unreported_fields=UNREPORTED_FIELDS,

@@ -14,13 +14,13 @@ from decimal import Decimal
 
 from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, request_usage
 from mz_engine.agents.reading.json_lines import Json, count, decode_lines, mapping, session_id, string
-from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     REPORTS_FIELD,
     AssistantText,
     Format,
     ModelRequest,
     Note,
+    Reader,
     ReaderState,
     SessionInfo,
     StreamEnd,
@@ -44,9 +44,7 @@ def read_count(stdout: bytes) -> int | None:
     return tokens if tokens and tokens <= COUNT_MAX else None
 
 
-class StreamReader(ObjectReader):
-    """Implements `records.Reader`."""
-
+class StreamReader(Reader):
     format = "anthropic-stream"
     agent = "anthropic"
 
@@ -137,10 +135,4 @@ def _matches(event: dict[str, object]) -> bool:
             return False
 
 
-FORMATS: tuple[Format, ...] = (
-    Format(
-        matches=_matches,
-        reader=StreamReader,
-        unreported_fields=("reasoning",),
-    ),
-)
+FORMATS: tuple[Format, ...] = (Format(matches=_matches, reader=StreamReader, unreported_fields=("reasoning",)),)

@@ -6,9 +6,16 @@ import re
 from collections.abc import Iterator
 
 from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, request_usage
-from mz_engine.agents.reading.json_lines import Json, mapping, nanousd, string, time_us
-from mz_engine.agents.reading.objects import ObjectReader
-from mz_engine.agents.reading.records import REPORTS_FIELD, AssistantText, ModelRequest, Note, ReaderState, ToolUse
+from mz_engine.agents.reading.json_lines import Json, mapping, nanousd, objects, string, time_us
+from mz_engine.agents.reading.records import (
+    REPORTS_FIELD,
+    AssistantText,
+    ModelRequest,
+    Note,
+    Reader,
+    ReaderState,
+    ToolUse,
+)
 
 REPORTS_REASONING = f"{REPORTS_FIELD}reasoning"
 SYNTHETIC_MODEL = "<synthetic>"
@@ -17,7 +24,7 @@ UNIQUE_ID = re.compile(r"(?:msg_|chatcmpl-|resp_|gen-)?[A-Za-z0-9_-]{20,}")
 """Ids as the API generates them, unique everywhere. Gateways make shorter ones, which may repeat."""
 
 
-class MessageReader(ObjectReader):
+class MessageReader(Reader):
     """Base class of the readers of streams and of session logs."""
 
     agent = "claude-code"
@@ -69,22 +76,18 @@ class MessageReader(ObjectReader):
 
 def tool_uses(content: object) -> Iterator[ToolUse]:
     """Yield the tool calls of a message."""
-    for block in blocks(content):
+    for block in objects(content):
         if block.get("type") in ("tool_use", "server_tool_use"):
             yield ToolUse.named(block.get("name"), block.get("id"))
 
 
 def assistant_texts(content: object, *, continues: bool) -> Iterator[AssistantText]:
     """Yield the text of a message. A line holds one block of a message, so several lines may form one text."""
-    texts = [string(block.get("text")) for block in blocks(content) if block.get("type") == "text"]
+    texts = [string(block.get("text")) for block in objects(content) if block.get("type") == "text"]
     text = content if isinstance(content, str) else "\n".join(text for text in texts if text)
     if text:
         yield AssistantText(text=f"\n{text}" if continues else text, continues=continues)
 
 
-def blocks(content: object) -> list[Json]:
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-
-
 def has_tool_result(content: object) -> bool:
-    return any(block.get("type") == "tool_result" for block in blocks(content))
+    return any(block.get("type") == "tool_result" for block in objects(content))

@@ -93,14 +93,8 @@ class SessionReader(MessageReader):
         if (session, version, cwd, subagent) == (self._session, self._version, self._cwd, self._subagent):
             return
         self._session, self._version, self._cwd, self._subagent = session, version, cwd, subagent
-        yield SessionInfo(
-            session=session,
-            version=version,
-            cwd=cwd,
-            subagent=subagent,
-            parent=session if subagent else string(mapping(line.get("forkedFrom")).get("sessionId")),
-            at_us=time_us(line.get("timestamp")),
-        )
+        parent = session if subagent else string(mapping(line.get("forkedFrom")).get("sessionId"))
+        yield self.session_info(time_us(line.get("timestamp")), parent)
 
     def _paid_request(self, message: Json, line: Json, subagent: str) -> Iterator[TranscriptRecord]:
         """Yield the request of a message. Some versions write a message when it begins, with a token or two, and never

@@ -21,13 +21,22 @@ from mz_engine.agents.claude_code.lines import (
     REPORTS_REASONING,
     SYNTHETIC_MODEL,
     MessageReader,
-    blocks,
     has_tool_result,
     tool_uses,
 )
 from mz_engine.agents.claude_code.session_log import SESSION
 from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, model_usage, request_usage
-from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, nanousd, string, strings, time_us
+from mz_engine.agents.reading.json_lines import (
+    Json,
+    count,
+    decode_object,
+    mapping,
+    nanousd,
+    objects,
+    string,
+    strings,
+    time_us,
+)
 from mz_engine.agents.reading.records import (
     UNNAMED_SUBAGENT,
     ErrorReported,
@@ -35,7 +44,6 @@ from mz_engine.agents.reading.records import (
     Note,
     ReaderState,
     RequestStarted,
-    SessionInfo,
     StreamEnd,
     TranscriptRecord,
     UnknownLine,
@@ -111,13 +119,7 @@ class StreamReader(MessageReader):
             self._model = string(event.get("model")) or self._model
             self._cwd = string(event.get("cwd")) or self._cwd
         self._session = session
-        yield SessionInfo(
-            session=session,
-            version=self._version,
-            cwd=self._cwd,
-            model=self._model,
-            at_us=time_us(event.get("timestamp")),
-        )
+        yield self.session_info(time_us(event.get("timestamp")))
 
     def _changed_error(self, **changes: object) -> ErrorReported:
         self._error = replace(self._error, **changes)
@@ -130,7 +132,7 @@ class StreamReader(MessageReader):
             yield self._changed_error(reason=error)
         parent = string(event.get("parent_tool_use_id"))
         yield from self._message_request(message, mapping(message.get("usage")), event, parent)
-        for block in blocks(message.get("content")):
+        for block in objects(message.get("content")):
             call_id = string(block.get("id"))
             if call_id and block.get("name") in SUBAGENT_TOOLS:
                 name = string(mapping(block.get("input")).get("subagent_type"))

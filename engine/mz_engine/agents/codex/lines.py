@@ -1,14 +1,15 @@
-"""Token counts in Codex's streams and rollouts, which are cumulative over a whole thread."""
+"""What Codex's streams and rollouts share: token counts, which are cumulative over a whole thread."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
 from mz_engine.agents.reading.json_lines import Json, token_count
-from mz_engine.agents.reading.records import REPORTS_FIELD, Note
+from mz_engine.agents.reading.records import REPORTS_FIELD, ModelRequest, Note, Reader, ReaderState
 
 UNREPORTED_FIELDS = ("reasoning", "cache_write_5m", "cache_write_1h")
 """The first two are reported by newer versions; lifetimes of cache writes by none."""
@@ -61,3 +62,31 @@ def usage_notes(usage: Json) -> Iterator[Note]:
         yield Note(code=f"{REPORTS_FIELD}reasoning")
     if "cache_write_input_tokens" in usage:
         yield Note(code=f"{REPORTS_FIELD}cache_write_5m")
+
+
+class ThreadReader(Reader):
+    """Base class of the readers of streams and of rollouts."""
+
+    agent = "codex"
+
+    def __init__(self, state: ReaderState) -> None:
+        super().__init__(state)
+        self._total = counts_of_usages(state.total) if state.total else None
+        self._turn = self._origin = self._tier = ""
+
+    def state(self) -> ReaderState:
+        return replace(super().state(), total=(self._total.usage(""),) if self._total is not None else ())
+
+    def _request_records(
+        self, usage: Json, total: TokenCounts, added: TokenCounts, at_us: int | None = None, subagent: str = ""
+    ) -> Iterator[Note | ModelRequest]:
+        """Yield the request that brought the thread to this total; a line that repeats a total adds nothing."""
+        if total == self._total or not (added.input or added.output):
+            return
+        self._total = total
+        yield from usage_notes(usage)
+        yield ModelRequest(
+            id=f"{self._turn or self._origin or self._session}:{'.'.join(map(str, total))}",
+            usage=added.usage(self._model, subagent=subagent, tier=self._tier, requests=1),
+            at_us=at_us,
+        )

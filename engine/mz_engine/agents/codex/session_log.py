@@ -15,23 +15,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from mz_engine.agents.codex.lines import (
-    UNREPORTED_FIELDS,
-    TokenCounts,
-    counts_of_usages,
-    token_counts,
-    usage_notes,
-)
-from mz_engine.agents.reading.json_lines import Json, mapping, string, time_us
-from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.codex.lines import UNREPORTED_FIELDS, ThreadReader, token_counts
+from mz_engine.agents.reading.json_lines import Json, mapping, objects, string, time_us
 from mz_engine.agents.reading.records import (
     UNNAMED_SUBAGENT,
     AssistantText,
     Format,
-    ModelRequest,
     Note,
     ReaderState,
-    SessionInfo,
     StreamEnd,
     ToolUse,
     TranscriptRecord,
@@ -47,18 +38,14 @@ IGNORED_TYPES = frozenset(
 TOOL_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"})
 
 
-class RolloutReader(ObjectReader):
-    """Implements `records.Reader`."""
-
+class RolloutReader(ThreadReader):
     format = "codex-rollout"
-    agent = "codex"
 
     def __init__(self, state: ReaderState) -> None:
         super().__init__(state)
         names = dict(state.names)
         self._thread, self._origin = names.get("thread", ""), names.get("origin", "")
         self._turn, self._tier = names.get("turn", ""), names.get("tier", "")
-        self._total = counts_of_usages(state.total) if state.total else None
         self._prompted_turn = ""
         """Turn whose prompt was seen: some versions report it twice."""
 
@@ -66,7 +53,6 @@ class RolloutReader(ObjectReader):
         names = {"thread": self._thread, "origin": self._origin, "turn": self._turn, "tier": self._tier}
         return replace(
             super().state(),
-            total=(self._total.usage(""),) if self._total is not None else (),
             names=tuple((name, value) for name, value in names.items() if value),
         )
 
@@ -104,14 +90,7 @@ class RolloutReader(ObjectReader):
         spawned = mapping(mapping(source).get("thread_spawn"))
         parents = (meta.get("parent_thread_id"), spawned.get("parent_thread_id"), meta.get("forked_from_id"))
         parent = next((name for name in map(string, parents) if name), "")
-        yield SessionInfo(
-            session=self._session,
-            version=self._version,
-            cwd=self._cwd,
-            parent=parent,
-            subagent=self._subagent,
-            at_us=at_us,
-        )
+        yield self.session_info(at_us, parent)
 
     def _context_records(self, context: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
         self._turn = string(context.get("turn_id")) or self._turn
@@ -120,44 +99,24 @@ class RolloutReader(ObjectReader):
         if (model or self._model, cwd or self._cwd) == (self._model, self._cwd):
             return
         self._model, self._cwd = model or self._model, cwd or self._cwd
-        yield SessionInfo(session=self._session, model=self._model, cwd=self._cwd, at_us=at_us)
+        yield self.session_info(at_us)
 
     # usage ------------------------------------------------------------------------------------------------------------
     def _usage_records(self, record: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
         """Read one request; a `token_count` with the same totals follows, which adds nothing."""
-        usage = mapping(record.get("usage"))
-        total, counts = token_counts(mapping(record.get("thread_token_usage"))), token_counts(usage)
-        if self._total == total or not (counts.input or counts.output):
-            return
-        self._total = total
-        thread, turn = string(record.get("thread_id")), string(record.get("turn_id")) or self._turn
-        subagent = self._subagent if thread in ("", self._thread) else ""
-        yield from usage_notes(usage)
-        yield ModelRequest(
-            id=self._request_id(turn, total),
-            usage=counts.usage(self._model, subagent=subagent, tier=self._tier, requests=1),
-            at_us=at_us,
-        )
+        usage, total = mapping(record.get("usage")), token_counts(mapping(record.get("thread_token_usage")))
+        self._turn = string(record.get("turn_id")) or self._turn
+        subagent = self._subagent if string(record.get("thread_id")) in ("", self._thread) else ""
+        yield from self._request_records(usage, total, token_counts(usage), at_us, subagent)
 
     def _token_count_records(self, info: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
         usage, last = mapping(info.get("total_token_usage")), token_counts(mapping(info.get("last_token_usage")))
-        total, before = token_counts(usage), self._total
-        if total == before or not (total.input or total.output):
-            return
-        self._total = total
-        added = total.since(before) if before is not None else None
+        total = token_counts(usage)
+        added = total.since(self._total) if self._total is not None else None
         if added is None:
             # The first total of a thread that may be older than its file, or a restarted count.
             added = last if last.input or last.output else total
-        yield from usage_notes(usage)
-        yield ModelRequest(
-            id=self._request_id(self._turn, total),
-            usage=added.usage(self._model, subagent=self._subagent, tier=self._tier, requests=1),
-            at_us=at_us,
-        )
-
-    def _request_id(self, turn: str, total: TokenCounts) -> str:
-        return f"{turn or self._origin or self._session}:{'.'.join(map(str, total))}"
+        yield from self._request_records(usage, total, added, at_us, self._subagent)
 
     # events -----------------------------------------------------------------------------------------------------------
     def _event_records(self, event: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
@@ -186,9 +145,7 @@ class RolloutReader(ObjectReader):
             case "UserMessage":
                 yield from self._prompt_records(at_us)
             case "AgentMessage":
-                content = item.get("content")
-                blocks = content if isinstance(content, list) else []
-                text = "\n".join(string(mapping(block).get("text")) for block in blocks)
+                text = "\n".join(string(block.get("text")) for block in objects(item.get("content")))
                 if text:
                     yield AssistantText(text=text)
             case _:
@@ -235,9 +192,4 @@ def matches(line: dict[str, object]) -> bool:
     return has_known_type and isinstance(line.get("payload"), dict) and isinstance(line.get("timestamp"), str)
 
 
-ROLLOUT = Format(
-    matches=matches,
-    reader=RolloutReader,
-    unreported_fields=UNREPORTED_FIELDS,
-    is_session_log=True,
-)
+ROLLOUT = Format(matches=matches, reader=RolloutReader, unreported_fields=UNREPORTED_FIELDS, is_session_log=True)

@@ -13,26 +13,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from mz_engine.agents.codex.lines import (
     UNREPORTED_FIELDS,
+    ThreadReader,
     TokenCounts,
-    counts_of_usages,
     token_counts,
     usage_notes,
 )
 from mz_engine.agents.codex.session_log import ROLLOUT
 from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, string
-from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     AssistantText,
     ErrorReported,
     Format,
-    ModelRequest,
     Note,
-    ReaderState,
-    SessionInfo,
     StreamEnd,
     ToolUse,
     TranscriptRecord,
@@ -56,18 +50,8 @@ def _unwrap_error(message: str) -> tuple[str, int | None]:
     return error_text or message, count(body.get("status")) or (int(match[1]) if match else None)
 
 
-class StreamReader(ObjectReader):
-    """Implements `records.Reader`."""
-
+class StreamReader(ThreadReader):
     format = "codex-stream"
-    agent = "codex"
-
-    def __init__(self, state: ReaderState) -> None:
-        super().__init__(state)
-        self._total = counts_of_usages(state.total)
-
-    def state(self) -> ReaderState:
-        return replace(super().state(), total=(self._total.usage(""),))
 
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         if isinstance(event.get("msg"), dict):
@@ -96,14 +80,16 @@ class StreamReader(ObjectReader):
 
     def _session_records(self, session: str, model: str = "", cwd: str = "") -> Iterator[TranscriptRecord]:
         if session and session != self._session:
-            self._session, self._total = session, TokenCounts() if self._session else self._total
+            self._session, self._total = session, None if self._session else self._total
         self._model, self._cwd = model or self._model, cwd or self._cwd
-        yield SessionInfo(session=self._session, model=self._model, cwd=self._cwd)
+        yield self.session_info()
+
+    def _added(self, total: TokenCounts) -> TokenCounts:
+        return total.since(self._total or TokenCounts()) or total
 
     def _turn_records(self, usage: Json) -> Iterator[TranscriptRecord]:
         total = token_counts(usage)
-        added = total.since(self._total) or total
-        self._total = total
+        added, self._total = self._added(total), total
         yield from usage_notes(usage)
         yield Note(code="whole-thread")
         usages = (added.usage(self._model),) if added.input or added.output else ()
@@ -121,7 +107,10 @@ class StreamReader(ObjectReader):
             case "exec_command_begin" | "patch_apply_begin" | "mcp_tool_call_begin" as kind:
                 yield ToolUse(tool=kind.removesuffix("_begin"), id=string(message.get("call_id")))
             case "token_count":
-                yield from self._request_records(message)
+                # Since 0.37 the numbers are in `info`, which may be null.
+                info = mapping(message.get("info")).get("total_token_usage") if "info" in message else message
+                total = token_counts(mapping(info))
+                yield from self._request_records(mapping(info), total, self._added(total))
             case "task_complete":
                 text = message.get("last_agent_message")
                 yield StreamEnd(status="success", text=text if isinstance(text, str) else None, cumulative=False)
@@ -130,18 +119,6 @@ class StreamReader(ObjectReader):
                 yield StreamEnd(status="error", detail=detail, cumulative=False)
             case _:
                 pass
-
-    def _request_records(self, message: Json) -> Iterator[TranscriptRecord]:
-        """Since 0.37 the numbers are in `info`, which may be null."""
-        usage = mapping(mapping(message.get("info")).get("total_token_usage")) if "info" in message else message
-        total = token_counts(usage)
-        if total == self._total or not (total.input or total.output):
-            return
-        added = total.since(self._total) or total
-        self._total = total
-        yield from usage_notes(usage)
-        total_id = ".".join(map(str, total))
-        yield ModelRequest(id=f"{self._session}:{total_id}", usage=added.usage(self._model, requests=1))
 
 
 def _item_records(item: Json, *, is_completed: bool) -> Iterator[TranscriptRecord]:
@@ -188,9 +165,5 @@ def matches(event: dict[str, object]) -> bool:
             return "type" not in event and "workdir" in event and "provider" in event
 
 
-STREAM = Format(
-    matches=matches,
-    reader=StreamReader,
-    unreported_fields=UNREPORTED_FIELDS,
-)
+STREAM = Format(matches=matches, reader=StreamReader, unreported_fields=UNREPORTED_FIELDS)
 FORMATS: tuple[Format, ...] = (STREAM, ROLLOUT)

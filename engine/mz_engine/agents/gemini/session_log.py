@@ -15,16 +15,15 @@ from typing import Literal
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
 
-from mz_engine.agents.reading.json_lines import Json, mapping, string, time_us, token_count
-from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.json_lines import Json, mapping, objects, string, strings, time_us, token_count
 from mz_engine.agents.reading.records import (
     UNNAMED_SUBAGENT,
     AssistantText,
     Format,
     ModelRequest,
     Note,
+    Reader,
     ReaderState,
-    SessionInfo,
     ToolUse,
     TranscriptRecord,
     UnknownLine,
@@ -45,9 +44,7 @@ SUBAGENT_TOOL = "invoke_agent"
 _WORKSPACE = re.compile(r"\*\*Workspace Directories:\*\*\n\s*- ([^\n]{1,4096})")
 
 
-class SessionReader(ObjectReader):
-    """Implements `records.Reader`."""
-
+class SessionReader(Reader):
     format = "gemini-session"
     agent = "gemini"
 
@@ -72,11 +69,8 @@ class SessionReader(ObjectReader):
     def _session_records(self, head: Json) -> Iterator[TranscriptRecord]:
         self._session = string(head.get("sessionId")) or self._session
         self._subagent = UNNAMED_SUBAGENT if head.get("kind") == "subagent" else ""
-        directories = head.get("directories")
-        if isinstance(directories, list) and directories:
-            self._cwd = string(directories[0]) or self._cwd
-        at_us = time_us(head.get("startTime"))
-        yield SessionInfo(session=self._session, cwd=self._cwd, subagent=self._subagent, at_us=at_us)
+        self._cwd = next(iter(strings(head.get("directories"))), "") or self._cwd
+        yield self.session_info(time_us(head.get("startTime")))
 
     def _change_records(self, change: Json) -> Iterator[TranscriptRecord]:
         """Read a change. A resumed session repeats everything: text and tools were counted before; requests count
@@ -85,10 +79,9 @@ class SessionReader(ObjectReader):
             yield from self._session_records(
                 {"sessionId": change["sessionId"], "kind": "subagent" if self._subagent else "main"}
             )
-        messages = change.get("messages")
-        for message in messages if isinstance(messages, list) else ():
-            yield from self._directory_records(mapping(message))
-            yield from self._request_records(mapping(message))
+        for message in objects(change.get("messages")):
+            yield from self._directory_records(message)
+            yield from self._request_records(message)
 
     def _message_records(self, message: Json) -> Iterator[TranscriptRecord]:
         match message.get("type"):
@@ -111,11 +104,11 @@ class SessionReader(ObjectReader):
             yield ModelRequest(id=message_id, usage=usage, at_us=time_us(message.get("timestamp")))
 
     def _tool_records(self, message: Json) -> Iterator[TranscriptRecord]:
-        message_id, calls = string(message.get("id")), message.get("toolCalls")
+        message_id = string(message.get("id"))
         self._reply_by_tool = {
             tool_id: reply_id for tool_id, reply_id in self._reply_by_tool.items() if reply_id == message_id
         }
-        for call in map(mapping, calls if isinstance(calls, list) else ()):
+        for call in objects(message.get("toolCalls")):
             tool_id = string(call.get("id"))
             if tool_id not in self._reply_by_tool:
                 self._reply_by_tool[tool_id] = message_id
@@ -129,11 +122,11 @@ class SessionReader(ObjectReader):
         match = None if self._cwd else _WORKSPACE.search(message_text(message.get("content")))
         if match:
             self._cwd = match[1].strip()
-            yield SessionInfo(session=self._session, cwd=self._cwd, subagent=self._subagent)
+            yield self.session_info()
 
 
 class DocumentReader(SessionReader):
-    """Implements `records.Reader` for a session in one document."""
+    """Reader of a session in one document."""
 
     format = "gemini-session-document"
     unit: Literal["line", "file"] = "file"
@@ -141,9 +134,8 @@ class DocumentReader(SessionReader):
     def read_object(self, document: Json, /) -> Iterator[TranscriptRecord]:
         yield from self._session_records(document)
         yield Note(code="tool-requests")
-        messages = document.get("messages")
-        for message in messages if isinstance(messages, list) else ():
-            yield from self._message_records(mapping(message))
+        for message in objects(document.get("messages")):
+            yield from self._message_records(message)
 
 
 def request_usage(model: str, tokens: Json, subagent: str = "") -> Usage:
@@ -165,8 +157,7 @@ def message_text(content: object) -> str:
     """Return the text of a message: a string, or a list of parts."""
     if isinstance(content, str):
         return content
-    parts = map(mapping, content if isinstance(content, list) else ())
-    return "".join(string(part.get("text")) for part in parts if part.get("thought") is not True)
+    return "".join(string(part.get("text")) for part in objects(content) if part.get("thought") is not True)
 
 
 def is_prompt(content: object) -> bool:
@@ -188,15 +179,7 @@ def _matches_document(document: dict[str, object]) -> bool:
     return isinstance(document.get("projectHash"), str) and isinstance(document.get("messages"), list)
 
 
-SESSION = Format(
-    matches=_matches,
-    reader=SessionReader,
-    unreported_fields=UNREPORTED_FIELDS,
-    is_session_log=True,
-)
+SESSION = Format(matches=_matches, reader=SessionReader, unreported_fields=UNREPORTED_FIELDS, is_session_log=True)
 DOCUMENT = Format(
-    matches=_matches_document,
-    reader=DocumentReader,
-    unreported_fields=UNREPORTED_FIELDS,
-    is_session_log=True,
+    matches=_matches_document, reader=DocumentReader, unreported_fields=UNREPORTED_FIELDS, is_session_log=True
 )

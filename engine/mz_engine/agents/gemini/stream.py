@@ -22,12 +22,12 @@ from mz_engine.agents.gemini.session_log import (
     request_usage,
 )
 from mz_engine.agents.reading.json_lines import Json, count, mapping, string, time_us, token_count
-from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     AssistantText,
     ErrorReported,
     Format,
     Note,
+    Reader,
     ReaderState,
     SessionInfo,
     StreamEnd,
@@ -46,9 +46,7 @@ PIECES_MAX = 200_000
 DOCUMENT_KEYS = frozenset({"session_id", "response", "stats", "error", "warnings"})
 
 
-class StreamReader(ObjectReader):
-    """Implements `records.Reader`."""
-
+class StreamReader(Reader):
     format = "gemini-stream"
     agent = "gemini"
 
@@ -82,7 +80,7 @@ class StreamReader(ObjectReader):
         self._session = string(event.get("session_id")) or self._session
         self._model = string(event.get("model")) or self._model
         self._texts, self._is_text_open, self._error = [], False, ""
-        yield SessionInfo(session=self._session, model=self._model, at_us=time_us(event.get("timestamp")))
+        yield self.session_info(time_us(event.get("timestamp")))
 
     def _message_records(self, event: Json) -> Iterator[TranscriptRecord]:
         text = string(event.get("content"))
@@ -109,9 +107,7 @@ class StreamReader(ObjectReader):
         )
 
 
-class DocumentReader(ObjectReader):
-    """Implements `records.Reader`."""
-
+class DocumentReader(Reader):
     format = "gemini-json"
     agent = "gemini"
 
@@ -234,14 +230,9 @@ def _matches_document(document: dict[str, object]) -> bool:
     return {"type", "message"} <= failure.keys() and "session_id" in document
 
 
-STREAM = Format(
-    matches=_matches,
-    reader=StreamReader,
-    unreported_fields=UNREPORTED_FIELDS,
+FORMATS: tuple[Format, ...] = (
+    Format(matches=_matches, reader=StreamReader, unreported_fields=UNREPORTED_FIELDS),
+    Format(matches=_matches_document, reader=DocumentReader, unreported_fields=UNREPORTED_FIELDS),
+    SESSION,
+    DOCUMENT,
 )
-JSON_DOCUMENT = Format(
-    matches=_matches_document,
-    reader=DocumentReader,
-    unreported_fields=UNREPORTED_FIELDS,
-)
-FORMATS: tuple[Format, ...] = (STREAM, JSON_DOCUMENT, SESSION, DOCUMENT)

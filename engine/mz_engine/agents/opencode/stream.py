@@ -13,13 +13,12 @@ from mz_events.catalog.call import Usage
 
 from mz_engine.agents.package import AgentPackage
 from mz_engine.agents.reading.json_lines import Json, mapping, nanousd, string, token_count
-from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     AssistantText,
     Format,
     ModelRequest,
+    Reader,
     ReaderState,
-    SessionInfo,
     StreamEnd,
     ToolUse,
     TranscriptRecord,
@@ -35,9 +34,7 @@ MS_MAX = 10**14
 """Some three thousand years; larger numbers are not times."""
 
 
-class StreamReader(ObjectReader):
-    """Implements `records.Reader`."""
-
+class StreamReader(Reader):
     format = "opencode-stream"
     agent = "opencode"
 
@@ -54,7 +51,7 @@ class StreamReader(ObjectReader):
         session, part = string(event.get("sessionID")), mapping(event.get("part"))
         if session and session != self._session:
             self._session = session
-            yield SessionInfo(session=session, at_us=at_us)
+            yield self.session_info(at_us)
         match event.get("type"):
             case "text":
                 yield AssistantText(text=string(part.get("text")))
@@ -103,8 +100,7 @@ def _usage(tokens: Json) -> Usage:
 
 
 def _time_us(value: object) -> int | None:
-    is_time = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MS_MAX
-    return value * US_PER_MS if is_time and isinstance(value, int) else None
+    return value * US_PER_MS if type(value) is int and 0 <= value <= MS_MAX else None
 
 
 def _matches(event: dict[str, object]) -> bool:
@@ -118,11 +114,5 @@ def _matches(event: dict[str, object]) -> bool:
     )
 
 
-FORMATS: tuple[Format, ...] = (
-    Format(
-        matches=_matches,
-        reader=StreamReader,
-        unreported_fields=("cache_write_1h",),
-    ),
-)
+FORMATS: tuple[Format, ...] = (Format(matches=_matches, reader=StreamReader, unreported_fields=("cache_write_1h",)),)
 AGENT = AgentPackage(name="opencode", formats=FORMATS)

@@ -13,13 +13,12 @@ from mz_events.catalog.call import Usage
 
 from mz_engine.agents.claude_code.lines import assistant_texts, tool_uses
 from mz_engine.agents.package import AgentPackage, SessionFolders
-from mz_engine.agents.reading.json_lines import Json, mapping, string, strings, time_us, token_count
-from mz_engine.agents.reading.objects import ObjectReader
+from mz_engine.agents.reading.json_lines import Json, mapping, objects, string, strings, time_us, token_count
 from mz_engine.agents.reading.records import (
     AssistantText,
     Format,
     ModelRequest,
-    SessionInfo,
+    Reader,
     StreamEnd,
     ToolUse,
     TranscriptRecord,
@@ -33,9 +32,7 @@ TOOL_EVENT = "qwen-code.tool_call"
 UNREPORTED_FIELDS = ("cache_write_5m", "cache_write_1h")
 
 
-class StreamReader(ObjectReader):
-    """Implements `records.Reader`."""
-
+class StreamReader(Reader):
     format = "qwen-stream"
     agent = "qwen"
 
@@ -63,9 +60,8 @@ class StreamReader(ObjectReader):
         if event.get("subtype") == "init":
             self._session = string(event.get("session_id"))
             self._version, self._model = string(event.get(VERSION_FIELD)), string(event.get("model"))
-            yield SessionInfo(
-                session=self._session, version=self._version, cwd=string(event.get("cwd")), model=self._model
-            )
+            self._cwd = string(event.get("cwd"))
+            yield self.session_info()
 
     def _end_records(self, event: Json) -> Iterator[TranscriptRecord]:
         failed = event.get("is_error") is not False or string(event.get("subtype")).startswith("error")
@@ -80,8 +76,8 @@ class StreamReader(ObjectReader):
         )
 
 
-class SessionReader(ObjectReader):
-    """Implements `records.Reader` for `~/.qwen/projects/*/chats/*.jsonl`."""
+class SessionReader(Reader):
+    """Reader of `~/.qwen/projects/*/chats/*.jsonl`."""
 
     format = "qwen-session"
     agent = "qwen"
@@ -89,10 +85,8 @@ class SessionReader(ObjectReader):
     def read_object(self, event: Json, /) -> Iterator[TranscriptRecord]:
         at_us, session = time_us(event.get("timestamp")), string(event.get("sessionId"))
         if session and session != self._session:
-            self._session = session
-            yield SessionInfo(
-                session=session, version=string(event.get("version")), cwd=string(event.get("cwd")), at_us=at_us
-            )
+            self._session, self._version, self._cwd = session, string(event.get("version")), string(event.get("cwd"))
+            yield self.session_info(at_us)
         match event.get("type"):
             case "user":
                 yield UserPrompt(at_us=at_us)
@@ -106,10 +100,8 @@ class SessionReader(ObjectReader):
                 yield UnknownLine.of_type(kind)
 
     def _text_records(self, event: Json) -> Iterator[TranscriptRecord]:
-        parts = mapping(event.get("message")).get("parts")
-        for part in parts if isinstance(parts, list) else ():
-            content = mapping(part)
-            if (text := string(content.get("text"))) and content.get("thought") is not True:
+        for part in objects(mapping(event.get("message")).get("parts")):
+            if (text := string(part.get("text"))) and part.get("thought") is not True:
                 yield AssistantText(text=text)
 
     def _telemetry_records(self, event: Json, at_us: int | None) -> Iterator[TranscriptRecord]:
@@ -151,17 +143,8 @@ def _matches_session(event: dict[str, object]) -> bool:
 
 
 FORMATS: tuple[Format, ...] = (
-    Format(
-        matches=_matches_stream,
-        reader=StreamReader,
-        unreported_fields=(*UNREPORTED_FIELDS, "reasoning"),
-    ),
-    Format(
-        matches=_matches_session,
-        reader=SessionReader,
-        unreported_fields=UNREPORTED_FIELDS,
-        is_session_log=True,
-    ),
+    Format(matches=_matches_stream, reader=StreamReader, unreported_fields=(*UNREPORTED_FIELDS, "reasoning")),
+    Format(matches=_matches_session, reader=SessionReader, unreported_fields=UNREPORTED_FIELDS, is_session_log=True),
 )
 AGENT = AgentPackage(
     name="qwen",

@@ -12,11 +12,11 @@ from mz_projections.usage import sum_by_model
 
 from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
 from mz_engine.agents.reading.json_lines import decode_lines, session_id, stderr_tail
-from mz_engine.agents.reading.objects import ObjectReader
 from mz_engine.agents.reading.records import (
     AssistantText,
     ErrorReported,
     ModelRequest,
+    Reader,
     RequestStarted,
     SessionInfo,
     StreamEnd,
@@ -124,7 +124,7 @@ class CallOutput(msgspec.Struct, kw_only=True):
         return self.ends[-1:] if self.ends and self.ends[-1].cumulative else self.ends
 
 
-def read_call(reader: ObjectReader, stdout: bytes, watch: ObjectObserver | None = None) -> CallOutput:
+def read_call(reader: Reader, stdout: bytes, watch: ObjectObserver | None = None) -> CallOutput:
     """Read the lines of a call's output in one pass; `watch` observes what the reader reads."""
     output = CallOutput()
     for event in decode_lines(stdout):

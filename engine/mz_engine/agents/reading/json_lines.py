@@ -59,6 +59,11 @@ def session_id(value: object) -> str | None:
     return text if text and not text.startswith("-") else None
 
 
+def objects(value: object) -> list[Json]:
+    """Return the objects of a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def strings(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 

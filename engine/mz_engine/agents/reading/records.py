@@ -10,11 +10,13 @@ Caveats about a transcript's numbers, by stable code. `mz transcript` prints `co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 from mz_events.catalog.call import Usage
 from mz_projections.imported.model import OUTPUT_OPEN
+
+from mz_engine.agents.reading.json_lines import Json, decode_object
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,21 +201,50 @@ UNNAMED_SUBAGENT = "sub-agent"
 """Name of a subagent whose name is unknown."""
 
 
-class Reader(Protocol):
-    """Reader of one format. Total over any bytes: unreadable input becomes `UndecodableLine` or `UnknownLine`, never an
-    exception."""
+class Reader:
+    """Base class of the readers, each of one format. Total over any bytes: unreadable input becomes `UndecodableLine`
+    or `UnknownLine`, never an exception. Subclasses define `read_object` if every line, or the whole file, is a JSON
+    object, else `read`. The fields of the state that every format may have are attributes."""
 
     format: str
     """Name of the format: claude-stream, codex-rollout, ..."""
     agent: str
-    unit: Literal["line", "file"]
+    unit: Literal["line", "file"] = "line"
     """Unit that `read` accepts: a line without its line end, or a whole file."""
 
-    def __init__(self, state: ReaderState) -> None: ...
+    def __init__(self, state: ReaderState) -> None:
+        self._session, self._version, self._model = state.session, state.version, state.model
+        self._cwd, self._subagent, self._requests = state.cwd, state.subagent, state.requests
 
-    def read(self, data: bytes) -> Iterator[TranscriptRecord]: ...
+    def state(self) -> ReaderState:
+        return ReaderState(
+            session=self._session,
+            version=self._version,
+            model=self._model,
+            cwd=self._cwd,
+            subagent=self._subagent,
+            requests=self._requests,
+        )
 
-    def state(self) -> ReaderState: ...
+    def session_info(self, at_us: int | None = None, parent: str = "") -> SessionInfo:
+        """Return what is known of the session."""
+        return SessionInfo(
+            session=self._session,
+            version=self._version,
+            cwd=self._cwd,
+            parent=parent,
+            subagent=self._subagent,
+            model=self._model,
+            at_us=at_us,
+        )
+
+    def read(self, data: bytes) -> Iterator[TranscriptRecord]:
+        value = decode_object(data)
+        return iter((UndecodableLine(reason="no JSON object"),)) if value is None else self.read_object(value)
+
+    def read_object(self, value: Json, /) -> Iterator[TranscriptRecord]:
+        """Yield the records of one object."""
+        raise NotImplementedError
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
