@@ -229,7 +229,7 @@ def test_a_spool_cut_short_at_any_byte_is_no_spool_or_a_short_one(tmp_path: Path
         for size in range(len(whole)):
             (place / name).write_bytes(whole[:size])
             held = load_spool(place)
-            assert held is None or (held.stdout == b"out\n" and held.end is None)
+            assert held is None or (held.stdout == b"out\n" and held.exit is None)
 
 
 def test_a_new_call_under_an_old_key_has_not_ended(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_new_call_under_an_old_key_has_not_ended(tmp_path: Path) -> None:
     Spool(place, meta, Secrets({})).close()
     held = load_spool(place)
     assert held is not None
-    assert (held.end, held.stdout) == (None, b"")
+    assert (held.exit, held.stdout) == (None, b"")
 
 
 def test_different_keys_have_different_spools() -> None:

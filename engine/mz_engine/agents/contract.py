@@ -21,11 +21,6 @@ VERSION = re.compile(rb"\A\s*(?:[a-z][\w-]*\s+)?(\d{1,9}\.\d{1,9}\.\d{1,9}[\w.+-
 """Some programs print their name first."""
 
 
-def names(text: str) -> tuple[str, ...]:
-    """Return the names in a text: long lists are written as one."""
-    return tuple(text.split())
-
-
 class ReportedFields(msgspec.Struct, frozen=True, kw_only=True):
     """Facts that an agent's output reports, for a range of versions; the conformance suite compares them with
     recordings."""

@@ -23,18 +23,23 @@ STATUSES = (400, 401, 402, 403, 404, 413, 429, 500, 529)
 ODD_VALUES: tuple[object, ...] = (None, 1, 0, "true", "false", [], {})
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Return the names in a text: long lists are written as one."""
+    return tuple(text.split())
+
+
 class StreamDialect(msgspec.Struct, frozen=True, kw_only=True):
     """Stream of JSON lines of one agent. Paths are `EVENT:FIELD.FIELD[ITEM].FIELD`; `*` stands for any event."""
 
     name_fields: tuple[str, ...] = ("type", "subtype")
     """Fields (nested as `FIELD.FIELD`) that together name an event, such as `system/init`."""
-    final_events: frozenset[str] = frozenset()
+    final_events: tuple[str, ...] = ()
     """First parts of the names of events that end the stream."""
-    opaque: frozenset[str] = frozenset()
+    opaque: tuple[str, ...] = ()
     """Values that a model or a tool defines."""
-    maps: frozenset[str] = frozenset()
+    maps: tuple[str, ...] = ()
     """Objects whose keys are values, such as names of models."""
-    skipped_events: frozenset[str] = frozenset()
+    skipped_events: tuple[str, ...] = ()
     """Known events that the parser does not need."""
 
 

@@ -17,6 +17,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import closing
 
 import msgspec
 from msgspec.structs import replace
@@ -75,17 +76,6 @@ class SpoolEnd(msgspec.Struct, frozen=True, kw_only=True):
 META_DECODER, END_DECODER = msgspec.json.Decoder(SpoolMeta), msgspec.json.Decoder(SpoolEnd)
 
 
-class SpoolContent(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of a spool; `closing` is None if the writer died before the call ended."""
-
-    stdout: bytes
-    stderr: bytes
-    duration_ms: int
-    end: SpoolEnd | None
-    version: str = ""
-    """Version of the agent, as in `SpoolMeta`."""
-
-
 def spool_directory(spools: pathlib.Path, key: str) -> pathlib.Path:
     """Return the call's own directory; different keys never share one, on any file system."""
     safe = re.sub(r"[^A-Za-z0-9_./-]", "_", key)[:NAME_LENGTH_MAX]
@@ -110,18 +100,11 @@ class Spool:
     def err(self, data: bytes) -> None:
         self._write(1, self._redactors[1].feed(data))
 
-    def flush(self) -> None:
-        """Write what the redactors held back, durably. Call once, after the last byte."""
+    def finish(self, end: SpoolEnd) -> None:
+        """Write what the redactors held back, and how the call ended, durably and atomically."""
         for stream, redactor in enumerate(self._redactors):
             self._write(stream, redactor.finish())
             os.fsync(self._files[stream])
-
-    def write_note(self, text: str) -> None:
-        """Add a line by mz to the call's standard error."""
-        self.err(f"mz: {text}\n".encode())
-
-    def finish(self, end: SpoolEnd) -> None:
-        """Record how the call ended, durably and atomically."""
         partial = self._folder / "exit.json.tmp"
         file = open_new(partial)
         try:
@@ -145,24 +128,27 @@ def open_new(path: pathlib.Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
 
-def load_spool(folder: pathlib.Path) -> SpoolContent | None:
-    """Read a spool; None if there is none, or its writer died before the call began."""
+def load_spool(folder: pathlib.Path) -> CallResult | None:
+    """Read a spool; None if there is none, or its writer died before the call began. Exit and problem are those that mz
+    saw, if it saw the end."""
     try:
         meta = META_DECODER.decode((folder / "meta.json").read_bytes())
         stdout, stderr = (folder / "stdout").read_bytes(), (folder / "stderr").read_bytes()
         ended_us = max((folder / name).stat().st_mtime_ns for name in ("stdout", "stderr")) // 1000
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    end = load_end(folder / "exit.json")
-    duration_ms = end.duration_ms if end else max(0, (ended_us - meta.started_us) // 1000)
-    return SpoolContent(stdout=stdout, stderr=stderr, duration_ms=duration_ms, end=end, version=meta.version)
-
-
-def load_end(path: pathlib.Path) -> SpoolEnd | None:
     try:
-        return END_DECODER.decode(path.read_bytes())
+        end = END_DECODER.decode((folder / "exit.json").read_bytes())
     except (FileNotFoundError, msgspec.DecodeError):
-        return None
+        end = SpoolEnd(exit=None, duration_ms=max(0, (ended_us - meta.started_us) // 1000), problem=None)
+    return CallResult(
+        stdout=stdout,
+        stderr=stderr,
+        exit=end.exit,
+        duration_ms=end.duration_ms,
+        problem=end.problem,
+        version=meta.version,
+    )
 
 
 OUTPUT_BYTES_MAX = 200_000_000
@@ -183,8 +169,6 @@ PROBLEM_BY_REASON: Mapping[EndReason, Problem | None] = {
     EndReason.BROKEN: Problem(kind=ProblemClass.FATAL, code="unstartable"),
 }
 """An exit code alone is no problem: the parser decides."""
-
-EMPTY_SPOOL = SpoolContent(stdout=b"", stderr=b"", duration_ms=0, end=None)
 
 
 class AgentProcesses:
@@ -229,14 +213,8 @@ class AgentProcesses:
         finally:
             if invocation.private_tmpdir:
                 remove_temporary(self._temporary(spec.key))
-        spooled = load_spool(folder) or EMPTY_SPOOL
-        return CallResult(
-            stdout=spooled.stdout,
-            stderr=spooled.stderr,
-            exit=end.exit,
-            duration_ms=spooled.duration_ms,
-            problem=PROBLEM_BY_REASON[end.reason],
-        )
+        spooled = load_spool(folder) or CallResult(stdout=b"", stderr=b"", exit=None, duration_ms=0)
+        return replace(spooled, exit=end.exit, problem=PROBLEM_BY_REASON[end.reason])
 
     def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         """Run a helper process for a call, such as a token count, in the call's worktree (read-only if mount namespaces
@@ -262,17 +240,7 @@ class AgentProcesses:
         kill_by_key(key)
         for folder in existing_temporaries(self._root, key, self._environment):
             remove_temporary(folder)
-        spooled = load_spool(spool_directory(self._spools, key))
-        if spooled is None:
-            return None
-        return CallResult(
-            stdout=spooled.stdout,
-            stderr=spooled.stderr,
-            exit=spooled.end.exit if spooled.end else None,
-            duration_ms=spooled.duration_ms,
-            problem=spooled.end.problem if spooled.end else None,
-            version=spooled.version,
-        )
+        return load_spool(spool_directory(self._spools, key))
 
     def _temporary(self, key: str) -> pathlib.Path:
         return temporary_path(self._root, key, self._environment)
@@ -295,25 +263,7 @@ class AgentProcesses:
         )
 
     def _run(self, spec: CallSpec, launch: Launch, folder: pathlib.Path) -> ProcessEnd:
-        spool = Spool(folder, self._meta(spec, launch), self._secrets)
-        try:
-            limits = ProcessLimits(
-                total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self._output_bytes_max
-            )
-            end = supervise(launch, limits, spool, stop=self._stop)
-            if self._on_denied is not None and end.denied_connections:
-                self._on_denied(spec.key, end.denied_connections)
-            if end.detail:
-                spool.write_note(end.detail)
-            spool.flush()
-            problem = PROBLEM_BY_REASON[end.reason]
-            spool.finish(SpoolEnd(exit=end.exit, duration_ms=end.duration_ms, problem=problem))
-        finally:
-            spool.close()
-        return end
-
-    def _meta(self, spec: CallSpec, launch: Launch) -> SpoolMeta:
-        return SpoolMeta(
+        meta = SpoolMeta(
             key=spec.key,
             agent=spec.agent,
             model=spec.model,
@@ -322,3 +272,14 @@ class AgentProcesses:
             started_us=time.time_ns() // 1000,
             version=spec.version,
         )
+        limits = ProcessLimits(
+            total_seconds=spec.total_seconds, idle_seconds=spec.idle_seconds, output_bytes=self._output_bytes_max
+        )
+        with closing(Spool(folder, meta, self._secrets)) as spool:
+            end = supervise(launch, limits, spool, stop=self._stop)
+            if self._on_denied is not None and end.denied_connections:
+                self._on_denied(spec.key, end.denied_connections)
+            if end.detail:
+                spool.err(f"mz: {end.detail}\n".encode())
+            spool.finish(SpoolEnd(exit=end.exit, duration_ms=end.duration_ms, problem=PROBLEM_BY_REASON[end.reason]))
+        return end

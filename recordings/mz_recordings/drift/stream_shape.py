@@ -100,7 +100,7 @@ def item_suffix(item: object) -> str:
     return f"[{kind}]" if isinstance(kind, str) else "[]"
 
 
-def matches_path(paths: frozenset[str], event: str, path: str) -> bool:
+def matches_path(paths: tuple[str, ...], event: str, path: str) -> bool:
     return f"{event}:{path}" in paths or f"*:{path}" in paths
 
 

@@ -52,8 +52,8 @@ AGENT = AgentPackage(
     blocked_lines=blocked_lines,
     dialect=StreamDialect(
         name_fields=("type",),
-        final_events=frozenset({"end"}),
-        opaque=frozenset({"tool:input"}),
-        skipped_events=IGNORED_TYPES | {"tool"},
+        final_events=("end",),
+        opaque=("tool:input",),
+        skipped_events=(*sorted(IGNORED_TYPES), "tool"),
     ),
 )

@@ -9,7 +9,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from mz_engine.agents.claude_code.stream import StreamReader
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, names
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields
+from mz_engine.agents.package import names
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
 from mz_engine.model.pipeline import Tool
 from mz_engine.ports import CallResult, CallSpec, ParsedReply

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from mz_engine.agents.claude_code.stream import FORMATS
-from mz_engine.agents.package import AgentPackage, SessionFolders, StreamDialect, json_line, last_event
+from mz_engine.agents.package import (
+    ODD_VALUES,
+    STATUSES,
+    AgentPackage,
+    SessionFolders,
+    StreamDialect,
+    json_line,
+    last_event,
+    names,
+)
 
 
 def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
@@ -18,23 +27,16 @@ def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
         yield subtype, json_line({**error, "is_error": True}), 1
         yield f"{subtype}-not-is_error", json_line({**error, "is_error": False}), 0
         yield f"{subtype}-without-is_error", json_line({k: v for k, v in error.items() if k != "is_error"}), 1
-    for status in (None, 400, 401, 402, 403, 404, 413, 429, 500, 529):
+    for status in (None, *STATUSES):
         text = f"API Error: {status or 'something'} went wrong"
-        yield (
-            f"api-error-{status}",
-            json_line({**last, "is_error": True, "api_error_status": status, "result": text}),
-            1,
-        )
-    odd_values: tuple[object, ...] = (1, 0, "true", "false", [], {})
-    for odd_value in odd_values:
+        api_error = {**last, "is_error": True, "api_error_status": status, "result": text}
+        yield f"api-error-{status}", json_line(api_error), 1
+    for odd_value in ODD_VALUES:
         yield f"is_error-{odd_value!r}", json_line({**last, "is_error": odd_value}), 0
     yield "no-subtype", json_line({k: v for k, v in last.items() if k not in ("subtype", "is_error")}), 0
     yield "all-null", json_line(dict.fromkeys(last) | {"type": "result"}), 0
-    yield (
-        "result-in-words",
-        json_line({"type": "assistant", "message": {"content": [{"type": "text", "text": str(last)}]}}),
-        0,
-    )
+    in_words = {"type": "assistant", "message": {"content": [{"type": "text", "text": str(last)}]}}
+    yield "result-in-words", json_line(in_words), 0
 
 
 def succeeds(stdout: bytes, stderr: bytes) -> bool:
@@ -55,32 +57,16 @@ AGENT = AgentPackage(
     stdout_endings=endings,
     success_check=succeeds,
     dialect=StreamDialect(
-        final_events=frozenset({"result"}),
-        opaque=frozenset(
-            {
-                "assistant:message.content[tool_use].input",
-                "user:message.content[tool_result].content",
-                "user:tool_use_result",
-                "result/success:structured_output",
-                "stream_event:event",
-            }
-        ),
-        maps=frozenset({"*:modelUsage"}),
-        skipped_events=frozenset(
-            {
-                "user",
-                "stream_event",
-                "rate_limit_event",
-                "system/status",
-                "system/hook_started",
-                "system/hook_response",
-                "system/task_started",
-                "system/task_progress",
-                "system/task_updated",
-                "system/task_notification",
-                "system/permission_denied",
-                "system/compact_boundary",
-            }
-        ),
+        final_events=("result",),
+        opaque=names("""
+            assistant:message.content[tool_use].input user:message.content[tool_result].content user:tool_use_result
+            result/success:structured_output stream_event:event
+        """),
+        maps=("*:modelUsage",),
+        skipped_events=names("""
+            user stream_event rate_limit_event system/status system/hook_started system/hook_response
+            system/task_started system/task_progress system/task_updated system/task_notification
+            system/permission_denied system/compact_boundary
+        """),
     ),
 )

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from mz_engine.agents.codex.stream import StreamReader
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, names
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields
+from mz_engine.agents.package import names
 from mz_engine.ports import CallSpec
 
 VERSION_MIN = (0, 169)

@@ -62,12 +62,12 @@ AGENT = AgentPackage(
     blocked_lines=blocked_lines,
     dialect=StreamDialect(
         name_fields=("type", "item.type"),
-        final_events=frozenset({"turn.completed", "turn.failed"}),
-        opaque=frozenset(
+        final_events=("turn.completed", "turn.failed"),
+        opaque=tuple(
             f"item.{event}/mcp_tool_call:item.{field}"
             for event in ("started", "completed")
             for field in ("arguments", "result")
         ),
-        skipped_events=frozenset({"turn.started"}),
+        skipped_events=("turn.started",),
     ),
 )

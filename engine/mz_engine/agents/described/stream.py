@@ -6,8 +6,9 @@ with neither is a failure, whatever the exit code."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Literal
 
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
@@ -29,8 +30,6 @@ from mz_engine.decoding import regex
 from mz_engine.model.agent_description import (
     ANYTHING,
     AgentDescription,
-    EndConditions,
-    MatchValue,
     ObjectMatch,
     OutputFormat,
     Selector,
@@ -38,8 +37,6 @@ from mz_engine.model.agent_description import (
     UsageSelector,
 )
 from mz_engine.ports import CallResult
-
-EndingKind: TypeAlias = Literal["success", "error", "no-terminal"]
 
 UNKNOWN_MODEL = "unknown"
 """Model name if neither the output nor the call has one."""
@@ -58,13 +55,11 @@ def read_output(
     output = description.output
     events, bad_lines = decode_output(result, output, watch)
     stdout = strip_escapes(result.stdout) if output.form == "text" or output.stream == "stderr" else ""
-    stderr = _without_objects(strip_escapes(result.stderr[-STDERR_BYTES_READ:]), output).strip()
+    stderr = strip_escapes(result.stderr[-STDERR_BYTES_READ:])
+    if output.stream == "stderr":
+        stderr = "\n".join(line for line in stderr.split("\n") if not line.lstrip().startswith("{"))
     text = _text(events, output, stdout)
-    ending = (
-        _ending_by_exit(result, description.ends, text, stdout, stderr)
-        if output.form == "text"
-        else _ending_by_objects(result, description.ends, events, stdout, stderr)
-    )
+    ending = _ending(result, description, events, text, {"stdout": stdout, "stderr": stderr.strip()})
     model = string(_last_value(events, output.model)) or result.model
     usage = usage_of(events, output.usage, model, result.session_usage_before)
     end = StreamEnd(status="success" if ending == "success" else "error", reported_nanousd=_nanousd(events, output))
@@ -81,18 +76,16 @@ def read_output(
         ),
     )
     unfinished = "" if ending == "success" else stdout[-STDERR_BYTES_READ:].strip()
-    return call_output, "\n".join(part for part in (stderr, unfinished) if part)
-
-
-def _without_objects(text: str, output: OutputFormat) -> str:
-    if output.stream == "stdout":
-        return text
-    return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("{"))
+    return call_output, "\n".join(part for part in (stderr.strip(), unfinished) if part)
 
 
 def strip_escapes(data: bytes) -> str:
     """Decode text and remove terminal control sequences."""
     return _ESCAPES.sub("", data.decode("utf-8", "replace"))
+
+
+def _short_lines(text: str) -> Iterator[str]:
+    return (line for line in text.split("\n") if len(line) <= LINE_CHARS_MAX)
 
 
 # objects --------------------------------------------------------------------------------------------------------------
@@ -138,13 +131,12 @@ def lookup(event: object, path: str) -> object:
 
 
 def matches(event: Json, where: ObjectMatch) -> bool:
-    return all(_equals(lookup(event, path), value) for path, value in where.items())
-
-
-def _equals(actual: object, expected: MatchValue) -> bool:
-    if expected == ANYTHING:
-        return actual is not None
-    return type(actual) is type(expected) and actual == expected
+    """Return True if all paths have their values; `true` is not 1."""
+    found = ((lookup(event, path), value) for path, value in where.items())
+    return all(
+        actual is not None and (value == ANYTHING or (type(actual) is type(value) and actual == value))
+        for actual, value in found
+    )
 
 
 def _values(events: Iterable[Json], selector: Selector | None) -> Iterator[object]:
@@ -183,17 +175,26 @@ def remove_matches(text: str, expressions: tuple[str, ...]) -> str:
 
 def _find_version(stdout: str, output: OutputFormat) -> str:
     """Find the version in the first lines, which come from the program and not from its model."""
-    if not output.version_words:
-        return ""
-    lines = (line for line in stdout.split("\n")[:VERSION_LINES_MAX] if len(line) <= LINE_CHARS_MAX)
-    return next(
-        (version for line in lines if (version := regex.first_group(output.version_words, line)) is not None), ""
+    lines = islice(_short_lines(stdout), VERSION_LINES_MAX if output.version_words else 0)
+    versions = (regex.first_group(output.version_words, line) for line in lines)
+    return next((version for version in versions if version is not None), "")
+
+
+def _ending(
+    result: CallResult, description: AgentDescription, events: list[Json], text: str, streams: Mapping[str, str]
+) -> Literal["success", "error", "no-terminal"]:
+    """Decide by the objects, or by exit code and text. Without an exit code (mz crashed during the call) only `proof`
+    makes a text conclusive."""
+    ends = description.ends
+    is_success_exit = not ends.exits or result.exit is None or result.exit in ends.exits
+    is_proven = (ends.proof is None or _is_found(ends.proof, streams)) and not (
+        ends.disproof is not None and _is_found(ends.disproof, streams)
     )
-
-
-def _ending_by_objects(
-    result: CallResult, ends: EndConditions, events: list[Json], stdout: str, stderr: str
-) -> EndingKind:
+    if description.output.form == "text":
+        if not is_success_exit:
+            return "error"
+        is_conclusive = text and (result.exit is not None or ends.proof is not None)
+        return "success" if is_conclusive and is_proven else "no-terminal"
     kinds = (("error", ends.error), ("open", ends.open), ("success", ends.success))
     state = ""
     for event in events:
@@ -203,31 +204,11 @@ def _ending_by_objects(
     has_last = ends.last is None or any(matches(event, ends.last) for event in events)
     if not state or not has_last or (state == "open" and ends.last is None):
         return "no-terminal"
-    succeeded = state == "success" and _is_success_exit(result, ends) and _is_proven(ends, stdout, stderr)
-    return "success" if succeeded else "error"
+    return "success" if state == "success" and is_success_exit and is_proven else "error"
 
 
-def _ending_by_exit(result: CallResult, ends: EndConditions, text: str, stdout: str, stderr: str) -> EndingKind:
-    """Decide by exit code and text. Without an exit code (mz crashed during the call) only `proof` is conclusive."""
-    if not _is_success_exit(result, ends):
-        return "error"
-    conclusive = result.exit is not None or ends.proof is not None
-    return "success" if conclusive and text and _is_proven(ends, stdout, stderr) else "no-terminal"
-
-
-def _is_success_exit(result: CallResult, ends: EndConditions) -> bool:
-    return not ends.exits or result.exit is None or result.exit in ends.exits
-
-
-def _is_proven(ends: EndConditions, stdout: str, stderr: str) -> bool:
-    """Return True if the text of `proof` is present and that of `disproof` is not."""
-    has_proof = ends.proof is None or _proof_found(ends.proof, stdout, stderr)
-    return has_proof and not (ends.disproof is not None and _proof_found(ends.disproof, stdout, stderr))
-
-
-def _proof_found(proof: TextProof, stdout: str, stderr: str) -> bool:
-    text = stdout if proof.stream == "stdout" else stderr
-    return any(regex.matches_any((proof.words,), line) for line in text.split("\n") if len(line) <= LINE_CHARS_MAX)
+def _is_found(proof: TextProof, streams: Mapping[str, str]) -> bool:
+    return any(regex.matches_any((proof.words,), line) for line in _short_lines(streams[proof.stream]))
 
 
 # tokens and money -----------------------------------------------------------------------------------------------------
@@ -251,22 +232,16 @@ def usage_of(
 def _object_usage(event: Json, selector: UsageSelector, model: str) -> Usage | None:
     if not matches(event, selector.where):
         return None
-    numbers = [
-        count(lookup(event, path)) if path else 0
-        for path in (
-            selector.input, selector.output, selector.cache_read, selector.cache_write, selector.cache_write_1h,
-            selector.reasoning,
-        )
-    ]  # fmt: skip
+    paths = (selector.input, selector.output, selector.cache_read, selector.cache_write, selector.cache_write_1h)
+    numbers = [count(lookup(event, path)) if path else 0 for path in (*paths, selector.reasoning)]
     if numbers[0] is None and numbers[1] is None:
         return None
     input_tokens, output, read, cache_writes, hour, reasoning = (number or 0 for number in numbers)
     cache_writes = max(cache_writes, hour)
+    cached = read + cache_writes
     return Usage(
         model=(string(lookup(event, selector.model)) if selector.model else "") or model,
-        input=input_tokens + read + cache_writes
-        if selector.cached == "apart"
-        else max(input_tokens, read + cache_writes),
+        input=input_tokens + cached if selector.cached == "apart" else max(input_tokens, cached),
         output=output + reasoning if selector.thoughts == "apart" else max(output, reasoning),
         cache_read=read,
         cache_write_5m=cache_writes - hour,

@@ -22,8 +22,9 @@ from pathlib import Path
 
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, Spawn, names
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, Spawn
 from mz_engine.agents.gemini.stream import StreamReader
+from mz_engine.agents.package import names
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
 from mz_engine.agents.reading.json_lines import stderr_tail
 from mz_engine.model.pipeline import Tool

@@ -64,9 +64,9 @@ AGENT = AgentPackage(
     blocked_lines=blocked_lines,
     dialect=StreamDialect(
         name_fields=("type",),
-        final_events=frozenset({"result"}),
-        opaque=frozenset({"tool_use:parameters", "tool_result:output"}),
-        maps=frozenset({"result:stats.models"}),
-        skipped_events=frozenset({"tool_result"}),
+        final_events=("result",),
+        opaque=("tool_use:parameters", "tool_result:output"),
+        maps=("result:stats.models",),
+        skipped_events=("tool_result",),
     ),
 )
