@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from mz_engine.agents.reading.anthropic_usage import has_cache_lifetimes, request_usage
-from mz_engine.agents.reading.json_lines import Json, count, decode_lines, mapping, session_id, string
+from mz_engine.agents.reading.json_lines import Json, count, decode_lines, has_types, mapping, session_id, string
 from mz_engine.agents.reading.records import (
     REPORTS_FIELD,
     AssistantText,
@@ -114,25 +114,19 @@ def _to_wait_seconds(value: object) -> int | None:
     return math.ceil(value)
 
 
+LINE_TYPES: Mapping[str, Mapping[str, type]] = {
+    "start": {"session": str, "model": str, "version": str},
+    "request": {"id": str, "model": str, "usage": dict},
+    "tool": {"id": str, "name": str, "input": dict},
+    "tool_result": {"failed": bool, "characters": int},
+    "retry": {"attempt": int, "error": dict},
+    "end": {"status": str, "text": str, "requests": int},
+}
+"""Lines with only a text could be any agent's."""
+
+
 def _matches(event: dict[str, object]) -> bool:
-    """Lines with only a text could be any agent's."""
-    match event.get("type"):
-        case "start":
-            return all(isinstance(event.get(name), str) for name in ("session", "model", "version"))
-        case "request":
-            has_names = isinstance(event.get("model"), str) and "stop_reason" in event
-            return has_names and isinstance(event.get("usage"), dict)
-        case "tool":
-            has_names = isinstance(event.get("id"), str) and isinstance(event.get("name"), str)
-            return has_names and isinstance(event.get("input"), dict)
-        case "tool_result":
-            return isinstance(event.get("failed"), bool) and isinstance(event.get("characters"), int)
-        case "retry":
-            return isinstance(event.get("attempt"), int) and "wait_seconds" in event
-        case "end":
-            return event.get("status") in ("success", "error") and {"text", "requests", "error"} <= event.keys()
-        case _:
-            return False
+    return has_types(event, LINE_TYPES)
 
 
 FORMATS: tuple[Format, ...] = (Format(matches=_matches, reader=StreamReader, unreported_fields=("reasoning",)),)

@@ -11,7 +11,7 @@ are cumulative over the whole thread; none of the formats has tokens of subagent
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from mz_engine.agents.codex.lines import (
     UNREPORTED_FIELDS,
@@ -21,7 +21,7 @@ from mz_engine.agents.codex.lines import (
     usage_notes,
 )
 from mz_engine.agents.codex.session_log import ROLLOUT
-from mz_engine.agents.reading.json_lines import Json, count, decode_object, mapping, string
+from mz_engine.agents.reading.json_lines import Json, count, decode_object, has_types, mapping, string
 from mz_engine.agents.reading.records import (
     AssistantText,
     ErrorReported,
@@ -37,6 +37,7 @@ from mz_engine.agents.reading.records import (
 )
 
 _STATUS = re.compile(r"\b(?:unexpected|last) status:? (\d{3})\b")
+ITEM_EVENTS = frozenset({"item.started", "item.updated", "item.completed"})
 TEXT_ITEMS = frozenset({"agent_message", "assistant_message"})
 TOOL_ITEMS = frozenset({"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"})
 
@@ -70,7 +71,7 @@ class StreamReader(ThreadReader):
             case "error":
                 message, status = _unwrap_error(string(event.get("message")))
                 yield ErrorReported(message=message, http_status=status)
-            case "item.started" | "item.updated" | "item.completed" as kind:
+            case str() as kind if kind in ITEM_EVENTS:
                 yield from _item_records(mapping(event.get("item")), is_completed=kind == "item.completed")
             case kind:
                 if not _is_head(event):
@@ -144,25 +145,21 @@ def _is_head(event: Json) -> bool:
     return ("workdir" in event and "provider" in event) or set(event) == {"prompt"}
 
 
+LINE_TYPES: Mapping[str, Mapping[str, type]] = {
+    "thread.started": {"thread_id": str},
+    "session.created": {"session_id": str},
+    "turn.completed": {"usage": dict},
+    "turn.failed": {"error": dict},
+}
+
+
 def matches(event: dict[str, object]) -> bool:
     """Return True if the line can only be of such a stream."""
-    kind, message = event.get("type"), event.get("msg")
-    if isinstance(message, dict):
-        return isinstance(event.get("id"), str) and isinstance(message.get("type"), str)
-    match kind:
-        case "thread.started":
-            return isinstance(event.get("thread_id"), str)
-        case "session.created":
-            return isinstance(event.get("session_id"), str)
-        case "turn.completed":
-            return isinstance(event.get("usage"), dict)
-        case "turn.failed":
-            return isinstance(event.get("error"), dict)
-        case "item.started" | "item.updated" | "item.completed":
-            item = event.get("item")
-            return isinstance(item, dict) and bool({"type", "item_type"} & item.keys())
-        case _:
-            return "type" not in event and "workdir" in event and "provider" in event
+    if isinstance(event.get("msg"), dict):
+        return isinstance(event.get("id"), str) and isinstance(mapping(event["msg"]).get("type"), str)
+    if string(event.get("type")) in ITEM_EVENTS:
+        return bool({"type", "item_type"} & mapping(event.get("item")).keys())
+    return has_types(event, LINE_TYPES) or ("type" not in event and "workdir" in event and "provider" in event)
 
 
 STREAM = Format(matches=matches, reader=StreamReader, unreported_fields=UNREPORTED_FIELDS)

@@ -132,10 +132,10 @@ def lookup(event: object, path: str) -> object:
 
 def matches(event: Json, where: ObjectMatch) -> bool:
     """Return True if all paths have their values; `true` is not 1."""
-    found = ((lookup(event, path), value) for path, value in where.items())
+    pairs = ((lookup(event, path), value) for path, value in where.items())
     return all(
         actual is not None and (value == ANYTHING or (type(actual) is type(value) and actual == value))
-        for actual, value in found
+        for actual, value in pairs
     )
 
 

@@ -9,7 +9,7 @@ the program's version, nor money. The text is everything after the last use of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
@@ -21,7 +21,7 @@ from mz_engine.agents.gemini.session_log import (
     UNREPORTED_FIELDS,
     request_usage,
 )
-from mz_engine.agents.reading.json_lines import Json, count, mapping, string, time_us, token_count
+from mz_engine.agents.reading.json_lines import Json, count, has_types, mapping, string, time_us, token_count
 from mz_engine.agents.reading.records import (
     AssistantText,
     ErrorReported,
@@ -141,40 +141,19 @@ def _document_usage(models: Json) -> Iterator[Usage]:
 # text -----------------------------------------------------------------------------------------------------------------
 def join_pieces(pieces: list[str]) -> str:
     """Join the pieces, without repeats. After a broken stream the CLI asks the model again without a mark in the
-    output: where the text so far starts again at a piece, keep it once. A retry with different text cannot be
+    output: where all text so far starts again at a piece, keep it once. A retry with different text cannot be
     detected."""
     text = "".join(pieces)
-    for _ in range(REPEATS_MAX):
-        at = _find_repeat(text, pieces)
-        if at is None:
-            break
-        text, pieces = text[at:], _drop_characters(pieces, at)
-    return text
-
-
-def _find_repeat(text: str, pieces: list[str]) -> int | None:
-    """Return the offset of a piece at which the whole text before it starts again."""
-    head = text[:REPEAT_PREFIX_CHARS]
-    if not any(letter.isalpha() for letter in head):
-        return None
-    at = comparisons = 0
-    for piece in pieces[:-1]:
-        at += len(piece)
-        if at < REPEAT_PREFIX_CHARS or not text.startswith(head, at):
-            continue
-        if text.startswith(text[:at], at):
-            return at
-        if (comparisons := comparisons + 1) > REPEATS_MAX:
-            return None
-    return None
-
-
-def _drop_characters(pieces: list[str], characters: int) -> list[str]:
-    for index, piece in enumerate(pieces):
-        if characters <= 0:
-            return pieces[index:]
-        characters -= len(piece)
-    return []
+    start = offset = comparisons = 0
+    for piece in pieces:
+        head = text[start : min(start + REPEAT_PREFIX_CHARS, offset)]
+        is_candidate = len(head) == REPEAT_PREFIX_CHARS and text.startswith(head, offset)
+        if is_candidate and comparisons < REPEATS_MAX and any(letter.isalpha() for letter in head):
+            comparisons += 1
+            if text.startswith(text[start:offset], offset):
+                start = offset
+        offset += len(piece)
+    return text[start:]
 
 
 # tokens ---------------------------------------------------------------------------------------------------------------
@@ -202,23 +181,17 @@ def _model_usage(model: str, numbers: Json) -> Usage:
 
 
 # formats --------------------------------------------------------------------------------------------------------------
+LINE_TYPES: Mapping[str, Mapping[str, type]] = {
+    "init": {"session_id": str, "model": str},
+    "message": {"role": str, "content": str},
+    "tool_use": {"tool_name": str, "tool_id": str},
+    "tool_result": {"tool_id": str, "status": str},
+    "result": {"status": str},
+}
+
+
 def _matches(event: dict[str, object]) -> bool:
-    """Every line has a timestamp."""
-    if not isinstance(event.get("timestamp"), str):
-        return False
-    match event.get("type"):
-        case "init":
-            return isinstance(event.get("session_id"), str) and isinstance(event.get("model"), str)
-        case "message":
-            return event.get("role") in ("user", "assistant") and isinstance(event.get("content"), str)
-        case "tool_use":
-            return isinstance(event.get("tool_name"), str) and isinstance(event.get("tool_id"), str)
-        case "tool_result":
-            return isinstance(event.get("tool_id"), str) and event.get("status") in ("success", "error")
-        case "result":
-            return event.get("status") in ("success", "error") and "num_turns" not in event
-        case _:
-            return False
+    return isinstance(event.get("timestamp"), str) and has_types(event, LINE_TYPES) and "num_turns" not in event
 
 
 def _matches_document(document: dict[str, object]) -> bool:

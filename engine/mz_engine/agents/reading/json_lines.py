@@ -52,6 +52,12 @@ def string(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def has_types(event: Json, types_by_event: Mapping[str, Mapping[str, type]]) -> bool:
+    """Return True if the fields of an event have the types for its `type`."""
+    types = types_by_event.get(string(event.get("type")))
+    return types is not None and all(isinstance(event.get(name), type_) for name, type_ in types.items())
+
+
 def session_id(value: object) -> str | None:
     """Return a session id. It becomes an argument of a later call, so a text that looks like an option is rejected:
     commands that an agent runs may write into its output."""
