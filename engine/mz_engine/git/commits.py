@@ -20,34 +20,13 @@ from mz_engine.git.process import Git, git_error
 from mz_engine.git.worktree import rescue_ref
 from mz_engine.ports import CreatedCommit, FeatureWorktree, MergeConflict, RefChange, RepositoryUnusable
 
-DEFAULT_IDENTITY = {"NAME": "mz", "EMAIL": "mz@localhost"}
-SIDE_LABELS = ("ours", "theirs")
-"""The two sides, as conflict markers name them."""
 
-
-def identity(git: Git) -> dict[str, str]:
-    """Return the user's configured name and address as variables for git; else `mz <mz@localhost>`."""
-    variables: dict[str, str] = {}
-    for role in ("AUTHOR", "COMMITTER"):
-        ident = git.run("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", as_user=True, check=False)
-        name, _, address = ident.text.partition(" <")
-        person = (
-            {"NAME": name, "EMAIL": address.partition(">")[0]} if ident.exit_code == 0 and name else DEFAULT_IDENTITY
-        )
-        variables |= {f"GIT_{role}_{part}": value for part, value in person.items()}
-    return variables
-
-
-def make_commit(
-    git: Git, tree: str, parents: tuple[str, ...], message: bytes, identity_variables: Mapping[str, str]
-) -> Commit:
-    """Commit the content of `tree` (a commit or a tree) without moving a ref."""
+def make_commit(git: Git, tree: str, parents: tuple[str, ...], message: bytes, date: str = "") -> Commit:
+    """Commit the content of `tree` (a commit or a tree) in the user's name, without moving a ref."""
+    command = ("-c", "i18n.commitEncoding=UTF-8", "commit-tree", f"{tree}^{{tree}}", "-F", "-")
     flags = [part for parent in parents for part in ("-p", parent)]
-    settings = ("-c", "i18n.commitEncoding=UTF-8")
-    result = git.run(
-        *settings, "commit-tree", f"{tree}^{{tree}}", *flags, "-F", "-", stdin=message, env=identity_variables
-    )
-    return Commit(result.text)
+    dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
+    return Commit(git.run(*command, *flags, stdin=message, env={**git.identity, **dates}).text)
 
 
 def describe_commit(git: Git, commit: Commit) -> CreatedCommit:
@@ -74,32 +53,21 @@ def find_by_key(git: Git, branch_ref: str, key: str) -> Commit | None:
     return None
 
 
-def merge_all(
-    git: Git, commits: tuple[Commit, ...], feature: str, identity_variables: Mapping[str, str]
-) -> Commit | MergeConflict:
-    """Merge the commits pairwise into one; none is merged that is already an ancestor."""
-    merged: Commit | MergeConflict = commits[0]
+def merge_all(git: Git, commits: tuple[Commit, ...], feature: str) -> Commit | MergeConflict:
+    """Merge the commits one by one in the object store, touching no worktree; ancestors need no new commit."""
+    merged = commits[0]
+    message = f"Merge what {feature} builds upon\n".encode()
     for commit in commits[1:]:
-        if isinstance(merged, MergeConflict):
-            break
-        merged = merge(git, merged, commit, f"Merge what {feature} builds upon\n".encode(), identity_variables)
+        if is_ancestor(git, commit, merged):
+            continue
+        if is_ancestor(git, merged, commit):
+            merged = commit
+            continue
+        content = merge_trees(git, merged, commit)
+        if content.conflicts:
+            return MergeConflict(paths=content.conflicts)
+        merged = make_merge_commit(git, merged, commit, content, message)
     return merged
-
-
-def merge(
-    git: Git, ours: Commit, theirs: Commit, message: bytes, identity_variables: Mapping[str, str]
-) -> Commit | MergeConflict:
-    """Merge in the object store, touching no worktree; no new commit if one side is an ancestor of the other."""
-    if is_ancestor(git, theirs, ours):
-        return ours
-    if is_ancestor(git, ours, theirs):
-        return theirs
-    content = merge_trees(git, ours, theirs)
-    return (
-        MergeConflict(paths=content.conflicts)
-        if content.conflicts
-        else make_merge_commit(git, ours, theirs, content, message, identity_variables)
-    )
 
 
 class MergedTree(NamedTuple):
@@ -112,30 +80,24 @@ class MergedTree(NamedTuple):
 
 def merge_trees(git: Git, ours: Commit, theirs: Commit) -> MergedTree:
     """Merge two commits. Raises RepositoryUnusable (`git-too-old` before git 2.38)."""
-    with tempfile.TemporaryDirectory(prefix="mz-merge-") as directory:
-        environment = make_bare_view(git, pathlib.Path(directory), dict(zip(SIDE_LABELS, (ours, theirs), strict=True)))
-        flags = ("--write-tree", "-z", "--name-only", "--no-messages")
-        result = git.run(
-            "merge-tree", *flags, *SIDE_LABELS, git_dir=pathlib.Path(directory), env=environment, check=False
-        )
+    flags = ("--write-tree", "-z", "--name-only", "--no-messages")
+    with tempfile.TemporaryDirectory(prefix="mz-merge-") as name:
+        view = pathlib.Path(name)
+        environment = make_bare_view(git, view, {"ours": ours, "theirs": theirs})
+        result = git.run("merge-tree", *flags, "ours", "theirs", git_dir=view, env=environment, check=False)
     if result.exit_code > 1:
         if "usage:" in result.stderr:
             raise RepositoryUnusable("git-too-old", "merging commits needs git 2.38 or newer: update git")
         raise git_error("merge-tree", result)
     tree, *paths = result.stdout.split(b"\0")
-    return MergedTree(
-        tree.decode(), tuple(sorted(display_path(path) for path in set(paths) if path)) if result.exit_code else ()
-    )
+    conflicts = sorted(display_path(path) for path in set(paths) if path) if result.exit_code else ()
+    return MergedTree(tree.decode(), tuple(conflicts))
 
 
-def make_merge_commit(
-    git: Git, ours: Commit, theirs: Commit, content: MergedTree, message: bytes, identity_variables: Mapping[str, str]
-) -> Commit:
+def make_merge_commit(git: Git, ours: Commit, theirs: Commit, content: MergedTree, message: bytes) -> Commit:
     """Make the merge commit. Its time is that of the newer parent, so a repeated call makes the same commit."""
     dates = git.run("log", "--no-walk", "--no-show-signature", "--format=%ct", ours, theirs).text.split()
-    date = f"{max(map(int, dates))} +0000"
-    variables = {**identity_variables, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
-    return make_commit(git, content.tree, (ours, theirs), message, variables)
+    return make_commit(git, content.tree, (ours, theirs), message, f"{max(map(int, dates))} +0000")
 
 
 def make_bare_view(git: Git, directory: pathlib.Path, branches: Mapping[str, Commit]) -> dict[str, str]:

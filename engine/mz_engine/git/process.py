@@ -13,6 +13,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import IO, NamedTuple
 
 from mz_engine.ports import RepositoryUnusable
@@ -98,6 +99,17 @@ class Git:
         if check and result.exit_code:
             raise git_error(args[0], result)
         return result
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:
+        """The user's configured name and address as variables for git; else `mz <mz@localhost>`."""
+        variables: dict[str, str] = {}
+        for role in ("AUTHOR", "COMMITTER"):
+            ident = self.run("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", as_user=True, check=False)
+            name, _, address = ("" if ident.exit_code else ident.text).partition(" <")
+            variables[f"GIT_{role}_NAME"] = name or "mz"
+            variables[f"GIT_{role}_EMAIL"] = address.partition(">")[0] if name else "mz@localhost"
+        return variables
 
     def start(self, *args: str) -> subprocess.Popen[bytes]:
         """Start git for a dialogue over pipes; the caller closes them."""

@@ -1,9 +1,10 @@
-"""The user's remotes, reached with the user's credentials and never interactively. Raises RemoteRefused with git's
+"""The user's remotes, reached with the user's credentials and never interactively. Raises RemoteError with git's
 message."""
 
 from __future__ import annotations
 
 import pathlib
+from urllib.parse import quote
 
 from mz_events.names import Commit
 
@@ -17,18 +18,12 @@ NO_SUCH_BRANCH = "couldn't find remote ref"
 
 
 def has_remote(git: Git, remote: str) -> bool:
-    return remote_url(git, remote) is not None
-
-
-def remote_url(git: Git, remote: str) -> str | None:
-    """Return the push URL of a remote; None if it does not exist."""
-    result = git.run("remote", "get-url", "--push", "--", remote, as_user=True, check=False)
-    return result.text if result.exit_code == 0 else None
+    return git.run("remote", "get-url", "--push", "--", remote, as_user=True, check=False).exit_code == 0
 
 
 def remote_head(git: Git, remote: str, branch: str) -> Commit | None:
     """Return the remote's current commit of the branch; None if it does not exist there."""
-    listing = _run_checked(git, "ls-remote", "--quiet", "--", remote, f"refs/heads/{branch}")
+    listing = _run(git, "ls-remote", "--quiet", "--", remote, f"refs/heads/{branch}")
     for line in listing.text.splitlines():
         oid, _, name = line.partition("\t")
         if name == f"refs/heads/{branch}":
@@ -39,18 +34,20 @@ def remote_head(git: Git, remote: str, branch: str) -> Commit | None:
 def fetch(git: Git, remote: str, branch: str) -> Commit | None:
     """Fetch the remote's branch with its history to a ref under FETCHED_TARGETS; no other ref is moved. None if it does
     not exist there. Not reentrant."""
-    ref = f"{FETCHED_TARGETS}{escape_ref_part(remote)}/{escape_ref_part(branch)}"
+    # Escaped, so that no name is a directory of another.
+    ref = f"{FETCHED_TARGETS}{quote(remote, safe='')}/{quote(branch, safe='')}"
     follow_setting = f"remote.{remote}.followRemoteHEAD=never"
     flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
-    command = ("-c", follow_setting, "fetch", *flags, "--", remote, f"+refs/heads/{branch}:{ref}")
+    command = ("fetch", *flags, "--", remote, f"+refs/heads/{branch}:{ref}")
     remove_stale_lock(git.directory, ref)
-    result = _run_as_user(git, *command)
-    if result.exit_code and remove_stale_lock(git.directory, ref):
-        result = _run_as_user(git, *command)
-    if result.exit_code and NO_SUCH_BRANCH in result.stderr:
-        return None
-    if result.exit_code:
-        raise _remote_error("fetch", result)
+    try:
+        _run(git, *command, settings=("-c", follow_setting))
+    except RemoteError as error:
+        if NO_SUCH_BRANCH in str(error):
+            return None
+        if not remove_stale_lock(git.directory, ref):
+            raise
+        _run(git, *command, settings=("-c", follow_setting))
     return Commit(git.run("rev-parse", "--verify", f"{ref}^{{commit}}").text)
 
 
@@ -60,36 +57,24 @@ def local_head(git: Git, branch: str) -> Commit | None:
     return Commit(result.text) if result.exit_code == 0 else None
 
 
-def escape_ref_part(name: str) -> str:
-    """Escape a name to one part of a ref's name, so that no name is a directory of another."""
-    return name.replace("%", "%25").replace("/", "%2F")
-
-
 def push(git: Git, remote: str, branch: str, commit: Commit, old: Commit | None) -> None:
     """Set the branch to `commit` if the remote still has it at `old` (None: does not have it)."""
     ref = f"refs/heads/{branch}"
     flags = ("--quiet", "--no-verify", "--no-signed", "--no-follow-tags", "--recurse-submodules=no")
-    _run_checked(git, "push", *flags, f"--force-with-lease={ref}:{old or ''}", "--", remote, f"{commit}:{ref}")
+    _run(git, "push", *flags, f"--force-with-lease={ref}:{old or ''}", "--", remote, f"{commit}:{ref}")
 
 
-def _run_checked(git: Git, *args: str) -> ProgramResult:
-    result = _run_as_user(git, *args)
-    if result.exit_code:
-        raise _remote_error(args[0], result)
-    return result
-
-
-def _run_as_user(git: Git, *args: str) -> ProgramResult:
+def _run(git: Git, verb: str, *args: str, settings: tuple[str, ...] = ()) -> ProgramResult:
     try:
-        return git.run(*args, as_user=True, check=False, env=_ssh_variables(git))
+        result = git.run(*settings, verb, *args, as_user=True, check=False, env=_ssh_variables(git))
     except RepositoryUnusable as error:
         if error.code != "git-timeout":
             raise
         raise RemoteError(f"the remote did not answer: {error}") from error
-
-
-def _remote_error(verb: str, result: ProgramResult) -> RemoteError:
-    return RemoteError(f"`git {verb}` failed: {result.stderr or f'it ended with exit code {result.exit_code}'}")
+    if result.exit_code:
+        reason = result.stderr or f"it ended with exit code {result.exit_code}"
+        raise RemoteError(f"`git {verb}` failed: {reason}")
+    return result
 
 
 def _ssh_variables(git: Git) -> dict[str, str]:
@@ -98,6 +83,5 @@ def _ssh_variables(git: Git) -> dict[str, str]:
         return {}
     configured = git.run("config", "--get", "core.sshCommand", as_user=True, check=False).text
     command = git.user_environment.get("GIT_SSH_COMMAND") or configured or "ssh"
-    return (
-        {"GIT_SSH_COMMAND": f"{command} -o BatchMode=yes"} if pathlib.PurePath(command.split()[0]).name == "ssh" else {}
-    )
+    is_openssh = pathlib.PurePath(command.split()[0]).name == "ssh"
+    return {"GIT_SSH_COMMAND": f"{command} -o BatchMode=yes"} if is_openssh else {}

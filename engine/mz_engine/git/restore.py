@@ -160,28 +160,13 @@ def remove_tree(path: bytes) -> None:
         os.unlink(path)
         return
     try:
-        _empty_directory(path)
-    except OSError:
-        # Nested deeper than a path can be long: only relative steps reach it, which rm(1) uses.
-        subprocess.run(["rm", "-rf", "--", path], stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    with contextlib.suppress(FileNotFoundError):
-        os.rmdir(path)
-
-
-def _empty_directory(top: bytes) -> None:
-    """Remove everything inside, without recursion: directories may be nested deeper than the stack."""
-    directories, index = [top], 0
-    while index < len(directories):
-        make_accessible(directories[index])
-        with os.scandir(directories[index]) as entries:
-            for entry in list(entries):
-                if entry.is_dir(follow_symlinks=False):
-                    directories.append(entry.path)
-                else:
-                    os.unlink(entry.path)
-        index += 1
-    for directory in reversed(directories[1:]):
-        os.rmdir(directory)
+        shutil.rmtree(path)
+    except (OSError, RecursionError):
+        # Without rights, or nested deeper than a path can be long, so that only relative steps reach it.
+        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", path], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        if os.path.lexists(path):
+            os.rmdir(path)
 
 
 def _differs_only_in_mode(old: TreeEntry | None, new: TreeEntry) -> bool:

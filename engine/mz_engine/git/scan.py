@@ -48,10 +48,10 @@ class WorktreeScanner(msgspec.Struct):
     top: bytes
     tracked: TreeListing
     ignore_rules: IgnoreRules
-    keep_rules: IgnoreRules
-    copied_paths: frozenset[bytes]
     object_format: str
     hash_cache: dict[bytes, FileHash]
+    keep_rules: IgnoreRules = IgnoreRules({})
+    copied_paths: frozenset[bytes] = frozenset()
     has_file_modes: bool = True
     """The file system stores the executable bit."""
     scan: WorktreeScan = msgspec.field(default_factory=lambda: WorktreeScan({}, set(), set(), [], {}))

@@ -10,7 +10,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Iterable, Mapping
-from functools import cached_property, partial
+from functools import partial
 
 from mz_events.catalog.validation import Change
 from mz_events.names import Commit, Path
@@ -79,7 +79,7 @@ class GitWorkspace:
     def close(self, worktree: FeatureWorktree) -> None:
         with self._lock:
             self._worktrees.pop(worktree, None)
-        GitWorktree(self._git, self._repository.root, worktree).delete()
+            GitWorktree(self._git, self._repository.root, worktree).delete()
 
     # trees ------------------------------------------------------------------------------------------------------------
     def ensure(self, worktree: FeatureWorktree, head: Commit, tree: Commit) -> bool:
@@ -190,7 +190,7 @@ class GitWorkspace:
         git_worktree = self._git_worktree(worktree)
         with self._lock:
             git_worktree.attach_branch(parent)
-        new_commit = git_commits.make_commit(self._git, tree, (parent,), message, self._identity)
+        new_commit = git_commits.make_commit(self._git, tree, (parent,), message)
         git_worktree.move_branch(new_commit, parent)
         git_worktree.update_index(new_commit, written=False)
         return git_commits.describe_commit(self._git, new_commit)
@@ -200,7 +200,7 @@ class GitWorkspace:
         if git_commits.is_ancestor(self._git, other, head):
             return MergeResult(commit=head, tree=self._ensure_capture(git_worktree, head), changed=False)
         content = git_commits.merge_trees(self._git, head, other)
-        merge_commit = git_commits.make_merge_commit(self._git, head, other, content, message, self._identity)
+        merge_commit = git_commits.make_merge_commit(self._git, head, other, content, message)
         git_worktree.clear_adopted_if_lost()
         with self._lock:
             git_worktree.attach_branch(merge_commit if git_worktree.read_refs().branch == merge_commit else head)
@@ -226,10 +226,6 @@ class GitWorkspace:
     def changed_paths(self, base: Commit, head: Commit) -> tuple[Path, ...]:
         return _event_paths(git_commits.changed_paths(self._git, base, head))
 
-    @cached_property
-    def _identity(self) -> Mapping[str, str]:
-        return git_commits.identity(self._git)
-
     # remotes ----------------------------------------------------------------------------------------------------------
     def remote_head(self, remote: str, branch: str) -> Commit | None:
         return git_remote.remote_head(self._git, remote, branch)
@@ -254,7 +250,7 @@ class GitWorkspace:
             if not git_commits.has_commit(self._git, commit):
                 message = f"{worktree.feature} starts from {commit}, which is not in the repository"
                 raise RepositoryUnusable("no-base", message)
-        return git_commits.merge_all(self._git, starts_from, worktree.feature, self._identity)
+        return git_commits.merge_all(self._git, starts_from, worktree.feature)
 
     def _scan(self, git_worktree: GitWorktree, commit: Commit) -> WorktreeScan:
         return WorktreeScanner(

@@ -106,11 +106,10 @@ class GitWorktree:
             self.change_notes(adopted=False)
 
     # refs -------------------------------------------------------------------------------------------------------------
-    def read_refs(self) -> RefValues:
-        """Return the values of the refs. Raises RepositoryUnusable."""
-        git_dir = self.entry if self.entry.is_dir() else None
+    def read_refs(self, entry: pathlib.Path | None = None) -> RefValues:
+        """Return the values of the refs; HEAD is that of `entry`. Raises RepositoryUnusable."""
         flags = "--format=%(refname) %(objectname) %(HEAD)"
-        out = self._git.run("for-each-ref", flags, self.branch_ref, self.capture_ref, git_dir=git_dir).text
+        out = self._git.run("for-each-ref", flags, self.branch_ref, self.capture_ref, git_dir=entry).text
         values = {
             name: (Commit(oid), mark == "*") for name, oid, mark in (line.split(" ", 2) for line in out.splitlines())
         }
@@ -169,7 +168,7 @@ class GitWorktree:
                 remove_tree(os.fsencode(file))
         for ref in (self.branch_ref, self.capture_ref):
             remove_stale_lock(self._git.directory, ref)
-        refs = self.read_refs()
+        refs = self.read_refs(self.entry)
         if refs.branch != head:
             old = refs.branch
             rescue = f"update {rescue_ref(self.identity, self.branch_ref, old)} {old}\n" if old else ""

@@ -4,12 +4,10 @@ Safe beside a running process, and safe to kill."""
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -154,20 +152,13 @@ def newest_mtime(folder: Path) -> float:
 
 def total_bytes(path: Path) -> int:
     """Return the bytes of a file, or of all files below a directory; files that vanish meanwhile count 0."""
-    return sum(_file_sizes(os.fsencode(path)))
-
-
-def _file_sizes(path: bytes) -> Iterator[int]:
-    with contextlib.suppress(OSError):
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            yield os.lstat(path).st_size
-            return
-        pending = [path]
-        while pending:
-            with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
-                    else:
-                        with contextlib.suppress(OSError):
-                            yield entry.stat(follow_symlinks=False).st_size
+    total, pending = 0, [path]
+    while pending:
+        current = pending.pop()
+        with contextlib.suppress(OSError):
+            status = current.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                pending += current.iterdir()
+            else:
+                total += status.st_size
+    return total

@@ -1,7 +1,4 @@
-"""Find and remove leftovers of runs in a repository and below `.mz`.
-
-Decisions of `mz clean`: which leftovers of runs are removed, and why others are kept.
-"""
+"""Leftovers of runs in a repository and below `.mz`: find them, decide which `mz clean` removes, remove them."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import contextlib
 import os
 import pathlib
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -89,10 +86,7 @@ class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
 def with_keep_reasons(
     leftovers: Iterable[Leftover], statuses: Mapping[str, LeftoverRunStatus], options: CleanOptions
 ) -> tuple[Leftover, ...]:
-    """Return the leftovers of the selected runs, each with the reason to keep it.
-
-    `standings` is by run; a run that is not in it is unknown.
-    """
+    """Return the leftovers of the selected runs, each with the reason to keep it. A run without a status is unknown."""
     judged = [
         replace(leftover, keep_reason=find_keep_reason(leftover, statuses.get(leftover.run, "unknown"), options))
         for leftover in leftovers
@@ -100,16 +94,12 @@ def with_keep_reasons(
     ]
     kept_worktrees = {(item.run, item.feature) for item in judged if item.kind == "worktree" and item.keep_reason}
     return tuple(
+        # Only a capture shows the changes of a worktree.
         replace(item, keep_reason=WORKTREE_KEPT)
-        if item.kind == "capture" and depends_on_kept_worktree(item, kept_worktrees)
+        if item.kind == "capture" and not item.keep_reason and (item.run, item.feature) in kept_worktrees
         else item
         for item in judged
     )
-
-
-def depends_on_kept_worktree(capture: Leftover, kept_worktrees: Collection[tuple[str, str | None]]) -> bool:
-    """Return True if the capture would be removed although its worktree is kept: only a capture shows its changes."""
-    return capture.keep_reason is None and (capture.run, capture.feature) in kept_worktrees
 
 
 def find_keep_reason(leftover: Leftover, status: LeftoverRunStatus, options: CleanOptions) -> str | None:
@@ -123,16 +113,12 @@ def find_keep_reason(leftover: Leftover, status: LeftoverRunStatus, options: Cle
         return f"`mz resume {leftover.run}` needs it"
     if leftover.kind == "pull-request" and not options.descriptions:
         return "a person may still open it; --all removes it"
-    if leftover.unsaved and not forced:
-        return _unsaved_reason(leftover)
-    return None
-
-
-def _unsaved_reason(leftover: Leftover) -> str:
+    if not leftover.unsaved or forced:
+        return None
     if leftover.kind == "rescue":
         return "no branch or tag contains its commit"
-    names = ", ".join(leftover.unsaved[:NAMED_MAX]) + (", ..." if len(leftover.unsaved) > NAMED_MAX else "")
-    return f"changes that no capture contains: {names}"
+    more = ", ..." if len(leftover.unsaved) > NAMED_MAX else ""
+    return f"changes that no capture contains: {', '.join(leftover.unsaved[:NAMED_MAX])}{more}"
 
 
 CAPTURE_REFS = "refs/mz/"
@@ -207,15 +193,11 @@ class LeftoverFinder:
         branch = worktree.read_refs().branch
         newest = capture or branch
         listings: list[TreeListing] = [self._objects.listing(commit) for commit in (capture, branch) if commit]
-        tracked = listings[0] if listings else {}
-        rules = self._objects.ignore_rules(newest) if newest else ignore_rules(())
         try:
             scan = WorktreeScanner(
                 top=worktree.top,
-                tracked=tracked,
-                ignore_rules=rules,
-                keep_rules=ignore_rules(()),
-                copied_paths=frozenset(),
+                tracked=listings[0] if listings else {},
+                ignore_rules=self._objects.ignore_rules(newest) if newest else ignore_rules(()),
                 object_format=self._objects.object_format,
                 hash_cache=worktree.notes.hash_cache,
                 has_file_modes=self._repository.has_file_modes,
@@ -248,41 +230,34 @@ class LeftoverFinder:
         return done.exit_code == 0 and bool(done.stdout)
 
     def _call_files(self, run: str) -> Iterator[Leftover]:
-        """Yield spools of calls with a recorded outcome, and temporary directories of any call."""
+        """Yield spools of calls with a recorded outcome, and temporary directories of any call, left by a killed `mz`.
+        Names come from the log; a shared directory is never searched by pattern."""
         for stream, _ in self._store.streams(f"{run_stream(run)}/"):
             feature = stream.rpartition("/")[2]
-            for recorded in self._store.read(stream):
-                if isinstance(recorded.event, AgentRequested):
-                    yield from self._temporary(run, feature, recorded.event.ref.key)
-                elif isinstance(recorded.event, AgentReplied | AgentFailed | AgentLost):
-                    yield from self._spool(run, feature, recorded.event.ref.key)
-
-    def _spool(self, run: str, feature: str, key: str) -> Iterator[Leftover]:
-        path = spool_directory(self._home / SPOOL_FOLDER, key)
-        if path.is_dir():
-            name = str(path.relative_to(self._root))
-            yield Leftover(kind="spool", run=run, feature=feature, name=name, size_bytes=total_bytes(path))
-
-    def _temporary(self, run: str, feature: str, key: str) -> Iterator[Leftover]:
-        """Yield temporary directories left by a killed `mz`. Names come from the log; a shared directory is never
-        searched by pattern."""
-        for path in existing_temporaries(self._unresolved_root, key, self._environment):
-            yield Leftover(
-                kind="temporary", run=run, feature=feature, name=str(path), size_bytes=total_bytes(path),
-                in_use=bool(pids_with_key(key)),
-            )  # fmt: skip
+            for event in (recorded.event for recorded in self._store.read(stream)):
+                if isinstance(event, AgentRequested):
+                    for path in existing_temporaries(self._unresolved_root, event.ref.key, self._environment):
+                        in_use = bool(pids_with_key(event.ref.key))
+                        yield self._file("temporary", run, feature, path, in_use)
+                elif isinstance(event, AgentReplied | AgentFailed | AgentLost):
+                    path = spool_directory(self._home / SPOOL_FOLDER, event.ref.key)
+                    if path.is_dir():
+                        yield self._file("spool", run, feature, path)
 
     def _pull_request_files(self) -> Iterator[Leftover]:
         for run in children(self._home / PULL_REQUESTS_FOLDER):
             for file in sorted(run.glob("*.md")):
-                name = str(file.relative_to(self._root))
-                size = file.lstat().st_size
-                yield Leftover(kind="pull-request", run=run.name, feature=file.stem, name=name, size_bytes=size)
+                yield self._file("pull-request", run.name, file.stem, file)
+
+    def _file(self, kind: LeftoverKind, run: str, feature: str, path: pathlib.Path, in_use: bool = False) -> Leftover:
+        name = str(path if kind == "temporary" else path.relative_to(self._root))
+        size_bytes = total_bytes(path)
+        return Leftover(kind=kind, run=run, feature=feature, name=name, size_bytes=size_bytes, in_use=in_use)
 
     # removing ---------------------------------------------------------------------------------------------------------
     def remove(self, leftovers: Iterable[Leftover]) -> tuple[Leftover, ...]:
         """Remove leftovers, worktrees before the captures with their content, so that an interruption loses nothing.
-        Missing ones are ignored. Return all of them; those that could not be removed have `stays` set. Raises
+        Missing ones are ignored. Return all of them; those that could not be removed with the reason. Raises
         RepositoryUnusable, OSError; earlier removals remain."""
         leftovers = tuple(leftovers)
         removable = [leftover for leftover in leftovers if leftover.keep_reason is None]
@@ -303,8 +278,6 @@ class LeftoverFinder:
         for run in {leftover.run for leftover in removable}:
             for kind in (*WORKTREE_FOLDERS, PULL_REQUESTS_FOLDER):
                 with contextlib.suppress(OSError):
-                    (self._home / kind / run / "new").rmdir()
-                with contextlib.suppress(OSError):
                     (self._home / kind / run).rmdir()
         return tuple(replace(item, keep_reason=NOT_REMOVABLE) if self._is_stuck(item) else item for item in leftovers)
 
@@ -318,9 +291,8 @@ class LeftoverFinder:
             for recorded in self._store.read(run_stream(f"{run}/{feature}"))
             if isinstance(recorded.event, FeatureStarted)
         )
-        return GitWorktree(
-            self._git, self._root, FeatureWorktree(run=run, feature=feature, branch=next(started, f"mz/{feature}"))
-        )
+        branch = next(started, f"mz/{feature}")
+        return GitWorktree(self._git, self._root, FeatureWorktree(run=run, feature=feature, branch=branch))
 
 
 def children(folder: pathlib.Path) -> list[pathlib.Path]:
