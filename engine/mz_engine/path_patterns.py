@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
-
-import msgspec
 
 P = TypeVar("P", bound=str)
 CHARACTER_CLASSES: Mapping[bytes, bytes] = {
@@ -57,14 +55,11 @@ class IgnorePattern(NamedTuple):
         return self.regex.fullmatch(path.rpartition(b"/")[2] if self.basename_only else path) is not None
 
 
-class IgnoreRules(msgspec.Struct, frozen=True, dict=True):
+class IgnoreRules:
     """Ignore rules: the text of each `.gitignore` by its directory (b"" is the top)."""
 
-    texts: Mapping[bytes, bytes]
-
-    @cached_property
-    def _patterns(self) -> dict[bytes, tuple[IgnorePattern, ...]]:
-        return {directory: tuple(parse_gitignore(text)) for directory, text in self.texts.items()}
+    def __init__(self, texts: Mapping[bytes, bytes]) -> None:
+        self._patterns = {directory: tuple(parse_gitignore(text)) for directory, text in texts.items()}
 
     def ignores(self, path: bytes, is_directory: bool) -> bool:
         """Return True if the path itself is ignored, regardless of ignored directories above it."""

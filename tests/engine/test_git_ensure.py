@@ -123,6 +123,15 @@ def redirects(desk: Desk) -> None:
     (desk.worktree / ".git").write_text("gitdir: /nowhere\n")
 
 
+def plants_link(desk: Desk) -> None:
+    """Where mz writes a file before it moves it to its place."""
+    outside = desk.repo.root.parent / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("p")
+    deletes_git_file(desk)
+    (desk.worktree / ".git.partial").symlink_to(outside / "precious")
+
+
 def blocks_git_file(desk: Desk) -> None:
     deletes_git_file(desk)
     os.mkfifo(desk.worktree / ".git")
@@ -193,6 +202,7 @@ def nests_deeply(desk: Desk) -> None:
 ACTS: tuple[Callable[[Desk], None], ...] = (
     *(nothing, dirty, commits, resets, detaches, switches, deletes_branch, merges, bisects, hides, sparse, locks),
     *(deletes_worktree, deletes_git_file, makes_repository, redirects, blocks_git_file, prunes, breaks_entry),
+    plants_link,
     *(deletes_entry_files, replaces_with_link, replaces_worktree_with_link, swaps_kinds, forbids, modes, nests_deeply),
 )
 

@@ -33,17 +33,11 @@ SEARCH_CHARS_MAX = 4000
 """Characters of one line that patterns search at once; longer lines are searched in overlapping pieces."""
 
 
-class ScreenWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    order: int
-    secret: int
-    trick: int
-
-
 class ScreenPatterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Content of `screen.yaml`."""
 
     threshold: int
-    weights: ScreenWeights
+    weights: dict[Literal["order", "secret", "trick"], int]
     order: dict[str, str]
     secret: dict[str, str]
     tricks: tuple[tuple[int, int], ...]
@@ -107,7 +101,7 @@ def screen_item(item: BacklogItem, mode: ScreenMode) -> tuple[BacklogItem, Scree
 def _find_matches(lines: list[str], patterns: _CompiledPatterns) -> list[tuple[ScreenMatch, int]]:
     matches: list[tuple[ScreenMatch, int]] = []
     if any(patterns.tricks.search(line) for line in lines):
-        matches.append((ScreenMatch("unicode-trick", 0), patterns.data.weights.trick))
+        matches.append((ScreenMatch("unicode-trick", 0), patterns.data.weights["trick"]))
     plain_lines = dict(enumerate((_normalise_line(line, patterns) for line in lines), 1))
     for number, line in plain_lines.items():
         matches += _find_in_line(number, line, patterns)
@@ -126,10 +120,10 @@ def _find_in_line(number: int, line: str, patterns: _CompiledPatterns) -> Iterat
     weights = patterns.data.weights
     orders = (rule for rule, pattern in patterns.order.items() if _matches(pattern, line))
     if order := next(orders, None):
-        yield ScreenMatch(order, number), weights.order
+        yield ScreenMatch(order, number), weights["order"]
     for rule, pattern in patterns.secret.items():
         if _matches(pattern, line):
-            yield ScreenMatch(rule, number), weights.secret
+            yield ScreenMatch(rule, number), weights["secret"]
 
 
 def _find_across_lines(lines: list[tuple[int, str]], patterns: _CompiledPatterns) -> list[tuple[ScreenMatch, int]]:
@@ -141,7 +135,7 @@ def _find_across_lines(lines: list[tuple[int, str]], patterns: _CompiledPatterns
             rule = next((rule for rule, pattern in patterns.order.items() if pattern.search(joined)), None)
             if rule:
                 matches += [
-                    (ScreenMatch(rule, first_number), patterns.data.weights.order),
+                    (ScreenMatch(rule, first_number), patterns.data.weights["order"]),
                     (ScreenMatch(rule, second_number), 0),
                 ]
     return matches

@@ -162,7 +162,9 @@ class GhForge:
         checks = self._checks(number, "--required")
         if checks is None:
             checks = self._checks(number) or ()
-        return None if is_decisive(checks) and self._head(number) != head else checks
+        states = {check.state for check in checks}
+        waiting_may_help = "pending" in states and "red" not in states
+        return checks if waiting_may_help or self._head(number) == head else None
 
     def _head(self, number: int) -> Commit:
         return self._read(PullRequestHead, "pr", "view", str(number), "--json", "headRefOid").head_ref_oid
@@ -234,12 +236,6 @@ def check_state(state: str) -> Literal["pending", "green", "red"]:
     """Map a state of gh; unknown states are pending."""
     state = state.upper()
     return "green" if state in PASSED_STATES else "red" if state in FAILED_STATES else "pending"
-
-
-def is_decisive(checks: tuple[CiCheck, ...]) -> bool:
-    """Return True if more waiting changes nothing: a check is red, or none is pending."""
-    states = {check.state for check in checks}
-    return "red" in states or "pending" not in states
 
 
 def failure_log(log: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import msgspec
 from mz_events.catalog.call import ForbiddenChange
@@ -64,10 +64,9 @@ class WorktreeScan(msgspec.Struct, frozen=True):
     """For the next walk."""
 
 
+ChangeKind = Literal["added", "modified", "deleted", "mode"]
 DOT_GIT = re.compile(rb"(\.git|git~1)[ .]*(:.*)?\Z", re.IGNORECASE | re.DOTALL)
 DOT_GITMODULES = re.compile(rb"(\.gitmodules|gitmod~[1-4]|gi7eba~\d)[ .]*(:.*)?\Z", re.IGNORECASE | re.DOTALL)
-
-T = TypeVar("T")
 
 
 def is_valid_tree_name(name: bytes, is_link: bool) -> bool:
@@ -105,7 +104,7 @@ def parent_directories(paths: Iterable[bytes]) -> set[bytes]:
     return directories
 
 
-def entries_below(listing: Mapping[bytes, T], path: bytes) -> dict[bytes, T]:
+def entries_below(listing: TreeListing, path: bytes) -> dict[bytes, TreeEntry]:
     """Return the entries at a path and below it."""
     prefix = path + b"/"
     return {name: entry for name, entry in listing.items() if name == path or name.startswith(prefix)}
@@ -117,15 +116,13 @@ def capture_content(
     """Return the content to capture, and the forbidden changes left out of it. Where one is at a path in `before`, the
     old entry stays."""
     content = dict(scan.files)
-    forbidden_changes = []
-    for excluded_path in scan.excluded:
-        forbidden_changes.append(
-            ForbiddenChange(
-                kind=excluded_path.kind, path=display_path(excluded_path.path), size_bytes=excluded_path.size_bytes
-            )
-        )
-        if excluded_path.kind != "nested-git":
-            _overlay(content, entries_below(before, excluded_path.path))
+    forbidden_changes = [
+        ForbiddenChange(kind=stray.kind, path=display_path(stray.path), size_bytes=stray.size_bytes)
+        for stray in scan.excluded
+    ]
+    for stray in scan.excluded:
+        if stray.kind != "nested-git":
+            _overlay(content, entries_below(before, stray.path))
     changed = [path for path in scan.files.keys() | before.keys() if content.get(path) != before.get(path)]
     for path in changed:
         if event_path(path) is None:
@@ -159,13 +156,7 @@ def changes(differences: Iterable[tuple[bytes, TreeEntry | None, TreeEntry | Non
     """Yield the differences as events hold them, without paths that no event may hold."""
     for key, old, new in differences:
         path = event_path(key)
-        if path is None or (old is None and new is None):
-            continue
-        if old is None:
-            yield Change(path=path, kind="added")
-        elif new is None:
-            yield Change(path=path, kind="deleted")
-        elif old.oid == new.oid and not {old.mode, new.mode} & {LINK, SUBMODULE}:
-            yield Change(path=path, kind="mode")
-        else:
-            yield Change(path=path, kind="modified")
+        if path and (old or new):
+            is_same = old and new and old.oid == new.oid and not {old.mode, new.mode} & {LINK, SUBMODULE}
+            kind: ChangeKind = "added" if not old else "deleted" if not new else "mode" if is_same else "modified"
+            yield Change(path=path, kind=kind)

@@ -63,26 +63,23 @@ def current_branch(root: pathlib.Path, environment: Mapping[str, str] = os.envir
 
 def branch_commit(root: pathlib.Path, name: str, environment: Mapping[str, str] = os.environ) -> Commit:
     """Return the commit of a local branch, else of a remote's (`origin/main`), else of any other revision name."""
+    command = ("rev-parse", "--quiet", "--verify", "--end-of-options")
     for ref in (f"refs/heads/{name}", f"refs/remotes/{name}", name):
-        result = run_git_as_user(
-            root, environment, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{ref}^{{commit}}"
-        )
+        result = run_git_as_user(root, environment, *command, f"{ref}^{{commit}}")
         if result.exit_code == 0:
             return Commit(result.text)
         if result.stderr and "Needed a single revision" not in result.stderr:
             raise repository_error(root, result)
     if run_git_as_user(root, environment, "rev-parse", "--quiet", "--verify", "HEAD").exit_code:
         raise RepositoryUnusable("no-commit", "the repository has no commit yet; worktrees start from one: commit once")
-    raise RepositoryUnusable(
-        "no-base", f"there is no branch or commit `{name}`; see `git branch --all`, then set `base:` in mz.yaml"
-    )
+    hint = "see `git branch --all`, then set `base:` in mz.yaml"
+    raise RepositoryUnusable("no-base", f"there is no branch or commit `{name}`; {hint}")
 
 
 def describe_repository(root: pathlib.Path, environment: Mapping[str, str] = os.environ) -> Repository:
     """Describe a repository. Raises RepositoryUnusable if it is not writable."""
-    result = run_git_as_user(
-        root, environment, "rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir"
-    )
+    command = ("rev-parse", "--show-object-format", "--git-path", "hooks", "--git-common-dir")
+    result = run_git_as_user(root, environment, *command)
     if result.exit_code:
         raise repository_error(root, result)
     object_format, hooks, common_directory = os.fsdecode(result.stdout).rstrip("\n").split("\n")
@@ -105,9 +102,8 @@ def repository_error(path: pathlib.Path, result: ProgramResult) -> RepositoryUnu
     if "not a git repository" in result.stderr:
         message = f"{path} is not in a git repository; run `git init` and commit, or go to a repository"
         return RepositoryUnusable("not-a-repository", message)
-    return RepositoryUnusable(
-        "git-failed", f"git cannot use {path}: {result.stderr or f'exit code {result.exit_code}'}"
-    )
+    reason = result.stderr or f"exit code {result.exit_code}"
+    return RepositoryUnusable("git-failed", f"git cannot use {path}: {reason}")
 
 
 def run_git_as_user(directory: pathlib.Path, environment: Mapping[str, str], *args: str) -> ProgramResult:

@@ -20,7 +20,6 @@ from mz_engine.git.content import (
     FILE,
     LINK,
     SUBMODULE,
-    TreeEntry,
     TreeListing,
     WorktreeScan,
     parent_directories,
@@ -42,10 +41,7 @@ def restore(
     differing = [path for path, entry in target.items() if scan.files.get(path) != entry]
     try:
         _remove_all(top, target, scan, kept_ignored)
-        modes = [path for path in differing if _differs_only_in_mode(scan.files.get(path), target[path])]
-        for path in modes:
-            _set_mode(os.path.join(top, path), target[path].mode)
-        _write_all(objects, top, {path: target[path] for path in differing if path not in set(modes)})
+        _write_all(objects, top, {path: target[path] for path in differing})
     except OSError as error:
         name = os.fsdecode(error.filename or top)
         raise RepositoryUnusable("worktree-unusable", f"{name} cannot be restored: {error.strerror}") from error
@@ -101,9 +97,7 @@ def write_engine_files(top: pathlib.Path, files: Mapping[Path, bytes]) -> None:
     created: set[bytes] = set()
     for path, data in ({Path(f"{MZ_FOLDER}/.gitignore"): IGNORE_ALL} | dict(files)).items():
         make_directory(os.fsencode(top), os.fsencode(path).rpartition(b"/")[0], created)
-        file = top / path
-        if not (file.is_file() and not file.is_symlink() and file.read_bytes() == data):
-            write_file(os.fsencode(file), data, FILE)
+        write_if_changed(top / path, data)
 
 
 def copy_missing(
@@ -136,18 +130,24 @@ def write_file(path: bytes, data: bytes, mode: int) -> None:
         os.symlink(data, path)
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags, 0o777 if mode == EXECUTABLE else 0o666), "wb", buffering=0) as file:
-        remaining = memoryview(data)
-        while remaining:
-            remaining = remaining[file.write(remaining) :]
+    with open(os.open(path, flags, 0o777 if mode == EXECUTABLE else 0o666), "wb") as file:
+        file.write(data)
 
 
 def write_bytes(file: pathlib.Path, data: bytes) -> None:
-    """Write a file atomically."""
+    """Write a file atomically, following no link in its directory."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"{file.name}.partial")
-    partial.write_bytes(data)
+    write_file(os.fsencode(partial), data, FILE)
     partial.replace(file)
+
+
+def write_if_changed(file: pathlib.Path, content: bytes | str) -> None:
+    """Write a file unless it already has that content, replacing whatever has that name."""
+    data = os.fsencode(content)
+    if file.is_symlink() or not file.is_file() or file.read_bytes() != data:
+        remove_tree(os.fsencode(file))
+        write_bytes(file, data)
 
 
 def remove_tree(path: bytes) -> None:
@@ -167,14 +167,3 @@ def remove_tree(path: bytes) -> None:
             subprocess.run([*command, "--", path], stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if os.path.lexists(path):
             os.rmdir(path)
-
-
-def _differs_only_in_mode(old: TreeEntry | None, new: TreeEntry) -> bool:
-    return old is not None and old.oid == new.oid and not {old.mode, new.mode} & {LINK, SUBMODULE}
-
-
-def _set_mode(path: bytes, mode: int) -> None:
-    """Set executable bits where the readable ones are set, as git does."""
-    old_mode = stat.S_IMODE(os.lstat(path).st_mode)
-    bits = (old_mode & 0o444) >> 2
-    os.chmod(path, old_mode | bits if mode == EXECUTABLE else old_mode & ~0o111)

@@ -22,9 +22,9 @@ from mz_engine.git.content import SUBMODULE, TreeListing, WorktreeScan, event_pa
 from mz_engine.git.objects import ObjectStore, RefMovedError
 from mz_engine.git.process import Git
 from mz_engine.git.repository import describe_repository
-from mz_engine.git.restore import copy_missing, restore, write_engine_files
+from mz_engine.git.restore import copy_missing, restore, write_engine_files, write_if_changed
 from mz_engine.git.scan import WorktreeScanner, read_file
-from mz_engine.git.worktree import GitWorktree, write_text_file
+from mz_engine.git.worktree import GitWorktree
 from mz_engine.model.config import WorkspaceSettings
 from mz_engine.path_patterns import IgnoreRules, ignore_rules
 from mz_engine.paths import MZ_FOLDER
@@ -72,7 +72,7 @@ class GitWorkspace:
         head, tree = refs.branch or refs.capture, refs.capture
         assert head is not None
         assert tree is not None
-        write_text_file(self._repository.root / MZ_FOLDER / ".gitignore", "*\n")
+        write_if_changed(self._repository.root / MZ_FOLDER / ".gitignore", "*\n")
         self.ensure(worktree, head, tree)
         return WorkspaceCreated(head=head, tree=tree)
 

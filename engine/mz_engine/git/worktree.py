@@ -15,7 +15,7 @@ from mz_events.names import Commit
 from mz_engine.git.content import FileHash, FileSignature
 from mz_engine.git.process import Git
 from mz_engine.git.repository import remove_stale_lock
-from mz_engine.git.restore import remove_tree, write_bytes
+from mz_engine.git.restore import remove_tree, write_bytes, write_if_changed
 from mz_engine.git.scan import stat_signature
 from mz_engine.paths import MZ_FOLDER, WORKTREE_NOTES_FOLDER, WORKTREES_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
@@ -190,10 +190,10 @@ class GitWorktree:
             temporary.parent.mkdir(parents=True, exist_ok=True)
             self._git.run("worktree", "add", "--quiet", "--force", "--no-checkout", "--detach", str(temporary), head)
             remove_tree(os.fsencode(temporary))
-        write_text_file(self.entry / "HEAD", f"ref: {self.branch_ref}\n")
-        write_text_file(self.entry / "commondir", "../..\n")
-        write_text_file(self.entry / "gitdir", f"{self.path / '.git'}\n")
-        write_text_file(self.path / ".git", f"gitdir: {self.entry}\n")
+        write_if_changed(self.entry / "HEAD", f"ref: {self.branch_ref}\n")
+        write_if_changed(self.entry / "commondir", "../..\n")
+        write_if_changed(self.entry / "gitdir", f"{self.path / '.git'}\n")
+        write_if_changed(self.path / ".git", f"gitdir: {self.entry}\n")
 
     def delete(self) -> None:
         """Remove directory, entry and notes."""
@@ -233,11 +233,3 @@ def _file_signature(file: pathlib.Path) -> FileSignature | None:
         return stat_signature(file.lstat())
     except FileNotFoundError:
         return None
-
-
-def write_text_file(file: pathlib.Path, text: str) -> None:
-    """Write a text file unless it already has that content, replacing whatever has that name."""
-    data = os.fsencode(text)
-    if file.is_symlink() or not file.is_file() or file.read_bytes() != data:
-        remove_tree(os.fsencode(file))
-        write_bytes(file, data)

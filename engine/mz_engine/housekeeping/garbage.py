@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 from mz_events.adapters.blobs import SHARDS, TEMPORARY_PREFIX, FileBlobs
 from mz_events.adapters.sqlite_log import SqliteStore
-from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
 from mz_events.names import Digest
 
@@ -66,24 +65,19 @@ class LogCitations:
     def __init__(self, store: SqliteStore) -> None:
         self._store, self._after = store, 0
         self.digests: set[str] = set()
-        self.requested_keys: set[str] = set()
-        """Keys of all agent calls."""
-        self.finished_keys: set[str] = set()
-        """Keys of calls with a recorded outcome."""
+        self.pending_keys: set[str] = set()
+        """Keys of calls without a recorded outcome."""
 
     def catch_up(self) -> None:
         """Read new events. Digests in any field count. Raises UnknownEvent (citations of a newer mz are unknown),
         StoreUnusable."""
         for recorded in self._store.read_all(self._after):
-            self._after = recorded.position
-            self._add(recorded.event)
-
-    def _add(self, event: Event) -> None:
-        self.digests.update(digest.decode() for digest in DIGEST_PATTERN.findall(msgspec.json.encode(event)))
-        if isinstance(event, AgentRequested):
-            self.requested_keys.add(event.ref.key)
-        elif isinstance(event, CALL_OUTCOMES):
-            self.finished_keys.add(event.ref.key)
+            self._after, event = recorded.position, recorded.event
+            self.digests.update(digest.decode() for digest in DIGEST_PATTERN.findall(msgspec.json.encode(event)))
+            if isinstance(event, AgentRequested):
+                self.pending_keys.add(event.ref.key)
+            elif isinstance(event, CALL_OUTCOMES):
+                self.pending_keys.discard(event.ref.key)
 
 
 def collect_garbage(home: Path, store: SqliteStore, dry_run: bool, now: float | None = None) -> CollectedGarbage:
@@ -123,7 +117,7 @@ def _collect_spools(
     folder: Path, citations: LogCitations, cutoff: float, dry_run: bool, garbage: CollectedGarbage
 ) -> None:
     """Remove spools of calls whose outcome is recorded, or that no event mentions."""
-    pending_names = {spool_directory(folder, key).name for key in citations.requested_keys - citations.finished_keys}
+    pending_names = {spool_directory(folder, key).name for key in citations.pending_keys}
     for spool in sorted(folder.iterdir()) if folder.is_dir() else ():
         if spool.name in pending_names or not spool.is_dir() or newest_mtime(spool) > cutoff:
             continue

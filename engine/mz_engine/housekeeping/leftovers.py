@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
-from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested
+from mz_events.catalog.call import AgentRequested
 from mz_events.catalog.feature import FeatureStarted
 from mz_events.names import inbox_stream, run_stream
 from mz_events.store import Store
@@ -25,7 +25,7 @@ from mz_engine.git.remote import FETCHED_TARGETS
 from mz_engine.git.repository import describe_repository
 from mz_engine.git.scan import WorktreeScanner
 from mz_engine.git.worktree import GitWorktree
-from mz_engine.housekeeping.garbage import total_bytes
+from mz_engine.housekeeping.garbage import CALL_OUTCOMES, total_bytes
 from mz_engine.path_patterns import ignore_rules
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER, SPOOL_FOLDER
 from mz_engine.ports import FeatureWorktree, RepositoryUnusable
@@ -239,7 +239,7 @@ class LeftoverFinder:
                     for path in existing_temporaries(self._unresolved_root, event.ref.key, self._environment):
                         in_use = bool(pids_with_key(event.ref.key))
                         yield self._file("temporary", run, feature, path, in_use)
-                elif isinstance(event, AgentReplied | AgentFailed | AgentLost):
+                elif isinstance(event, CALL_OUTCOMES):
                     path = spool_directory(self._home / SPOOL_FOLDER, event.ref.key)
                     if path.is_dir():
                         yield self._file("spool", run, feature, path)
@@ -279,11 +279,9 @@ class LeftoverFinder:
             for kind in (*WORKTREE_FOLDERS, PULL_REQUESTS_FOLDER):
                 with contextlib.suppress(OSError):
                     (self._home / kind / run).rmdir()
-        return tuple(replace(item, keep_reason=NOT_REMOVABLE) if self._is_stuck(item) else item for item in leftovers)
-
-    def _is_stuck(self, leftover: Leftover) -> bool:
-        """Return True if it still exists. (Joining the root with an absolute name gives that name.)"""
-        return leftover.keep_reason is None and not leftover.commit and os.path.lexists(self._root / leftover.name)
+        # Joining the root with an absolute name gives that name.
+        stuck = {item.name for item in removable if not item.commit and os.path.lexists(self._root / item.name)}
+        return tuple(replace(item, keep_reason=NOT_REMOVABLE) if item.name in stuck else item for item in leftovers)
 
     def _worktree(self, run: str, feature: str) -> GitWorktree:
         started = (

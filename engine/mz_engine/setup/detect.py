@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +23,9 @@ from mz_engine.agents.contract import AuthCheck
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.decoding.text_file import read_text
 from mz_engine.errors.diagnostics import MzError
+from mz_engine.git.repository import run_git_as_user
 from mz_engine.model.config import PullRequests
+from mz_engine.ports import RepositoryUnusable
 from mz_engine.setup.templates import DetectedProject
 
 COMMAND_NAMES = ("test", "lint", "build")
@@ -109,8 +110,6 @@ ENTRIES_MAX = 20_000
 TESTS_MAX = 200
 FOLDERS_MAX = 3
 
-GIT_SECONDS = 10
-
 
 def detect(root: Path) -> DetectedProject:
     """Detect tools, branch and remote of the repository at `root`. Only reads; ignores what cannot be read."""
@@ -153,12 +152,9 @@ def _base_branch(root: Path, remote: str | None) -> str | None:
 
 def _git(root: Path, *arguments: str) -> str:
     """Return git's output; empty if it fails."""
-    command = ["git", "-C", str(root), *arguments]
-    with suppress(OSError, subprocess.TimeoutExpired):
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=GIT_SECONDS, check=False, stdin=subprocess.DEVNULL
-        )
-        return "" if result.returncode else result.stdout.strip()
+    with suppress(RepositoryUnusable):
+        result = run_git_as_user(root, os.environ, *arguments)
+        return "" if result.exit_code else result.text
     return ""
 
 

@@ -29,7 +29,7 @@ from mz_engine.backlog.item import ItemStatus
 from mz_engine.backlog.load import read_backlog
 from mz_engine.config.schema import schema_text
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.git.process import Git
+from mz_engine.git.process import Git, run_program
 from mz_engine.git.process import safe_environment as without_git
 from mz_engine.git.remote import has_remote, remote_head
 from mz_engine.git.repository import branch_commit, current_branch, describe_repository, find_root, run_git_as_user
@@ -340,24 +340,18 @@ def remote_check(root: Path, config: Config, environment: Mapping[str, str], onl
 
 
 def gh_check(root: Path, config: Config, environment: Mapping[str, str], online: bool) -> CheckOutcome | None:
-    """Check that `gh` is installed and logged in; only with `online` that the login is still valid.
-
-    Its output is discarded, since it may hold the token.
-    """
+    """Check that `gh` is installed and logged in; only with `online` that the login is still valid. Its output is not
+    shown, since it may hold the token."""
     if config.pull_requests.strategy == "none":
         return None
     if not shutil.which("gh", path=environment.get("PATH")):
         return fail("`gh` is not on PATH", f"install it from https://cli.github.com, {NO_PULL_REQUESTS_HINT}")
     command = ["gh", "auth", "status" if online else "token"]
     quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1"}
-    discard = subprocess.DEVNULL
     try:
-        result = subprocess.run(
-            command, cwd=root, env={**without_git(environment), **quiet}, timeout=GH_SECONDS, check=False,
-            stdin=discard, stdout=discard, stderr=discard,
-        )  # fmt: skip
+        result = run_program(command, root, {**without_git(environment), **quiet}, GH_SECONDS)
     except subprocess.TimeoutExpired:
         return warn(f"`{' '.join(command)}` did not end within {GH_SECONDS} s")
-    if result.returncode:
+    if result.exit_code:
         return fail("`gh` is not logged in", f"`gh auth login`, or set GH_TOKEN, {NO_PULL_REQUESTS_HINT}")
     return ok("logged in" if online else "has a login; `--online` checks that it is still valid")
