@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +21,15 @@ from mz_engine.ports import CallResult, CallSpec, ParsedReply
 BYTES_PER_TOKEN = 4
 VERSION = re.compile(rb"\A\s*(?:[a-z][\w-]*\s+)?(\d{1,9}\.\d{1,9}\.\d{1,9}[\w.+-]*)")
 """Some programs print their name first."""
+
+
+def load_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; empty if there is none."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 class ReportedFields(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,5 @@
-"""Description of one agent: everything that `mz` knows about it by name. Each agent's folder has one, in `agent.py`."""
+"""Description of one agent: everything that `mz` knows about it by name. Each agent's folder has one, beside
+its formats."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from mz_engine.agents.reading.json_lines import decode_lines
 from mz_engine.agents.reading.records import Format
 
 StdoutEndings = Callable[[dict[str, Any]], Iterator[tuple[str, bytes, int]]]
@@ -97,20 +99,9 @@ def json_line(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
-def stream_events(stream: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the lines that are objects."""
-    for line in stream.split(b"\n"):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
-            yield event
-
-
 def last_event(stream: bytes, *types: str) -> dict[str, Any]:
     """Return the last event of these types; empty if there is none."""
-    return next((event for event in reversed([*stream_events(stream)]) if event.get("type") in types), {})
+    return next((event for event in reversed([*decode_lines(stream)]) if event and event.get("type") in types), {})
 
 
 def cut_stderr(stdout: bytes, stderr: bytes) -> Iterator[tuple[str, bytes, bytes, int]]:

@@ -10,7 +10,9 @@ names do not count. An importer that resumes reading uses `pieces` and `read_pie
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 
 import msgspec
@@ -19,7 +21,6 @@ from mz_projections.imported.model import OUTPUT_OPEN
 from mz_engine.agents.catalog import AGENTS
 from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, Piece, decoded_file, pieces
 from mz_engine.agents.reading.records import Format, Note, Reader, ReaderState, TranscriptRecord, UndecodableLine
-from mz_engine.agents.reading.repair import array_elements, leading_object, repair_line
 
 FORMATS: tuple[Format, ...] = tuple(form for agent in AGENTS.values() for form in agent.formats)
 """The order does not matter: a line matches at most one of them."""
@@ -29,10 +30,16 @@ LINES_MAX, BYTES_MAX = 1000, 16 * 1024 * 1024
 """Limits of the search for the first conclusive line."""
 DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
 """Size limit of a document that spans several lines."""
+REPAIRED_BYTES_MAX = 1024 * 1024
+"""Longer lines are not searched for further objects."""
+ATTEMPTS_MAX = 32
+LONE_SURROGATES = dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
 OPENERS, CLOSERS = (b"{", b"["), (b"}", b"]")
 
 _objects = msgspec.json.Decoder(dict[str, object])
 _lists = msgspec.json.Decoder(list[object])
+_arrays = msgspec.json.Decoder(list[msgspec.Raw])
+_repairing_decoder = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
 
 
 class Undetected(Exception):
@@ -118,8 +125,11 @@ def decode_objects(data: bytes) -> list[dict[str, object]]:
             return [element for element in _lists.decode(data) if isinstance(element, dict)]
         return [_objects.decode(data)]
     except (msgspec.DecodeError, RecursionError, ValueError):
-        leading = leading_object(data)
-        return [] if leading is None else [leading]
+        text = _decoded(data).lstrip()
+        if len(data) <= REPAIRED_BYTES_MAX and text.startswith("{"):
+            with suppress(ValueError, RecursionError):
+                return [_repairing_decoder.raw_decode(text)[0]]
+        return []
 
 
 # reading --------------------------------------------------------------------------------------------------------------
@@ -135,7 +145,7 @@ def read_piece(form: Format, reader: Reader, piece: Piece) -> Iterator[Transcrip
     data = _stripped(piece)
     if not data and not piece.is_complete and not piece.data:
         yield Note(code="half-line")
-    for line in array_elements(data) if data.startswith(b"[") else (data,) if data else ():
+    for line in _array_elements(data) if data.startswith(b"[") else (data,) if data else ():
         for record in reader.read(line):
             if isinstance(record, UndecodableLine):
                 yield from _repaired_records(form, reader, line, piece.is_complete, record)
@@ -143,20 +153,60 @@ def read_piece(form: Format, reader: Reader, piece: Piece) -> Iterator[Transcrip
                 yield record
 
 
+def _array_elements(data: bytes) -> list[bytes]:
+    """Return the elements of a JSON array as they are written; nothing if the data is not an array."""
+    try:
+        return [bytes(element) for element in _arrays.decode(data)]
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return []
+
+
 def _repaired_records(
     form: Format, reader: Reader, line: bytes, is_complete: bool, undecodable: UndecodableLine
 ) -> Iterator[TranscriptRecord]:
-    repaired = repair_line(line, form)
-    if repaired.lines:
+    """Read the objects in a line that does not decode; in a damaged line, those that match the format. Programs crash
+    while they write, cut text in the middle of a character, pad files with zero bytes, or write at the same time."""
+    values, is_damaged = _find_objects(_decoded(line), len(line) <= REPAIRED_BYTES_MAX)
+    matching = [value for value in values if not is_damaged or form.matches(value)]
+    repaired_lines = [repaired for value in matching if (repaired := _encoded(value))]
+    if repaired_lines:
         yield Note(code="mended")
-        for repaired_line in repaired.lines:
-            yield from reader.read(repaired_line)
-        if repaired.is_incomplete:
+        for repaired in repaired_lines:
+            yield from reader.read(repaired)
+        if is_damaged:
             yield UndecodableLine(reason="in part")
     elif is_complete:
         yield undecodable
     else:
         yield Note(code="half-line")
+
+
+def _decoded(line: bytes) -> str:
+    return line.replace(b"\0", b"").decode("utf-8", "replace")
+
+
+def _find_objects(text: str, search: bool) -> tuple[list[dict[str, object]], bool]:
+    """Return the objects in a text, and True if a part of it is none. Without `search` only the first brace counts."""
+    values: list[dict[str, object]] = []
+    at, attempts, is_damaged = text.find("{"), 0, False
+    while at >= 0:
+        try:
+            value, end = _repairing_decoder.raw_decode(text, at)
+            values.append(value)
+        except (ValueError, RecursionError):
+            is_damaged, attempts, end = True, attempts + 1, at + 1
+            if attempts > ATTEMPTS_MAX or not search:
+                break
+        at = text.find("{", end)
+        is_damaged = is_damaged or (bool(text[end:].strip()) and at < 0)
+    return values, is_damaged or not values
+
+
+def _encoded(value: dict[str, object]) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).translate(LONE_SURROGATES).encode()
+    except (ValueError, RecursionError):
+        return b""
 
 
 def join_documents(stream: Iterator[Piece]) -> Iterator[Piece]:

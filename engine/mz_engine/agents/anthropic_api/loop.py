@@ -52,10 +52,8 @@ class Loop:
 
     def run(self, prompt: str) -> tuple[str, str]:
         """Run the loop; return the final text and the stop reason. Raises Failure."""
-        options = self._options
-        messages = self._sessions.load(options.session, self._cwd) if options.resumes else []
-        messages = [*messages, user_message(prompt)]
-        for _ in range(options.turns_max):
+        messages = self._first_messages(prompt)
+        for _ in range(self._options.turns_max):
             reply = self._send(messages)
             content = [block for block in reply.content if block.get("type") != "text" or block.get("text")]
             if content:
@@ -67,13 +65,16 @@ class Loop:
             self._save(messages)
             if not uses and reply.stop_reason in FINISHED:
                 return _text(content), str(reply.stop_reason)
-        raise Failure("max_turns", f"the model had not finished after {options.turns_max} requests")
+        raise Failure("max_turns", f"the model had not finished after {self._options.turns_max} requests")
 
     def count(self, prompt: str) -> int:
         """Count the tokens of the call's first request. Raises Failure."""
+        return self._api.count(self._request(self._first_messages(prompt)))
+
+    def _first_messages(self, prompt: str) -> list[Block]:
         options = self._options
-        messages = self._sessions.load(options.session, self._cwd) if options.resumes else []
-        return self._api.count(self._request([*messages, user_message(prompt)]))
+        earlier = self._sessions.load(options.session, self._cwd) if options.resumes else []
+        return [*earlier, {"role": "user", "content": [{"type": "text", "text": prompt}]}]
 
     def _request(self, messages: list[Block]) -> Block:
         request: Block = {
@@ -170,7 +171,3 @@ def add_cache_marks(messages: list[Block]) -> list[Block]:
 def _add_cache_mark(message: Block) -> Block:
     *before, last = message["content"]
     return {**message, "content": [*before, {**last, **CACHE_MARK}]}
-
-
-def user_message(prompt: str) -> Block:
-    return {"role": "user", "content": [{"type": "text", "text": prompt}]}

@@ -21,6 +21,7 @@ from typing import NamedTuple, get_args
 from mz_engine.agents.anthropic_api.model import (
     TERMINATING_SIGNALS,
     TURNS_MAX,
+    Block,
     Failure,
     Options,
     OutputWriter,
@@ -70,26 +71,23 @@ def run(arguments: Sequence[str]) -> int:
 def execute(options: Options, environment: Environment, writer: OutputWriter) -> int:
     """Make the call and write the last line, whatever happens; return the exit code. Raises what the writer raises."""
     end_fields: dict[str, object] = {"text": "", "requests": 0, "stop_reason": None}
+    error: Block | None = None
+    exit_code = 1
     try:
         _make_call(options, environment, writer, end_fields)
+        exit_code = 0
     except BrokenPipeError:
         raise
     except Failure as failure:
-        writer.write_event("end", status="error", **end_fields, error=failure.output_fields())
-        return 1
+        error = failure.output_fields()
     except Terminated:
         for number in TERMINATING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        writer.write_event(
-            "end", status="error", **end_fields, error={"kind": "terminated", "message": "asked to end by a signal"}
-        )
-        return TERMINATED
-    except Exception as error:
-        message = f"{type(error).__name__}: {error}"
-        writer.write_event("end", status="error", **end_fields, error={"kind": INTERNAL_ERROR, "message": message})
-        return 1
-    writer.write_event("end", status="success", **end_fields, error=None)
-    return 0
+        error, exit_code = {"kind": "terminated", "message": "asked to end by a signal"}, TERMINATED
+    except Exception as exception:
+        error = {"kind": INTERNAL_ERROR, "message": f"{type(exception).__name__}: {exception}"}
+    writer.write_event("end", status="error" if error else "success", **end_fields, error=error)
+    return exit_code
 
 
 def _make_call(options: Options, environment: Environment, writer: OutputWriter, end_fields: dict[str, object]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from mz_engine.agents.claude_code.stream import StreamReader
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, load_object
 from mz_engine.agents.package import names
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
 from mz_engine.model.pipeline import Tool
@@ -85,8 +84,8 @@ class ClaudeCode(Adapter):
         account = (settings if "CLAUDE_CONFIG_DIR" in environment else home) / ".claude.json"
         return (
             (settings / ".credentials.json").is_file()
-            or bool(_top_level_keys(account) & {"oauthAccount", "primaryApiKey"})
-            or "apiKeyHelper" in _top_level_keys(settings / "settings.json")
+            or bool(load_object(account).keys() & {"oauthAccount", "primaryApiKey"})
+            or "apiKeyHelper" in load_object(settings / "settings.json")
         )
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
@@ -107,11 +106,3 @@ class ClaudeCode(Adapter):
         if "shell" in spec.tools:
             argv.append(f"--allowedTools={','.join(TOOLS['shell'])}")
         return Invocation(argv=tuple(argv), stdin=spec.prompt.encode(), env=self.call_environment(environment))
-
-
-def _top_level_keys(path: Path) -> frozenset[str]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return frozenset()
-    return frozenset(content) if isinstance(content, dict) else frozenset()

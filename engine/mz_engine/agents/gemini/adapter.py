@@ -22,7 +22,7 @@ from pathlib import Path
 
 from mz_events.catalog.call import Problem, ProblemClass
 
-from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, Spawn
+from mz_engine.agents.contract import Adapter, AuthCheck, Capabilities, Invocation, ReportedFields, Spawn, load_object
 from mz_engine.agents.gemini.stream import StreamReader
 from mz_engine.agents.package import names
 from mz_engine.agents.reading.call import ObjectObserver, parsed_reply
@@ -157,7 +157,8 @@ class Gemini(Adapter):
             any((folder / name).is_file() for name in LOGIN_FILES)
             or _has_key_line(folder / ".env")
             or _has_key_line(home / ".env")
-            or _has_account(folder)
+            # Files name an account also when the secret itself is in the system's keychain.
+            or bool(load_object(folder / "google_accounts.json").get("active"))
         )
 
     def format_prompt(self, prompt: str) -> str:
@@ -236,12 +237,3 @@ def _has_key_line(path: Path) -> bool:
         return KEY_LINE.search(path.read_text("utf-8", "replace")) is not None
     except OSError:
         return False
-
-
-def _has_account(folder: Path) -> bool:
-    """Return True if the files name an account, also when the secret itself is in the system's keychain."""
-    try:
-        account = json.loads((folder / "google_accounts.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(account, dict) and bool(account.get("active"))

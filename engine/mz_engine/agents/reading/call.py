@@ -179,8 +179,7 @@ def parsed_reply(
 
 
 def _sums_by_model(usages: tuple[Usage, ...]) -> dict[str, tuple[int, ...]]:
-    sums: dict[str, tuple[int, ...]] = {}
-    for usage in usages:
-        counts = (usage.input, usage.output, usage.cache_read, usage.cache_write_5m + usage.cache_write_1h)
-        sums[usage.model] = tuple(map(sum, zip(sums.get(usage.model, (0, 0, 0, 0)), counts, strict=True)))
-    return sums
+    return {
+        model: (usage.input, usage.output, usage.cache_read, usage.cache_write_5m + usage.cache_write_1h)
+        for model, usage in sum_by_model(usages).items()
+    }
