@@ -36,7 +36,7 @@ from mz_events.catalog.validation import ChangesChecked, CommandRan, RefMoved
 from mz_events.envelope import Recorded
 from mz_events.names import FeatureId, feature_stream
 from mz_projections.audit.auditor import audit
-from mz_projections.audit.model import FAULT_KINDS, Gap, RunAudit
+from mz_projections.audit.model import FAULT_KINDS, Gap, RunAudit, broken_rules
 from mz_projections.cost.totals import totals
 from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.fold import fold
@@ -88,16 +88,18 @@ def test_what_was_asked_changed_and_decided() -> None:
     (feature,) = audited(*given.planned(), *given.refused_reply(UNIT_CALL), RAN, given.gate("test", True)).features
     assert feature.requested is not None
     assert feature.requested.event_ref == "run/r1@2"
-    assert [(made.artifact, made.event_ref, made.request_ref) for made in feature.artifacts] == [
-        ("plan", "run/r1/a@9", "run/r1/a@5")]  # fmt: skip
-    assert [(commit.phase, commit.event_ref) for commit in feature.commits] == [("plan", "run/r1/a@12")]
-    assert [(reply.phase, reply.broken_rules) for reply in feature.replies] == [("plan", ()), ("build", ("plan.json",))]
+    (made,) = feature.artifacts
+    assert made.call is not None
+    assert (made.parsed.event.artifact, made.parsed.event_ref) == ("plan", "run/r1/a@9")
+    assert made.call.event_ref == "run/r1/a@5"
+    (commit,) = feature.commits
+    assert (commit.request.phase, commit.committed.event_ref) == ("plan", "run/r1/a@12")
+    replies = [(reply.event.ref.phase, broken_rules(reply.event.violations)) for reply in feature.replies]
+    assert replies == [("plan", ()), ("build", ("plan.json",))]
     (gate,) = feature.gates
     assert gate.command is not None
-    assert (gate.passed, gate.command.exit, gate.command.passed, gate.command.output) == (True, 0, 7, RAN.output)
-    assert [(tests.name, tests.passed, tests.event_ref) for tests in feature.tests_after] == [
-        ("test", 7, gate.command.event_ref)
-    ]
+    assert (gate.checked.event.passed, gate.command.event) == (True, RAN)
+    assert feature.tests_after == (gate.command,)
 
 
 def test_a_gate_is_decided_on_its_own_run() -> None:
@@ -109,8 +111,8 @@ def test_a_gate_is_decided_on_its_own_run() -> None:
 def test_tests_before_are_the_first_preparation() -> None:
     before = [replace(RAN, stage="prepare", passed=number) for number in (3, 9)]
     (feature,) = audited(*before, RAN, replace(RAN, passed=8)).features
-    assert [tests.passed for tests in feature.tests_before] == [3]
-    assert [tests.passed for tests in feature.tests_after] == [8]
+    assert [ran.event.passed for ran in feature.tests_before] == [3]
+    assert [ran.event.passed for ran in feature.tests_after] == [8]
 
 
 def test_artifacts_that_were_taken_back_are_not_shown() -> None:
@@ -196,7 +198,7 @@ def test_what_was_not_delivered() -> None:
 def test_an_item_that_was_delivered_before_is_no_gap() -> None:
     skipped = ItemSkipped(feature=FeatureId("b"), delivered_by="run/r0/b@9", changed=False)
     found = audit("r1", run_of(skipped, feature=(RAN, DELIVERED)), PinnedRun())
-    assert [feature.status for feature in found.features] == ["delivered", "skipped"]
+    assert [feature.view.status for feature in found.features] == ["delivered", "skipped"]
     assert found.faults == ()
     assert found.features[1].requested is not None
     assert found.features[1].requested.skipped_for == "run/r0/b@9"
@@ -246,7 +248,7 @@ def test_one_feature_only() -> None:
     found = audit(
         "r1", run_of(other, feature=(*given.accepted(CALL), DELIVERED)), PinnedRun(config=PinnedConfig()), "b"
     )
-    assert [feature.feature for feature in found.features] == ["b"]
+    assert [feature.view.feature for feature in found.features] == ["b"]
     assert found.spending.total.calls == 0
 
 
@@ -255,7 +257,9 @@ def test_it_agrees_with_the_other_projections() -> None:
     found = audit("r1", told, PinnedRun())
     assert found.spending.total == totals(paid_calls(told))
     assert found.features[0].spending.total == totals(paid_calls(told))
-    assert [feature.status for feature in found.features] == [view.status for view in run_view("r1", told).features]
+    assert [feature.view.status for feature in found.features] == [
+        view.status for view in run_view("r1", told).features
+    ]
 
 
 def test_faults_are_gaps_that_are_told_of_features() -> None:
@@ -278,7 +282,8 @@ def test_a_run_of_the_engine() -> None:
     first, *_ = found.features
     assert [(each.verdict, each.question.question_kind if each.question else None) for each in first.decisions] == [
         (Verdict.APPROVE, QuestionKind.APPROVAL)]  # fmt: skip
-    assert [(gate.unit, gate.gate, gate.passed) for gate in first.gates if gate.command] == [
+    decided = [gate.checked.event for gate in first.gates if gate.command]
+    assert [(gate.unit, gate.gate, gate.passed) for gate in decided] == [
         ("u1", "check", False), ("u1", "check", True), ("u2", "check", True), ("u2", "check", True),
         ("u3", "check", True), ("u3", "final", True)]  # fmt: skip
     assert {made.call.outcome for made in first.artifacts if made.call} == {"kept"}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mz_events.catalog.validation import ArtifactValidated, CommandRan
+from mz_events.envelope import Recorded
 from mz_projections.audit.model import (
     ArtifactMade,
     CommitMade,
     FeatureAudit,
     Gap,
     GateDecision,
-    ReplyDecision,
     RunAudit,
-    TestCounts,
+    broken_rules,
 )
 from mz_projections.views.messages import Decision
 from mz_projections.views.timeline import Line
@@ -36,6 +37,7 @@ from mz_cli.audit.json import (
 from mz_cli.common.feature_query import report_messages
 from mz_cli.common.verification import Verification
 from mz_cli.cost.report import amounts
+from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.text import exact_usd, iso_time, single_line
 
 
@@ -52,14 +54,14 @@ def audit_report(
     is_intact = record.is_intact and not audit.faults
     return AuditReport(
         repository=repository,
-        run=audit.run,
+        run=audit.view.run,
         feature=feature,
         verdict="yes" if is_intact else "no",
-        status=audit.status,
-        pipeline=audit.pipeline,
-        base=audit.base,
-        base_commit=audit.base_commit,
-        mz=audit.mz_version,
+        status=audit.view.status,
+        pipeline=audit.view.pipeline,
+        base=audit.view.base,
+        base_commit=audit.view.base_commit,
+        mz=audit.view.mz_version,
         begun=audit.started_ref,
         settled=audit.last_ref,
         record=checked_record(record),
@@ -94,11 +96,11 @@ def _gap_shape(gap: Gap) -> GapShape:
 
 
 def _feature_shape(feature: FeatureAudit, load_text: TextLoader) -> AuditFeature:
-    item = feature.requested
+    view, item = feature.view, feature.requested
     return AuditFeature(
-        id=feature.feature,
-        status=feature.status,
-        code=feature.code or None,
+        id=view.feature,
+        status=view.status,
+        code=view.code or None,
         requested_item=RequestedItemShape(
             title=single_line(load_text(item.title)),
             source=item.source or None,
@@ -108,10 +110,10 @@ def _feature_shape(feature: FeatureAudit, load_text: TextLoader) -> AuditFeature
         )
         if item
         else None,
-        branch=feature.branch or None,
-        target=feature.target or None,
-        pull_request=feature.pull_request or None,
-        files=feature.changed_paths,
+        branch=view.branch or None,
+        target=view.target or None,
+        pull_request=view.pull_request or None,
+        files=view.changed_paths,
         commits=tuple(map(_commit, feature.commits)),
         tests_before=tuple(map(_tests, feature.tests_before)),
         tests_after=tuple(map(_tests, feature.tests_after)),
@@ -126,61 +128,66 @@ def _feature_shape(feature: FeatureAudit, load_text: TextLoader) -> AuditFeature
 
 
 def _commit(commit: CommitMade) -> CommitEvidence:
-    return CommitEvidence(
-        commit=commit.commit, phase=commit.phase, unit=commit.unit or None, purpose=commit.purpose, files=commit.files,
-        insertions=commit.insertions, deletions=commit.deletions, event_ref=commit.event_ref,
-    )  # fmt: skip
-
-
-def _tests(tests: TestCounts) -> TestEvidence:
-    return TestEvidence(name=tests.name, passed=tests.passed, failed=tests.failed, event_ref=tests.event_ref)
-
-
-def _artifact_shape(artifact: ArtifactMade) -> ArtifactEvidence:
-    call = artifact.call.call if artifact.call else None
-    return ArtifactEvidence(
-        artifact=artifact.artifact,
-        phase=artifact.phase,
-        unit=artifact.unit or None,
-        path=artifact.path,
-        digest=artifact.digest,
-        agent=call.agent if call else None,
-        model=call.model if call else None,
-        attempt=call.attempt if call else None,
-        prompt_digest=artifact.prompt,
-        template=artifact.template or None,
-        estimated_usd=exact_usd(call.estimated_nanousd) if call else None,
-        reported_usd=exact_usd(call.reported_nanousd) if call else None,
-        computed_usd=exact_usd(call.computed_nanousd) if call else None,
-        event_ref=artifact.event_ref,
-        request_event_ref=artifact.request_ref or None,
+    request, committed = commit.request, commit.committed
+    return shape_of(
+        CommitEvidence,
+        committed.event,
+        phase=request.phase,
+        unit=request.unit or None,
+        purpose=request.purpose,
+        event_ref=committed.event_ref,
     )
 
 
-def _reply_shape(reply: ReplyDecision, load_text: TextLoader) -> ReplyEvidence:
-    return ReplyEvidence(
-        phase=reply.phase,
-        unit=reply.unit or None,
-        iteration=reply.iteration,
-        attempt=reply.attempt,
-        role=reply.role,
-        valid=not reply.broken_rules,
-        rules=reply.broken_rules,
-        messages=report_messages(load_text(reply.report)),
+def _tests(ran: Recorded[CommandRan]) -> TestEvidence:
+    passed, failed = ran.event.passed or 0, ran.event.failed or 0
+    return TestEvidence(name=ran.event.name, passed=passed, failed=failed, event_ref=ran.event_ref)
+
+
+def _artifact_shape(artifact: ArtifactMade) -> ArtifactEvidence:
+    call = artifact.call
+    return shape_of(
+        ArtifactEvidence,
+        artifact.parsed.event,
+        agent=call.agent if call else None,
+        model=call.model if call else None,
+        attempt=call.attempt if call else None,
+        prompt_digest=call.prompt if call else None,
+        template=(call.template if call else "") or None,
+        estimated_usd=exact_usd(call.estimated_nanousd) if call else None,
+        reported_usd=exact_usd(call.reported_nanousd) if call else None,
+        computed_usd=exact_usd(call.computed_nanousd) if call else None,
+        event_ref=artifact.parsed.event_ref,
+        request_event_ref=call.event_ref if call else None,
+    )
+
+
+def _reply_shape(reply: Recorded[ArtifactValidated], load_text: TextLoader) -> ReplyEvidence:
+    rules = broken_rules(reply.event.violations)
+    return shape_of(
+        ReplyEvidence,
+        reply.event.ref,
+        valid=not rules,
+        rules=rules,
+        messages=report_messages(load_text(reply.event.report)),
         event_ref=reply.event_ref,
     )
 
 
 def _gate_shape(gate: GateDecision, load_text: TextLoader) -> GateEvidence:
-    command = gate.command
-    return GateEvidence(
-        phase=gate.phase, unit=gate.unit or None, gate=gate.gate, passed=gate.passed, rules=gate.broken_rules,
-        messages=report_messages(load_text(gate.report)), event_ref=gate.event_ref,
-        command=CommandEvidence(
-            name=command.name, exit=command.exit, passed=command.passed, failed=command.failed,
-            duration_ms=command.duration_ms, output_digest=command.output, event_ref=command.event_ref,
-        ) if command else None,
-    )  # fmt: skip
+    checked, command = gate.checked, gate.command
+    return shape_of(
+        GateEvidence,
+        checked.event,
+        rules=broken_rules(checked.event.violations),
+        messages=report_messages(load_text(checked.event.report)),
+        command=shape_of(
+            CommandEvidence, command.event, output_digest=command.event.output, event_ref=command.event_ref
+        )
+        if command
+        else None,
+        event_ref=checked.event_ref,
+    )
 
 
 def _decision_shape(decision: Decision, load_text: TextLoader) -> DecisionEvidence:

@@ -40,19 +40,21 @@ def audit(run: str, events: Stream, pinned: PinnedRun | None, only: str | None =
     )
     calls = [call for feature in view.features if only in (None, feature.feature) for call in feature.paid_calls]
     return RunAudit(
-        run=run, status=view.status, pipeline=view.pipeline, base=view.base, base_commit=view.base_commit,
-        mz_version=view.mz_version, started_ref=started_ref, last_ref=run_events[-1].event_ref, features=features,
-        decisions=tuple(d for d in people_decisions if d.feature is None),
+        view=view,
+        started_ref=started_ref,
+        last_ref=run_events[-1].event_ref,
+        features=features,
+        decisions=tuple(decision for decision in people_decisions if decision.feature is None),
         spending=spending(priced_calls(calls), "feature"),
         gaps=(*_pipeline_gaps(pinned, started_ref), *_rejected_messages(run_events)),
-    )  # fmt: skip
+    )
 
 
 def _feature_audit(
     view: FeatureView, stream: Stream, run_events: Stream, people_decisions: Sequence[Decision]
 ) -> FeatureAudit:
     calls = priced_calls(view.paid_calls)
-    evidence = Evidence(view, calls)
+    evidence = Evidence(view)
     for recorded in stream:
         evidence.apply(recorded)
     requested, last_ref = None, ""
@@ -69,14 +71,19 @@ def _feature_audit(
             )
     last_ref = stream[-1].event_ref if stream else last_ref
     return FeatureAudit(
-        feature=view.feature, requested=requested, status=view.status, code=view.code, last_ref=last_ref,
-        branch=view.branch, target=view.target, pull_request=view.pull_request, changed_paths=view.changed_paths,
-        commits=tuple(evidence.commits), tests_before=tuple(evidence.tests_before.values()),
-        tests_after=tuple(evidence.tests_after.values()), replies=tuple(evidence.replies), gates=tuple(evidence.gates),
-        artifacts=tuple(evidence.artifacts.values()),
+        view=view,
+        requested=requested,
+        last_ref=last_ref,
+        commits=tuple(evidence.commits),
+        tests_before=tuple(evidence.tests_before.values()),
+        tests_after=tuple(evidence.tests_after.values()),
+        replies=tuple(evidence.replies),
+        gates=tuple(evidence.gates),
+        artifacts=tuple(evidence.artifacts[artifact.artifact, artifact.unit] for artifact in view.artifacts),
         decisions=tuple(decision for decision in people_decisions if decision.feature == view.feature),
-        spending=spending(calls, "phase"), gaps=evidence.gaps(last_ref),
-    )  # fmt: skip
+        spending=spending(calls, "phase"),
+        gaps=evidence.gaps(last_ref),
+    )
 
 
 def _pipeline_gaps(pinned: PinnedRun | None, started_ref: str) -> Iterator[Gap]:

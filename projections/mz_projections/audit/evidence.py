@@ -5,10 +5,10 @@ Each has the event refs that prove it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Any
 
 from msgspec.structs import replace
-from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentReplied, AgentRequested
 from mz_events.catalog.delivery import ChecksPolled, CommitRequested, Committed
 from mz_events.catalog.feature import (
@@ -27,7 +27,6 @@ from mz_events.catalog.validation import (
     CommandRan,
     GateChecked,
     RefMoved,
-    Violation,
 )
 from mz_events.envelope import Recorded
 from mz_events.names import BUILDER
@@ -35,17 +34,12 @@ from mz_events.names import BUILDER
 from mz_projections.audit.model import (
     DONE_STATUSES,
     ArtifactMade,
-    CommandRun,
     CommitMade,
     Gap,
     GapKind,
     GateDecision,
-    ReplyDecision,
-    TestCounts,
 )
-from mz_projections.cost.totals import PricedCall
-from mz_projections.feature.rollback import track_phases
-from mz_projections.views.model import FeatureView
+from mz_projections.views.model import CallView, FeatureView
 from mz_projections.views.timeline import unit_name
 
 LISTED_MAX = 5
@@ -54,24 +48,22 @@ LISTED_MAX = 5
 class Evidence:
     """The statements about one feature; complete once every event of its stream was applied in order."""
 
-    def __init__(self, view: FeatureView, calls: Sequence[PricedCall]) -> None:
+    def __init__(self, view: FeatureView) -> None:
         self.commits: list[CommitMade] = []
         self.gates: list[GateDecision] = []
-        self.replies: list[ReplyDecision] = []
-        self.tests_before: dict[str, TestCounts] = {}
+        self.replies: list[Recorded[ArtifactValidated]] = []
+        self.tests_before: dict[str, Recorded[CommandRan]] = {}
         """By command: its first preparation that counted tests."""
-        self.tests_after: dict[str, TestCounts] = {}
+        self.tests_after: dict[str, Recorded[CommandRan]] = {}
         """By command: its last gate that counted tests."""
         self.artifacts: dict[tuple[str, str], ArtifactMade] = {}
-        """By name and unit: the latest, without superseded ones."""
-        self._view, self._calls = view, calls
+        """By name and unit: the latest, superseded ones too."""
+        self._view = view
         self._call_views = {call.key: call for call in view.calls}
-        self._paid_calls = {priced.call.key: priced for priced in calls}
         self._last_keys: dict[tuple[str, str], str] = {}
         """Key of the last call by phase and unit."""
-        self._current_phases: tuple[str, ...] = ()
         self._commit_requests: dict[str, CommitRequested] = {}
-        self._commands: dict[tuple[str, str, str], CommandRun] = {}
+        self._commands: dict[tuple[str, str, str], Recorded[CommandRan]] = {}
         self._has_run_gate = False
         self._failing_gates: dict[tuple[str, str], dict[str, str]] = {}
         """Event refs by gate, by phase and unit: gates that rejected the current work."""
@@ -83,33 +75,36 @@ class Evidence:
         self._checks_approval = ""
         self._last_poll: tuple[ChecksPolled, str] | None = None
         self._delivered_ref = ""
-        self._salvaged: list[str] = []
         self._past_gates: list[Gap] = []
         self._moved_refs: list[Gap] = []
         self._unvalidated: list[Gap] = []
         self._reverted: list[Gap] = []
 
-    def apply(self, recorded: Recorded[Event]) -> None:
+    def apply(self, recorded: Recorded[Any]) -> None:
         event, event_ref = recorded.event, recorded.event_ref
-        self._current_phases, superseded = track_phases(self._current_phases, event)
-        for name in [name for name, artifact in self.artifacts.items() if artifact.phase in superseded]:
-            del self.artifacts[name]
         match event:
             case AgentRequested(ref=ref):
                 self._last_keys[ref.phase, ref.unit] = ref.key
                 self._unchecked_requests[ref.phase] = event_ref
                 if ref.role == BUILDER:
                     self._failing_gates.pop((ref.phase, ref.unit), None)
-            case AgentReplied() | ChangesChecked():
-                self._apply_reply(event, event_ref)
+            case AgentReplied(forbidden_changes=changes) | ChangesChecked(forbidden_changes=changes) if changes:
+                paths = [f"{change.kind} {change.path}" for change in changes]
+                suffix = f" and {len(paths) - LISTED_MAX} more" if len(paths) > LISTED_MAX else ""
+                message = f"changes outside the write scope of {unit_name(event.ref)} were reverted: "
+                message += ", ".join(paths[:LISTED_MAX]) + suffix
+                self._reverted.append(self._gap("reverted", message, event_ref))
             case ArtifactParsed():
-                self.artifacts[event.artifact, event.unit] = self._artifact_made(event, event_ref)
+                call = self._call_views.get(self._last_keys.get((event.phase, event.unit), ""))
+                self.artifacts[event.artifact, event.unit] = ArtifactMade(recorded, call)
             case ArtifactValidated():
-                self._apply_validation(event, event_ref)
+                self.replies.append(recorded)
+                if not event.violations:
+                    self._unchecked_requests.pop(event.ref.phase, None)
             case CommandRan():
-                self._apply_command(event, event_ref)
+                self._apply_command(recorded)
             case GateChecked():
-                self._apply_gate(event, event_ref)
+                self._apply_gate(recorded)
             case RefMoved():
                 message = f"{event.name} changed during {unit_name(event.ref)}"
                 self._moved_refs.append(self._gap("ref-moved", message, event_ref))
@@ -122,13 +117,7 @@ class Evidence:
             case CommitRequested():
                 self._apply_commit_request(event, event_ref)
             case Committed() if event.key in self._commit_requests:
-                request = self._commit_requests[event.key]
-                self.commits.append(
-                    CommitMade(
-                        phase=request.phase, unit=request.unit, purpose=request.purpose, commit=event.commit,
-                        files=event.files, insertions=event.insertions, deletions=event.deletions, event_ref=event_ref,
-                    )
-                )  # fmt: skip
+                self.commits.append(CommitMade(self._commit_requests[event.key], recorded))
             case PhaseCompleted(phase=phase) if phase in self._unchecked_requests:
                 message = f"{phase} was completed on a reply that did not pass the rules"
                 request_ref = self._unchecked_requests.pop(phase)
@@ -154,62 +143,25 @@ class Evidence:
         return Gap(kind=kind, feature=self._view.feature, message=message, event_refs=event_refs, allowed_by=allowed_by)
 
     # events -----------------------------------------------------------------------------------------------------------
-    def _apply_reply(self, event: AgentReplied | ChangesChecked, event_ref: str) -> None:
-        if isinstance(event, AgentReplied) and event.salvaged:
-            self._salvaged.append(event.ref.key)
-        changes = [f"{change.kind} {change.path}" for change in event.forbidden_changes]
-        if changes:
-            suffix = f" and {len(changes) - LISTED_MAX} more" if len(changes) > LISTED_MAX else ""
-            message = f"changes outside the write scope of {unit_name(event.ref)} were reverted: "
-            self._reverted.append(self._gap("reverted", message + ", ".join(changes[:LISTED_MAX]) + suffix, event_ref))
-
-    def _apply_validation(self, event: ArtifactValidated, event_ref: str) -> None:
-        ref = event.ref
-        self.replies.append(
-            ReplyDecision(
-                phase=ref.phase, unit=ref.unit, iteration=ref.iteration, attempt=ref.attempt, role=ref.role,
-                broken_rules=_rule_ids(event.violations), report=event.report, event_ref=event_ref,
-            )
-        )  # fmt: skip
-        if not event.violations:
-            self._unchecked_requests.pop(ref.phase, None)
-
-    def _artifact_made(self, event: ArtifactParsed, event_ref: str) -> ArtifactMade:
-        call = self._call_views.get(self._last_keys.get((event.phase, event.unit), ""))
-        return ArtifactMade(
-            artifact=event.artifact, phase=event.phase, unit=event.unit, path=event.path, digest=event.digest,
-            event_ref=event_ref, call=self._paid_calls.get(call.key) if call else None,
-            prompt=call.prompt if call else None, template=call.template if call else "",
-            request_ref=call.event_ref if call else "",
-        )  # fmt: skip
-
-    def _apply_command(self, event: CommandRan, event_ref: str) -> None:
+    def _apply_command(self, recorded: Recorded[CommandRan]) -> None:
+        event = recorded.event
+        counts_tests = event.passed is not None or event.failed is not None
         if event.stage == "gate":
             self._has_run_gate = True
-            self._commands[event.phase, event.unit, event.name] = CommandRun(
-                name=event.name, exit=event.exit, passed=event.passed, failed=event.failed, output=event.output,
-                duration_ms=event.duration_ms, event_ref=event_ref,
-            )  # fmt: skip
-        if event.passed is None and event.failed is None:
-            return
-        counts = TestCounts(name=event.name, passed=event.passed or 0, failed=event.failed or 0, event_ref=event_ref)
-        if event.stage == "gate":
-            self.tests_after[event.name] = counts
-        elif event.stage == "prepare":
-            self.tests_before.setdefault(event.name, counts)
+            self._commands[event.phase, event.unit, event.name] = recorded
+            if counts_tests:
+                self.tests_after[event.name] = recorded
+        elif event.stage == "prepare" and counts_tests:
+            self.tests_before.setdefault(event.name, recorded)
 
-    def _apply_gate(self, event: GateChecked, event_ref: str) -> None:
-        self.gates.append(
-            GateDecision(
-                phase=event.phase, unit=event.unit, gate=event.gate, passed=event.passed,
-                broken_rules=_rule_ids(event.violations), report=event.report,
-                command=self._commands.pop((event.phase, event.unit, event.gate), None), event_ref=event_ref,
-            )
-        )  # fmt: skip
+    def _apply_gate(self, recorded: Recorded[GateChecked]) -> None:
+        event = recorded.event
+        command = self._commands.pop((event.phase, event.unit, event.gate), None)
+        self.gates.append(GateDecision(recorded, command))
         failing_gates, self._allowed_by = self._failing_gates.setdefault((event.phase, event.unit), {}), ""
         failing_gates.pop(event.gate, None)
         if not event.passed:
-            failing_gates[event.gate] = event_ref
+            failing_gates[event.gate] = recorded.event_ref
 
     def _apply_approval(self, event_ref: str) -> None:
         self._allowed_by = event_ref
@@ -254,24 +206,22 @@ class Evidence:
             yield self._gap("untested", message, self._delivered_ref)
 
     def _call_gaps(self) -> Iterable[Gap]:
-        calls = [priced.call for priced in self._calls]
-        keys_by_kind: tuple[tuple[GapKind, list[str], str], ...] = (
-            ("failed", [call.key for call in calls if call.outcome == "failed"], "failed"),
-            ("lost", [call.key for call in calls if call.outcome == "lost"], "lost"),
-            ("salvaged", self._salvaged, "recovered after a crash: the agent's exit status is unknown"),
+        calls = self._view.paid_calls
+        calls_by_kind: tuple[tuple[GapKind, list[CallView], str], ...] = (
+            ("failed", [call for call in calls if call.outcome == "failed"], "failed"),
+            ("lost", [call for call in calls if call.outcome == "lost"], "lost"),
+            (
+                "salvaged",
+                [call for call in self._view.calls if call.salvaged],
+                "recovered after a crash: the agent's exit status is unknown",
+            ),
             (
                 "unpriced",
-                [call.key for call in calls if call.status != "open" and call.computed_nanousd is None],
+                [call for call in calls if call.status != "open" and call.computed_nanousd is None],
                 "without a computed price",
             ),
         )
-        for kind, keys, description in keys_by_kind:
-            event_refs = [self._call_views[key].event_ref for key in keys if key in self._call_views]
-            if event_refs:
-                number = f"{len(event_refs)} call{'s' * (len(event_refs) > 1)}"
-                yield self._gap(kind, f"{number} {description}", *event_refs)
-
-
-def _rule_ids(violations: tuple[Violation, ...]) -> tuple[str, ...]:
-    """Return the distinct rule ids in the order of the report."""
-    return tuple(dict.fromkeys(violation.rule for violation in violations))
+        for kind, affected, description in calls_by_kind:
+            if affected:
+                number = f"{len(affected)} call{'s' * (len(affected) > 1)}"
+                yield self._gap(kind, f"{number} {description}", *(call.event_ref for call in affected))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
 
 import msgspec
-from mz_events.names import Commit, Digest, Path
+from mz_events.catalog.delivery import CommitRequested, Committed
+from mz_events.catalog.validation import ArtifactParsed, ArtifactValidated, CommandRan, GateChecked, Violation
+from mz_events.envelope import Recorded
+from mz_events.names import Digest
 
-from mz_projections.cost.totals import PricedCall, Spending
+from mz_projections.cost.totals import Spending
 from mz_projections.views.messages import Decision
-from mz_projections.views.model import FeatureStatus, RunStatus
+from mz_projections.views.model import CallView, FeatureStatus, FeatureView, RunView
 
 GapKind = Literal[
     "not-delivered", "past-gate", "ref-moved", "not-validated", "checks-red",
@@ -51,100 +55,37 @@ class RequestedItem(AuditStatement, frozen=True, kw_only=True):
     """Event ref of the earlier delivery for which it was skipped; empty: not skipped."""
 
 
-class CommitMade(AuditStatement, frozen=True, kw_only=True):
-    phase: str
-    unit: str
-    purpose: str
-    commit: Commit
-    files: int
-    insertions: int
-    deletions: int
-    event_ref: str
+class CommitMade(NamedTuple):
+    request: CommitRequested
+    committed: Recorded[Committed]
 
 
-class CommandRun(AuditStatement, frozen=True, kw_only=True):
-    """A process started by `mz`: the evidence of a gate."""
-
-    name: str
-    exit: int | None
-    """None: killed at its time limit."""
-    passed: int | None
-    failed: int | None
-    output: Digest
-    duration_ms: int
-    event_ref: str
+class GateDecision(NamedTuple):
+    checked: Recorded[GateChecked]
+    command: Recorded[CommandRan] | None
+    """The process started by `mz`; None: a rule over artifacts and tree decided."""
 
 
-class GateDecision(AuditStatement, frozen=True, kw_only=True):
-    phase: str
-    unit: str
-    gate: str
-    passed: bool
-    broken_rules: tuple[str, ...]
-    """Broken ones."""
-    report: Digest | None
-    command: CommandRun | None
-    """None: a rule over artifacts and tree decided."""
-    event_ref: str
-
-
-class ReplyDecision(AuditStatement, frozen=True, kw_only=True):
-    """Decision of the rules on an agent's artifacts."""
-
-    phase: str
-    unit: str
-    iteration: int
-    attempt: int
-    role: str
-    broken_rules: tuple[str, ...]
-    """Broken ones; empty: valid."""
-    report: Digest | None
-    event_ref: str
-
-
-class ArtifactMade(AuditStatement, frozen=True, kw_only=True):
+class ArtifactMade(NamedTuple):
     """The latest artifact of its name and unit that is not superseded."""
 
-    artifact: str
-    phase: str
-    unit: str
-    path: Path | None
-    digest: Digest
-    event_ref: str
-    call: PricedCall | None
+    parsed: Recorded[ArtifactParsed]
+    call: CallView | None
     """The call that made it; None if no call of that unit is known."""
-    prompt: Digest | None
-    template: str
-    request_ref: str
-    """Event ref of the call's request; empty without one."""
-
-
-class TestCounts(AuditStatement, frozen=True, kw_only=True):
-    """Test counts of one command."""
-
-    name: str
-    passed: int
-    failed: int
-    event_ref: str
 
 
 class FeatureAudit(AuditStatement, frozen=True, kw_only=True):
-    feature: str
+    view: FeatureView
     requested: RequestedItem | None
-    status: FeatureStatus
-    code: str
     last_ref: str
     """Event ref of its last event."""
-    branch: str
-    target: str
-    pull_request: str
-    changed_paths: tuple[Path, ...]
     commits: tuple[CommitMade, ...] = ()
-    tests_before: tuple[TestCounts, ...] = ()
+    tests_before: tuple[Recorded[CommandRan], ...] = ()
     """Before any agent change: the first preparation of each command that counted tests."""
-    tests_after: tuple[TestCounts, ...] = ()
+    tests_after: tuple[Recorded[CommandRan], ...] = ()
     """The last gate of each command that counted tests."""
-    replies: tuple[ReplyDecision, ...] = ()
+    replies: tuple[Recorded[ArtifactValidated], ...] = ()
+    """Decisions of the rules on agents' artifacts."""
     gates: tuple[GateDecision, ...] = ()
     artifacts: tuple[ArtifactMade, ...] = ()
     decisions: tuple[Decision, ...] = ()
@@ -153,12 +94,7 @@ class FeatureAudit(AuditStatement, frozen=True, kw_only=True):
 
 
 class RunAudit(AuditStatement, frozen=True, kw_only=True):
-    run: str
-    status: RunStatus
-    pipeline: str
-    base: str
-    base_commit: str
-    mz_version: str
+    view: RunView
     started_ref: str
     """Event ref of its start."""
     last_ref: str
@@ -181,7 +117,12 @@ class RunAudit(AuditStatement, frozen=True, kw_only=True):
     @property
     def delivered(self) -> tuple[str, ...]:
         """Features that are done, by this run or by an earlier one."""
-        return tuple(feature.feature for feature in self.features if feature.status in DONE_STATUSES)
+        return tuple(feature.view.feature for feature in self.features if feature.view.status in DONE_STATUSES)
 
 
 DONE_STATUSES: frozenset[FeatureStatus] = frozenset({"delivered", "merged", "tagged", "skipped"})
+
+
+def broken_rules(violations: Iterable[Violation]) -> tuple[str, ...]:
+    """Return the distinct rule ids in the order of the report."""
+    return tuple(dict.fromkeys(violation.rule for violation in violations))
