@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 
 import click
 import msgspec
-from mz_projections.cost.session_savings import continued_sessions
+from mz_projections.cost.session_savings import session_calls
 from mz_projections.cost.totals import GroupBy, spending
 from mz_projections.views.model import FeatureView
 
@@ -340,4 +340,4 @@ def _print_sessions(log: ProjectLog, options: CostOptions, baseline: str | None)
 
 def _session_cost(log: ProjectLog, run: str) -> SessionCost:
     features = (view for view in log.view(run).features if view.status == "delivered" and not _has_copied_calls(view))
-    return SessionCost(run, continued_sessions(log.events(run)), tuple(view.feature for view in features))
+    return SessionCost(run, session_calls(log.events(run)), tuple(view.feature for view in features))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from mz_projections.cost.session_savings import (
-    ContinuedSession,
     Saving,
+    SessionCalls,
     estimated_saving,
     measured_savings,
     sum_sessions,
@@ -30,10 +30,10 @@ UNREAD_USAGE = "the usage of {} is unknown, so the figures are too low"
 class SessionCost:
     """Calls of one run by feature, and its delivered features."""
 
-    def __init__(self, run: str, features: Sequence[ContinuedSession], delivered: Collection[str]) -> None:
+    def __init__(self, run: str, features: Sequence[SessionCalls], delivered: Collection[str]) -> None:
         self.run, self.features, self.delivered = run, tuple(features), frozenset(delivered)
 
-    def total_of(self, names: Collection[str]) -> ContinuedSession:
+    def total_of(self, names: Collection[str]) -> SessionCalls:
         return sum_sessions(ALL_FEATURES, (feature for feature in self.features if feature.name in names))
 
 
@@ -63,11 +63,13 @@ def sessions_report(run: SessionCost, baseline: SessionCost | None) -> SessionsR
     )
 
 
-def _session_sums(feature: ContinuedSession, name: str | None) -> SessionSums:
+def _session_sums(feature: SessionCalls, name: str | None) -> SessionSums:
     return shape_of(
         SessionSums,
         feature,
         name=name,
+        calls=len(feature.calls),
+        continued_calls=len(feature.continued),
         sessions=feature.sessions_kept,
         broken=feature.dropped,
         saved=_saved_share(estimated_saving(feature)),

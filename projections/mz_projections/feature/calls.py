@@ -53,6 +53,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     requested_at_us: int
     estimated_tokens: int
     estimated_nanousd: int | None
+    keeps_session: bool = False
+    """It started or continued a session for later calls."""
+    continued_prompt: tuple[int, int] | None = None
+    """Estimated tokens of a prompt that continued a session, as sent and in full."""
     is_forked_copy: bool = False
     """The call was made and paid in the run that this one was forked from."""
     status: Literal["open", "replied", "failed", "lost"] = "open"
@@ -170,6 +174,8 @@ def new_call(kind: type[C], recorded: Recorded[Event], event: AgentRequested, **
     """Return the requested call, with further fields of its type."""
     _, run, feature = recorded.stream.split("/", 2)
     fields: dict[str, Any] = msgspec.structs.asdict(event.ref) | display
+    if event.resumes and event.prompt_tokens is not None and event.full_prompt_tokens is not None:
+        fields["continued_prompt"] = event.prompt_tokens, event.full_prompt_tokens
     return kind(
         run=run,
         feature=feature,
@@ -178,6 +184,7 @@ def new_call(kind: type[C], recorded: Recorded[Event], event: AgentRequested, **
         requested_at_us=recorded.observed_at_us,
         estimated_tokens=event.estimated_tokens,
         estimated_nanousd=event.estimated_nanousd,
+        keeps_session=event.keeps_session,
         is_forked_copy=recorded.is_forked_copy,
         **fields,
     )
