@@ -95,7 +95,7 @@ def one_of_each() -> RunView:
         FeatureView(feature="past", status="skipped"),
     )
     return RunView(run=RUN, pipeline="monozukuri", base="main", started_us=START_US, resumed_us=START_US,
-                   committed_nanousd=1_250_000_000, features=features)  # fmt: skip
+                   charged_nanousd=1_250_000_000, features=features)  # fmt: skip
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (100, 40), (60, 12), (20, 8)])

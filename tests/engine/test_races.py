@@ -26,7 +26,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, Path, run_stream
 from mz_events.store import Append
 from mz_projections.feature.state import Waiting
-from mz_projections.run.runs import RunRow, evolve
+from mz_projections.views.run import run_view
 from mz_qa.simulation.world import Files, ScriptedReply, SimulatedForge, SimulatedPorts, SimulatedWorkspace, Tree
 
 from tests.engine.test_delivery import GREEN, PENDING, RED, Bench, refusing, rejected, retry, status
@@ -234,11 +234,7 @@ def test_a_message_that_comes_too_late_leaves_the_run_finished(late: str) -> Non
     bench.run()
     bench.leave(retry(bench, None) if late == "retry" else PausePosted(actor=bench.world.blobs.put(b"tester")))
     bench.resume()
-    row: RunRow | None = None
-    for recorded in bench.world.store.read(run_stream(trial.RUN)):
-        row = evolve(lambda key: row, recorded) or row  # noqa: B023
-    assert row is not None
-    assert row.status == "finished"
+    assert run_view(trial.RUN, bench.world.store.read(run_stream(trial.RUN))).status == "finished"
 
 
 # other people ---------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from mz_projections.feature.calls import CALLS
 from mz_projections.read_models.model import ReadModel
 from mz_projections.read_models.store import ReadModelStore
 from mz_projections.run.delivered import DELIVERED
-from mz_projections.run.runs import RUNS
+from mz_projections.views.run import RUNS
 
 from tools.bench.clock import alternate, rate
 from tools.bench.figure import Figure, compare

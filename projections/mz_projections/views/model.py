@@ -23,7 +23,7 @@ FeatureStatus = Literal[
 RunStatus = Literal["running", "paused", "halted", "stopped", "idle", "finished"]
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of display data."""
 
 
@@ -284,14 +284,21 @@ class RunView(View, frozen=True, kw_only=True):
     """Start of the last process that worked on it."""
     budget: BudgetChanged | None = None
     """Replaces the initial one."""
-    committed_nanousd: int = 0
-    """Charged for ended calls plus reserved for open ones."""
+    charged_nanousd: int = 0
+    """For ended calls."""
+    reservations: dict[str, int] = {}
+    """Reserved money by key of an open call."""
     events: int = 0
     features: tuple[FeatureView, ...] = ()
     """In the order of the backlog."""
 
     def find_feature(self, feature: str) -> FeatureView | None:
         return next((view for view in self.features if view.feature == feature), None)
+
+    @property
+    def committed_nanousd(self) -> int:
+        """Charged and reserved."""
+        return self.charged_nanousd + sum(self.reservations.values())
 
     @property
     def has_stopped(self) -> bool:

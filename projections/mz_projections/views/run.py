@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 from mz_events.catalog.base import Event
@@ -32,6 +32,7 @@ from mz_events.catalog.run import (
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, run_stream
 
+from mz_projections.read_models.model import Key, ReadModel
 from mz_projections.views.feature import evolve_feature
 from mz_projections.views.model import FeatureStatus, FeatureView, RunView
 
@@ -40,62 +41,57 @@ class RunProjection:
     """Incremental fold, for a live view. Not thread-safe."""
 
     def __init__(self, run: str) -> None:
-        self._run = RunView(run=run)
-        self._stream = run_stream(run)
-        self._features: dict[str, FeatureView] = {}
-        self._charged_nanousd, self._reservations = 0, dict[str, int]()
-        self._events = 0
-        self._last_recorded_us: int | None = None
+        self._view = RunView(run=run)
 
     @property
     def run(self) -> RunView:
-        committed = self._charged_nanousd + sum(self._reservations.values())
-        features = tuple(self._features.values())
-        if self._run.status == "paused":
-            features = tuple(map(_show_paused, features))
-        return replace(
-            self._run, features=features, committed_nanousd=committed, events=self._events,
-            last_recorded_us=self._last_recorded_us,
-        )  # fmt: skip
+        """The view; features stopped by a pause are shown as paused."""
+        if self._view.status != "paused":
+            return self._view
+        return replace(self._view, features=tuple(map(_show_paused, self._view.features)))
 
     @property
     def pins(self) -> Digest | None:
-        """Blob of the run's pins; cheaper than `run.pins`."""
-        return self._run.pins
+        """Blob of the run's pins."""
+        return self._view.pins
 
     def apply(self, recorded: Recorded[Event]) -> None:
         """Apply the next event of the run's stream or of a feature's; events of other runs are ignored."""
-        if recorded.stream == self._stream:
-            self._run = _evolve_run(self._run, recorded)
-            self._update_budget(recorded.event)
-            self._apply_to_feature(recorded)
-        elif recorded.stream.startswith(f"{self._stream}/"):
-            feature = recorded.stream.removeprefix(f"{self._stream}/")
-            self._features[feature] = evolve_feature(self._find(feature), recorded)
+        stream = run_stream(self._view.run)
+        if recorded.stream == stream:
+            view = _evolve_run_stream(self._view, recorded)
+        elif recorded.stream.startswith(f"{stream}/"):
+            feature = recorded.stream.removeprefix(f"{stream}/")
+            view = _change_feature(self._view, feature, lambda row: evolve_feature(row, recorded))
         else:
             return
-        self._events, self._last_recorded_us = self._events + 1, recorded.recorded_at_us
+        self._view = replace(view, events=view.events + 1, last_recorded_us=recorded.recorded_at_us)
 
-    def _update_budget(self, event: Event) -> None:
-        """Update the committed money as the run's budgets do: see `mz_projections.run.fold`."""
-        match event:
-            case CallReserved(key=key, nanousd=nanousd):
-                self._reservations[key] = nanousd or 0
-            case CallSettled(key=key, nanousd=nanousd):
-                self._reservations.pop(key, None)
-                self._charged_nanousd += nanousd
 
-    def _apply_to_feature(self, recorded: Recorded[Event]) -> None:
-        feature = getattr(recorded.event, "feature", None)
-        if isinstance(feature, str):
-            self._features[feature] = _evolve_item(self._find(feature), recorded)
+def evolve(find: Callable[[Key], RunView | None], recorded: Recorded[Event]) -> RunView | None:
+    """Return the view of the run whose own stream the event belongs to; features only have what the run says of
+    them."""
+    run = recorded.stream.partition("/")[2]
+    if "/" in run:
+        return None
+    view = RunView(run=run) if isinstance(recorded.event, RunStarted) else find((run,))
+    return view and _evolve_run_stream(view, recorded)
 
-    def _find(self, feature: str) -> FeatureView:
-        return self._features.get(feature) or FeatureView(feature=feature)
+
+def _evolve_run_stream(view: RunView, recorded: Recorded[Event]) -> RunView:
+    view, feature = _evolve_run(view, recorded), getattr(recorded.event, "feature", None)
+    return _change_feature(view, feature, lambda row: _evolve_item(row, recorded)) if isinstance(feature, str) else view
+
+
+def _change_feature(view: RunView, feature: str, change: Callable[[FeatureView], FeatureView]) -> RunView:
+    """Change a feature, which may be new."""
+    current = view.find_feature(feature)
+    if current is None:
+        return replace(view, features=(*view.features, change(FeatureView(feature=feature))))
+    return replace(view, features=tuple([change(row) if row is current else row for row in view.features]))
 
 
 def _show_paused(view: FeatureView) -> FeatureView:
-    """Show features stopped by a pause as paused."""
     return replace(view, status="paused") if view.status == "interrupted" else view
 
 
@@ -131,8 +127,13 @@ def _evolve_run(view: RunView, recorded: Recorded[Event]) -> RunView:
             return replace(view, status="idle")
         case RunFinished():
             return replace(view, status="finished")
-        case ItemAdded() if view.status == "finished":
+        case ItemAdded() | RetryAccepted() if view.status == "finished":
             return replace(view, status="running")
+        case CallReserved(key=key, nanousd=nanousd):
+            return replace(view, reservations={**view.reservations, key: nanousd or 0})
+        case CallSettled(key=key, nanousd=nanousd):
+            reservations = {other: amount for other, amount in view.reservations.items() if other != key}
+            return replace(view, reservations=reservations, charged_nanousd=view.charged_nanousd + nanousd)
     return view
 
 
@@ -169,3 +170,32 @@ def _stop_feature(view: FeatureView, event: FeatureStopped, now_us: int) -> Feat
         view, status=event.status.value, hold=event.hold, until_us=event.until_us, code=event.code or view.code,
         ended_us=now_us, changed_paths=event.changed_paths or view.changed_paths,
     )  # fmt: skip
+
+
+RUNS = ReadModel(
+    name="runs",
+    row=RunView,
+    key=("run",),
+    types=(
+        RunStarted,
+        RunResumed,
+        RunHalted,
+        RunStopRequested,
+        RunIdle,
+        RunFinished,
+        RunForked,
+        ItemAdded,
+        ItemSkipped,
+        ItemHeld,
+        FeatureAdmitted,
+        FeatureReleased,
+        FeatureStopped,
+        AnswerAccepted,
+        RetryAccepted,
+        RunPaused,
+        TimerFired,
+        ChecksChanged,
+    ),
+    evolve=evolve,
+)
+"""All runs, each as far as its own stream tells."""
