@@ -28,13 +28,13 @@ from mz_events.catalog.validation import ArtifactValidated, Violation
 from mz_events.names import Commit, Digest, FeatureId, feature_stream, inbox_stream, parse_path
 from mz_events.store import Append
 from mz_projections.views.messages import InboxMessage
-from mz_projections.views.model import CallView, CommitView, FeatureView, OpenQuestion, RunView, TemplateFault
+from mz_projections.views.model import CallView, CommitView, FeatureView, Question, RunView, TemplateFault
 
 from tests.cli.drive import on_terminal, run
 from tests.cli.story import RUN, START_US, Story
 
 GOING = f"mz resume {RUN}"
-ASKED = OpenQuestion(
+ASKED = Question(
     question_kind=QuestionKind.BLOCKER, code="agent-blocker", phase="prd", unit="", detail=Digest("0"), since_us=1,
     event_ref=f"{feature_stream(RUN, 'audit')}@6",
 )  # fmt: skip

@@ -14,7 +14,7 @@ from mz_cli.terminal.width import STYLES, Line, display_width, fit, plain_text, 
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold
 from mz_events.names import Digest
-from mz_projections.views.model import CallView, FeatureView, OpenQuestion, PhaseView, RunView
+from mz_projections.views.model import CallView, FeatureView, PhaseView, Question, RunView
 from mz_projections.views.run import run_view
 from syrupy.assertion import SnapshotAssertion
 
@@ -73,7 +73,7 @@ def at_work(name: str = "login") -> FeatureView:
 
 
 def one_of_each() -> RunView:
-    asked = OpenQuestion(
+    asked = Question(
         question_kind=QuestionKind.APPROVAL,
         code="size",
         phase="tasks",

@@ -26,7 +26,7 @@ from mz_events.names import Commit, Digest, FeatureId, feature_stream
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import CreatingWorkspace, Waiting
 from mz_projections.views.messages import open_questions
-from mz_projections.views.model import OpenQuestion
+from mz_projections.views.model import Question
 from mz_qa.simulation.driver import drive_run
 
 from tests.support import trial
@@ -93,9 +93,15 @@ def test_every_question_is_put_into_words(name: str) -> None:
     assert question.code in question_text(question)
 
 
+def question(kind: QuestionKind, code: str, phase: str = "") -> Question:
+    return Question(
+        question_kind=kind, code=code, phase=phase, unit="", detail=None, since_us=0, event_ref="run/r1/b@1"
+    )
+
+
 def test_an_approval_after_a_phase_names_the_phase() -> None:
     """Its code is called like a level of autonomy."""
-    asked = OpenQuestion(
+    asked = Question(
         question_kind=QuestionKind.APPROVAL, code="checkpoint", phase="prd", unit="", detail=None, since_us=0,
         event_ref="s@1",
     )  # fmt: skip
@@ -117,7 +123,7 @@ def test_what_is_asked_before_the_first_phase(code: str, words: str, does: str) 
         title=Digest("0" * 64), body=Digest("0" * 64),
     )  # fmt: skip
     asked = HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code=code)
-    question = OpenQuestion(
+    question = Question(
         question_kind=QuestionKind.CONFLICT, code=code, phase="", unit="", detail=None, since_us=0, event_ref="s@1"
     )  # fmt: skip
     assert question_text(question).startswith(words)

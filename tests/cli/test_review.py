@@ -20,7 +20,8 @@ from mz_events.catalog.inbox import AnswerPosted, CancelPosted
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped, Hold, RunFinished, Verdict
 from mz_events.names import Digest, FeatureId, inbox_stream
 from mz_events.store import Append
-from mz_projections.views.messages import Question, open_questions
+from mz_projections.views.messages import open_questions
+from mz_projections.views.model import Question
 from mz_qa.simulation.driver import drive_run
 from syrupy.assertion import SnapshotAssertion
 

@@ -223,7 +223,7 @@ TOLD: tuple[Event, ...] = (
 )
 
 
-PINS = {
+PINS: dict[tuple[str, ...], Pins] = {
     failover: trial.pins(Config(agent="x", failover=failover, sessions="continue"))
     for failover in ((), ("two",), ("x", "two", "two"))
 }

@@ -9,7 +9,8 @@ from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, Res
 from mz_events.catalog.run import AnswerAccepted, CancelAccepted, InboxRead, RetryAccepted, RunIdle
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, FeatureId, StreamId, feature_stream, inbox_stream, run_stream
-from mz_projections.views.messages import Question, decisions, inbox_messages, open_questions
+from mz_projections.views.messages import decisions, inbox_messages, open_questions
+from mz_projections.views.model import Question
 
 from tests.support.samples import sample
 
@@ -24,7 +25,15 @@ def recorded(*entries: tuple[StreamId, Event]) -> list[Recorded[Event]]:
 def test_a_question_waits_until_it_is_answered() -> None:
     asked = sample(HumanRequested)
     assert open_questions(recorded((ONE, asked))) == (
-        Question("r", "one", "phase", "unit", QuestionKind.EXHAUSTED, "code", Digest("5e" * 32), 10, "run/r/one@1"),
+        Question(
+            question_kind=QuestionKind.EXHAUSTED,
+            code="code",
+            phase="phase",
+            unit="unit",
+            detail=Digest("5e" * 32),
+            since_us=10,
+            event_ref="run/r/one@1",
+        ),
     )
     assert open_questions(recorded((ONE, asked), (ONE, sample(HumanAnswered)))) == ()
 

@@ -13,7 +13,7 @@ from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold, Verdict
 from mz_events.names import Digest
 from mz_projections.views.messages import InboxMessage
-from mz_projections.views.model import FeatureView, OpenQuestion, RunView
+from mz_projections.views.model import FeatureView, Question, RunView
 
 from mz_cli.app.context import ProjectLog, TextLoader, is_process_running
 from mz_cli.terminal.text import count_noun, shorten, single_line
@@ -92,7 +92,7 @@ def status_label(view: FeatureView) -> str:
 
 
 # commands -------------------------------------------------------------------------------------------------------------
-def possible_verdicts(question: OpenQuestion | None) -> tuple[Verdict, ...]:
+def possible_verdicts(question: Question | None) -> tuple[Verdict, ...]:
     """Return the possible verdicts, the likeliest first."""
     approves = question is not None and question.question_kind in (QuestionKind.APPROVAL, QuestionKind.REPOSITORY)
     first = Verdict.APPROVE if approves else Verdict.RETRY

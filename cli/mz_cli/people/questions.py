@@ -19,8 +19,8 @@ from mz_events.store import BlobMissing
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import CreatingWorkspace, InPhase, Restoring, RunningSetup, State, UnitRun, Waiting
 from mz_projections.run.fold import fold_run, is_over
-from mz_projections.views.messages import Decision, InboxMessage, Question, decisions
-from mz_projections.views.model import FeatureView, OpenQuestion, RunView
+from mz_projections.views.messages import Decision, InboxMessage, decisions
+from mz_projections.views.model import FeatureView, Question, RunView
 from mz_projections.views.run import run_view
 
 from mz_cli.app.context import ProjectLog
@@ -37,7 +37,7 @@ class ReviewQueue(msgspec.Struct, frozen=True):
     context: RunContext
     decisions: tuple[Decision, ...]
 
-    def question(self, view: FeatureView) -> OpenQuestion | None:
+    def question(self, view: FeatureView) -> Question | None:
         """Return the open question; None if there is none, or if a decision on it was accepted already."""
         return view.question if view.status == "waiting" and self.accepted_decision(view) is None else None
 
@@ -85,7 +85,7 @@ def pipeline_of(log: ProjectLog, view: RunView) -> Pipeline | None:
         return None
 
 
-def answerable_question(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> OpenQuestion:
+def answerable_question(log: ProjectLog, queue: ReviewQueue, view: FeatureView) -> Question:
     """Return the question that can be answered now. Raises MzError (MZ5004) with the action that came first."""
     question, message = queue.question(view), queue.context.pending_message(view)
     if question is not None and message is None:
@@ -146,7 +146,7 @@ CHECKPOINT = "checkpoint"
 Effects = tuple[tuple[Verdict, str], ...]
 
 
-def question_text(question: OpenQuestion | Question) -> str:
+def question_text(question: Question) -> str:
     """Return the kind of question with its subject."""
     if question.question_kind is QuestionKind.UNROUTED and question.code.startswith("person."):
         return "rejected by a person; the pipeline has no route for this cause"

@@ -19,7 +19,7 @@ from mz_events.catalog.validation import (
 from mz_events.envelope import Recorded
 from mz_events.names import Commit, Digest
 from mz_projections.feature.state import InPhase, State, UnitRun, Waiting
-from mz_projections.views.model import OpenQuestion
+from mz_projections.views.model import Question
 
 from mz_cli.app.context import TextLoader
 from mz_cli.common.feature_query import report_messages
@@ -52,7 +52,7 @@ class EvidenceShape(Shape, frozen=True, kw_only=True):
 
 
 def collect_evidence(
-    question: OpenQuestion, state: State, events: Sequence[Recorded[Event]], load_text: TextLoader, patch: Patch
+    question: Question, state: State, events: Sequence[Recorded[Event]], load_text: TextLoader, patch: Patch
 ) -> tuple[EvidenceShape, ...]:
     """Return the evidence in reading order: the reason for the question, then the work itself, without duplicates.
 
@@ -74,7 +74,7 @@ def collect_evidence(
 class _Selection:
     """The question with the events of its unit run."""
 
-    def __init__(self, question: OpenQuestion, events: Sequence[Recorded[Event]], load_text: TextLoader) -> None:
+    def __init__(self, question: Question, events: Sequence[Recorded[Event]], load_text: TextLoader) -> None:
         self._question, self._events, self._load_text = question, events, load_text
         self._kind = question.question_kind
 

@@ -182,9 +182,7 @@ class ModelTable(Generic[R]):
         hints = get_type_hints(model.row)
         self._columns = {name: _column_type(hints[name]) for name in model.row.__struct_fields__}
         self._decoders = {
-            index: msgspec.json.Decoder(hints[name])
-            for index, (name, sql_type) in enumerate(self._columns.items())
-            if sql_type == "JSON"
+            name: msgspec.json.Decoder(hints[name]) for name, sql_type in self._columns.items() if sql_type == "JSON"
         }
         fields: Callable[[Any], Any] = attrgetter(*model.key)
         self._key_of: Callable[[Any], Key] = fields if len(model.key) > 1 else lambda row: (fields(row),)
@@ -224,15 +222,18 @@ class ModelTable(Generic[R]):
 
     def _encode(self, row: R) -> tuple[Any, ...]:
         return tuple(
-            msgspec.json.encode(value).decode() if index in self._decoders else value
-            for index, value in enumerate(msgspec.structs.astuple(row))
+            msgspec.json.encode(value).decode() if name in self._decoders else value
+            for name, value in zip(self._columns, msgspec.structs.astuple(row), strict=True)
         )
 
     def decode(self, values: Sequence[Any]) -> R:
         """Return the row of these columns."""
         decoders = self._decoders
         return self.model.row(
-            *(decoders[index].decode(value) if index in decoders else value for index, value in enumerate(values))
+            **{
+                name: decoders[name].decode(value) if name in decoders else value
+                for name, value in zip(self._columns, values, strict=True)
+            }
         )
 
 

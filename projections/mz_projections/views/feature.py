@@ -42,10 +42,10 @@ from mz_projections.views.model import (
     CommandView,
     CommitView,
     FeatureView,
-    OpenQuestion,
     PhaseView,
     Rejection,
     TemplateFault,
+    question_of,
 )
 
 
@@ -79,48 +79,22 @@ def _apply_lifecycle(view: FeatureView, event: Event, recorded: Recorded[Event])
     now_us = recorded.recorded_at_us
     match event:
         case FeatureStarted():
-            started_us = view.started_us if view.started_us is not None else now_us
-            return replace(
-                view,
-                status="working",
-                branch=event.branch,
-                target=event.target,
-                title=event.title,
-                started_us=started_us,
-            )
+            started_us = now_us if view.started_us is None else view.started_us
+            view = replace(view, branch=event.branch, target=event.target, title=event.title)
+            return replace(view, status="working", started_us=started_us)
         case HumanRequested():
-            question = OpenQuestion(
-                question_kind=event.question_kind,
-                code=event.code,
-                phase=event.phase,
-                unit=event.unit,
-                detail=event.detail,
-                since_us=now_us,
-                event_ref=recorded.event_ref,
-            )
-            return replace(view, status="waiting", question=question)
+            return replace(view, status="waiting", question=question_of(event, recorded))
         case FeatureHeld():
-            template_error = (
+            fault = (
                 TemplateFault(template=event.template, line=event.line, detail=event.detail) if event.template else None
             )
-            return replace(
-                view,
-                status="held",
-                hold=event.hold,
-                until_us=event.until_us,
-                code=event.code or "",
-                template_error=template_error,
-            )
+            view = replace(view, status="held", hold=event.hold, until_us=event.until_us)
+            return replace(view, code=event.code or "", template_error=fault)
         case HumanAnswered() | HoldReleased():
             return replace(_clear_hold(view), status="working", blocked_by="", code="")
         case FeatureRetried():
-            return replace(
-                _clear_hold(_supersede_phases(view, event, now_us)),
-                status="working",
-                blocked_by="",
-                code="",
-                ended_us=None,
-            )
+            view = _clear_hold(_supersede_phases(view, event, now_us))
+            return replace(view, status="working", blocked_by="", code="", ended_us=None)
         case FeatureDelivered():
             return replace(_clear_hold(view), status=event.ending, changed_paths=event.changed_paths, ended_us=now_us)
         case FeatureFailed():

@@ -7,11 +7,13 @@ from typing import Literal
 
 import msgspec
 from mz_events.catalog.base import Event
-from mz_events.catalog.feature import HumanRequested, QuestionKind
+from mz_events.catalog.feature import HumanRequested
 from mz_events.catalog.inbox import AnswerPosted, CancelPosted, PausePosted, ResumePosted, RetryPosted
 from mz_events.catalog.run import AnswerAccepted, CancelAccepted, InboxRead, RetryAccepted, Verdict
 from mz_events.envelope import Recorded
 from mz_events.names import Digest, feature_stream
+
+from mz_projections.views.model import Question, question_of
 
 Kind = Literal["answer", "cancel", "retry", "pause", "resume"]
 MessageStatus = Literal["pending", "accepted", "rejected"]
@@ -27,28 +29,6 @@ KINDS: dict[type[Event], Kind] = {
     PausePosted: "pause",
     ResumePosted: "resume",
 }
-
-
-class Question(msgspec.Struct, frozen=True):
-    """A feature that is waiting for a person."""
-
-    run: str
-    feature: str
-    phase: str
-    unit: str
-    question_kind: QuestionKind
-    code: str
-    """Subject of the question: a rule, a gate, a problem's code, a check."""
-    detail: Digest | None
-    """Blob: the text for the person."""
-    since_us: int
-    event_ref: str
-    """`stream@version` of the question."""
-
-    @property
-    def version(self) -> int:
-        """Version in the feature's stream, cited by an answer."""
-        return int(self.event_ref.rpartition("@")[2])
 
 
 class HumanMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,22 +100,7 @@ def _track_question(questions: dict[str, Question], recorded: Recorded[Event]) -
     if recorded.stream.count("/") == 2:
         questions.pop(recorded.stream, None)
         if isinstance(recorded.event, HumanRequested):
-            questions[recorded.stream] = _question(recorded.event, recorded)
-
-
-def _question(event: HumanRequested, recorded: Recorded[Event]) -> Question:
-    _, run, feature = recorded.stream.split("/")
-    return Question(
-        run,
-        feature,
-        event.phase,
-        event.unit,
-        event.question_kind,
-        event.code,
-        event.detail,
-        recorded.recorded_at_us,
-        recorded.event_ref,
-    )
+            questions[recorded.stream] = question_of(recorded.event, recorded)
 
 
 def _human_message(event: Posted | Accepted, recorded: Recorded[Event]) -> HumanMessage:

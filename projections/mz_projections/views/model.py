@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from mz_events.catalog.feature import QuestionKind
+from mz_events.catalog.base import Event
+from mz_events.catalog.feature import HumanRequested, QuestionKind
 from mz_events.catalog.run import BudgetChanged, Hold, RunForked
 from mz_events.catalog.validation import Violation
+from mz_events.envelope import Recorded
 from mz_events.names import BUILDER, Commit, Digest, Path
 
 from mz_projections.feature.calls import Call
@@ -132,21 +134,44 @@ class CommitView(View, frozen=True, kw_only=True):
     deletions: int
 
 
-class OpenQuestion(View, frozen=True, kw_only=True):
-    """An unanswered question to a person."""
+class Question(View, frozen=True, kw_only=True):
+    """A question to a person; unanswered unless it is one of a decision."""
 
     question_kind: QuestionKind
     code: str
+    """Subject of the question: a rule, a gate, a problem's code, a check."""
     phase: str
     unit: str
     detail: Digest | None
+    """Blob: the text for the person."""
     since_us: int
     event_ref: str
+    """`stream@version` of the question."""
+
+    @property
+    def run(self) -> str:
+        return self.event_ref.split("/")[1]
+
+    @property
+    def feature(self) -> str:
+        return self.event_ref.split("/")[2].rpartition("@")[0]
 
     @property
     def version(self) -> int:
         """Version in the feature's stream, cited by an answer."""
         return int(self.event_ref.rpartition("@")[2])
+
+
+def question_of(event: HumanRequested, recorded: Recorded[Event]) -> Question:
+    return Question(
+        question_kind=event.question_kind,
+        code=event.code,
+        phase=event.phase,
+        unit=event.unit,
+        detail=event.detail,
+        since_us=recorded.recorded_at_us,
+        event_ref=recorded.event_ref,
+    )
 
 
 class TemplateFault(View, frozen=True, kw_only=True):
@@ -197,7 +222,7 @@ class FeatureView(View, frozen=True, kw_only=True):
     pull_request: str = ""
     checks: tuple[int, int, int] | None = None
     """Checks of the pull request at the last poll: passed, failed, pending."""
-    question: OpenQuestion | None = None
+    question: Question | None = None
     changed_paths: tuple[Path, ...] = ()
 
     @property
