@@ -11,7 +11,6 @@ from mz_engine.errors.diagnostics import (
     Diagnostic,
     MzError,
     SourceLocation,
-    format_error,
     format_error_json,
 )
 from mz_engine.errors.exits import Exit, most_severe
@@ -21,8 +20,7 @@ def test_an_error_is_one_line_with_a_hint_below() -> None:
     error = MzError(
         "MZ2003", "not YAML", hint="indent with spaces\nnot tabs", location=SourceLocation("mz.yaml", 14, 7)
     )
-    assert format_error(error) == ("error[MZ2003] mz.yaml:14:7 not YAML\nhint: indent with spaces\n      not tabs")
-    assert str(error) == format_error(error)
+    assert str(error) == ("error[MZ2003] mz.yaml:14:7 not YAML\nhint: indent with spaces\n      not tabs")
 
 
 def test_places_leave_out_what_is_unknown() -> None:
@@ -31,14 +29,14 @@ def test_places_leave_out_what_is_unknown() -> None:
         "f:3",
         "f:3:4",
     ]
-    assert format_error(MzError("MZ1001", "it broke")) == "error[MZ1001] it broke"
+    assert str(MzError("MZ1001", "it broke")) == "error[MZ1001] it broke"
 
 
 def test_several_diagnostics_are_told_in_order() -> None:
     error = MzError.from_diagnostics(
         [Diagnostic(code="MZ4007", message="one"), Diagnostic(code="MZ1003", message="two")]
     )
-    assert format_error(error) == "error[MZ4007] one\n\nerror[MZ1003] two"
+    assert str(error) == "error[MZ4007] one\n\nerror[MZ1003] two"
     assert (error.code, error.message, error.hint, error.location) == ("MZ4007", "one", "", None)
     assert error.exit_code is Exit.INVALID
 

@@ -9,8 +9,7 @@ import time
 
 import pytest
 from msgspec.structs import replace
-from mz_engine.forge.gh import forge_name
-from mz_engine.forge.github import GhForge, find_keys
+from mz_engine.forge.github import GhForge, find_keys, forge_name
 from mz_engine.ports import FeatureWorktree, PullRequest, RemoteError
 from mz_events.names import Commit
 

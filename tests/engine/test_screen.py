@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mz_engine.backlog.injection_screen import WITHHELD_TEXT, ScreenMode, _load_patterns, screen_item, screen_text
+from mz_engine.backlog.injection_screen import WITHHELD_TEXT, ScreenMode, load_screen, screen_item, screen_text
 from mz_engine.backlog.item import BacklogItem
 from mz_engine.decoding.yaml import decode_yaml
 from mz_events.names import FeatureId
@@ -45,7 +45,7 @@ def test_what_is_found_and_what_is_left(name: str) -> None:
 
 
 def test_every_pattern_has_a_case() -> None:
-    known = _load_patterns()
+    known = load_screen().patterns
     rules = {*known.order, *known.secret, "unicode-trick"}
     assert rules == {rule for case in CASES.values() for rule in case.found}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -60,28 +60,19 @@ class ScreenResult(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[ScreenMatch, ...]
 
 
-class _CompiledPatterns(NamedTuple):
-    data: ScreenPatterns
-    order: dict[str, re.Pattern[str]]
-    secret: dict[str, re.Pattern[str]]
-    translation: dict[int, str | None]
-    """For `str.translate`: tricks are removed, look-alikes replaced by what they look like."""
-    tricks: re.Pattern[str]
-
-
 def screen_text(text: str, mode: ScreenMode) -> ScreenResult:
     """Return the text for the agent. `strict` withholds all of it from the threshold on and removes matching lines
     below it, `relaxed` only removes lines, `off` changes and scores nothing."""
     if mode == "off":
         return ScreenResult(text=text, score=0, quarantined=False, reasons=())
-    patterns = _load_patterns()
+    screen = load_screen()
     lines = split_lines(text)
-    matches = _find_matches(lines, patterns)
+    matches = screen.find_matches(lines)
     reasons = tuple(reason for reason, _ in matches)
     score = sum(weight for _, weight in matches)
     rejected_lines = {reason.line for reason in reasons}
-    kept_lines = [patterns.tricks.sub("", line) for number, line in enumerate(lines, 1) if number not in rejected_lines]
-    if ENDLESS_LINE in rejected_lines or (mode == "strict" and score >= patterns.data.threshold):
+    kept_lines = [screen.tricks.sub("", line) for number, line in enumerate(lines, 1) if number not in rejected_lines]
+    if ENDLESS_LINE in rejected_lines or (mode == "strict" and score >= screen.patterns.threshold):
         return ScreenResult(text=WITHHELD_TEXT, score=score, quarantined=True, reasons=reasons)
     return ScreenResult(text="\n".join(kept_lines), score=score, quarantined=False, reasons=reasons)
 
@@ -93,80 +84,74 @@ def screen_item(item: BacklogItem, mode: ScreenMode) -> tuple[BacklogItem, Scree
     if mode == "off":
         return item, replace(result, text=item.body)
     title_rejected = any(reason.line == 1 for reason in result.reasons)
-    title = "" if title_rejected else _load_patterns().tricks.sub("", item.title).strip()
+    title = "" if title_rejected else load_screen().tricks.sub("", item.title).strip()
     body = result.text if result.quarantined or title_rejected else result.text.partition("\n")[2].strip("\n")
     return replace(item, title=title or str(item.id), body=body), replace(result, text=body)
 
 
-def _find_matches(lines: list[str], patterns: _CompiledPatterns) -> list[tuple[ScreenMatch, int]]:
-    matches: list[tuple[ScreenMatch, int]] = []
-    if any(patterns.tricks.search(line) for line in lines):
-        matches.append((ScreenMatch("unicode-trick", 0), patterns.data.weights["trick"]))
-    plain_lines = dict(enumerate((_normalise_line(line, patterns) for line in lines), 1))
-    for number, line in plain_lines.items():
-        matches += _find_in_line(number, line, patterns)
-    for _ in range(JOIN_ROUNDS_MAX):
-        rejected_lines = {reason.line for reason, _ in matches}
-        new_matches = _find_across_lines(
-            [(number, line) for number, line in plain_lines.items() if number not in rejected_lines], patterns
-        )
-        if not new_matches:
-            return matches
-        matches += new_matches
-    return [*matches, (ScreenMatch("endless", ENDLESS_LINE), 0)]
+class Screen:
+    """The compiled patterns of `screen.yaml`."""
+
+    def __init__(self, patterns: ScreenPatterns) -> None:
+        self.patterns, self.weights = patterns, patterns.weights
+        self.orders = {rule: re.compile(pattern) for rule, pattern in patterns.order.items()}
+        self.secrets = {rule: re.compile(pattern) for rule, pattern in patterns.secret.items()}
+        ranges = "".join(f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in patterns.tricks)
+        self.tricks = re.compile(f"[{ranges}]")
+        removed = {code: "" for first, last in patterns.tricks for code in range(first, last + 1)}
+        self.translation = removed | {ord(char): plain for char, plain in patterns.lookalikes.items()}
+        """For `str.translate`: tricks are removed, look-alikes replaced by what they look like."""
+
+    def find_matches(self, lines: list[str]) -> list[tuple[ScreenMatch, int]]:
+        """Return matches with their weights."""
+        matches: list[tuple[ScreenMatch, int]] = []
+        if any(self.tricks.search(line) for line in lines):
+            matches.append((ScreenMatch("unicode-trick", 0), self.weights["trick"]))
+        plain_lines = dict(enumerate(map(self.normalise_line, lines), 1))
+        for number, line in plain_lines.items():
+            matches += self.find_in_line(number, line)
+        for _ in range(JOIN_ROUNDS_MAX):
+            rejected_lines = {reason.line for reason, _ in matches}
+            kept_lines = [(number, line) for number, line in plain_lines.items() if number not in rejected_lines]
+            new_matches = self.find_across_lines(kept_lines)
+            if not new_matches:
+                return matches
+            matches += new_matches
+        return [*matches, (ScreenMatch("endless", ENDLESS_LINE), 0)]
+
+    def find_in_line(self, number: int, line: str) -> Iterator[tuple[ScreenMatch, int]]:
+        orders = (rule for rule, pattern in self.orders.items() if _matches(pattern, line))
+        if order := next(orders, None):
+            yield ScreenMatch(order, number), self.weights["order"]
+        for rule, pattern in self.secrets.items():
+            if _matches(pattern, line):
+                yield ScreenMatch(rule, number), self.weights["secret"]
+
+    def find_across_lines(self, lines: list[tuple[int, str]]) -> list[tuple[ScreenMatch, int]]:
+        """Find orders split by a line break, also where the lines between were removed."""
+        matches: list[tuple[ScreenMatch, int]] = []
+        for (first_number, first), (second_number, second) in pairwise(lines):
+            joined = f"{first[-200:]} {second[:200]}"
+            if first and second and (not matches or matches[-1][0].line != first_number):
+                rule = next((rule for rule, pattern in self.orders.items() if pattern.search(joined)), None)
+                if rule:
+                    matches.append((ScreenMatch(rule, first_number), self.weights["order"]))
+                    matches.append((ScreenMatch(rule, second_number), 0))
+        return matches
+
+    def normalise_line(self, line: str) -> str:
+        """Return a line as a reader sees it: no tricks, look-alikes or combining styles, lower case, single blanks."""
+        if not line.isascii():
+            line = unicodedata.normalize("NFKC", line.translate(self.translation)).translate(self.translation)
+        return " ".join(line.lower().split())
 
 
-def _find_in_line(number: int, line: str, patterns: _CompiledPatterns) -> Iterator[tuple[ScreenMatch, int]]:
-    weights = patterns.data.weights
-    orders = (rule for rule, pattern in patterns.order.items() if _matches(pattern, line))
-    if order := next(orders, None):
-        yield ScreenMatch(order, number), weights["order"]
-    for rule, pattern in patterns.secret.items():
-        if _matches(pattern, line):
-            yield ScreenMatch(rule, number), weights["secret"]
-
-
-def _find_across_lines(lines: list[tuple[int, str]], patterns: _CompiledPatterns) -> list[tuple[ScreenMatch, int]]:
-    """Find orders split by a line break, also where the lines between were removed."""
-    matches: list[tuple[ScreenMatch, int]] = []
-    for (first_number, first), (second_number, second) in pairwise(lines):
-        joined = f"{first[-200:]} {second[:200]}"
-        if first and second and (not matches or matches[-1][0].line != first_number):
-            rule = next((rule for rule, pattern in patterns.order.items() if pattern.search(joined)), None)
-            if rule:
-                matches += [
-                    (ScreenMatch(rule, first_number), patterns.data.weights["order"]),
-                    (ScreenMatch(rule, second_number), 0),
-                ]
-    return matches
-
-
-def _normalise_line(line: str, patterns: _CompiledPatterns) -> str:
-    """Normalise a line as a reader sees it: no tricks, look-alikes or combining styles, lower case, single blanks."""
-    translated = (
-        line
-        if line.isascii()
-        else unicodedata.normalize("NFKC", line.translate(patterns.translation)).translate(patterns.translation)
-    )
-    return " ".join(translated.lower().split())
+@cache
+def load_screen() -> Screen:
+    name = "screen.yaml"
+    return Screen(decode_yaml((files("mz_engine.backlog") / name).read_text("utf-8"), name, ScreenPatterns))
 
 
 def _matches(pattern: re.Pattern[str], line: str) -> bool:
     step = SEARCH_CHARS_MAX // 2
     return any(pattern.search(line, at, at + SEARCH_CHARS_MAX) for at in range(0, max(len(line) - step, 1), step))
-
-
-@cache
-def _load_patterns() -> _CompiledPatterns:
-    name = "screen.yaml"
-    data = decode_yaml((files("mz_engine.backlog") / name).read_text(encoding="utf-8"), name, ScreenPatterns)
-    ranges = "".join(f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in data.tricks)
-    translation: dict[int, str | None] = {code: None for first, last in data.tricks for code in range(first, last + 1)}
-    translation |= {ord(char): plain for char, plain in data.lookalikes.items()}
-    return _CompiledPatterns(
-        data=data,
-        order={rule: re.compile(pattern) for rule, pattern in data.order.items()},
-        secret={rule: re.compile(pattern) for rule, pattern in data.secret.items()},
-        translation=translation,
-        tricks=re.compile(f"[{ranges}]"),
-    )

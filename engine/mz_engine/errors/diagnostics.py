@@ -47,6 +47,7 @@ class MzError(Exception):
 
     def __init__(self, code: str, message: str, *, hint: str = "", location: SourceLocation | None = None) -> None:
         super().__init__(message)
+        self.code, self.message, self.hint, self.location = code, message, hint, location
         self.diagnostics: tuple[Diagnostic, ...] = (
             Diagnostic(code=code, message=message, hint=hint, location=location),
         )
@@ -55,25 +56,10 @@ class MzError(Exception):
     def from_diagnostics(cls, diagnostics: Iterable[Diagnostic]) -> MzError:
         """Return one error with these diagnostics, at least one, in the order in which they are printed."""
         in_order = tuple(diagnostics)
-        error = cls(in_order[0].code, in_order[0].message)
+        first = in_order[0]
+        error = cls(first.code, first.message, hint=first.hint, location=first.location)
         error.diagnostics = in_order
         return error
-
-    @property
-    def code(self) -> str:
-        return self.diagnostics[0].code
-
-    @property
-    def message(self) -> str:
-        return self.diagnostics[0].message
-
-    @property
-    def hint(self) -> str:
-        return self.diagnostics[0].hint
-
-    @property
-    def location(self) -> SourceLocation | None:
-        return self.diagnostics[0].location
 
     @property
     def exit_code(self) -> Exit:
@@ -82,7 +68,8 @@ class MzError(Exception):
         return most_severe(CODES[diagnostic.code].exit for diagnostic in self.diagnostics)
 
     def __str__(self) -> str:
-        return format_error(self)
+        """Return all diagnostics as text, separated by empty lines; no final newline."""
+        return "\n\n".join(format_diagnostic(diagnostic) for diagnostic in self.diagnostics)
 
 
 def format_diagnostic(diagnostic: Diagnostic) -> str:
@@ -93,11 +80,6 @@ def format_diagnostic(diagnostic: Diagnostic) -> str:
         first, *others = diagnostic.hint.splitlines()
         lines += [f"hint: {first}", *(f"      {line}" for line in others)]
     return "\n".join(lines)
-
-
-def format_error(error: MzError) -> str:
-    """Return all diagnostics as text, separated by empty lines; no final newline."""
-    return "\n\n".join(format_diagnostic(diagnostic) for diagnostic in error.diagnostics)
 
 
 def format_error_json(error: MzError) -> str:

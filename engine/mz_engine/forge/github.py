@@ -2,7 +2,8 @@
 
 A pull request is found again by its head branch and the `Mz-Key` line in its body, so a lost reply does no harm. Flags,
 fields and replies: the manual pages of `gh pr create`, `list`, `view` and `checks`, `gh run view` and `rerun`, and `gh
-api`. States of checks: `CheckStatusState`, `CheckConclusionState` and `StatusState` of GitHub's GraphQL schema."""
+api`. Exit codes: `gh help exit-codes`. States of checks: `CheckStatusState`, `CheckConclusionState` and `StatusState`
+of GitHub's GraphQL schema. Raises RemoteError with gh's message, or one that names the fix."""
 
 from __future__ import annotations
 
@@ -10,18 +11,37 @@ import json
 import os
 import pathlib
 import re
+import subprocess
+import tempfile
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Literal, TypeVar
 
 import msgspec
 from mz_events.names import Commit
 
 from mz_engine.artifacts.command_output import ESCAPE_SEQUENCE
-from mz_engine.forge.gh import TIMEOUT_SECONDS, Gh, gh_error
-from mz_engine.git.process import decode
+from mz_engine.git.process import ProgramResult, decode, read_tail, run_program, safe_environment
+from mz_engine.git.repository import run_git_as_user
 from mz_engine.git.restore import write_bytes
 from mz_engine.paths import MZ_FOLDER, PULL_REQUESTS_FOLDER
 from mz_engine.ports import CiCheck, FeatureWorktree, PullRequest, RemoteError
+
+TIMEOUT_SECONDS = 120
+NOT_LOGGED_IN_EXIT = 4
+STDOUT_BYTES_MAX = 16 << 20
+"""Bytes kept from the end of gh's output."""
+
+QUIET_VARIABLES = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "GH_SPINNER_DISABLED": "1", "NO_COLOR": "1"}
+VERBOSE_VARIABLES = frozenset({"GH_FORCE_TTY", "CLICOLOR_FORCE", "GH_DEBUG", "DEBUG"})
+"""Variables that make gh print output for people: `gh help environment`."""
+UNSUPPORTED = re.compile(r"unknown flag: |unknown json field|unknown command ", re.IGNORECASE)
+
+REMOTE_URL = re.compile(
+    r"(?:(?:https?|ssh|git)://(?:[^@/\s]+@)?(?P<host>[^/:\s]+)(?::\d+)?/|(?:[^@/\s]+@)?(?P<scp>[^/:\s]+):(?!/))"
+    r"(?P<owner>[^/\s]+)/(?P<name>[^/\s]+?)(?:\.git)?/?"
+)
+"""`https://HOST/OWNER/NAME.git`, `ssh://git@HOST/OWNER/NAME` and `git@HOST:OWNER/NAME.git`."""
 
 LISTED_PULL_REQUESTS_MAX = 100
 """Pull requests of one branch that are listed."""
@@ -31,7 +51,6 @@ NO_CHECKS = "no checks reported"
 NO_LOG = re.compile(r"still in progress|log not found|HTTP 404|HTTP 410|admin rights", re.IGNORECASE)
 """Error messages when there is no log: not yet, no longer, or no permission."""
 KEY_LINE = re.compile(r"^Mz-Key:[ \t]*(\S+)[ \t]*\r?$", re.MULTILINE)
-
 
 PASSED_STATES = frozenset({"SUCCESS", "NEUTRAL", "SKIPPED"})
 FAILED_STATES = frozenset({"FAILURE", "ERROR", "CANCELLED", "TIMED_OUT", "ACTION_REQUIRED", "STARTUP_FAILURE", "STALE"})
@@ -91,6 +110,68 @@ class WorkflowRun(msgspec.Struct, frozen=True):
 T = TypeVar("T")
 PullRequestState = Literal["open", "closed", "merged"]
 PULL_REQUEST_STATES: Mapping[str, PullRequestState] = {"CLOSED": "closed", "MERGED": "merged"}
+
+
+class Gh:
+    """Runs gh in one checkout, for the repository behind one remote. Thread-safe."""
+
+    def __init__(self, root: pathlib.Path, remote: str, environment: Mapping[str, str], timeout_seconds: float) -> None:
+        self._root, self._remote, self._user_environment, self._timeout = root, remote, environment, timeout_seconds
+        self._environment = {
+            name: value for name, value in safe_environment(environment).items() if name not in VERBOSE_VARIABLES
+        } | QUIET_VARIABLES
+
+    def run(self, *arguments: str, stdin: str = "", check: bool = True) -> ProgramResult:
+        """Run `gh pr ...` or `gh run ...` on the repository; a failure is an error if `check` is set."""
+        repository_flags = ("--repo", self._repository) if self._repository else ()
+        return self._run(arguments[:2], (*repository_flags, *arguments[2:]), stdin, check)
+
+    def api(self, path: str, *flags: str, stdin: str = "", check: bool = True) -> ProgramResult:
+        """Run `gh api` on a path below the repository's own address; a failure is an error if `check` is set."""
+        *host, owner, name = (self._repository or "{owner}/{repo}").split("/")
+        host_flags = ("--hostname", *host) if host else ()
+        return self._run(("api",), (*host_flags, *flags, f"repos/{owner}/{name}/{path}"), stdin, check)
+
+    def _run(self, verb: tuple[str, ...], arguments: tuple[str, ...], stdin: str, check: bool) -> ProgramResult:
+        command = ("gh", *verb, *arguments)
+        data = stdin.encode("utf-8", "surrogateescape")
+        with tempfile.TemporaryFile() as out:
+            try:
+                result = run_program(command, self._root, self._environment, self._timeout, data, out)
+            except FileNotFoundError as error:
+                hint = "install it from https://cli.github.com, or set `pull_requests: {strategy: none}` in mz.yaml"
+                raise RemoteError(f"`gh` is not installed, or not on PATH; {hint}") from error
+            except subprocess.TimeoutExpired as error:
+                raise RemoteError(f"`gh {' '.join(verb)}` did not end within {self._timeout} s") from error
+            result = result._replace(stdout=read_tail(out, STDOUT_BYTES_MAX))
+        if result.exit_code == NOT_LOGGED_IN_EXIT:
+            raise RemoteError("`gh` is not logged in; run `gh auth login`, or set GH_TOKEN")
+        if result.exit_code and UNSUPPORTED.search(result.stderr):
+            raise RemoteError(f"`gh {' '.join(verb)}` lacks a feature that mz needs: {result.stderr}; update gh")
+        if result.exit_code and check:
+            raise gh_error(" ".join(verb), result)
+        return result
+
+    @cached_property
+    def _repository(self) -> str | None:
+        """`[HOST/]OWNER/NAME` of the remote; None: gh finds it."""
+        command = ("remote", "get-url", "--push", "--", self._remote)
+        remote_url = run_git_as_user(self._root, self._user_environment, *command)
+        return forge_name(remote_url.text) if remote_url.exit_code == 0 else None
+
+
+def gh_error(verb: str, result: ProgramResult) -> RemoteError:
+    return RemoteError(f"`gh {verb}` failed: {result.stderr or f'it ended with exit code {result.exit_code}'}")
+
+
+def forge_name(url: str) -> str | None:
+    """Return `[HOST/]OWNER/NAME` for `gh --repo` from a remote's URL; None if it is no URL of a forge."""
+    match = REMOTE_URL.fullmatch(url)
+    if match is None:
+        return None
+    host = match["host"] or match["scp"]
+    name = f"{match['owner']}/{match['name']}"
+    return name if host == "github.com" else f"{host}/{name}"
 
 
 class GhForge:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 import msgspec
-from mz_engine.errors.diagnostics import MzError, SourceLocation, format_error
+from mz_engine.errors.diagnostics import MzError, SourceLocation
 from mz_engine.git.repository import branch_commit
 from mz_engine.model.pins import Pins
 from mz_engine.processes.supervise import can_run_offline
@@ -104,7 +104,7 @@ def replay_error_finding(error: CassetteUnreadable | FixtureUnavailable | MzErro
     if isinstance(error, MzError):
         location = error.location or SourceLocation("")
         message = f"the current pipeline or settings are invalid: {error.diagnostics[0].message}"
-        detail = tuple(f"  {line}" for line in format_error(error).splitlines())
+        detail = tuple(f"  {line}" for line in str(error).splitlines())
         fix = "fix them, then: mz replay {cassette}"
         return Finding(
             kind="PIPELINE", message=message, detail=detail, fix=fix, file=location.file, line=location.line or None
