@@ -63,7 +63,6 @@ def fail_with_error(error: MzError, default_hint: str = "") -> CheckOutcome:
 
 Version = tuple[int, ...]
 
-PYTHON_MIN = (3, 11)
 GIT_MIN = (2, 30)
 GIT_MERGE_MIN = (2, 38)
 """Minimum for merging branches."""
@@ -83,13 +82,6 @@ ISOLATION_SUMMARIES = {
 NOT_WRITE_PROTECTED = (
     "without mount namespaces your checkout is not write-protected; refs, configuration and hooks are compared"
 )
-
-
-def python_check(version: Version, program: str) -> CheckOutcome:
-    text = format_version(version)
-    if version < PYTHON_MIN:
-        return fail(text, f"install Python {format_version(PYTHON_MIN)} or newer")
-    return ok(f"{text}, {program}")
 
 
 def git_check(output: str) -> CheckOutcome:

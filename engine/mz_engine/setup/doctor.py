@@ -106,7 +106,7 @@ def _machine_checks(options: DoctorOptions, directory: Path) -> dict[str, CheckF
     environment = options.environment
     identity = ("-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
     return {
-        "python": lambda: machine.python_check(sys.version_info[:3], sys.executable),
+        "python": lambda: ok(f"{machine.format_version(sys.version_info[:3])}, {sys.executable}"),
         "git": lambda: machine.git_check(_git(directory, environment, "version")),
         "git-identity": lambda: machine.identity_check(_git(directory, environment, *identity)),
         "disk": lambda: machine.disk_check(shutil.disk_usage(directory).free, str(directory)),
