@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
+from mz_engine.agents.anthropic_api.model import TERMINATING_SIGNALS, block_signals
 from mz_engine.agents.anthropic_api.sandbox import ToolError
 
 TIMEOUT_SECONDS = 120
@@ -53,8 +54,35 @@ def run_command(
     if "\0" in command:
         raise ToolError("a command holds no NUL byte")
     seconds = max(1, min(timeout_seconds, TIMEOUT_SECONDS_MAX))
+    output = BoundedOutput()
+    process: subprocess.Popen[bytes] | None = None
     try:
-        process = subprocess.Popen(
+        with block_signals():  # Until the process is known. The thread gets no signals at all.
+            process = _start(cwd, command, environment)
+            # Processes that left the group may keep the pipe open for ever, so nobody waits long for its end.
+            reader = Thread(target=_collect_output, args=(process, output), daemon=True)
+            reader.start()
+        deadline = time.monotonic() + seconds
+        while process.poll() is None and time.monotonic() < deadline:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(min(TICK_SECONDS, max(0, deadline - time.monotonic())))
+            heartbeat()
+        code = process.poll()
+    finally:
+        if process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    reader.join(DRAIN_SECONDS)
+    text = output.text()
+    if code is None:
+        return f"{text}\n[ended after {seconds} s, its time limit]", True
+    return (f"{text}\n[exit {code}]" if code else text or "[no output]"), code != 0
+
+
+def _start(cwd: Path, command: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
             ["/bin/sh", "-c", command],
             cwd=cwd,
             env={name: value for name, value in environment.items() if not name.startswith(HIDDEN_PREFIX)},
@@ -62,29 +90,10 @@ def run_command(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINATING_SIGNALS),
         )
     except (OSError, ValueError) as error:
         raise ToolError(f"the command cannot be started: {error}") from None
-    output = BoundedOutput()
-    # Processes that left the group may keep the pipe open for ever, so nobody waits long for the end of the output.
-    reader = Thread(target=_collect_output, args=(process, output), daemon=True)
-    reader.start()
-    deadline = time.monotonic() + seconds
-    try:
-        while process.poll() is None and time.monotonic() < deadline:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(min(TICK_SECONDS, max(0, deadline - time.monotonic())))
-            heartbeat()
-        code = process.poll()
-    finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        reader.join(DRAIN_SECONDS)
-    text = output.text()
-    if code is None:
-        return f"{text}\n[ended after {seconds} s, its time limit]", True
-    return (f"{text}\n[exit {code}]" if code else text or "[no output]"), code != 0
 
 
 def _collect_output(process: subprocess.Popen[bytes], output: BoundedOutput) -> None:
