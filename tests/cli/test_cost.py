@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
 import pytest
-from mz_cli.cost.report import csv_name
 from mz_engine.pricing.table import GenaiPrices
 from mz_events.catalog.call import AgentReplied, CallPriced, CallSettled, ReplyParsed, Usage
 from mz_events.catalog.feature import PhaseStarted
@@ -154,7 +151,7 @@ def test_nothing_was_called(home: Path, capsys: pytest.CaptureFixture[str]) -> N
     story.begin("login")
     story.close()
     assert asked(capsys, "cost")["total"]["computed_usd"] is None
-    assert run(capsys, "cost").out.splitlines()[1].split("\t")[3:] == ["0", *["-"] * 8, "0", ""]
+    assert run(capsys, "cost").out.count("\n") == 1
 
 
 def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +167,6 @@ def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.Ca
         ((RUN, "--all"), "give either SELECTOR or --all"),
         (("nope",), "there is no run or feature 'nope'"),
         (("--by", "moon"), "'moon' is not one of"),
-        (("--json", "--csv"), "--json cannot be combined with --csv"),
         (("--gate", "+15%"), "--gate and --baseline require each other"),
         (("--baseline", RUN), "--gate and --baseline require each other"),
         (("--gate", "15", "--baseline", RUN), "write it as +15%"),
@@ -194,7 +190,6 @@ def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.Ca
         (("--day", "--prices", "2026-06-01"), "--prices: not available with --imported"),
         (("--day", "--what-if", "mid=claude-opus-5", RUN), "SELECTOR, --what-if: not available with --imported"),
         (("--day", "--by", "month"), "--day cannot be combined with --by month"),
-        (("--sessions", "--csv"), "--csv cannot be combined with --gate or --sessions"),
     ],
 )
 def test_wrong_use(story: Story, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:
@@ -378,54 +373,7 @@ def test_only_calls_that_are_meant(reported: Story, capsys: pytest.CaptureFixtur
     assert found["what_if"]["usd"] == "0.20"
 
 
-# for others ----------------------------------------------------------------------------------------------------------
-def test_as_csv(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    answer = run(capsys, "cost", "--csv")
-    assert answer.exit == 0
-    assert answer.out == snapshot
-    rows = list(csv.DictReader(io.StringIO(answer.out)))
-    total = asked(capsys, "cost")["total"]
-    assert money(*(row["reported_usd"] or None for row in rows)) == money(total["reported_usd"])
-
-
-def test_columns_of_a_spreadsheet_have_names_of_their_own(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "cost", "--by", "cause", "--what-if", "model=claude-opus-5", "--csv")
-    head, *rows = csv.reader(io.StringIO(answer.out))
-    assert len(set(head)) == len(head)
-    found = [dict(zip(head, row, strict=True)) for row in rows]
-    assert [(row["cause"], row["reasons"], row["what_if_usd"], row["change_usd"]) for row in found] == [
-        ("match", "match", "0.05", "0.02"), ("cache-lifetime", "cache-lifetime", "0.10", "0.04"),
-        ("unknown", "unknown", "0.05", "0.02"),
-    ]  # fmt: skip
-
-
-def test_an_agent_without_money_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not one of which only some calls tell none, nor one whose calls nobody could price."""
-    story = Story(home)
-    story.begin("login")
-    story.admit("login")
-    usage = (Usage(model="claude-sonnet-4-5", input=10_000, output=0, requests=1),)
-    call(story, "prd", 1, usage, None)
-    said = "claude-code reported no money: nothing to compare with `computed`"
-    assert said in run(capsys, "cost").err
-    call(story, "prd", 2, usage, 30_000_000)
-    story.close()
-    assert said not in run(capsys, "cost").err
-
-
-def test_a_name_is_no_formula(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story(home)
-    story.begin("login")
-    story.admit("login")
-    story.to_feature("login", PhaseStarted(phase="prd", iteration=1))
-    ref = story.ref("login", "prd")
-    story.ask("login", ref)
-    story.close()
-    assert run(capsys, "cost", "--csv", "--by", "model").out.splitlines()[1].startswith("claude-sonnet-4-5,")
-    assert csv_name("=HYPERLINK(1)") == "'=HYPERLINK(1)"
-    assert csv_name("a\tb") == "a b"
-
-
+# the gate -----------------------------------------------------------------------------------------------------------
 def test_the_gate(two_runs: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     """The older run spent a call on a feature that waits; the newer did not."""
     answer = run(capsys, "cost", NEWER, "--gate", "+15%", "--baseline", RUN)

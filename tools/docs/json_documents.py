@@ -68,9 +68,10 @@ def document_type(shape: type[Struct]) -> type[Struct]:
     included."""
     fields: list[tuple[str, Any]] = []
     for field in structs.fields(shape):
-        key, convert = field_rule(field)
+        key, convert, written_type = field_rule(field)
         may_be_null = field.default == "" or type(None) in get_args(field.type)
-        fields.append((key, (str | None if may_be_null else str) if convert else _written_type(field.type)))
+        converted_type: Any = written_type | None if may_be_null else written_type
+        fields.append((key, converted_type if convert else _written_type(field.type)))
     written = defstruct(shape.__name__, fields, kw_only=True, module=shape.__module__)
     written.__doc__ = shape.__doc__
     SOURCES[written] = shape

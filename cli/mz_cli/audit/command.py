@@ -108,7 +108,7 @@ def print_imported_audit(session: str, as_json: bool) -> int:
     with open_imported_log() as log:
         stream = log.find(session) if session else None
         report = imported_audit(log, verify_log(log, None, print_note), stream)
-        names = log.short_names() if not prints_tsv(sys.stdout) else None
+        names = log.short_names()
     if as_json:
         print_document("audit-imported", report)
     elif session and not prints_tsv(sys.stdout):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mz_projections.cost.totals import Totals
+
 from mz_cli.common.verification import IntegrityFinding
-from mz_cli.cost.json import Amounts
 from mz_cli.terminal.json import Shape
 
 
@@ -174,8 +175,8 @@ class AuditFeature(Shape, frozen=True, kw_only=True):
     replies: tuple[ReplyEvidence, ...]
     gates: tuple[GateEvidence, ...]
     decisions: tuple[DecisionEvidence, ...]
-    cost: Amounts
-    thrown_away: Amounts
+    cost: Totals
+    thrown_away: Totals
     event_ref: str | None
     """The feature's last event."""
 
@@ -212,6 +213,6 @@ class AuditReport(Shape, frozen=True, kw_only=True):
     decisions: tuple[DecisionEvidence, ...]
     """Decisions on the run as a whole."""
     features: tuple[AuditFeature, ...]
-    cost: Amounts
-    thrown_away: Amounts
+    cost: Totals
+    thrown_away: Totals
     timeline: tuple[TimelineEntry, ...]

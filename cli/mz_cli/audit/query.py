@@ -36,7 +36,6 @@ from mz_cli.audit.json import (
 )
 from mz_cli.common.feature_query import report_messages
 from mz_cli.common.verification import Verification
-from mz_cli.cost.report import amounts
 from mz_cli.terminal.json import shape_of
 from mz_cli.terminal.text import exact_usd, iso_time, single_line
 
@@ -68,8 +67,8 @@ def audit_report(
         gaps=tuple(_gap_shape(gap) for gap in audit.all_gaps),
         decisions=tuple(_decision_shape(decision, load_text) for decision in audit.decisions),
         features=tuple(_feature_shape(audited, load_text) for audited in audit.features),
-        cost=amounts(audit.spending.total),
-        thrown_away=amounts(audit.spending.wasted),
+        cost=audit.spending.total,
+        thrown_away=audit.spending.wasted,
         timeline=tuple(
             TimelineEntry(at=iso_time(entry.at_us), event_ref=entry.event_ref, type=entry.type, text=entry.text)
             for entry in timeline
@@ -121,8 +120,8 @@ def _feature_shape(feature: FeatureAudit, load_text: TextLoader) -> AuditFeature
         replies=tuple(_reply_shape(reply, load_text) for reply in feature.replies),
         gates=tuple(_gate_shape(gate, load_text) for gate in feature.gates),
         decisions=tuple(_decision_shape(decision, load_text) for decision in feature.decisions),
-        cost=amounts(feature.spending.total),
-        thrown_away=amounts(feature.spending.wasted),
+        cost=feature.spending.total,
+        thrown_away=feature.spending.wasted,
         event_ref=feature.last_ref or None,
     )
 

@@ -7,6 +7,7 @@ from textwrap import wrap
 
 import msgspec
 from msgspec.structs import replace
+from mz_projections.cost.totals import Totals
 from mz_projections.views.model import RunView
 
 from mz_cli.audit.json import (
@@ -19,8 +20,7 @@ from mz_cli.audit.json import (
     ReplyEvidence,
     TestEvidence,
 )
-from mz_cli.common.run_text import duration_cell, money_text, run_duration
-from mz_cli.cost.json import Amounts
+from mz_cli.common.run_text import duration_cell, money_text, run_duration, totals_text
 from mz_cli.terminal.table import SECOND_US, Table, columns
 from mz_cli.terminal.text import format_elapsed, single_line
 
@@ -178,12 +178,12 @@ def _decision_text(decision: DecisionEvidence) -> str:
     return f"{decision.actor}: {decision.verdict or decision.kind}{about}{phase} at {decision.at}{why}"
 
 
-def cost_text(cost: Amounts, wasted: Amounts, exact: bool) -> str:
+def cost_text(cost: Totals, wasted: Totals, exact: bool) -> str:
     """Return the three amounts, and what was wasted of them."""
-    amounts = money_text(cost.estimated_usd, cost.reported_usd, cost.computed_usd, exact)
+    amounts = totals_text(cost, exact)
     text = f"{_count_noun(cost.calls, 'call')}: {amounts}"
     if wasted.calls:
-        wasted_amounts = money_text(None, wasted.reported_usd, wasted.computed_usd, exact)
+        wasted_amounts = totals_text(replace(wasted, estimated_nanousd=None), exact)
         text += f"; wasted: {_count_noun(wasted.calls, 'call')}, {wasted_amounts}"
     return text
 

@@ -7,6 +7,7 @@ from typing import Any
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.ports import TEMPLATE_BROKEN
 from mz_events.catalog.run import Hold
+from mz_projections.cost.totals import Totals
 from mz_projections.views.model import FeatureView, RunView
 
 from mz_cli.common.advice import (
@@ -28,6 +29,7 @@ from mz_cli.terminal.json import Tests, Tokens, shape_of
 from mz_cli.terminal.table import Cell, Table, columns, elapsed_cell, print_table, prints_tsv, usd_cell
 from mz_cli.terminal.text import (
     compact_number,
+    exact_usd,
     format_count,
     format_time,
     iso_time,
@@ -252,3 +254,9 @@ def money_text(estimated: str | None, reported: str | None, computed: str | None
         if amount is not None
     )
     return ", ".join(parts) or UNPRICED
+
+
+def totals_text(totals: Totals, exact: bool = False) -> str:
+    """Return the three amounts as text, rounded unless `exact`."""
+    estimated, reported = exact_usd(totals.estimated_nanousd), exact_usd(totals.reported_nanousd)
+    return money_text(estimated, reported, exact_usd(totals.computed_nanousd), exact)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable
 
 import click
 from mz_engine.effects.call import REPLY_TOKENS
 from mz_engine.errors.exits import Exit
-from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.pricing.calibration import (
     GROUP_CALLS_MIN,
     CallSample,
@@ -21,16 +19,16 @@ from mz_engine.pricing.calibration import (
 from mz_engine.pricing.calibration import calibrate as fit_all
 from mz_engine.run.settings import CALIBRATION_FILE, write_calibration
 from mz_projections.cost.totals import has_calibration_data
-from mz_projections.feature.calls import CALLS, Call
-from mz_projections.read_models.store import ReadModelStore
+from mz_projections.feature.calls import Call
 
-from mz_cli.app.context import ProjectLog, open_log
+from mz_cli.app.context import open_log
 from mz_cli.app.help import command, format_options
-from mz_cli.app.period import Period, parse_period
+from mz_cli.app.period import parse_period
 from mz_cli.cost.json import CalibrateResult, CalibrationShape, UncalibratedPhase
+from mz_cli.cost.query import all_costs
 from mz_cli.terminal.console import print_wrapped
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.table import Cell, Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import compact_number, count_noun
 
 ANY = "any"
@@ -68,7 +66,7 @@ def calibrate(context: click.Context, since: str | None, until: str | None, writ
     except ValueError as error:
         raise click.UsageError(str(error), context) from None
     with open_log() as log:
-        samples = tuple(calibration_samples(calls_in(log, period)))
+        samples = tuple(calibration_samples(priced.call for priced in all_costs(log, period)))
         fitted = fit_all(samples)
         coefficients = useful_coefficients(fitted)
         written = write_calibration(log.home, coefficients) if write and coefficients else None
@@ -84,13 +82,6 @@ def calibrate(context: click.Context, since: str | None, until: str | None, writ
     )
     print_document("calibrate", result) if as_json else _print_result(result, write)
     return Exit.NOT_COMPARABLE if write and not coefficients else Exit.OK
-
-
-def calls_in(log: ProjectLog, period: Period) -> tuple[Call, ...]:
-    with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (CALLS,)) as views:
-        views.refresh()
-        calls = (call for row in views.rows(CALLS) for call in row.calls if not call.is_forked_copy)
-        return tuple(call for call in calls if period.contains(call.requested_at_us))
 
 
 def calibration_samples(calls: Iterable[Call]) -> Iterable[CallSample]:
@@ -124,9 +115,8 @@ def _calibration_shape(fitted: GroupCalibration) -> CalibrationShape:
 
 # for people -----------------------------------------------------------------------------------------------------------
 def _print_result(result: CalibrateResult, write: bool) -> None:
-    terminal = not prints_tsv(sys.stdout)
-    print_table(_table(result, exact=not terminal))
-    if terminal and result.fitted:
+    print_table(_table(result))
+    if result.fitted and not prints_tsv():
         print_wrapped(LEGEND)
     for phase_group in result.too_few:
         print_wrapped(
@@ -143,8 +133,7 @@ def _print_result(result: CalibrateResult, write: bool) -> None:
         print_wrapped(f"nothing written: {needed}, there are {result.calls} of all agents")
 
 
-def _table(result: CalibrateResult, exact: bool) -> Table:
-    """Return the table; with `exact`, exact numbers for a pipe."""
+def _table(result: CalibrateResult) -> Table:
     rows = tuple(
         (
             calibration.agent,
@@ -153,34 +142,23 @@ def _table(result: CalibrateResult, exact: bool) -> Table:
             str(calibration.calls),
             f"{calibration.input:g}",
             f"{calibration.output:g}",
-            f"{calibration.cache_read:g}" if exact else f"{calibration.cache_read:.0%}",
-            *(
-                (str(calibration.input_tokens), str(calibration.output_tokens))
-                if exact
-                else (f"{compact_number(calibration.input_tokens)}+{compact_number(calibration.output_tokens)}",)
-            ),
-            *(
-                (f"{calibration.error_before:g}", f"{calibration.error_after:g}")
-                if exact
-                else (f"{calibration.error_before:.0%}", f"{calibration.error_after:.0%}")
-            ),
+            _share_cell(calibration.cache_read),
+            f"{compact_number(calibration.input_tokens)}+{compact_number(calibration.output_tokens)}",
+            str(calibration.input_tokens),
+            str(calibration.output_tokens),
+            _share_cell(calibration.error_before),
+            _share_cell(calibration.error_after),
             calibration.estimates if calibration.helps else f"{calibration.estimates}, not improved",
         )
         for calibration in result.fitted
     )
-    typical = (">typical input", ">typical output") if exact else (">typical",)
     heads = columns(
-        "*agent",
-        "*model",
-        "*phase",
-        ">calls",
-        ">input",
-        ">output",
-        ">cached",
-        *typical,
-        ">error",
-        ">error after",
-        "estimates",
-    )
+        "*agent", "*model", "*phase", ">calls", ">input", ">output", ">cached", ">typical|", ">|typical input",
+        ">|typical output", ">error", ">error after", "estimates",
+    )  # fmt: skip
     empty = f"Too few calls: {GROUP_CALLS_MIN} successful calls of an agent are needed, there are {result.calls}."
     return Table(columns=heads, rows=rows, empty=empty)
+
+
+def _share_cell(share: float) -> Cell:
+    return Cell(f"{share:.0%}", f"{share:g}")

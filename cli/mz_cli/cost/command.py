@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime, tzinfo
 from fractions import Fraction
 from typing import Any, cast, get_args
@@ -18,84 +18,85 @@ from mz_cli.app.context import ProjectLog, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.period import SECOND_US, Period, day_function, parse_period, parse_zone
 from mz_cli.app.selectors import Selector, select_part
-from mz_cli.cost.gate import RunCost, cost_gate, delivered_count, gate_table, gate_text, parse_allowed_increase
+from mz_cli.cost.gate import RunCost, cost_gate, gate_table, gate_text, parse_allowed_increase
 from mz_cli.cost.query import (
-    CostData,
+    Calls,
     all_costs,
-    call_models,
+    check_names,
     current_prices,
-    model_choice,
+    names_of_calls,
     price_step_warning,
     repriced_at,
     run_costs,
-    unmatched_names_error,
     with_alternative_costs,
     with_causes,
 )
-from mz_cli.cost.report import (
-    CostReportOptions,
-    cause_details,
-    cost_csv,
-    cost_report,
-    cost_table,
-    in_backlog_order,
-    remarks,
-)
+from mz_cli.cost.report import CostReportOptions, cause_details, cost_report, cost_table, in_backlog_order, remarks
 from mz_cli.cost.sessions import SessionCost, measured_table, sessions_report, sessions_table
-from mz_cli.terminal.console import print_wrapped, write_text
+from mz_cli.terminal.console import print_wrapped
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table, prints_tsv
+from mz_cli.terminal.table import print_table
 from mz_cli.usage.costs import ImportedBy, print_imported_costs
 
 WHAT_IF = (
     "what if: the same tokens at the other model's prices. The other model would use another number of tokens, and its "
     "work might not have been accepted"
 )
-
-
 GROUPINGS = tuple(dict.fromkeys((*get_args(GroupBy), *get_args(ImportedBy))))
 RUN_OPTIONS = {
-    "selector": "SELECTOR", "everything": "--all", "what_if": "--what-if", "prices": "--prices", "allowed": "--gate",
-    "sessions": "--sessions", "baseline": "--baseline",
+    "selector": "SELECTOR", "everything": "--all", "what_if": "--what-if", "prices_on": "--prices",
+    "allowed": "--gate", "sessions": "--sessions", "baseline": "--baseline",
 }  # fmt: skip
 """Options that cannot be combined with imported sessions."""
-CALL_OPTIONS = ("by", "since", "until", "what_if", "prices")
+CALL_OPTIONS = ("by", "since", "until", "what_if", "prices_on")
 """Options that cannot be combined with comparisons of runs."""
 
 
-class Arguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The command line as given."""
+class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line."""
 
     selector: str | None
     by: str | None
     everything: bool
     since: str | None
     until: str | None
-    timezone: str | None
-    what_if: tuple[str, ...]
-    prices: str | None
-    allowed: str | None
+    zone: tzinfo | None
+    what_if: tuple[tuple[str, str], ...]
+    prices_on: date | None
+    allowed: Fraction | None
     sessions: bool
     baseline: str | None
     imported: bool
     day: bool
     as_json: bool
-    as_csv: bool
 
 
-class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The parsed command line."""
+def parsed_by(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], object]:
+    """Return a callback that parses an option, each of its values if it is repeatable; a ValueError is a wrong use."""
 
-    selector: str | None
-    by: str | None
-    everything: bool
-    period: Period
-    zone: tzinfo | None
-    prices_on: date | None
-    what_if: tuple[tuple[str, str], ...]
-    allowed: Fraction | None
-    as_json: bool
-    as_csv: bool
+    def parsed(context: click.Context, parameter: click.Parameter, value: str | tuple[str, ...] | None) -> object:
+        try:
+            if isinstance(value, tuple):
+                return tuple(map(parse, value))
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.UsageError(str(error), context) from None
+
+    return parsed
+
+
+def parse_day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is not a day; write it as 2026-06-01") from None
+
+
+def parse_replacement(text: str) -> tuple[str, str]:
+    name, equals, model = text.partition("=")
+    if not (name.strip() and equals and model.strip()):
+        raise ValueError(f"{text[:60]!r} has no model; write it as model=claude-opus-5, or mid=claude-haiku-4-5")
+    return name.strip(), model.strip()
 
 
 @command(
@@ -125,11 +126,14 @@ class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--all", "everything", is_flag=True, help="All runs of this repository.")
 @click.option("--since", metavar="TIME", help="Calls since then: a day, a time, or an age (7d, 36h).")
 @click.option("--until", metavar="TIME", help="Calls until then; a day is included.")
-@click.option("--timezone", metavar="ZONE", help="Time zone of days: Europe/Berlin, UTC. [default: the machine's]")
-@click.option("--what-if", multiple=True, metavar="NAME=MODEL",
+@click.option("--timezone", "zone", metavar="ZONE", callback=parsed_by(parse_zone),
+              help="Time zone of days: Europe/Berlin, UTC. [default: the machine's]")  # fmt: skip
+@click.option("--what-if", multiple=True, metavar="NAME=MODEL", callback=parsed_by(parse_replacement),
               help="Cost of the same tokens with MODEL; NAME is a model, a tier, or `model` for all.")  # fmt: skip
-@click.option("--prices", metavar="DAY", help="Compute all costs with the prices of that day.")
-@click.option("--gate", "allowed", metavar="SHARE", help="Fail if RUN costs over SHARE more than the baseline: +15%.")
+@click.option("--prices", "prices_on", metavar="DAY", callback=parsed_by(parse_day),
+              help="Compute all costs with the prices of that day.")  # fmt: skip
+@click.option("--gate", "allowed", metavar="SHARE", callback=parsed_by(parse_allowed_increase),
+              help="Fail if RUN costs over SHARE more than the baseline: +15%.")  # fmt: skip
 @click.option(
     "--sessions", is_flag=True, help="Savings of continued sessions: estimated, with --baseline also measured."
 )
@@ -137,7 +141,6 @@ class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--imported", is_flag=True, help="Show imported sessions instead of this repository's runs.")
 @click.option("--day", is_flag=True, help="Short for --imported --by day.")
 @format_options("Print one object: mz.cost/1, or mz.cost-gate/1, mz.cost-sessions/1, mz.cost-imported/1.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print the groups as CSV.")
 @click.pass_context
 def cost(context: click.Context, /, **values: Any) -> int:
     """Show what the agents cost: estimated, reported, computed.
@@ -148,167 +151,129 @@ def cost(context: click.Context, /, **values: Any) -> int:
     superseded calls. Unknown amounts are not counted as zero. Durations are those of the calls, added up. SELECTOR is a
     run or [RUN/]FEATURE[/PHASE[#ATTEMPT]] (default: the newest run; with --since or --until, all runs).
     """
-    arguments = Arguments(**values)
-    _check_combinations(arguments, context)
+    options = CostOptions(**values)
+    _check_combinations(options, context)
     try:
-        options = _parse(arguments)
+        period = parse_period(options.since, options.until, time.time_ns() // 1000, options.zone)
     except ValueError as error:
         raise click.UsageError(str(error), context) from None
-    if arguments.imported or arguments.day:
-        by = cast("ImportedBy", options.by or "day")
-        print_imported_costs(by, options.period, options.zone, as_json=options.as_json, as_csv=options.as_csv)
+    if options.imported or options.day:
+        print_imported_costs(cast("ImportedBy", options.by or "day"), period, options.zone, as_json=options.as_json)
         return 0
     with open_log() as log:
-        if arguments.sessions:
-            return _print_sessions(log, options, arguments.baseline)
-        if options.allowed is not None and arguments.baseline is not None:
-            return _print_gate(log, options, arguments.baseline, options.allowed)
-        _print_report(log, options, context)
+        if options.sessions:
+            return _print_sessions(log, options)
+        if options.allowed is not None:
+            return _print_gate(log, options, options.allowed)
+        _print_report(log, options, period, context)
     return 0
 
 
-def _check_combinations(arguments: Arguments, context: click.Context) -> None:
+def _check_combinations(options: CostOptions, context: click.Context) -> None:
     """Raise UsageError for options that cannot be combined."""
-    is_import, is_comparison = arguments.imported or arguments.day, arguments.sessions or arguments.allowed is not None
-    run_options = [option for name, option in RUN_OPTIONS.items() if getattr(arguments, name)]
+    is_import, is_comparison = options.imported or options.day, options.sessions or options.allowed is not None
+    run_options = [option for name, option in RUN_OPTIONS.items() if getattr(options, name)]
+    groupings = get_args(ImportedBy if is_import else GroupBy)
+    subject = "imported sessions" if is_import else "runs"
     conflicts = {
-        "give either SELECTOR or --all": arguments.selector is not None and arguments.everything,
+        "give either SELECTOR or --all": options.selector is not None and options.everything,
         "--sessions cannot be combined with --all or --gate":
-            arguments.sessions and (arguments.everything or arguments.allowed is not None),
-        "--gate cannot be combined with --all": arguments.allowed is not None and arguments.everything,
+            options.sessions and (options.everything or options.allowed is not None),
+        "--gate cannot be combined with --all": options.allowed is not None and options.everything,
         "--gate and --sessions cannot be combined with --by, --since, --until, --what-if or --prices":
-            is_comparison and any(getattr(arguments, name) for name in CALL_OPTIONS),
+            is_comparison and any(getattr(options, name) for name in CALL_OPTIONS),
         "--gate and --baseline require each other":
-            (arguments.allowed is None) != (arguments.baseline is None) and not arguments.sessions,
-        "--json cannot be combined with --csv": arguments.as_json and arguments.as_csv,
-        "--csv cannot be combined with --gate or --sessions": arguments.as_csv and is_comparison,
+            (options.allowed is None) != (options.baseline is None) and not options.sessions,
         f"{', '.join(run_options)}: not available with --imported and --day":
             is_import and bool(run_options),
-        f"--day cannot be combined with --by {arguments.by}": arguments.day and arguments.by not in (None, "day"),
+        f"--day cannot be combined with --by {options.by}": options.day and options.by not in (None, "day"),
+        f"{subject} cannot be grouped by {options.by}: use {', '.join(groupings)}":
+            options.by is not None and options.by not in groupings,
     }  # fmt: skip
     for problem, applies in conflicts.items():
         if applies:
             raise click.UsageError(problem, context)
-    groupings = get_args(ImportedBy if is_import else GroupBy)
-    if arguments.by is not None and arguments.by not in groupings:
-        subject = "imported sessions" if is_import else "runs"
-        raise click.UsageError(f"{subject} cannot be grouped by {arguments.by}: use {', '.join(groupings)}", context)
-
-
-def _parse(arguments: Arguments) -> CostOptions:
-    """Parse the command line. Raises ValueError with a message for people."""
-    zone = parse_zone(arguments.timezone)
-    return CostOptions(
-        selector=arguments.selector,
-        by="day" if arguments.day else arguments.by,
-        everything=arguments.everything,
-        period=parse_period(arguments.since, arguments.until, time.time_ns() // 1000, zone),
-        zone=zone,
-        prices_on=None if arguments.prices is None else _parse_day(arguments.prices),
-        what_if=tuple(map(_parse_replacement, arguments.what_if)),
-        allowed=None if arguments.allowed is None else parse_allowed_increase(arguments.allowed),
-        as_json=arguments.as_json,
-        as_csv=arguments.as_csv,
-    )
-
-
-def _parse_day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text[:40]!r} is not a day; write it as 2026-06-01") from None
-
-
-def _parse_replacement(text: str) -> tuple[str, str]:
-    name, equals, model = text.partition("=")
-    if not (name.strip() and equals and model.strip()):
-        raise ValueError(f"{text[:60]!r} has no model; write it as model=claude-opus-5, or mid=claude-haiku-4-5")
-    return name.strip(), model.strip()
 
 
 # the report -----------------------------------------------------------------------------------------------------------
-def _print_report(log: ProjectLog, options: CostOptions, context: click.Context) -> None:
-    all_runs = options.everything or (options.selector is None and options.period != Period())
+def _print_report(log: ProjectLog, options: CostOptions, period: Period, context: click.Context) -> None:
+    all_runs = options.everything or (options.selector is None and period != Period())
     selected = None if all_runs else select_part(log, options.selector, phases=True)
-    cost_data, report_options = _cost_data(log, options, selected, context)
+    calls, report_options = _priced_calls(log, options, selected, period, context)
     if selected is None:
         by = "run"
     elif selected.feature is None:
         by = "feature"
     else:
         by = "phase" if selected.phase is None else "attempt"
-    sums = spending(cost_data.calls, cast("GroupBy", options.by or by), day_function(options.zone))
+    totals = spending(calls, cast("GroupBy", options.by or by), day_function(options.zone))
     if selected is not None:
-        sums = in_backlog_order(sums, log.features(selected.run))
+        totals = in_backlog_order(totals, log.features(selected.run))
     if options.as_json:
-        print_document("cost", cost_report(sums, report_options))
-    elif options.as_csv:
-        write_text(sys.stdout, cost_csv(sums))
-    else:
-        print_table(cost_table(sums, exact=prints_tsv(sys.stdout), compared=bool(options.what_if)))
-        for text in (*remarks(sums), *cause_details(cost_data.calls), *report_options.notes):
-            print_wrapped(text)
+        print_document("cost", cost_report(totals, report_options))
+        return
+    print_table(cost_table(totals, compared=bool(options.what_if)))
+    for text in (*remarks(totals), *cause_details(calls), *report_options.notes):
+        print_wrapped(text)
 
 
-def _cost_data(
-    log: ProjectLog, options: CostOptions, selected: Selector | None, context: click.Context
-) -> tuple[CostData, CostReportOptions]:
+def _priced_calls(
+    log: ProjectLog, options: CostOptions, selected: Selector | None, period: Period, context: click.Context
+) -> tuple[Calls, CostReportOptions]:
     """Return the calls, priced as requested and with mismatch causes, and the report's options."""
-    cost_data = run_costs(log, selected, options.period) if selected else all_costs(log, options.period)
+    calls = run_costs(log, selected, period) if selected else all_costs(log, period)
     prices, notes = current_prices(log)
-    at_us = None if options.prices_on is None else _midnight_us(options.prices_on)
-    report_notes = list(notes)
-    if at_us is not None:
-        cost_data = repriced_at(cost_data, prices, at_us)
-        report_notes.append(
-            f"computed with the prices of {options.prices_on} ({prices.table.partition(' sha256:')[0]})"
-        )
-    cost_data = with_causes(cost_data, prices)
+    day, at_us, report_notes = options.prices_on, None, list(notes)
+    if day is not None:
+        at_us = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * SECOND_US
+        calls = repriced_at(calls, prices, at_us)
+        report_notes.append(f"computed with the prices of {day} ({prices.table.partition(' sha256:')[0]})")
+    calls = with_causes(calls, prices)
     if options.what_if:
         for _, model in options.what_if:
             if prices.estimate(model, 1, 1, time.time_ns() // 1000 if at_us is None else at_us) is None:
                 raise click.UsageError("; ".join((f"no price for {model!r}", *notes)), context)
-        model_names = call_models(log, cost_data)
-        if problem := unmatched_names_error(options.what_if, model_names):
-            raise click.UsageError(problem, context)
-        cost_data = with_alternative_costs(cost_data, prices, model_choice(model_names, options.what_if), at_us)
+        names = names_of_calls(log, calls)
+        try:
+            check_names(options.what_if, names)
+        except ValueError as error:
+            raise click.UsageError(str(error), context) from None
+        calls = with_alternative_costs(calls, prices, options.what_if, names, at_us)
         report_notes.append(WHAT_IF)
-    crossing_note = price_step_warning(cost_data, prices)
-    report_options = CostReportOptions(
-        repository=str(log.home), selected=selected,
-        since_us=options.period.since_us, until_us=options.period.until_us,
-        prices_on=None if options.prices_on is None else options.prices_on.isoformat(), what_if=options.what_if,
-        notes=(*report_notes, *([crossing_note] if crossing_note else [])),
+    if crossing_note := price_step_warning(calls, prices):
+        report_notes.append(crossing_note)
+    return calls, CostReportOptions(
+        repository=str(log.home), selected=selected, since_us=period.since_us, until_us=period.until_us,
+        prices_on=None if day is None else day.isoformat(), what_if=options.what_if, notes=tuple(report_notes),
     )  # fmt: skip
-    return cost_data, report_options
 
 
-def _midnight_us(day: date) -> int:
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * SECOND_US
-
-
-# the gate -------------------------------------------------------------------------------------------------------------
-def _print_gate(log: ProjectLog, options: CostOptions, baseline: str, allowed: Fraction) -> int:
-    run, baseline_run = log.find_run(options.selector), log.find_run(baseline)
-    if run == baseline_run:
+# comparisons of runs --------------------------------------------------------------------------------------------------
+def _find_runs(log: ProjectLog, options: CostOptions) -> tuple[str, str | None]:
+    """Return the run and its baseline."""
+    run, baseline = log.find_run(options.selector), options.baseline and log.find_run(options.baseline)
+    if run == baseline:
         raise click.UsageError(f"run {run} cannot be its own baseline")
-    gate_report = cost_gate(_run_cost(log, baseline_run), _run_cost(log, run), allowed)
+    return run, baseline
+
+
+def _print_gate(log: ProjectLog, options: CostOptions, allowed: Fraction) -> int:
+    run, baseline = _find_runs(log, options)
+    result = cost_gate(_run_cost(log, baseline or ""), _run_cost(log, run), allowed)
     if options.as_json:
-        print_document("cost-gate", gate_report)
+        print_document("cost-gate", result)
     else:
-        print_table(gate_table(gate_report, exact=prints_tsv(sys.stdout)))
-        print_wrapped(gate_text(gate_report))
-    return gate_report.exit
+        print_table(gate_table(result))
+        print_wrapped(gate_text(result))
+    return result.exit
 
 
 def _run_cost(log: ProjectLog, run: str) -> RunCost:
-    features = log.view(run).features
+    features, calls = log.view(run).features, run_costs(log, Selector(run=run, names_run=True), Period())
     return RunCost(
         run=run,
-        calls=tuple(
-            priced_call.call for priced_call in run_costs(log, Selector(run=run, names_run=True), Period()).calls
-        ),
-        delivered=delivered_count(feature.status for feature in features),
+        calls=tuple(priced.call for priced in calls),
+        delivered=sum(feature.status == "delivered" for feature in features),
         shared_features=sum(map(_has_copied_calls, features)),
     )
 
@@ -318,26 +283,21 @@ def _has_copied_calls(feature: FeatureView) -> bool:
     return any(call.is_forked_copy for call in feature.calls)
 
 
-# sessions -------------------------------------------------------------------------------------------------------------
-def _print_sessions(log: ProjectLog, options: CostOptions, baseline: str | None) -> int:
-    run, baseline_run = log.find_run(options.selector), None if baseline is None else log.find_run(baseline)
-    if run == baseline_run:
-        raise click.UsageError(f"run {run} cannot be its own baseline")
-    sessions = sessions_report(
-        _session_cost(log, run), None if baseline_run is None else _session_cost(log, baseline_run)
-    )
+def _print_sessions(log: ProjectLog, options: CostOptions) -> int:
+    run, baseline = _find_runs(log, options)
+    report = sessions_report(_session_cost(log, run), _session_cost(log, baseline) if baseline else None)
     if options.as_json:
-        print_document("cost-sessions", sessions)
+        print_document("cost-sessions", report)
         return 0
-    print_table(sessions_table(sessions))
-    if sessions.measured:
-        print_wrapped(f"measured over {', '.join(sessions.compared)}:")
-        print_table(measured_table(sessions))
-    for text in sessions.notes:
+    print_table(sessions_table(report))
+    if report.measured:
+        print_wrapped(f"measured over {', '.join(report.compared)}:")
+        print_table(measured_table(report))
+    for text in report.notes:
         print_wrapped(text)
     return 0
 
 
 def _session_cost(log: ProjectLog, run: str) -> SessionCost:
     features = (view for view in log.view(run).features if view.status == "delivered" and not _has_copied_calls(view))
-    return SessionCost(run, session_calls(log.events(run)), tuple(view.feature for view in features))
+    return SessionCost(run, tuple(session_calls(log.events(run))), frozenset(view.feature for view in features))

@@ -7,8 +7,7 @@ its computed cost, else the reported one, else the amount charged to the budget.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
 
@@ -17,8 +16,8 @@ from mz_engine.errors.exits import Exit
 from mz_projections.feature.calls import Call
 
 from mz_cli.cost.json import CostGate, CostGateLine
-from mz_cli.terminal.table import Table, columns
-from mz_cli.terminal.text import count_noun, exact_usd, rounded_usd
+from mz_cli.terminal.table import Cell, Table, columns, usd_cell
+from mz_cli.terminal.text import count_noun, exact_usd, parse_usd
 
 FLOOR_NANOUSD = 10_000_000
 """One cent per feature: a prompt cache that expires between two calls may cost as much."""
@@ -39,28 +38,6 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
     """Features with calls that another run made and paid for (of a fork)."""
 
 
-class FeatureCost(msgspec.Struct, frozen=True):
-    """Cost of a phase, or of all phases, of one run."""
-
-    calls: int
-    nanousd: int | None
-    """None: the cost of some call is unknown."""
-    per_feature_nanousd: Fraction | None
-    """Nano-dollars for one delivered feature."""
-
-
-class PhaseComparison(msgspec.Struct, frozen=True):
-    phase: str | None
-    baseline: FeatureCost
-    run: FeatureCost
-    verdict: Verdict
-
-    @property
-    def change(self) -> float | None:
-        before, now = self.baseline.per_feature_nanousd, self.run.per_feature_nanousd
-        return None if before is None or now is None or not before else float(now / before) - 1
-
-
 def parse_allowed_increase(text: str) -> Fraction:
     """`+15%` -> 3/20. Raises ValueError."""
     match = _ALLOWED.match(text.strip())
@@ -69,24 +46,46 @@ def parse_allowed_increase(text: str) -> Fraction:
     return Fraction(match[1]) / 100
 
 
-def compare_phases(baseline: RunCost, run: RunCost, allowed: Fraction) -> tuple[PhaseComparison, ...]:
+def compare_phases(baseline: RunCost, run: RunCost, allowed: Fraction) -> tuple[CostGateLine, ...]:
     """Compare all phases together, then each in the order of the first calls."""
     phases = dict.fromkeys(call.phase for run_cost in (baseline, run) for call in run_cost.calls)
     return tuple(_compare_phase(phase, baseline, run, allowed) for phase in (None, *phases))
 
 
-def _compare_phase(phase: str | None, baseline: RunCost, run: RunCost, allowed: Fraction) -> PhaseComparison:
-    before, after = (_phase_cost(bill, phase) for bill in (baseline, run))
-    return PhaseComparison(phase, before, after, _phase_verdict(before, after, allowed))
+def _compare_phase(phase: str | None, baseline: RunCost, run: RunCost, allowed: Fraction) -> CostGateLine:
+    (calls_before, before), (calls, now) = (_phase_cost(run_cost, phase) for run_cost in (baseline, run))
+    verdict: Verdict
+    if not calls_before or not calls:
+        verdict = "gone" if calls_before else "new"
+    elif before is None or now is None:
+        verdict = "unpriced"
+    elif min(calls_before, calls) < CALLS_MIN:
+        verdict = "few-calls"
+    elif abs(now - before) <= before * allowed:
+        verdict = "ok"
+    elif abs(now - before) <= FLOOR_NANOUSD:
+        verdict = "noise"
+    else:
+        verdict = "worse" if now > before else "better"
+    return CostGateLine(
+        phase=phase,
+        baseline_usd=None if before is None else exact_usd(round(before)),
+        usd=None if now is None else exact_usd(round(now)),
+        change=None if now is None or not before else round(float(now / before) - 1, 4),
+        baseline_calls=calls_before,
+        calls=calls,
+        verdict=verdict,
+    )
 
 
-def _phase_cost(run_cost: RunCost, phase: str | None) -> FeatureCost:
+def _phase_cost(run_cost: RunCost, phase: str | None) -> tuple[int, Fraction | None]:
+    """Return the number of calls of a phase, or of all, and their nano-dollars for one delivered feature; None if the
+    cost of some call is unknown."""
     amounts = [_call_nanousd(call) for call in run_cost.calls if phase is None or call.phase == phase]
     priced = [amount for amount in amounts if amount is not None]
-    total = sum(priced) if len(priced) == len(amounts) else None
-    return FeatureCost(
-        len(amounts), total, None if total is None or not run_cost.delivered else Fraction(total, run_cost.delivered)
-    )
+    if len(priced) < len(amounts) or not run_cost.delivered:
+        return len(amounts), None
+    return len(amounts), Fraction(sum(priced), run_cost.delivered)
 
 
 def _call_nanousd(call: Call) -> int | None:
@@ -95,23 +94,6 @@ def _call_nanousd(call: Call) -> int | None:
     if paid is not None:
         return paid
     return call.charged_nanousd if call.charged_nanousd or call.estimated_nanousd else None
-
-
-def _phase_verdict(before: FeatureCost, after: FeatureCost, allowed: Fraction) -> Verdict:
-    if not before.calls:
-        return "new"
-    if not after.calls:
-        return "gone"
-    if before.per_feature_nanousd is None or after.per_feature_nanousd is None:
-        return "unpriced"
-    if min(before.calls, after.calls) < CALLS_MIN:
-        return "few-calls"
-    increase = after.per_feature_nanousd - before.per_feature_nanousd
-    if abs(increase) <= FLOOR_NANOUSD:
-        return "ok" if abs(increase) <= before.per_feature_nanousd * allowed else "noise"
-    if increase > before.per_feature_nanousd * allowed:
-        return "worse"
-    return "better" if -increase > before.per_feature_nanousd * allowed else "ok"
 
 
 # the verdict ----------------------------------------------------------------------------------------------------------
@@ -129,14 +111,14 @@ def cost_gate(baseline: RunCost, run: RunCost, allowed: Fraction) -> CostGate:
         calls_min=CALLS_MIN,
         delivered=run.delivered,
         baseline_delivered=baseline.delivered,
-        lines=tuple(map(_gate_line, lines)),
+        lines=lines,
         verdict=verdicts.get(exit_code, "not-comparable"),
         why=reason,
         exit=int(exit_code),
     )
 
 
-def _gate_verdict(lines: Sequence[PhaseComparison], baseline: RunCost, run: RunCost) -> tuple[Exit, str]:
+def _gate_verdict(lines: Sequence[CostGateLine], baseline: RunCost, run: RunCost) -> tuple[Exit, str]:
     for run_cost in (baseline, run):
         if not run_cost.delivered:
             return Exit.NOT_COMPARABLE, f"run {run_cost.run} delivered no feature"
@@ -156,49 +138,26 @@ def _gate_verdict(lines: Sequence[PhaseComparison], baseline: RunCost, run: RunC
     return Exit.OK, "nothing costs more than allowed"
 
 
-def _gate_line(comparison: PhaseComparison) -> CostGateLine:
-    return CostGateLine(
-        phase=comparison.phase,
-        baseline_usd=exact_usd(_rounded(comparison.baseline.per_feature_nanousd)),
-        usd=exact_usd(_rounded(comparison.run.per_feature_nanousd)),
-        change=None if comparison.change is None else round(comparison.change, 4),
-        baseline_calls=comparison.baseline.calls,
-        calls=comparison.run.calls,
-        verdict=comparison.verdict,
-    )
-
-
-def _rounded(amount: Fraction | None) -> int | None:
-    return None if amount is None else round(amount)
-
-
-def delivered_count(statuses: Iterable[str]) -> int:
-    return sum(status == "delivered" for status in statuses)
-
-
 # for people -----------------------------------------------------------------------------------------------------------
-def gate_table(result: CostGate, exact: bool) -> Table:
-    """Return the comparison. `exact`: for a pipe, with exact amounts."""
+def gate_table(result: CostGate) -> Table:
     rows = tuple(
         (
             line.phase or PER_FEATURE,
-            _money(line.baseline_usd, exact),
-            _money(line.usd, exact),
+            _amount_cell(line.baseline_usd),
+            _amount_cell(line.usd),
             "-" if line.change is None else f"{line.change:+.1%}",
-            f"{line.baseline_calls}",
-            f"{line.calls}",
+            str(line.baseline_calls),
+            str(line.calls),
             line.verdict,
         )
         for line in result.lines
     )
-    table_columns = columns("phase", ">baseline", ">run", ">change", ">calls before", ">calls", "verdict")
-    return Table(columns=table_columns, rows=rows, empty="")
+    heads = columns("phase", ">baseline", ">run", ">change", ">calls before", ">calls", "verdict")
+    return Table(columns=heads, rows=rows)
 
 
-def _money(amount: str | None, exact: bool) -> str:
-    if amount is None:
-        return "unpriced"
-    return amount if exact else rounded_usd(int(Decimal(amount).scaleb(9))) or ""
+def _amount_cell(amount: str | None) -> Cell:
+    return usd_cell(None if amount is None else parse_usd(amount), "unpriced")
 
 
 def gate_text(result: CostGate) -> str:

@@ -1,42 +1,11 @@
-"""JSON documents of `mz cost` and its gate.
-
-JSON documents of `mz calibrate`.
-
-JSON document of `mz cost --sessions`.
-"""
+"""JSON documents of `mz cost` and `mz calibrate`."""
 
 from __future__ import annotations
 
+from mz_projections.cost.totals import CauseCode, CauseTotals, Totals
+from mz_projections.feature.calls import CallOutcome
+
 from mz_cli.terminal.json import Shape
-
-
-class Amounts(Shape, frozen=True, kw_only=True):
-    """Sums over agent calls; unknown amounts are left out."""
-
-    calls: int
-    open_calls: int
-    """Calls without an outcome yet."""
-    unpriced_calls: int
-    """Ended calls that `computed_usd` does not include."""
-    duration_ms: int | None
-    """Sum over the ended calls, also where they ran at the same time."""
-    input_tokens: int | None
-    """Including cache reads and writes."""
-    output_tokens: int | None
-    cache_read_tokens: int | None
-    cache_write_tokens: int | None
-    estimated_usd: str | None
-    """Estimated before the calls."""
-    reported_usd: str | None
-    """Reported by the agents."""
-    computed_usd: str | None
-    """Tokens of each request at the price of its day."""
-    settled_usd: str | None
-    """Charged to the budgets: the highest known amount of each call."""
-    difference_usd: str | None
-    """Reported minus computed, over the calls with both."""
-    missed_usd: str | None
-    """Computed (else reported) minus estimated, over the calls with both."""
 
 
 class CallOutcomeShape(Shape, frozen=True, kw_only=True):
@@ -52,37 +21,27 @@ class CallOutcomeShape(Shape, frozen=True, kw_only=True):
     agent: str
     model: str
     requested_at: str | None
-    outcome: str
-    """open, stands, refused, failed, lost or superseded."""
-    why: str
-    """agree, cache-lifetime, tier, promotion, sub-agent, killed, unexplained or unknown."""
+    outcome: CallOutcome
+    why: CauseCode
     why_detail: str
     """Explanation of `why`; may be empty."""
     prices: str
     """Name, version and digest of the price table; empty: not priced."""
 
 
-class MismatchCount(Shape, frozen=True, kw_only=True):
-    """Calls grouped by the cause of their difference between reported and computed cost."""
-
-    why: str
-    calls: int
-    difference_usd: str | None
-
-
-class CostGroup(Amounts, frozen=True, kw_only=True):
+class CostGroup(Totals, frozen=True, kw_only=True):
     name: str
-    thrown_away: Amounts
+    thrown_away: Totals
     """Wasted calls of the group."""
     call: CallOutcomeShape | None
     """With `--by attempt`."""
-    why: tuple[MismatchCount, ...]
+    why: tuple[CauseTotals, ...]
     what_if_usd: str | None
     """With `--what-if`."""
 
 
-class OutcomeAmounts(Amounts, frozen=True, kw_only=True):
-    outcome: str
+class OutcomeAmounts(Totals, frozen=True, kw_only=True):
+    outcome: CallOutcome
 
 
 class WhatIf(Shape, frozen=True, kw_only=True):
@@ -114,9 +73,9 @@ class CostReport(Shape, frozen=True, kw_only=True):
     prices_on: str | None
     """With `--prices`: the day whose prices were used."""
     groups: tuple[CostGroup, ...]
-    total: Amounts
-    why: tuple[MismatchCount, ...]
-    thrown_away: Amounts
+    total: Totals
+    why: tuple[CauseTotals, ...]
+    thrown_away: Totals
     """Wasted calls: failed, lost or rejected, or superseded by a rollback."""
     thrown_away_by_outcome: tuple[OutcomeAmounts, ...]
     what_if: WhatIf | None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 
 import msgspec
 from msgspec.structs import replace
 from mz_engine.errors.diagnostics import MzError
-from mz_engine.model.config import Models, PriceRow
+from mz_engine.model.config import PriceRow
 from mz_engine.model.pins import Pins, decode_pins
 from mz_engine.paths import MZ_FOLDER, READ_MODELS_FILE
 from mz_engine.pricing.mismatch import explain_mismatch
@@ -28,19 +29,16 @@ from mz_cli.app.period import Period
 from mz_cli.app.selectors import Selector
 from mz_cli.terminal.text import count_noun
 
-TIERS = Models.__struct_fields__
 STEP_MIN = 30_000
 """Input tokens: no price step is lower, so the price table is not loaded for shorter requests."""
 ANY_MODEL = "model"
 """In `--what-if model=X`: any requested model."""
 
 
-class CostData(msgspec.Struct, frozen=True, kw_only=True):
-    calls: tuple[PricedCall, ...]
-    notes: tuple[str, ...] = ()
+Calls = tuple[PricedCall, ...]
 
 
-def run_costs(log: ProjectLog, selected: Selector, period: Period) -> CostData:
+def run_costs(log: ProjectLog, selected: Selector, period: Period) -> Calls:
     """Return the selected calls of one run, from its features' streams. Raises MzError (MZ1002) for a phase or an
     attempt without calls."""
     streams = log.streams(selected.run)[1:] if selected.feature is None else (selected.stream,)
@@ -51,17 +49,17 @@ def run_costs(log: ProjectLog, selected: Selector, period: Period) -> CostData:
             hint = f"{name}s with calls: {', '.join(names) or 'none'}"
             raise MzError("MZ1002", f"{selected} has no calls{did_you_mean(str(value), names)}", hint=hint)
         calls = [call for call in calls if value in (None, getattr(call, name))]
-    return CostData(calls=priced_calls(call for call in calls if period.contains(call.requested_at_us)))
+    return priced_calls(call for call in calls if period.contains(call.requested_at_us))
 
 
-def all_costs(log: ProjectLog, period: Period) -> CostData:
+def all_costs(log: ProjectLog, period: Period) -> Calls:
     """Return the calls of all runs, from the read model beside the log."""
     from mz_projections.read_models.store import ReadModelStore
 
     with ReadModelStore(log.home / MZ_FOLDER / READ_MODELS_FILE, log.store, (CALLS,)) as views:
         views.refresh()
         calls = (call for row in views.rows(CALLS) for call in row.calls if not call.is_forked_copy)
-        return CostData(calls=priced_calls(call for call in calls if period.contains(call.requested_at_us)))
+        return priced_calls(call for call in calls if period.contains(call.requested_at_us))
 
 
 # prices ---------------------------------------------------------------------------------------------------------------
@@ -80,125 +78,103 @@ def current_prices(log: ProjectLog) -> tuple[GenaiPrices, tuple[str, ...]]:
     return GenaiPrices(config, valid_rows(lambda: user_prices(os.environ))), tuple(notes)
 
 
-def with_causes(cost_data: CostData, prices: GenaiPrices) -> CostData:
+def with_causes(calls: Calls, prices: GenaiPrices) -> Calls:
     """Add the cause of a mismatch to each call."""
-    calls = []
-    for priced_call in cost_data.calls:
-        why, detail = explain_mismatch(priced_call.call, priced_call.call.usage, prices)
-        calls.append(replace(priced_call, cause=why, detail=detail))
-    return replace(cost_data, calls=tuple(calls))
-
-
-def repriced_at(cost_data: CostData, prices: GenaiPrices, at_us: int) -> CostData:
-    """Price every call as if it had been made at that time. A call without tokens has no price, but a rejected request
-    costs nothing."""
-    calls = []
-    for priced_call in cost_data.calls:
-        usage = priced_call.call.usage
-        price = prices.price(usage, at_us)
-        repriced = reprice(priced_call, price.nanousd if usage else 0 if priced_call.call.was_rejected else None)
-        calls.append(replace(repriced, call=replace(repriced.call, unpriced=price.unpriced, prices=price.prices)))
-    return replace(cost_data, calls=tuple(calls))
-
-
-def price_step_warning(cost_data: CostData, prices: GenaiPrices) -> str | None:
-    """Return a warning if agents reported sums of requests that may have been priced at the wrong step."""
-    affected_calls = 0
-    for priced_call in cost_data.calls:
-        at_us = priced_call.call.ended_at_us or priced_call.call.requested_at_us
-        sums = [usage for usage in priced_call.call.usage if usage.requests != 1 and usage.input > STEP_MIN]
-        cards = ((usage, prices.card(usage.model, at_us, usage.tier)) for usage in sums)
-        affected_calls += any(card is not None and may_cross_step(card, usage) for usage, card in cards)
-    if not affected_calls:
-        return None
-    return (
-        f"{count_noun(affected_calls, 'call')} reported only sums of requests, and prices may "
-        "depend on the length of a request: "
-        "a sum is priced as its average request, or as short requests if their number is unknown"
+    causes = (explain_mismatch(priced.call, priced.call.usage, prices) for priced in calls)
+    return tuple(
+        replace(priced, cause=cause, detail=detail) for priced, (cause, detail) in zip(calls, causes, strict=True)
     )
 
 
+def repriced_at(calls: Calls, prices: GenaiPrices, at_us: int) -> Calls:
+    """Price every call as if it had been made at that time. A call without tokens has no price, but a rejected request
+    costs nothing."""
+
+    def repriced(priced: PricedCall) -> PricedCall:
+        usage, price = priced.call.usage, prices.price(priced.call.usage, at_us)
+        priced = reprice(priced, price.nanousd if usage else 0 if priced.call.was_rejected else None)
+        return replace(priced, call=replace(priced.call, unpriced=price.unpriced, prices=price.prices))
+
+    return tuple(map(repriced, calls))
+
+
+def price_step_warning(calls: Calls, prices: GenaiPrices) -> str | None:
+    """Return a warning if agents reported sums of requests that may have been priced at the wrong step."""
+
+    def may_be_wrong(call: Call) -> bool:
+        sums = [usage for usage in call.usage if usage.requests != 1 and usage.input > STEP_MIN]
+        cards = ((usage, prices.card(usage.model, _priced_at_us(call), usage.tier)) for usage in sums)
+        return any(card is not None and may_cross_step(card, usage) for usage, card in cards)
+
+    affected_calls = sum(may_be_wrong(priced.call) for priced in calls)
+    if not affected_calls:
+        return None
+    return (
+        f"{count_noun(affected_calls, 'call')} reported only sums of requests, and prices may depend on the length of "
+        "a request: a sum is priced as its average request, or as short requests if their number is unknown"
+    )
+
+
+def _priced_at_us(call: Call) -> int:
+    return call.ended_at_us or call.requested_at_us
+
+
 # under another model --------------------------------------------------------------------------------------------------
-ModelChoice = Callable[[PricedCall], str | None]
-"""Call -> alternative model; None: unchanged."""
-
-
-CallModels = Mapping[str, tuple[str, str]]
+CallNames = Mapping[str, tuple[str, str]]
 """By key of the call: its model, and its tier, empty if that is unknown."""
 
 
-def call_models(log: ProjectLog, cost_data: CostData) -> CallModels:
-    pins = _pins_reader(log)
-    calls = (priced_call.call for priced_call in cost_data.calls)
-    return {call.key: (base_name(call.model), _tier_of(pins(call.run), call)) for call in calls}
+def names_of_calls(log: ProjectLog, calls: Calls) -> CallNames:
+    """Return what `--what-if` may name a call by."""
 
-
-def model_choice(models_by_call: CallModels, what_if: Sequence[tuple[str, str]]) -> ModelChoice:
-    """Return the choice made by pairs of a tier, a model, or the word `model` for all, and another model; the last
-    match wins."""
-
-    def alternative(priced_call: PricedCall) -> str | None:
-        fitting = (ANY_MODEL, *models_by_call[priced_call.call.key])
-        return next((model for name, model in reversed(what_if) if base_name(name) in fitting), None)
-
-    return alternative
-
-
-def unmatched_names_error(what_if: Sequence[tuple[str, str]], models_by_call: CallModels) -> str | None:
-    """Return an error for a name that matches no call; None if all match, or there are no calls."""
-    models, tiers = ({pair[index] for pair in models_by_call.values()} - {""} for index in (0, 1))
-    unknown_name = next((name for name, _ in what_if if base_name(name) not in {ANY_MODEL, *models, *tiers}), None)
-    if unknown_name is None or not models_by_call:
-        return None
-    available = f"model{'s' * (len(models) > 1)} {', '.join(sorted(models))}"
-    available += f", tier{'s' * (len(tiers) > 1)} {', '.join(sorted(tiers))}" if tiers else "; tiers are unknown"
-    return f"no call uses {unknown_name[:60]!r}; there are {available}; `{ANY_MODEL}` means all calls"
-
-
-def _pins_reader(log: ProjectLog) -> Callable[[str], Pins | None]:
-    pins_by_run: dict[str, Pins | None] = {}
-
+    @cache
     def pins(run: str) -> Pins | None:
-        if run not in pins_by_run:
-            pins_by_run[run] = _read_pins(log, run)
-        return pins_by_run[run]
+        events = (recorded.event for recorded in log.store.read(run_stream(run)))
+        try:
+            return next(
+                (decode_pins(log.blobs.get(event.pins)) for event in events if isinstance(event, RunStarted)), None
+            )
+        except (BlobMissing, msgspec.MsgspecError):
+            return None
 
-    return pins
-
-
-def _read_pins(log: ProjectLog, run: str) -> Pins | None:
-    started = (recorded.event for recorded in log.store.read(run_stream(run)) if isinstance(recorded.event, RunStarted))
-    try:
-        return next((decode_pins(log.blobs.get(event.pins)) for event in started), None)
-    except (BlobMissing, msgspec.MsgspecError):
-        return None
+    return {
+        priced.call.key: (base_name(priced.call.model), _tier_of(pins(priced.call.run), priced.call))
+        for priced in calls
+    }
 
 
 def _tier_of(pins: Pins | None, call: Call) -> str:
     """Return the tier of the phase's agent or reviewer; empty if unknown."""
-    phase = (
-        next((pinned_phase for pinned_phase in pins.pipeline.phases if pinned_phase.phase == call.phase), None)
-        if pins
-        else None
-    )
-    if phase is None:
-        return ""
-    use = phase.agent if call.role == "builder" else phase.agent_review
-    return use.tier if use is not None else ""
+    for phase in pins.pipeline.phases if pins else ():
+        if phase.phase == call.phase:
+            use = phase.agent if call.role == "builder" else phase.agent_review
+            return use.tier if use is not None else ""
+    return ""
+
+
+def check_names(what_if: Iterable[tuple[str, str]], names: CallNames) -> None:
+    """Raise ValueError for a name that matches no call; without calls, all do."""
+    models, tiers = ({pair[index] for pair in names.values()} - {""} for index in (0, 1))
+    unknown = next((name for name, _ in what_if if base_name(name) not in {ANY_MODEL, *models, *tiers}), None)
+    if unknown is not None and names:
+        available = f"model{'s' * (len(models) > 1)} {', '.join(sorted(models))}"
+        available += f", tier{'s' * (len(tiers) > 1)} {', '.join(sorted(tiers))}" if tiers else "; tiers are unknown"
+        raise ValueError(f"no call uses {unknown[:60]!r}; there are {available}; `{ANY_MODEL}` means all calls")
 
 
 def with_alternative_costs(
-    cost_data: CostData, prices: GenaiPrices, choose_model: ModelChoice, at_us: int | None
-) -> CostData:
-    """Add the cost of the same tokens under the alternative models, priced at the time of each call or at `at_us`."""
-    calls = []
-    for priced_call in cost_data.calls:
-        usage = priced_call.call.usage
-        if usage:
-            model = choose_model(priced_call)
-            called_us = priced_call.call.ended_at_us or priced_call.call.requested_at_us
-            other_usage = usage if model is None else tuple(replace(entry, model=model) for entry in usage)
-            price = prices.price(other_usage, called_us if at_us is None else at_us)
-            priced_call = replace(priced_call, alternative_nanousd=price.nanousd)
-        calls.append(priced_call)
-    return replace(cost_data, calls=tuple(calls))
+    calls: Calls, prices: GenaiPrices, what_if: Sequence[tuple[str, str]], names: CallNames, at_us: int | None
+) -> Calls:
+    """Add the cost of the same tokens under the alternative models, priced at the time of each call or at `at_us`. Of
+    several pairs of a tier, a model, or the word `model` for all, and another model, the last match wins."""
+
+    def with_alternative(priced: PricedCall) -> PricedCall:
+        call, fitting = priced.call, (ANY_MODEL, *names[priced.call.key])
+        if not call.usage:
+            return priced
+        model = next((other for name, other in reversed(what_if) if base_name(name) in fitting), None)
+        usage = call.usage if model is None else tuple(replace(entry, model=model) for entry in call.usage)
+        price = prices.price(usage, _priced_at_us(call) if at_us is None else at_us)
+        return replace(priced, alternative_nanousd=price.nanousd)
+
+    return tuple(map(with_alternative, calls))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from typing import NamedTuple
 
 from mz_projections.cost.session_savings import (
     Saving,
@@ -14,8 +15,8 @@ from mz_projections.cost.session_savings import (
 
 from mz_cli.cost.json import SessionFigure, SessionsReport, SessionSums
 from mz_cli.terminal.json import shape_of
-from mz_cli.terminal.table import Table, columns
-from mz_cli.terminal.text import count_noun, exact_usd, format_count
+from mz_cli.terminal.table import Table, columns, count_cell
+from mz_cli.terminal.text import count_noun, exact_usd
 
 ALL_FEATURES = "all"
 ESTIMATED = (
@@ -27,11 +28,12 @@ NO_COMMON_FEATURES = "the two runs delivered no feature in common, so nothing ca
 UNREAD_USAGE = "the usage of {} is unknown, so the figures are too low"
 
 
-class SessionCost:
+class SessionCost(NamedTuple):
     """Calls of one run by feature, and its delivered features."""
 
-    def __init__(self, run: str, features: Sequence[SessionCalls], delivered: Collection[str]) -> None:
-        self.run, self.features, self.delivered = run, tuple(features), frozenset(delivered)
+    run: str
+    features: tuple[SessionCalls, ...]
+    delivered: frozenset[str]
 
     def total_of(self, names: Collection[str]) -> SessionCalls:
         return sum_sessions(ALL_FEATURES, (feature for feature in self.features if feature.name in names))
@@ -77,11 +79,10 @@ def _session_sums(feature: SessionCalls, name: str | None) -> SessionSums:
 
 
 def _figure_shape(saving: Saving) -> SessionFigure:
-    if saving.figure == "money":
-        before, after = exact_usd(saving.before) or "", exact_usd(saving.after) or ""
-        return SessionFigure(figure="usd", baseline=before, run=after, saved=_saved_share(saving))
-    name = saving.figure.replace(" ", "-")
-    return SessionFigure(figure=name, baseline=str(saving.before), run=str(saving.after), saved=_saved_share(saving))
+    is_money = saving.figure == "money"
+    before, after = (exact_usd(number) or "" if is_money else str(number) for number in (saving.before, saving.after))
+    figure = "usd" if is_money else saving.figure.replace(" ", "-")
+    return SessionFigure(figure=figure, baseline=before, run=after, saved=_saved_share(saving))
 
 
 def _saved_share(saving: Saving) -> float | None:
@@ -98,8 +99,8 @@ def sessions_table(report: SessionsReport) -> Table:
             str(row.calls),
             str(row.continued_calls),
             str(row.sessions),
-            format_count(row.sent_tokens),
-            format_count(row.full_prompt_tokens),
+            count_cell(row.sent_tokens),
+            count_cell(row.full_prompt_tokens),
             _percent_cell(row.saved),
             ", ".join(f"{reason} {times}" for reason, times in sorted(row.broken.items())) or "-",
         )
@@ -111,9 +112,7 @@ def sessions_table(report: SessionsReport) -> Table:
 def measured_table(report: SessionsReport) -> Table:
     """Return the usage of both runs for the features that both delivered."""
     heads = columns("measured", f">{report.baseline or 'baseline'}", f">{report.run}", ">saved")
-    rows = tuple(
-        (figure.figure, figure.baseline, figure.run, _percent_cell(figure.saved)) for figure in report.measured
-    )
+    rows = [(figure.figure, figure.baseline, figure.run, _percent_cell(figure.saved)) for figure in report.measured]
     return Table(columns=heads, rows=rows, empty=NO_COMMON_FEATURES)
 
 

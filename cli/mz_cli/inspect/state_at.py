@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import msgspec
 from mz_events.catalog.base import Event, EventKind
 from mz_events.codec import type_of
 from mz_events.envelope import Recorded
-from mz_projections.cost.totals import totals
+from mz_projections.cost.totals import Totals, totals
 from mz_projections.feature.calls import paid_calls
 from mz_projections.feature.fold import fold
 from mz_projections.feature.state import (
@@ -30,9 +29,7 @@ from mz_projections.views.model import ArtifactView
 from mz_projections.views.timeline import describe
 
 from mz_cli.app.context import TextLoader
-from mz_cli.cost.json import Amounts
-from mz_cli.cost.report import amounts
-from mz_cli.terminal.json import Shape, shape_of
+from mz_cli.terminal.json import Shape, plain_value, shape_of
 from mz_cli.terminal.text import exact_usd, iso_time, single_line
 
 
@@ -86,7 +83,7 @@ class FeatureState(Shape, frozen=True, kw_only=True):
     base: str | None
     head: str | None
     artifacts: tuple[ArtifactView, ...]
-    cost: Amounts
+    cost: Totals
 
 
 class TrackShape(Shape, frozen=True, kw_only=True):
@@ -198,7 +195,7 @@ def feature_state(state: State, events: Iterable[Recorded[Event]], load_text: Te
             for name, artifact in (progress.artifacts if progress else {}).items()
             if "/" in name or not artifact.unit
         ),
-        cost=amounts(totals(paid_calls(events))),
+        cost=totals(paid_calls(events)),
     )
 
 
@@ -250,7 +247,7 @@ def _track(feature: str, track: FeatureTrack | None) -> TrackShape:
 
 def state_rows(state: StateAt) -> Iterator[tuple[str, str]]:
     """Yield the names and values of the document; unknown and empty ones are left out."""
-    document = msgspec.to_builtins(state)
+    document = plain_value(state)
     del document["repository"]
     body = document.pop("feature") or document.pop("run")
     for name, value in {**document, **body}.items():

@@ -28,7 +28,7 @@ UNSAFE_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\
 
 def json_document(command: str, body: msgspec.Struct) -> str:
     """Return `{"schema": "mz.<command>/1", ...}`, indented, without a final line end."""
-    plain = {"schema": f"mz.{command}/1", **msgspec.to_builtins(_plain(body))}
+    plain = {"schema": f"mz.{command}/1", **msgspec.to_builtins(plain_value(body))}
     return escape_unsafe(msgspec.json.format(encode_json(plain), indent=2).decode())
 
 
@@ -37,13 +37,16 @@ class FieldRule(NamedTuple):
 
     key: str
     convert: Callable[[Any], object] | None
-    """Conversion to text or null; None: nested values are converted by their own rules."""
+    """Conversion to the written type or null; None: nested values are converted by their own rules."""
+    written_type: type = str
 
 
 def field_rule(field: msgspec.structs.FieldInfo) -> FieldRule:
-    """Return the rule of a field: `x_nanousd` is the amount `x_usd`, `x_us` or `x_at_us` the time `x_at`; a text with
-    the default "" is null while empty."""
+    """Return the rule of a field: `x_nanousd` is the amount `x_usd`, `duration_us` is `duration_ms`, `x_us` or
+    `x_at_us` the time `x_at`; a text with the default "" is null while empty."""
     name = field.encode_name
+    if name == "duration_us":
+        return FieldRule("duration_ms", _milliseconds, int)
     if name.endswith("_nanousd"):
         return FieldRule(f"{name.removesuffix('_nanousd')}_usd", exact_usd)
     if name.endswith("_us"):
@@ -51,21 +54,25 @@ def field_rule(field: msgspec.structs.FieldInfo) -> FieldRule:
     return FieldRule(name, (lambda text: text or None) if field.default == "" else None)
 
 
+def _milliseconds(us: int | None) -> int | None:
+    return None if us is None else us // 1000
+
+
 @cache
 def _rules(kind: type[msgspec.Struct]) -> tuple[tuple[str, FieldRule], ...]:
     return tuple((field.name, field_rule(field)) for field in msgspec.structs.fields(kind))
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return the value with a dictionary for each Struct."""
     match value:
         case msgspec.Struct():
             fields = ((rule, getattr(value, name)) for name, rule in _rules(type(value)))
-            return {rule.key: rule.convert(field) if rule.convert else _plain(field) for rule, field in fields}
+            return {rule.key: rule.convert(field) if rule.convert else plain_value(field) for rule, field in fields}
         case dict():
-            return {key: _plain(element) for key, element in value.items()}
+            return {key: plain_value(element) for key, element in value.items()}
         case list() | tuple():
-            return [_plain(element) for element in value]
+            return [plain_value(element) for element in value]
     return value
 
 

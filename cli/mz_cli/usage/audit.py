@@ -13,10 +13,11 @@ from mz_events.store import BlobMissing
 from mz_projections.imported.model import ImportedSession, QuarterSum, count_session
 
 from mz_cli.app.user_log import PREFIX, ImportedLog
-from mz_cli.common.run_text import INCOMPLETE_TOKENS, NOT_REPORTED, UNPRICED
+from mz_cli.common.run_text import INCOMPLETE_TOKENS, UNPRICED
 from mz_cli.common.verification import Verification
+from mz_cli.cost.report import reported_cell
 from mz_cli.terminal.json import shape_of
-from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.table import Cell, Table, columns, usd_cell
 from mz_cli.terminal.text import compact_number, count_noun, iso_time, parse_usd, rounded_usd
 from mz_cli.usage.costs import NOT_REPORTED_LABEL, ImportedTotals, amounts, models
 from mz_cli.usage.json import ImportedAudit, SessionAudit, SessionFile, ToolCount, TypeCount
@@ -149,10 +150,10 @@ def audit_lines(report: ImportedAudit) -> Iterator[str]:
             f"written for 5 minutes, {compact_number(session.cache_write_1h_tokens)} for an hour, "
             f"{compact_number(session.cache_read_tokens)} read, {compact_number(session.output_tokens)} out"
         )
-        yield (
-            f"  cost         {_money_or_nothing(session.computed_usd)} computed, "
-            f"{_money_or_nothing(session.reported_usd)} reported"
+        computed, reported = (
+            rounded_usd(_nanousd(amount)) or "nothing" for amount in (session.computed_usd, session.reported_usd)
         )
+        yield f"  cost         {computed} computed, {reported} reported"
         for gap_text in gap_texts(session):
             yield f"  missing      {gap_text}"
         for file in session.files:
@@ -187,37 +188,27 @@ def remarks(report: ImportedAudit) -> Iterator[str]:
         yield f"{count_text}, such as {incomplete[0].session}; see mz audit --imported SESSION"
 
 
-def audit_table(report: ImportedAudit, names: dict[str, str] | None = None) -> Table:
-    """Return one row per session. `names`: short names by stream, for a terminal; None: exact, for a pipe."""
-    rows = tuple(_exact_row(session) if names is None else _short_row(session, names) for session in report.sessions)
-    first = ("*session",) if names is None else ("*session", "agent")
-    heads = (*first, "project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced", ">reported",
-             ">computed", *(("event_ref",) if names is None else ()))  # fmt: skip
-    return Table(columns=columns(*heads), rows=rows, empty=NOTHING_IMPORTED)
-
-
-def _exact_row(session: SessionAudit) -> tuple[str, ...]:
-    return (
-        session.session, session.project or NOT_REPORTED_LABEL, session.first or ABSENT, *_count_cells(session),
-        session.reported_usd or NOT_REPORTED, session.computed_usd or _unpriced_cell(session), session.event_ref,
-    )  # fmt: skip
-
-
-def _short_row(session: SessionAudit, names: dict[str, str]) -> tuple[str, ...]:
-    return (
-        names.get(f"{PREFIX}{session.session}", session.session), session.agent, session.project or NOT_REPORTED_LABEL,
-        (session.first or ABSENT)[:16], *_count_cells(session), _money(session.reported_usd) or ABSENT,
-        _money(session.computed_usd) or _unpriced_cell(session),
-    )  # fmt: skip
-
-
-def _unpriced_cell(session: SessionAudit) -> str:
-    """Return `-` without requests, since then no price is missing."""
-    return UNPRICED if session.requests else ABSENT
-
-
-def _count_cells(session: SessionAudit) -> tuple[str, str, str, str]:
-    return str(session.requests), str(len(session.subagents)), str(session.bad_lines), str(session.unpriced_requests)
+def audit_table(report: ImportedAudit, names: dict[str, str]) -> Table:
+    """Return one row per session. `names`: short names by stream, for a terminal."""
+    rows = [
+        (
+            Cell(names.get(f"{PREFIX}{session.session}", session.session), session.session),
+            session.agent,
+            session.project or NOT_REPORTED_LABEL,
+            Cell((session.first or ABSENT)[:16], session.first or ABSENT),
+            str(session.requests),
+            str(len(session.subagents)),
+            str(session.bad_lines),
+            str(session.unpriced_requests),
+            reported_cell(_nanousd(session.reported_usd)),
+            usd_cell(_nanousd(session.computed_usd), UNPRICED if session.requests else ABSENT),
+            session.event_ref,
+        )
+        for session in report.sessions
+    ]
+    heads = columns("*session", "agent|", "project", "first", ">requests", ">sub-agents", ">bad lines", ">unpriced",
+                    ">reported", ">computed", "|event_ref")  # fmt: skip
+    return Table(columns=heads, rows=rows, empty=NOTHING_IMPORTED)
 
 
 def _time_span(session: SessionAudit) -> str:
@@ -227,9 +218,5 @@ def _time_span(session: SessionAudit) -> str:
     return " to ".join(f"{end[:10]} {end[11:19]}Z" for end in (session.first, session.last))
 
 
-def _money_or_nothing(amount: str | None) -> str:
-    return _money(amount) or "nothing"
-
-
-def _money(amount: str | None) -> str | None:
-    return None if amount is None else rounded_usd(parse_usd(amount))
+def _nanousd(amount: str | None) -> int | None:
+    return None if amount is None else parse_usd(amount)

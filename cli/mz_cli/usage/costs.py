@@ -1,13 +1,10 @@
-"""`mz cost --imported`: cost of imported sessions by day, week, month, session, project, agent, model or subagent, as
-table, JSON and CSV."""
+"""`mz cost --imported`: cost of imported sessions by day, week, month, session, project, agent, model or subagent."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import timedelta, tzinfo
 from typing import Any, Literal
 
@@ -17,12 +14,12 @@ from mz_recordings.importing.names import project_of
 
 from mz_cli.app.period import SECOND_US, Period, day_function
 from mz_cli.app.user_log import PREFIX, ImportedLog, open_imported_log
-from mz_cli.common.run_text import INCOMPLETE_TOKENS, NOT_REPORTED, UNPRICED
-from mz_cli.cost.report import csv_name
-from mz_cli.terminal.console import print_note, write_text
+from mz_cli.common.run_text import INCOMPLETE_TOKENS, UNPRICED
+from mz_cli.cost.report import reported_cell
+from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
-from mz_cli.terminal.text import compact_number, count_noun, exact_usd, iso_time, rounded_usd
+from mz_cli.terminal.table import Cell, Table, columns, print_table, prints_tsv, usd_cell
+from mz_cli.terminal.text import compact_number, count_noun, exact_usd, iso_time
 from mz_cli.usage.json import ImportedAmounts, ImportedCostReport, ImportedGroup
 
 ImportedBy = Literal["day", "week", "month", "session", "project", "agent", "model", "part"]
@@ -35,13 +32,9 @@ FULL_CALLS = "(full calls)"
 """Group for money reported for a full call that several models or subagents share."""
 NONE_IN_PERIOD = "No imported session has requests in that time."
 NOTHING_IMPORTED = "Nothing imported yet: `mz import` found no sessions; give it files or directories."
-ABSENT = "-"
 DATE_SUFFIX = re.compile(r"-20\d{6}$")
 """Date at the end of a model name, left out on a terminal."""
 MODELS_SHOWN = 3
-NUMBERS = (">requests", ">uncached", ">write 5m", ">write 1h", ">read", ">out", ">tokens", ">reported", ">computed")
-OPTIONAL_COLUMNS = ("write 5m", "write 1h", "read")
-"""Columns that a terminal shows only if one of their numbers is not zero."""
 SUM_FIELDS = (
     "requests", "unpriced", "input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning",
     "computed_nanousd",
@@ -62,7 +55,7 @@ class ImportedTotals(msgspec.Struct):
     computed_nanousd: int = 0
     reported_nanousd: int | None = None
     by_mz: int = 0
-    models: dict[str, int] = {}
+    models: Counter[str] = msgspec.field(default_factory=Counter)
     """Requests by model."""
     sessions: set[str] = set()
     sessions_with_costs: set[str] = set()
@@ -86,9 +79,7 @@ class ImportedTotals(msgspec.Struct):
         if row.requests:
             self.sessions_with_requests.add(row.session)
             self.by_mz += row.requests if by_mz else 0
-            self.models[row.model or NOT_REPORTED_LABEL] = (
-                self.models.get(row.model or NOT_REPORTED_LABEL, 0) + row.requests
-            )
+            self.models[row.model or NOT_REPORTED_LABEL] += row.requests
             self.first_s = row.start_s if self.first_s is None else min(self.first_s, row.start_s)
             self.last_s = row.start_s if self.last_s is None else max(self.last_s, row.start_s)
 
@@ -118,26 +109,16 @@ class ImportedCosts(msgspec.Struct, frozen=True, kw_only=True):
     """Short names of groups, for a terminal."""
 
 
-def print_imported_costs(
-    by: ImportedBy,
-    period: Period = ALL_TIME,
-    zone: tzinfo | None = None,
-    *,
-    as_json: bool = False,
-    as_csv: bool = False,
-) -> None:
+def print_imported_costs(by: ImportedBy, period: Period, zone: tzinfo | None, *, as_json: bool) -> None:
     """Print the costs. Raises MzError (MZ5011) if nothing was imported."""
     with open_imported_log() as log:
         costs = imported_costs(log, by, period, zone)
     if as_json:
         print_document("cost-imported", imported_report(costs))
-    elif as_csv:
-        write_text(sys.stdout, imported_csv(costs))
-    else:
-        exact = prints_tsv(sys.stdout)
-        print_table(imported_table(costs, exact))
-        for note_text in (*costs.notes, *((costs.empty,) if exact and not costs.groups else ())):
-            print_note(note_text)
+        return
+    print_table(imported_table(costs))
+    for note_text in (*costs.notes, *((costs.empty,) if prints_tsv() and not costs.groups else ())):
+        print_note(note_text)
 
 
 def imported_costs(
@@ -281,82 +262,54 @@ def amounts(sums: ImportedTotals) -> dict[str, Any]:
 
 
 def _group(name: str, sums: ImportedTotals) -> ImportedGroup:
+    end_s = None if sums.last_s is None else sums.last_s + QUARTER_S
     return ImportedGroup(
         name=name, models=models(sums), sessions=len(sums.sessions), short_sessions=len(sums.incomplete_sessions),
-        by_mz_requests=sums.by_mz, first=iso_start(sums.first_s),
-        last=iso_start(None if sums.last_s is None else sums.last_s + QUARTER_S), **amounts(sums),
+        by_mz_requests=sums.by_mz, first=_iso_start(sums.first_s), last=_iso_start(end_s), **amounts(sums),
     )  # fmt: skip
 
 
 def models(sums: ImportedTotals) -> tuple[str, ...]:
     """Return models with requests, the most used first."""
-    return tuple(sorted((name for name in sums.models if sums.models[name] > 0), key=lambda name: -sums.models[name]))
+    return tuple(name for name, requests in sums.models.most_common() if requests > 0)
 
 
-def iso_start(start_s: int | None) -> str | None:
+def _iso_start(start_s: int | None) -> str | None:
     return None if start_s is None else iso_time(start_s * SECOND_US)
 
 
-# tables ---------------------------------------------------------------------------------------------------------------
-def imported_table(costs: ImportedCosts, exact: bool) -> Table:
-    """Return the groups and their total. `exact`: for a pipe, with exact numbers and all columns."""
-    heads = columns(f"*{costs.by}", "models", *NUMBERS)
+# for people -----------------------------------------------------------------------------------------------------------
+def imported_table(costs: ImportedCosts) -> Table:
+    """Return the groups and their total. A terminal shows no models beside each model, and no columns of zeros."""
+
+    def shown(name: str, is_informative: object) -> str:
+        return f">{name}" if is_informative else f">|{name}"
+
+    total = costs.total
+    heads = columns(
+        f"*{costs.by}", "|models" if costs.by == "model" else "models", ">requests", ">uncached",
+        shown("write 5m", total.cache_write_5m), shown("write 1h", total.cache_write_1h),
+        shown("read", total.cache_read), ">out", ">tokens", ">reported", ">computed",
+    )  # fmt: skip
     rows = [
-        (_group_label(costs, name, exact), _limit_names(models(sums), exact), *_cells(sums, exact))
+        (Cell(costs.short_names.get(name, name), name), _models_cell(models(sums)), *_cells(sums))
         for name, sums in costs.groups
     ]
-    if rows:
-        rows.append(("total", "", *_cells(costs.total, exact)))
-    kept_columns = [
-        index
-        for index, head in enumerate(heads)
-        if exact or _is_informative(head.name, [row[index] for row in rows], costs.by)
-    ]
-    return Table(
-        columns=tuple(heads[index] for index in kept_columns),
-        rows=tuple(tuple(row[index] for index in kept_columns) for row in rows),
-        empty=costs.empty,
-    )
+    return Table(columns=heads, rows=[*rows, ("total", "", *_cells(total))] if rows else (), empty=costs.empty)
 
 
-def _group_label(costs: ImportedCosts, name: str, exact: bool) -> str:
-    return name if exact else costs.short_names.get(name, name)
+def _models_cell(names: tuple[str, ...]) -> Cell:
+    listed = list(dict.fromkeys(DATE_SUFFIX.sub("", name) for name in names))
+    omitted = f" and {len(listed) - MODELS_SHOWN} more" if len(listed) > MODELS_SHOWN else ""
+    return Cell(", ".join(listed[:MODELS_SHOWN]) + omitted, ", ".join(names))
 
 
-def _is_informative(head: str, cells: Sequence[str], by: ImportedBy) -> bool:
-    """Return True if a column is worth showing: not models beside each model, nor a column of zeros."""
-    if head == "models":
-        return by != "model"
-    return head not in OPTIONAL_COLUMNS or any(cell != "0" for cell in cells)
-
-
-def imported_csv(costs: ImportedCosts) -> str:
-    """Return the groups as CSV, without the total."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    fields = ("models", "sessions", *ImportedAmounts.__struct_fields__)
-    writer.writerow((costs.by, *fields))
-    for name, sums in costs.groups:
-        group = _group(name, sums)
-        values = (" ".join(group.models), *(getattr(group, field) for field in fields[1:]))
-        writer.writerow((csv_name(name), *("" if value is None else value for value in values)))
-    return out.getvalue()
-
-
-def _limit_names(names: Iterable[str], exact: bool) -> str:
-    listed = tuple(names) if exact else tuple(dict.fromkeys(DATE_SUFFIX.sub("", name) for name in names))
-    if exact or len(listed) <= MODELS_SHOWN:
-        return ", ".join(listed)
-    return f"{', '.join(listed[:MODELS_SHOWN])} and {len(listed) - MODELS_SHOWN} more"
-
-
-def _cells(sums: ImportedTotals, exact: bool) -> tuple[str, ...]:
+def _cells(sums: ImportedTotals) -> tuple[str, ...]:
     tokens = (sums.uncached, sums.cache_write_5m, sums.cache_write_1h, sums.cache_read, sums.output,
               sums.input + sums.output)  # fmt: skip
-    amount = exact_usd if exact else rounded_usd
     return (
         str(sums.requests),
-        *(str(number) if exact else compact_number(number) for number in tokens),
-        amount(sums.reported_nanousd) or (NOT_REPORTED if exact else ABSENT),
-        amount(sums.computed) or (UNPRICED if sums.requests else ABSENT),
+        *(Cell(compact_number(number), str(number)) for number in tokens),
+        reported_cell(sums.reported_nanousd),
+        usd_cell(sums.computed, UNPRICED if sums.requests else "-"),
     )

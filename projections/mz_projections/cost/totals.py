@@ -9,6 +9,7 @@ from statistics import median
 from typing import Literal
 
 import msgspec
+from msgspec import field
 from msgspec.structs import replace
 
 from mz_projections.feature.calls import WASTED, Call, CallOutcome
@@ -40,33 +41,38 @@ class PricedCall(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """Sums of the known values over some calls; None if none is known."""
+    """Sums of the known values over some calls; None if none is known. JSON documents contain it."""
 
     calls: int
-    open: int
+    open: int = field(name="open_calls")
     """Calls that have not ended."""
-    unpriced: int
+    unpriced: int = field(name="unpriced_calls")
     """Ended calls missing in the computed sum: no price, or unknown token counts."""
     duration_us: int | None
     """Sum over the ended calls, also where they ran at the same time."""
-    input: int | None
-    output: int | None
-    cache_read: int | None
-    cache_write: int | None
+    input: int | None = field(name="input_tokens")
+    """Including cache reads and writes."""
+    output: int | None = field(name="output_tokens")
+    cache_read: int | None = field(name="cache_read_tokens")
+    cache_write: int | None = field(name="cache_write_tokens")
     estimated_nanousd: int | None
+    """Estimated before the calls."""
     reported_nanousd: int | None
+    """Reported by the agents."""
     computed_nanousd: int | None
-    charged_nanousd: int | None
+    """Tokens of each request at the price of its day."""
+    charged_nanousd: int | None = field(name="settled_nanousd")
+    """Charged to the budgets: the highest known amount of each call."""
     difference_nanousd: int | None
     """Reported minus computed, over the calls with both."""
-    underestimate_nanousd: int | None
-    """Paid minus estimated, over the calls with both."""
+    underestimate_nanousd: int | None = field(name="missed_nanousd")
+    """Paid (computed, else reported) minus estimated, over the calls with both."""
 
 
 class CauseTotals(msgspec.Struct, frozen=True):
     """Calls with the same cause."""
 
-    cause: CauseCode
+    cause: CauseCode = field(name="why")
     calls: int
     difference_nanousd: int | None
     """Reported minus computed, over the calls with both."""
