@@ -26,17 +26,15 @@ CHARACTER_CLASSES: Mapping[bytes, bytes] = {
     b"upper": rb"A-Z",
     b"xdigit": rb"0-9A-Fa-f",
 }
-
-
 ITEM = rb"\[:([^\]]*):\]|(\\.|[^\\])(?:-(\\.|[^\]\\]))?"
 """Inside brackets: a class, a character, or a range."""
-UNNAMED_ITEM = ITEM.replace(b"([", b"(?:[").replace(b"(\\", b"(?:\\")
 ITEM_PATTERN = re.compile(ITEM, re.DOTALL)
 TOKEN = re.compile(
-    rb"(?P<plain>[^*?\[\\])|\\(?P<escaped>.)|(?P<stars>\*++)(?P<slash>\\?/)?|\?"
-    rb"|\[(?P<negated>[!^]?+)(?P<items>(?>%b)(?:(?!\])(?>%b))*+)\]" % (UNNAMED_ITEM, UNNAMED_ITEM),
+    rb"(?P<plain>[^*?\[\\]++)|\\(?P<escaped>.)|(?P<stars>\*++)(?P<slash>\\?/)?|\?"
+    rb"|\[(?P<negated>[!^]?+)(?P<items>(?>%b)(?:(?!\])(?>%b))*+)\]" % (ITEM, ITEM),
     re.DOTALL,
 )
+"""One part of a glob. It never goes back, so that the rest of a malformed bracket is not taken for something else."""
 
 
 class IgnorePattern(NamedTuple):
