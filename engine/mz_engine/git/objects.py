@@ -19,7 +19,9 @@ from mz_engine.ports import RepositoryUnusable
 
 CACHED_LISTINGS_MAX = 8
 """Listings kept in memory; one of 10 000 files takes about 3 MB."""
-GITIGNORE = b".gitignore"
+
+IgnoreFiles = tuple[tuple[bytes, str], ...]
+"""Directory and object id of each `.gitignore`."""
 
 
 class RefMovedError(RepositoryUnusable):
@@ -33,9 +35,7 @@ class ObjectStore:
         self._git = git
         self.object_format = object_format
         self.listing: Callable[[str], TreeListing] = lru_cache(CACHED_LISTINGS_MAX)(self._read_listing)
-        self._rules: Callable[[tuple[tuple[bytes, str], ...]], IgnoreRules] = lru_cache(CACHED_LISTINGS_MAX)(
-            self._read_rules
-        )
+        self._rules: Callable[[IgnoreFiles], IgnoreRules] = lru_cache(CACHED_LISTINGS_MAX)(self._read_rules)
 
     def _read_listing(self, commit: str) -> TreeListing:
         """List a commit's tree. Raises RepositoryUnusable if the commit does not exist."""
@@ -48,15 +48,14 @@ class ObjectStore:
 
     def ignore_rules(self, commit: str) -> IgnoreRules:
         """Return the ignore rules in the commit's tree, without linked `.gitignore` files, as in git."""
-        return self._rules(
-            tuple(
-                (path.removesuffix(GITIGNORE).rstrip(b"/"), entry.oid)
-                for path, entry in self.listing(commit).items()
-                if path.rpartition(b"/")[2] == GITIGNORE and entry.mode in (FILE, EXECUTABLE)
-            )
+        files = (
+            (path.rpartition(b"/")[0], entry.oid)
+            for path, entry in self.listing(commit).items()
+            if path.rpartition(b"/")[2] == b".gitignore" and entry.mode in (FILE, EXECUTABLE)
         )
+        return self._rules(tuple(files))
 
-    def _read_rules(self, files: tuple[tuple[bytes, str], ...]) -> IgnoreRules:
+    def _read_rules(self, files: IgnoreFiles) -> IgnoreRules:
         texts = self.blobs([oid for _, oid in files])
         return IgnoreRules({directory: text for (directory, _), text in zip(files, texts, strict=True)})
 
