@@ -28,3 +28,9 @@ def sum_known(amounts: Iterable[int | None]) -> int | None:
     """Return the sum of the known amounts; None if there are none."""
     known_amounts = [amount for amount in amounts if amount is not None]
     return sum(known_amounts) if known_amounts else None
+
+
+def sum_all(amounts: Iterable[int | None]) -> int | None:
+    """Return the sum; None if any amount is unknown, or there are none."""
+    known_amounts = list(amounts)
+    return None if not known_amounts or None in known_amounts else sum_known(known_amounts)

@@ -56,7 +56,7 @@ class DetectedTranscript(msgspec.Struct, frozen=True, kw_only=True):
     format: Format
     pieces: Iterator[Piece]
     encoding_note: str = ""
-    """Code of `notes.NOTES` about the file's encoding; empty if the encoding is plain."""
+    """Code of `records.NOTES` about the file's encoding; empty if the encoding is plain."""
 
     def records(self, state: ReaderState | None = None) -> Iterator[TranscriptRecord]:
         """Yield all records of the file. Raises OSError."""

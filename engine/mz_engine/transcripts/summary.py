@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import TOKEN_FIELDS, add_usage, sum_by_model
+from mz_projections.usage import TOKEN_FIELDS, add_usage, sum_all, sum_by_model
 
 from mz_engine.agents.reading.records import (
     NOTES,
@@ -94,7 +94,7 @@ class TranscriptSummary(msgspec.Struct, frozen=True, kw_only=True):
     bad_lines: int
     unknown_lines: dict[str, int]
     notes: tuple[str, ...]
-    """Codes of `notes.NOTES`, in the order of that table."""
+    """Codes of `records.NOTES`, in the order of that table."""
 
 
 class SummaryBuilder:
@@ -269,9 +269,7 @@ class SummaryBuilder:
 
     def _reported_request_count(self, model: str) -> int | None:
         """Return the number of requests in the ends' totals of a model; None if unknown."""
-        counts = [usage.requests for end in self._ends for usage in end.usage if usage.model == model]
-        reported_counts = [request_count for request_count in counts if request_count is not None]
-        return sum(reported_counts) if reported_counts and len(reported_counts) == len(counts) else None
+        return sum_all(usage.requests for end in self._ends for usage in end.usage if usage.model == model)
 
     def _reported_nanousd(self, requests: Iterable[ModelRequest]) -> int | None:
         """Return the reported money: of the processes' ends, else of the session, else of all requests; None if any
@@ -282,13 +280,9 @@ class SummaryBuilder:
             amounts = [self._cost_reported.reported_nanousd]
         else:
             amounts = [request.reported_nanousd for request in requests if _token_total(request.usage)]
-        reported_amounts = [amount for amount in amounts if amount is not None]
-        if not reported_amounts or len(reported_amounts) < len(amounts):
-            return None
+        total = sum_all(amounts)
         # A killed call may end in a result full of zeros, which does not mean that its tokens were free.
-        return sum(reported_amounts) or (
-            None if any(_token_total(request.usage) for request in self._requests.values()) else 0
-        )
+        return total or (None if any(_token_total(request.usage) for request in self._requests.values()) else total)
 
     def _unreported_fields(self, usages: tuple[UsageAtTime, ...], notes: set[str]) -> tuple[str, ...]:
         """Return the fields of Usage that no line reports: unknown, not zero."""

@@ -1,4 +1,4 @@
-"""Adapter for the Anthropic API, called through mz's own program (`anthropic_loop`), which runs like any agent's
+"""Adapter for the Anthropic API, called through mz's own program (`main.py`), which runs like any agent's
 command."""
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Client of the Messages API through the `anthropic` package: one streamed request at a time.
 
 The package's own retries are off: they ignore our limits and would wait where the engine should.
-
-Selection of the API key from the environment; separate from the client, whose package loads slowly.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyInterrupted(Exception):
-    """A request that failed after its reply had begun; `answer` is the part received."""
+    """A request that failed after its reply had begun; `partial_reply` is the part received."""
 
     def __init__(self, failure: Failure, partial_reply: ModelReply) -> None:
         super().__init__(failure.message)
@@ -72,7 +70,7 @@ class ApiClient:
         self._client.close()
 
     def send(self, request: Block, on_text: TextHandler, heartbeat: Callable[[], None]) -> ModelReply:
-        """Make one request and read its complete reply. Raises Failure or ResponseInterrupted."""
+        """Make one request and read its complete reply. Raises Failure or ReplyInterrupted."""
         message, request_id, complete = None, None, False
         try:
             with self._client.messages.stream(**request, max_tokens=OUTPUT_TOKENS_MAX) as stream:

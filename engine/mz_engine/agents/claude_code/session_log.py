@@ -40,8 +40,6 @@ IGNORED_TYPES = frozenset(
 
 
 class SessionReader(MessageReader):
-    """Implements `records.Reader`."""
-
     format = "claude-session"
 
     def __init__(self, state: ReaderState) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
+from mz_projections.usage import sum_all
 
 from mz_engine.agents.claude_code.lines import (
     REPORTS_REASONING,
@@ -76,8 +77,6 @@ WAIT_MS_MAX = 10**10
 
 
 class StreamReader(MessageReader):
-    """Implements `records.Reader`."""
-
     format = "claude-stream"
 
     def __init__(self, state: ReaderState) -> None:
@@ -185,6 +184,7 @@ class StreamReader(MessageReader):
                 yield Note(code="sub-agents-short")
         if any("thinkingTokens" in mapping(numbers) for numbers in sums.values()):
             yield Note(code=REPORTS_REASONING)
+        costs = (nanousd(mapping(numbers).get("costUSD")) for numbers in sums.values())
         text, errors, status = event.get("result"), strings(event.get("errors")), status_of(event)
         turn = replace(request_usage(self._model, mapping(event.get("usage"))), requests=None)
         has_turn = bool(turn.input or turn.output)
@@ -193,7 +193,7 @@ class StreamReader(MessageReader):
         yield StreamEnd(
             status=status,
             text=text if isinstance(text, str) else None,
-            reported_nanousd=_models_cost(sums) if is_incremental else _reported_cost(event),
+            reported_nanousd=sum_all((0, *costs)) if is_incremental else _reported_cost(event),
             cumulative=not is_incremental,
             usage=self._sums(event, sums) or ((turn,) if is_total else ()),
             has_cache_lifetimes=_has_lifetimes(sums, mapping(event.get("usage"))),
@@ -238,17 +238,8 @@ def _requested_wait_seconds(event: Json) -> int | None:
 
 def _reported_cost(result: Json) -> int | None:
     """Return the cost; the field has other names in early versions, and is a placeholder in some captures."""
-    for name in ("total_cost_usd", "total_cost", "cost_usd"):
-        amount = nanousd(result.get(name))
-        if amount is not None:
-            return amount
-    return None
-
-
-def _models_cost(models: Json) -> int | None:
-    amounts = [nanousd(mapping(numbers).get("costUSD")) for numbers in models.values()]
-    reported_amounts = [amount for amount in amounts if amount is not None]
-    return sum(reported_amounts) if len(reported_amounts) == len(amounts) else None
+    amounts = (nanousd(result.get(name)) for name in ("total_cost_usd", "total_cost", "cost_usd"))
+    return next((amount for amount in amounts if amount is not None), None)
 
 
 def _usage_by_model(models: Json, turn: Json) -> Iterator[Usage]:

@@ -47,7 +47,7 @@ def token_counts(usage: Json) -> TokenCounts:
 
 
 def counts_of_usages(usages: tuple[Usage, ...]) -> TokenCounts:
-    """Sum the numbers of usages that `Numbers.usage` made."""
+    """Sum the numbers of usages that `TokenCounts.usage` made."""
     total = TokenCounts()
     for usage in usages:
         written = usage.cache_write_5m + usage.cache_write_1h

@@ -44,7 +44,7 @@ class PlainFile(msgspec.Struct, frozen=True, kw_only=True):
 
     file: BinaryIO
     encoding_note: str = ""
-    """`utf-16` or `compressed` if the bytes of `file` are not those of the file itself; a code of `notes.NOTES`."""
+    """`utf-16` or `compressed` if the bytes of `file` are not those of the file itself; a code of `records.NOTES`."""
 
 
 def buffered(file: BinaryIO) -> io.BufferedReader:

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 from mz_events.catalog.call import Usage
-from mz_projections.usage import sum_by_model
+from mz_projections.usage import sum_all, sum_by_model
 
 from mz_engine.agents.classify import CallEnd, ProblemPatterns, classify
 from mz_engine.agents.reading.json_lines import decode_lines, session_id, stderr_tail
@@ -113,9 +113,7 @@ class CallOutput(msgspec.Struct, kw_only=True):
 
     def reported_nanousd(self) -> int | None:
         """Return the money that the ends report; None if any amount is unknown."""
-        amounts = [end.reported_nanousd for end in self._counted_ends()]
-        reported_amounts = [amount for amount in amounts if amount is not None]
-        total = sum(reported_amounts) if amounts and len(reported_amounts) == len(amounts) else None
+        total = sum_all(end.reported_nanousd for end in self._counted_ends())
         # A killed call may end with a result of zeros: if tokens were used, zero money means unknown, not free.
         return total or (None if self.usage() else total)
 

@@ -147,7 +147,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """A caveat about the file's numbers. Repeated notes count once."""
 
     code: str
-    """A code of `notes.NOTES`, or `tells:` and a field of Usage that the format may omit and this file has."""
+    """A code of `NOTES`, or `tells:` and a field of Usage that the format may omit and this file has."""
 
 
 REPORTS_FIELD = "tells:"
@@ -248,13 +248,13 @@ class Reader:
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """A format that `detect.py` recognises by content."""
+    """A format, recognised by content (`transcripts/read.py`)."""
 
     reader: type[Reader]
     matches: Callable[[dict[str, object]], bool] = lambda value: False
     """Returns True if a decoded line (or document) can only be of this format."""
     matches_text: Callable[[bytes], bool] | None = None
-    """For formats that are not JSON: returns True if the first bytes of a file (up to `detect.HEAD_BYTES`) can only be
+    """For formats that are not JSON: returns True if the first bytes of a file can only be
     of this format."""
     unreported_fields: tuple[str, ...] = ()
     """Fields of Usage that the format does not contain: unknown, not zero."""
