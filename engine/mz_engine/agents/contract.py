@@ -64,7 +64,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     reported_fields: tuple[ReportedFields, ...]
     """By version, oldest first; the last covers the version that we test with."""
     tools: tuple[str, ...] = ("read", "write", "shell")
-    skill_injection: bool = False
     bundled: bool = False
     """Its program is installed with `mz`."""
     models: Mapping[str, str]
