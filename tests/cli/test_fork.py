@@ -35,7 +35,7 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
     assert said(done, *look.split()).exit == 0
     made = said(done, *fork.replace("RUN", run).split())
     assert made.exit == 21  # A person is asked before it is delivered.
-    assert f"forked from run/{run}/alpha@" in made.err
+    assert f"of alpha in run {run}" in made.err
     name = re.search(rf"compare: mz diff {run} (\S+)", made.err)
     assert name is not None
 

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_cli.live.frame import ASCII, UNICODE, FrameContext, render_frame
-from mz_cli.live.pins import PinnedSettings, read_pinned_settings
+from mz_cli.live.frame import ASCII, UNICODE, FrameContext, PinnedSettings, read_pinned_settings, render_frame
 from mz_cli.terminal.width import STYLES, Line, display_width, fit, plain_text, wrap
 from mz_events.catalog.feature import QuestionKind
 from mz_events.catalog.run import Hold
@@ -113,8 +112,8 @@ def test_every_state_has_a_mark_of_its_own_shape() -> None:
     marks = ("done", "current", "pending", "failed", "waiting", "held", "stopped", "cancelled")
     for glyphs in (UNICODE, ASCII):
         assert len({getattr(glyphs, mark) for mark in marks}) == len(marks)
-    assert "".join(msgspec.structs.astuple(ASCII)).isascii()
-    assert all(display_width(glyph) == 1 for glyph in "".join(msgspec.structs.astuple(UNICODE)))
+    assert "".join(ASCII).isascii()
+    assert all(display_width(glyph) == 1 for glyph in "".join(UNICODE))
 
 
 WORDS = st.text(max_size=30) | st.just(HOSTILE) | st.just("漢字🎉" * 50)
@@ -184,9 +183,11 @@ def test_a_run_with_thousands_of_features_is_drawn_at_once() -> None:
         ("no json", PinnedSettings()),
         ("{}", PinnedSettings()),
         ('{"pipeline": 3}', PinnedSettings()),
-        ('{"pipeline": {"phases": [{"phase": "prd", "more": 1}]}}', PinnedSettings(phases=("prd",))),
-        ('{"config": {"agent": "a", "autonomy": "full_auto", "budget": {"run": "0.000000005"}, "x": 1}}',
-         PinnedSettings(agent="a", autonomy="full_auto", budget_nanousd=5)),
+        (
+            '{"pipeline": {"phases": [{"phase": "prd", "more": 1}]}, '
+            '"config": {"agent": "a", "autonomy": "full_auto", "budget": {"run": "0.000000005"}, "x": 1}}',
+            PinnedSettings(phases=("prd",), agent="a", autonomy="full_auto", budget_nanousd=5),
+        ),
     ],
 )  # fmt: skip
 def test_what_is_known_of_the_plan(pins: str, planned: PinnedSettings) -> None:

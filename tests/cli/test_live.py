@@ -10,8 +10,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
-from mz_cli.live.progress import LineReporter, Progress
-from mz_cli.live.view import LiveView
+from mz_cli.live.progress import LiveView, Progress
 from mz_cli.start.demo import AGENTS, make_repository, recorded_agent_environment
 from mz_engine.run.process import RunProcess
 from mz_events.catalog.base import Event
@@ -52,9 +51,7 @@ def test_a_crash_of_the_view_never_touches_the_run(recorded_agent: tuple[Path, d
     home, environment = recorded_agent
     terminal, lines = Terminal(80, 24), io.StringIO()
     with terminal.open() as stream:
-        shown = Progress(
-            lambda: Failing(stream, lambda _: "", lambda _: (), lambda _: (), ""), lambda: LineReporter(lines)
-        )
+        shown = Progress(lines, Failing(stream, lambda _: "", lambda _: (), lambda _: (), ""))
         with RunProcess(home, environment, shown.on_event) as session, shown:
             session.start({}, (ONLY,))
             state = session.drive()
@@ -63,7 +60,7 @@ def test_a_crash_of_the_view_never_touches_the_run(recorded_agent: tuple[Path, d
     assert state.tracks[ONLY].is_delivered
     told = lines.getvalue().splitlines()
     assert told[0] == "the live view failed (RuntimeError: injected); the run continues, shown as lines"
-    assert any(line.endswith(f"{ONLY}: delivered") for line in told)
+    assert any(f"{ONLY}: feature delivered: " in line for line in told)
     assert not terminal.screen.cursor.hidden
 
 

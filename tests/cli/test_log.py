@@ -103,7 +103,7 @@ def test_milestones_by_default_and_every_event_on_demand(story: Story, capsys: p
 
 def test_milestones_have_date_time_and_zone(story: Story) -> None:
     lines = on_terminal(story.home, "log", "login", columns=160, env={"TZ": "Europe/Berlin"}).splitlines()
-    assert lines[0].startswith("2026-03-01 13:00:06 CET  login: started on feat/login  (run/")
+    assert lines[0].startswith("2026-03-01 13:00:06 CET  login: feature started: branch feat/login for main")
     assert any("login: code attempt 2: $0.0123" in line for line in lines)
 
 

@@ -104,9 +104,9 @@ def test_without_the_agents_program(sample: Path) -> None:
 # questions and answers ------------------------------------------------------------------------------------------------
 def test_a_run_that_waits_and_is_answered(sample: Path, agent: FakeAgent) -> None:
     ran = spawn(sample, "run", "--feature", FEATURE, **agent.environment)
-    check(ran, 21, f"{FEATURE}: prd attempt 3", f"{FEATURE}: waiting for a person in prd: exhausted")
+    check(ran, 21, f"{FEATURE}: agent requested: prd attempt 3", "question to a person, exhausted")
     rows = [line.split("\t") for line in ran.out.splitlines()]
-    assert rows[1][:5] == [FEATURE, "waiting (exhausted)", "-", "prd=3", "-"]
+    assert rows[1][:5] == [FEATURE, "waiting (exhausted)", "prd", "prd=3", "-"]
     assert "\x1b" not in ran.err
     assert status(sample) == {"run": "idle", FEATURE: "waiting"}
     (feature,) = msgspec.json.decode(spawn(sample, "status", "--json").out)["features"]

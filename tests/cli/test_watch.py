@@ -105,7 +105,8 @@ def test_lines_in_a_pipe(held: Story, home: Path) -> None:
     *lines, last = err.splitlines()
     assert last == ""
     assert [line.split(" ", 1)[1] for line in lines][-2:] == [
-        "audit: waiting for a person in prd: blocker (agent-blocker)", f"run {RUN} idle",
+        "audit: human requested: prd: question to a person, blocker (agent-blocker)",
+        f"run {RUN}: run idle: idle: nothing can continue by itself",
     ]  # fmt: skip
     assert out.startswith("feature\tstatus\t")
     assert "\x1b" not in out + err

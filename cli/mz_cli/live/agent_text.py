@@ -2,16 +2,13 @@
 
 Agents write JSON Lines in different formats. This reader treats all alike: it shows texts, commands and files of tools,
 and plain lines, and skips everything unknown.
-
-Last output of a working agent, from the spool of its call, whichever process that runs in.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ from mz_engine.agents.process import spool_directory
 
 from mz_cli.terminal.text import single_line
 
-TOOL_ARGUMENT_KEYS = (
+TOOL_KEYS = [
     "command",
     "file_path",
     "path",
@@ -30,7 +27,7 @@ TOOL_ARGUMENT_KEYS = (
     "url",
     "description",
     "prompt",
-)
+]
 """Arguments of a tool that describe its use, the best first."""
 WORKTREE = r"/\.mz/worktrees/[^/\s]+/[^/\s]+/"
 """Path of a worktree, removed from the output."""
@@ -103,7 +100,7 @@ def _is_foreign(value: dict[Any, Any]) -> bool:
 
 
 def _main_argument(tool_input: dict[Any, Any]) -> str:
-    return next((str(tool_input[key]) for key in TOOL_ARGUMENT_KEYS if isinstance(tool_input.get(key), str)), "")
+    return next((str(tool_input[key]) for key in TOOL_KEYS if isinstance(tool_input.get(key), str)), "")
 
 
 TAIL_BYTES = 64 * 1024
@@ -117,22 +114,17 @@ class SpoolReader:
     def __init__(self, spools: Path) -> None:
         """`spools`: their directory, two levels below the repository."""
         self._spools, self._home = spools, str(spools.parent.parent)
-        self._output_by_key: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._read_end = lru_cache(CALLS_KEPT)(self._read_end_of)
 
     def recent_output(self, key: str) -> tuple[str, ...]:
         """Return the last lines of the call with that key, the newest last; empty without output."""
+        file = spool_directory(self._spools, key) / "stdout"
         try:
-            with open(spool_directory(self._spools, key) / "stdout", "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                cached = self._output_by_key.get(key)
-                if cached is None or cached[0] != size:
-                    file.seek(max(0, size - TAIL_BYTES))
-                    self._remember(key, size, recent_output(file.read(TAIL_BYTES), LINES_SHOWN, self._home))
+            return self._read_end(file, file.stat().st_size)
         except OSError:
             return ()
-        return self._output_by_key[key][1]
 
-    def _remember(self, key: str, size: int, lines: tuple[str, ...]) -> None:
-        if len(self._output_by_key) >= CALLS_KEPT:
-            self._output_by_key.clear()
-        self._output_by_key[key] = size, lines
+    def _read_end_of(self, path: Path, size: int) -> tuple[str, ...]:
+        with open(path, "rb") as file:
+            file.seek(max(0, size - TAIL_BYTES))
+            return recent_output(file.read(TAIL_BYTES), LINES_SHOWN, self._home)

@@ -2,8 +2,6 @@
 
 Features are in the order of the backlog, and working ones have more lines. Features that do not fit are counted: open
 questions and working features are shown first, then stopped and queued ones, then finished ones.
-
-One feature in the live view of a run: a card of several lines while it is working, else one line.
 """
 
 from __future__ import annotations
@@ -11,12 +9,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
+from mz_projections.usage import sum_known
 from mz_projections.views.model import CallView, FeatureView, RunView
 
-from mz_cli.live.pins import PinnedSettings
-from mz_cli.terminal.text import compact_number, exact_usd, format_elapsed, local_time, rounded_usd, single_line
+from mz_cli.terminal.text import (
+    compact_number,
+    exact_usd,
+    format_elapsed,
+    local_time,
+    parse_usd,
+    rounded_usd,
+    single_line,
+)
 from mz_cli.terminal.width import (
     Line,
     Span,
@@ -35,7 +42,7 @@ LEFT_MIN = 20
 SPINNER_TICK_US = 125_000
 
 
-class Glyphs(msgspec.Struct, frozen=True, kw_only=True):
+class Glyphs(NamedTuple):
     """Symbols of states, which differ by shape and not by colour alone."""
 
     done: str
@@ -55,40 +62,8 @@ class Glyphs(msgspec.Struct, frozen=True, kw_only=True):
     spinner: str
 
 
-UNICODE = Glyphs(
-    done="✓",
-    current="▸",
-    pending="·",
-    failed="✗",
-    waiting="?",
-    held="‖",
-    stopped="■",
-    cancelled="–",
-    quote="»",
-    rule="─",
-    full="━",
-    empty="─",
-    dot="·",
-    more="…",
-    spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
-)
-ASCII = Glyphs(
-    done="+",
-    current=">",
-    pending=".",
-    failed="x",
-    waiting="?",
-    held="=",
-    stopped="#",
-    cancelled="-",
-    quote="|",
-    rule="-",
-    full="#",
-    empty="-",
-    dot="/",
-    more="..",
-    spinner="|/-\\",
-)
+UNICODE = Glyphs("✓", "▸", "·", "✗", "?", "‖", "■", "–", "»", "─", "━", "─", "·", "…", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+ASCII = Glyphs("+", ">", ".", "x", "?", "=", "#", "-", "|", "-", "#", "-", "/", "..", "|/-\\")
 STATUS_STYLES = {
     "delivered": ("done", "green"), "merged": ("done", "green"), "tagged": ("done", "green"),
     "skipped": ("done", "dim"), "working": ("current", "cyan"), "waiting": ("waiting", "bold yellow"),
@@ -99,47 +74,71 @@ STATUS_STYLES = {
 """Status -> name of the glyph, and its style."""
 
 
-class CardOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options for showing a feature."""
+class PinnedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Pinned settings of the run; empty and None if unknown."""
 
-    glyphs: Glyphs
-    width: int
-    """Width of a line in cells."""
+    phases: tuple[str, ...] = ()
+    agent: str = ""
+    autonomy: str = ""
+    budget_nanousd: int | None = None
+    """Budget of the run; None: no limit."""
+
+
+def read_pinned_settings(pins: str) -> PinnedSettings:
+    """Read the settings from the JSON of pins, also of other versions; empty settings if they are not in it."""
+    try:
+        decoded = msgspec.json.decode(pins)
+        config, budget = decoded["config"], decoded["config"]["budget"].get("run")
+        return PinnedSettings(
+            phases=tuple(phase["phase"] for phase in decoded["pipeline"]["phases"]),
+            agent=config["agent"],
+            autonomy=config["autonomy"],
+            budget_nanousd=parse_usd(budget) if budget is not None else None,
+        )
+    except (msgspec.DecodeError, LookupError, TypeError):
+        return PinnedSettings()
+
+
+class FrameContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Data for a frame besides the run."""
+
     now_us: int
+    width: int
+    height: int
+    glyphs: Glyphs
+    planned: PinnedSettings
+    title: Callable[[FeatureView], str]
+    recent_output: Callable[[FeatureView], Sequence[str]]
+    """Recent output lines of the feature's agent, the newest last."""
+    log: Sequence[str]
+    """Last events as text, the newest last."""
+    footer: str
+    """Available keys."""
 
 
-def feature_card(
-    feature: FeatureView, title: str, phases: Sequence[str], output_lines: Sequence[str], options: CardOptions
-) -> list[Line]:
-    """Return name and figures, the phases with the duration of the current one, and recent output of the agent."""
-    call, glyphs, width_cells, now_us = _current_call(feature), options.glyphs, options.width, options.now_us
+def feature_lines(feature: FeatureView, context: FrameContext) -> list[Line]:
+    """Return a card for a working feature: name and figures, the phases with the duration of the current one, and
+    recent output of the agent; else one line with the status and its reason."""
+    glyphs, width, now_us = context.glyphs, context.width, context.now_us
+    title = f"  {single_line(context.title(feature)[:TITLE_MAX])}"
+    name = Span(feature.feature, "bold")
+    if feature.status != "working":
+        glyph, style = STATUS_STYLES[feature.status]
+        reason = _status_reason(feature, now_us)
+        status = Span(f"  {feature.status}{': ' if reason else ''}{reason}", style)
+        titled = Span(title if feature.status in ("queued", "delivered") else "", "dim")
+        left = Span(f"{getattr(glyphs, glyph)} ", style), name, status, titled
+        return [align_both_sides(left, _figures(feature), width, LEFT_MIN)]
+    call = _current_call(feature)
     calling = call is not None and call.status == "open"
     spinner = glyphs.spinner[now_us // SPINNER_TICK_US % len(glyphs.spinner)] if calling else glyphs.current
-    name = Span(f"{spinner} ", "cyan"), Span(feature.feature, "bold"), Span(f"  {_short_title(title)}", "dim")
     attempt = Span(_attempt_text(feature, call, now_us), "cyan")
-    timeline = _timeline(feature, phases, glyphs, width_cells - 4 - display_width(attempt.text))
+    timeline = _timeline(feature, context.planned.phases, glyphs, width - 4 - display_width(attempt.text))
     return [
-        align_both_sides(name, _figures(feature), width_cells, LEFT_MIN),
-        align_both_sides((Span("  "), *timeline), (attempt,), width_cells, width_cells),
-        *((Span(f"  {glyphs.quote} {text}", "dim"),) for text in output_lines),
+        align_both_sides((Span(f"{spinner} ", "cyan"), name, Span(title, "dim")), _figures(feature), width, LEFT_MIN),
+        align_both_sides((Span("  "), *timeline), (attempt,), width, width),
+        *((Span(f"  {glyphs.quote} {text}", "dim"),) for text in context.recent_output(feature)),
     ]
-
-
-def feature_row(feature: FeatureView, title: str, options: CardOptions) -> Line:
-    """Return the status of a feature that is not working, with the reason."""
-    glyph, style = STATUS_STYLES[feature.status]
-    reason = _status_reason(feature, options.now_us)
-    left = (
-        Span(f"{getattr(options.glyphs, glyph)} ", style),
-        Span(feature.feature, "bold"),
-        Span(f"  {feature.status}{': ' if reason else ''}{reason}", style),
-        Span(f"  {_short_title(title)}" if feature.status in ("queued", "delivered") else "", "dim"),
-    )
-    return align_both_sides(left, _figures(feature), options.width, LEFT_MIN)
-
-
-def _short_title(title: str) -> str:
-    return single_line(title[:TITLE_MAX])
 
 
 def _current_call(feature: FeatureView) -> CallView | None:
@@ -162,12 +161,8 @@ def _attempt_text(feature: FeatureView, call: CallView | None, now_us: int) -> s
 
 
 def _figures(feature: FeatureView) -> Line:
-    figures = []
-    if feature.input_tokens is not None or feature.output_tokens is not None:
-        figures.append(f"{compact_number(feature.input_tokens)} in, {compact_number(feature.output_tokens)} out")
-    if feature.computed_nanousd is not None:
-        figures.append(rounded_usd(feature.computed_nanousd) or "")
-    return (Span("  ".join(figures), "dim"),) if figures else ()
+    figures = filter(None, (_tokens_text((feature,)), rounded_usd(feature.computed_nanousd)))
+    return (Span(text, "dim"),) if (text := "  ".join(figures)) else ()
 
 
 def _status_reason(feature: FeatureView, now_us: int) -> str:
@@ -232,23 +227,6 @@ STATUS_PRIORITY = (("waiting",), ("working",), ("held", "failed", "interrupted",
 """Statuses in display priority."""
 
 
-class FrameContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Data for a frame besides the run."""
-
-    now_us: int
-    width: int
-    height: int
-    glyphs: Glyphs
-    planned: PinnedSettings
-    title: Callable[[FeatureView], str]
-    recent_output: Callable[[FeatureView], Sequence[str]]
-    """Recent output lines of the feature's agent, the newest last."""
-    log: Sequence[str]
-    """Last events as text, the newest last."""
-    footer: str
-    """Available keys."""
-
-
 def render_frame(view: RunView, context: FrameContext) -> tuple[Line, ...]:
     """Return head, features, last events and footer, within the width and height of the context."""
     ruled = context.height >= RULES_HEIGHT_MIN
@@ -286,7 +264,7 @@ def _progress_line(view: RunView, context: FrameContext) -> Line:
     figures = [f"{ended}/{len(view.features)} done"]
     started_us = view.resumed_us if view.resumed_us is not None else view.started_us
     figures += [format_elapsed(max(context.now_us - started_us, 0) / 1_000_000)] if started_us is not None else []
-    figures += [text for text in (_money_text(view, context.planned), _tokens_text(view)) if text]
+    figures += [text for text in (_money_text(view, context.planned), _tokens_text(view.features)) if text]
     text = keep_fitting(figures, context.width)
     bar_max, bar_min = BAR_CELLS
     bar = min(bar_max, context.width - display_width(text) - 2)
@@ -311,20 +289,16 @@ def _money_text(view: RunView, planned: PinnedSettings) -> str:
     budget_nanousd = view.budget.run_nanousd if view.budget else planned.budget_nanousd
     if budget_nanousd is not None:
         return f"{rounded_usd(view.committed_nanousd)} of ${exact_usd(budget_nanousd)}"
-    priced = [feature.computed_nanousd for feature in view.features if feature.computed_nanousd is not None]
+    computed = rounded_usd(sum_known(feature.computed_nanousd for feature in view.features))
     unpriced = sum(feature.unpriced for feature in view.features)
-    more = f" + {unpriced} unpriced" if unpriced else ""
-    return f"{rounded_usd(sum(priced))}{more}" if priced else more.removeprefix(" + ")
+    return " + ".join(filter(None, (computed, f"{unpriced} unpriced" if unpriced else "")))
 
 
-def _tokens_text(view: RunView) -> str:
-    input_tokens = [feature.input_tokens for feature in view.features if feature.input_tokens is not None]
-    output_tokens = [feature.output_tokens for feature in view.features if feature.output_tokens is not None]
-    return (
-        f"{compact_number(sum(input_tokens))} in, {compact_number(sum(output_tokens))} out"
-        if input_tokens or output_tokens
-        else ""
-    )
+def _tokens_text(features: Sequence[FeatureView]) -> str:
+    input_tokens = sum_known(feature.input_tokens for feature in features)
+    output_tokens = sum_known(feature.output_tokens for feature in features)
+    known = input_tokens is not None or output_tokens is not None
+    return f"{compact_number(input_tokens)} in, {compact_number(output_tokens)} out" if known else ""
 
 
 # features -------------------------------------------------------------------------------------------------------------
@@ -338,7 +312,7 @@ def _feature_lines(view: RunView, context: FrameContext, room: int) -> list[Line
     lines: list[Line] = []
     for index in sorted(shown):
         feature = view.features[index]
-        lines += _draw_feature(feature, context, size)
+        lines += feature_lines(feature, context)[:size]
     if left_out:
         shown_names = {view.features[index].feature for index in shown}
         others = Counter(feature.status for feature in view.features if feature.feature not in shown_names)
@@ -374,12 +348,3 @@ def _shown_features(view: RunView, size: int, room: int) -> list[int]:
         remaining -= heights[index]
         chosen.append(index)
     return chosen
-
-
-def _draw_feature(feature: FeatureView, context: FrameContext, size: int) -> list[Line]:
-    options = CardOptions(glyphs=context.glyphs, width=context.width, now_us=context.now_us)
-    if feature.status != "working":
-        return [feature_row(feature, context.title(feature), options)]
-    return feature_card(
-        feature, context.title(feature), context.planned.phases, context.recent_output(feature), options
-    )[:size]
