@@ -297,8 +297,9 @@ def _money_text(view: RunView, planned: PinnedSettings) -> str:
 def _tokens_text(features: Sequence[FeatureView]) -> str:
     input_tokens = sum_known(feature.input_tokens for feature in features)
     output_tokens = sum_known(feature.output_tokens for feature in features)
-    known = input_tokens is not None or output_tokens is not None
-    return f"{compact_number(input_tokens)} in, {compact_number(output_tokens)} out" if known else ""
+    if input_tokens is None and output_tokens is None:
+        return ""
+    return f"{compact_number(input_tokens)} in, {compact_number(output_tokens)} out"
 
 
 # features -------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ def milestone_text(recorded: Recorded[Event]) -> str:
     if not important or _is_uneventful(recorded.event) or (feature_id and recorded.is_forked_copy):
         return ""
     subject = feature_id[0] if feature_id else f"run {run_id}"
-    return f"{subject}: {type_of(recorded.event).replace('.', ' ')}: {describe(recorded.event)}"
+    name = type_of(recorded.event).replace(".", " ").replace("-", " ")
+    return f"{subject}: {name}: {describe(recorded.event)}"
 
 
 def _is_uneventful(event: Event) -> bool:

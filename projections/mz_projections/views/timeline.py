@@ -190,7 +190,7 @@ def _imported_priced(event: imported.ImportedPriced) -> str:
 DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
     run.RunStarted: lambda e: f"pipeline {e.pipeline} on {e.base} at {e.base_commit[:SHORT]}, mz {e.mz_version}",
     run.RunForked: lambda e: f"forked from version {e.version} of {e.feature} in run {e.source}",
-    run.RunResumed: lambda e: f"resumed, mz {e.mz_version}",
+    run.RunResumed: lambda e: f"mz {e.mz_version}",
     run.ItemAdded: _item_added,
     run.ItemSkipped: lambda e: f"{e.feature} was delivered by {e.delivered_by}" + (", text changed" * e.changed),
     run.FeatureAdmitted: _feature_admitted,
