@@ -9,8 +9,7 @@ from mz_engine.model.pins import Pins
 from mz_events.catalog.run import FeatureOutcome, FeatureStopped
 from mz_projections.feature.state import Ended, Held, State, Waiting
 from mz_recordings.past_runs import feature as core
-from mz_recordings.past_runs.coordinator import feature_stops, replay_run_stream
-from mz_recordings.past_runs.replay import replay_run
+from mz_recordings.past_runs.replay import feature_stops, replay_run, replay_run_stream
 
 from tests.support import trial
 from tests.support.pasts import Past, edited, index_of, trial_past

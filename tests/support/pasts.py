@@ -14,10 +14,10 @@ from mz_events.catalog.call import Problem, ProblemClass
 from mz_events.envelope import Recorded
 from mz_events.names import feature_stream, run_stream
 from mz_qa.simulation.world import Crash, Files, ScriptedReply, SimulatedAdapter, SimulatedPorts, World
-from mz_recordings.past_runs.coordinator import replay_run_stream
 from mz_recordings.past_runs.feature import replay_feature_stream
 from mz_recordings.past_runs.model import IntendedChange, StreamReplay
 from mz_recordings.past_runs.ports import ReplayInputs
+from mz_recordings.past_runs.replay import replay_run_stream
 
 from tests.support import trial
 
