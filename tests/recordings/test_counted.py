@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from mz_engine.agents.contract import Invocation
-from mz_engine.agents.registry import AgentRegistry, built_in_adapters
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult, CallSpec, FeatureWorktree
 from mz_recordings.cassette.files import CassetteUnreadable, digest, load, save
-from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
+from mz_recordings.cassette.model import Cassette, RecordedCall
 from mz_recordings.replay.agents import ReplayAgents, recorded_argv, token_counts
 from mz_recordings.rerecord.ports import CachedAgents, HybridAgents
 
@@ -64,10 +64,12 @@ def first(cassette: Cassette) -> RecordedCall:
     return next(one for one in found if one.recording.identity.phase == "prd")
 
 
-def stock(cassette: Cassette, asked: Asked, never: frozenset[Identity] = frozenset()) -> CachedAgents:
-    made = CachedAgents(cassette, Path("/nowhere"), AgentRegistry(asked, {}), Path("/nowhere"), "/nowhere", {})
-    made.excluded_calls, made.tree_id = never, lambda commit: ""
-    return made
+NOWHERE = Path("/nowhere")
+OUTSIDE = {"HOME": "/nowhere"}
+
+
+def stock(cassette: Cassette, asked: Asked) -> CachedAgents:
+    return CachedAgents(cassette, NOWHERE, asked, NOWHERE, OUTSIDE)
 
 
 def test_every_call_of_the_recorded_run_was_counted(cassette: Cassette) -> None:
@@ -89,7 +91,7 @@ def test_every_call_of_the_recorded_run_was_counted(cassette: Cassette) -> None:
 
 def test_a_replay_asks_nobody(cassette: Cassette) -> None:
     asked = Asked()
-    crew = ReplayAgents(cassette, Path("/nowhere"), AgentRegistry(asked, {}), Path("/nowhere"), "/nowhere", {})
+    crew = ReplayAgents(cassette, NOWHERE, asked, NOWHERE, OUTSIDE)
     known = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
     assert crew.count_tokens(called(cassette)) == known
     assert crew.count_tokens(called(cassette, prompt="Another.")) == known, "its drift is the prompt's, not a number's"
@@ -103,14 +105,15 @@ def test_recording_again_asks_only_about_what_is_new(cassette: Cassette, tmp_pat
     known = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
 
     def team(served: CachedAgents) -> HybridAgents:
-        return HybridAgents({"library": served}, {}, AgentRegistry(asked, {}), tmp_path / "asked")
+        return HybridAgents({"library": served}, tmp_path / "asked", asked, {})
 
     same = stock(cassette, asked)
     assert team(same).count_tokens(called(cassette)) == known
     assert asked.questions == []
     assert team(same).count_tokens(called(cassette, prompt="Another.")) == ANEW
     assert team(same).count_tokens(called(cassette, model="another")) == ANEW
-    assert team(stock(cassette, asked, frozenset({identity}))).count_tokens(called(cassette)) == ANEW
+    without = cassette._replace(calls=tuple(one for one in cassette.calls if one.identity != identity))
+    assert team(stock(without, asked)).count_tokens(called(cassette)) == ANEW
     untold = cassette._replace(traces={})
     assert team(stock(untold, asked)).count_tokens(called(cassette)) == ANEW, "its story does not say"
     assert len(asked.questions) == 4

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentRegistry
 from mz_engine.ports import Interrupted
 from mz_events.redaction.redactor import Secrets
 from mz_recordings.cassette.model import Failure, Identity
@@ -26,8 +25,9 @@ def noted(place: Path, outcome: str, **asked: object) -> CallMismatch:
     failure = Failure(kind="phase", code="timeout") if outcome == "failed" else None
     one = recording(git(worktree, "rev-parse", "HEAD^{tree}"), outcome=outcome, exit=None, failure=failure)
     root = place / "repository"
-    door = AgentRegistry(AgentProcesses(root, {}, Secrets({})), {})
-    crew = ReplayAgents(cassette(one), root, door, place / "journal", str(place), {"PATH": "/usr/bin:/bin"})
+    processes = AgentProcesses(root, {}, Secrets({}))
+    outside = {"PATH": "/usr/bin:/bin", "HOME": str(place)}
+    crew = ReplayAgents(cassette(one), root, processes, place / "journal", outside)
     call = spec(str(asked.pop("prompt", PROMPT)), OTHER_SESSION, **{"tools": TOOLS, **asked})
     if outcome == "lost":
         with pytest.raises(Interrupted):
@@ -57,8 +57,9 @@ def test_changes_that_do_not_fit_hide_nothing_else(tmp_path: Path) -> None:
     (worktree / "note.md").write_text("It is there already.\n")
     one = recording("1" * 40, outcome="failed", exit=None, failure=Failure(kind="phase", code="timeout"))
     root = tmp_path / "repository"
-    door = AgentRegistry(AgentProcesses(root, {}, Secrets({})), {})
-    crew = ReplayAgents(cassette(one), root, door, tmp_path / "journal", str(tmp_path), {"PATH": "/usr/bin:/bin"})
+    processes = AgentProcesses(root, {}, Secrets({}))
+    outside = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    crew = ReplayAgents(cassette(one), root, processes, tmp_path / "journal", outside)
     crew.call(spec(PROMPT, OTHER_SESSION, tools=TOOLS, model="claude-opus-4-6"))
     found = crew.mismatches[IDENTITY]
     assert found.rejection is not None

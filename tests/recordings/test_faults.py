@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mz_recordings.cassette.files import load, save
 from mz_recordings.cassette.model import Cassette, Identity
-from mz_recordings.faults.faults import FAULTS, Fault, fault_failure, fault_stdout
+from mz_recordings.faults.faults import FAULTS, Fault
 from mz_recordings.faults.inject import InvalidFaultError, fault_reaction, inject
 from mz_recordings.replay.parallel import bundled_library, find_cassettes, without_git_variables
 from mz_recordings.replay.replay import ReplayJob, replay_cassette
@@ -49,9 +49,9 @@ def test_a_fault_is_recorded_as_its_page_says(fault: Fault) -> None:
     made = load(PLACE / fault.name)
     first = made.calls[0]
     assert (made.manifest.provenance, first.recording.identity) == ("documented", WRITE)
-    assert first.content("stdout").strip() == fault_stdout(fault).strip()
+    assert first.content("stdout").strip() == fault.stdout.encode().strip()
     assert (first.recording.outcome == "lost") == fault.is_lost
-    assert first.recording.failure == fault_failure(fault)
+    assert first.recording.failure == fault.failure
     assert list(fault_reaction(made.traces["note"], WRITE)) == BECOMES[fault.name]
     last = json.loads(made.traces["note"].splitlines()[-1])
     assert last["type"] == ("feature.held" if fault.name == "auth-failure" else "feature.delivered")
@@ -82,7 +82,7 @@ def test_the_recorded_answers_follow_the_fault() -> None:
     first, second = made.calls
     assert [one.recording.identity.name for one in made.calls] == ["prd", "prd.a2"]
     assert wanted == first.recording.identity
-    assert first.content("stdout") == fault_stdout(FAULTS["rate-limit"])
+    assert first.content("stdout") == FAULTS["rate-limit"].stdout.encode()
     assert first.content("prompt") == second.content("prompt")
     assert (first.content("patch"), second.content("patch")) == (b"", small().calls[0].content("patch"))
     assert first.recording.tree_after == first.recording.tree_before

@@ -27,7 +27,7 @@ from mz_events.store import Append
 from mz_projections.run.fold import RunState
 from mz_recordings.cassette.files import save
 from mz_recordings.cassette.model import Cassette, RecordedCall
-from mz_recordings.faults.faults import FAULTS, Fault, fault_failure, fault_stdout, init_line, message_line, result_line
+from mz_recordings.faults.faults import FAULTS, Fault
 from mz_recordings.record.recorder import record_run
 from mz_recordings.record.sources import record_sources
 from mz_recordings.replay.parallel import bundled_library
@@ -76,10 +76,8 @@ def make(fault: Fault, place: Path) -> Cassette:
     repository.commit()
     home.mkdir()
     bin_.mkdir()
-    (place / "fault").write_bytes(fault_stdout(fault))
-    (place / "good").write_bytes(
-        fault_stdout(fault._replace(lines=(init_line(), message_line("I write the note."), result_line("Done."))))
-    )
+    (place / "fault").write_text(fault.stdout)
+    (place / "good").write_text(FAULTS["malformed-artifact"].stdout)  # Nothing in it is wrong.
     (place / "good.md").write_text(GOOD)
     if fault.name == "malformed-artifact":
         (place / "bad.md").write_text(BAD)
@@ -144,7 +142,7 @@ def _hanging(cassette: Cassette, fault: Fault) -> Cassette:
     if not fault.hangs_until:
         return cassette
     first, *others = cassette.calls
-    assert first.recording.failure == fault_failure(fault)
+    assert first.recording.failure == fault.failure
     changed = msgspec.structs.replace(first.recording, outcome="replied")
     return cassette._replace(calls=(RecordedCall(changed, first.contents), *others))
 
@@ -165,7 +163,7 @@ def page() -> str:
         (
             "# Faults, as recordings",
             "",
-            "Made by `python -m tests.support.make_faults` after what `mz_recordings/faults/faults.py` says;",
+            "Made by `python -m tests.support.make_faults` after what `mz_recordings/faults/faults.toml` says;",
             "provenance `documented`. `mz replay --bundled` plays them through the pipeline of `project/`.",
             "",
             "| fault | what the agent does | what the pipeline makes of it | form, and where it was seen |",

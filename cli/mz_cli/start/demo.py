@@ -110,7 +110,7 @@ def recorded_agent_environment(
     """Return the environment of the recorded agent: a separate home, a stand-in first on PATH, and a value for each of
     its login variables."""
     demo_home = home / MZ_FOLDER / "demo"
-    install(demo_home / "bin", folder, recorded_programs(cassette, {}), INHERITED_VARIABLES.pattern)
+    install(demo_home / "bin", folder, recorded_programs(cassette, built_in_adapters()), INHERITED_VARIABLES.pattern)
     (demo_home / "home").mkdir()
     inherited = {name: value for name, value in outside.items() if INHERITED_VARIABLES.fullmatch(name)}
     path = os.pathsep.join([str(demo_home / "bin"), outside.get("PATH", os.defpath), str(Path(sys.executable).parent)])

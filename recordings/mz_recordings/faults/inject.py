@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from mz_recordings.cassette.model import Cassette, Identity, RecordedCall, StoredFile
+from mz_recordings.cassette.model import Cassette, Identity, RecordedCall
 from mz_recordings.cassette.trace_format import REQUESTED, EventJson, call_of_event, trace_events
-from mz_recordings.faults.faults import FAULTS, Fault, FaultOutput, fault_failure, possible_faults, render_fault
+from mz_recordings.faults.faults import FAULTS, Fault, FaultOutput, possible_faults, render_fault
+from mz_recordings.faults.variants import with_output
 
 
 class InvalidFaultError(Exception):
@@ -41,44 +41,29 @@ def inject(cassette: Cassette, call: str, fault_name: str) -> tuple[Cassette, Id
         identity = recorded_call.recording.identity
         if recorded_call is target:
             calls.append(_failed_call(recorded_call, fault, output))
-        is_later_attempt = (
-            _unit_run_key(identity) == _unit_run_key(target_identity) and identity.attempt >= target_identity.attempt
-        )
-        calls.append(
-            _with_identity(recorded_call, replace(identity, attempt=identity.attempt + 1))
-            if is_later_attempt
-            else recorded_call
-        )
+        if (
+            replace(identity, attempt=target_identity.attempt) == target_identity
+            and identity.attempt >= target_identity.attempt
+        ):
+            recorded_call = _with_identity(recorded_call, replace(identity, attempt=identity.attempt + 1))
+        calls.append(recorded_call)
     manifest = replace(cassette.manifest, traces={})
     return cassette._replace(manifest=manifest, calls=tuple(calls), traces={}), target_identity
 
 
-def _unit_run_key(identity: Identity) -> tuple[str, str, str, int, str]:
-    return identity.feature, identity.phase, identity.unit, identity.iteration, identity.role
-
-
 def _failed_call(call: RecordedCall, fault: Fault, output: FaultOutput) -> RecordedCall:
     """Return the same call with the fault; it changes nothing in the tree."""
-    recording, name = call.recording, call.recording.identity.name
-    contents = {f"{name}.stream-json": output.stdout}
-    files = [StoredFile(kind="stdout", name=f"{name}.stream-json", sha256=_sha256(output.stdout))]
-    if output.stderr:
-        contents[f"{name}.stderr"] = output.stderr
-        files.append(StoredFile(kind="stderr", name=f"{name}.stderr", sha256=_sha256(output.stderr)))
-    if (prompt := recording.find("prompt")) is not None:
-        files.insert(0, replace(prompt, name=f"{name}.prompt.md"))
-        contents[f"{name}.prompt.md"] = call.contents[prompt.name]
-    changed = replace(
-        recording,
+    changed = with_output(call, output.stdout, output.stderr, {"prompt"})
+    recording = replace(
+        changed.recording,
         outcome="lost" if fault.is_lost else "replied",
         exit=output.exit,
-        failure=fault_failure(fault),
-        tree_after=recording.tree_before,
-        files=tuple(files),
+        failure=fault.failure,
+        tree_after=call.recording.tree_before,
         forbidden_changes=(),
         accepted=None,
     )
-    return RecordedCall(changed, contents)
+    return changed._replace(recording=recording)
 
 
 def _with_identity(call: RecordedCall, identity: Identity) -> RecordedCall:
@@ -88,10 +73,6 @@ def _with_identity(call: RecordedCall, identity: Identity) -> RecordedCall:
     files = tuple(replace(file, name=names[file.name]) for file in call.recording.files)
     contents = {names[name]: data for name, data in call.contents.items()}
     return RecordedCall(replace(call.recording, identity=identity, files=files), contents)
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 # reaction -------------------------------------------------------------------------------------------------------------

@@ -1,15 +1,13 @@
 """Variants of a recorded call: its output cut, doubled or corrupted, its process killed.
 
-Each variant occurred or may occur. They are derived from the bytes alone, so every cassette has them at no cost. Agents
-of `endings.py` have variants of their last line too.
+Each variant occurred or may occur. They are derived from the bytes alone, so every cassette has them at no cost.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from msgspec.structs import replace
 from mz_engine.agents.catalog import agent_package
@@ -25,6 +23,7 @@ from mz_recordings.cassette.model import (
     Recording,
     StoredFile,
 )
+from mz_recordings.faults.faults import split_last_line
 
 HUGE_BYTES = 2_000_000
 SIGNALS = (-9, -15)
@@ -74,7 +73,7 @@ SLOW_TIMING = OutputTiming(piece_bytes=1009, pause_ms=20)
 def process_variants(call: RecordedCall) -> tuple[Variant, ...]:
     """Return a sample of the variants for real processes, and a slow one in pieces that split characters."""
     stdout = call.content("stdout")
-    lines = _lines(stdout)
+    lines = stdout.splitlines(keepends=True)
     multibyte_line = b'{"type":"user","text":"' + "語".encode() * 3000 + b'"}\n'
     stdout_with_multibyte = b"".join((*lines[:-1], multibyte_line, *lines[-1:]))
     slow = Variant(call.recording.identity, "slow", stdout_with_multibyte, call.content("stderr"), timing=SLOW_TIMING)
@@ -118,38 +117,33 @@ def with_variant(cassette: Cassette, variant: Variant) -> Cassette:
 
 
 def _replace_output(call: RecordedCall, variant: Variant) -> RecordedCall:
-    name = variant.identity.name
-    files = [file for file in call.recording.files if file.kind not in ("stdout", "stderr")]
-    if not variant.keeps_changes:
-        files = [file for file in files if file.kind not in ("patch", "artifact")]
+    problem = variant.ended_by_mz
+    failure = Failure(kind=problem.kind.value, code=problem.code) if problem else None
+    kept: tuple[Kind, ...] = ("prompt", "patch", "artifact") if variant.keeps_changes else ("prompt",)
+    changed = with_output(call, variant.stdout, variant.stderr, kept)
+    return changed._replace(
+        recording=replace(changed.recording, outcome="replied", exit=variant.exit, failure=failure, pace=variant.timing)
+    )
+
+
+def with_output(call: RecordedCall, stdout: bytes, stderr: bytes, kept: Collection[Kind]) -> RecordedCall:
+    """Return the call with this output and its files of the kept kinds."""
+    name = call.identity.name
+    files = [file for file in call.recording.files if file.kind in kept]
     contents = {file.name: call.contents[file.name] for file in files}
     streams: tuple[tuple[Kind, str, bytes], ...] = (
-        ("stdout", f"{name}.stream-json", variant.stdout),
-        ("stderr", f"{name}.stderr", variant.stderr),
+        ("stdout", f"{name}.stream-json", stdout),
+        ("stderr", f"{name}.stderr", stderr),
     )
     for kind, file, data in streams:
         files.append(StoredFile(kind=kind, name=file, sha256=hashlib.sha256(data).hexdigest()))
         contents[file] = data
-    problem = variant.ended_by_mz
-    recording = replace(
-        call.recording,
-        outcome="replied",
-        exit=variant.exit,
-        failure=Failure(kind=problem.kind.value, code=problem.code) if problem else None,
-        files=tuple(files),
-        pace=variant.timing,
-    )
-    return RecordedCall(recording, contents)
-
-
-def _lines(stdout: bytes) -> list[bytes]:
-    """Split into lines with their ends."""
-    return stdout.splitlines(keepends=True)
+    return RecordedCall(replace(call.recording, files=tuple(files)), contents)
 
 
 # cut ------------------------------------------------------------------------------------------------------------------
 def _cut_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
-    lines = _lines(stdout)
+    lines = stdout.splitlines(keepends=True)
     offset = 0
     for number, line in enumerate(lines):
         yield (f"cut-after-line-{number}" if number else "empty"), stdout[:offset], 0
@@ -172,7 +166,7 @@ def _character_split(line: bytes) -> int | None:
 
 # corrupted ------------------------------------------------------------------------------------------------------------
 def _corrupted_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
-    lines = _lines(stdout)
+    lines = stdout.splitlines(keepends=True)
     head, last = b"".join(lines[:-1]), b"".join(lines[-1:])
     huge = b'{"type":"user","text":"' + b"x" * HUGE_BYTES + b'"}\n'
     yield "garbage-after-the-end", stdout + b"\x00\x07garbage {[\n", 0
@@ -196,7 +190,7 @@ def _corrupted_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
 
 
 def _repeated_variants(stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
-    lines = _lines(stdout)
+    lines = stdout.splitlines(keepends=True)
     yield "twice", stdout + stdout, 0
     yield "end-twice", stdout + b"".join(lines[-1:]), 0
     yield "end-first", b"".join((*lines[-1:], *lines[:-1])), 0
@@ -221,17 +215,15 @@ def _process_end_variants(base: Variant) -> Iterator[Variant]:
 
 def _stdout_ending_variants(recording: Recording, stdout: bytes) -> Iterator[tuple[str, bytes, int]]:
     """Yield other last lines in the agent's format, also before and after the recorded one."""
-    ending = agent_package(recording.agent).stdout_endings
-    lines = _lines(stdout)
-    last = _parse_object(lines[-1]) if lines else None
-    if ending is None or last is None:
+    endings = agent_package(recording.agent).stdout_endings
+    head, last = split_last_line(stdout)
+    if endings is None or last is None:
         return
-    head = b"".join(lines[:-1])
-    for name, other, code in ending(last):
+    for name, other, code in endings(last):
         yield f"ends-{name}", head + other, code
         yield f"ends-{name}-exit-0", head + other, 0
         yield f"success-then-{name}", stdout + other, code
-        yield f"{name}-then-success", head + other + lines[-1], 0
+        yield f"{name}-then-success", head + other + stdout.removeprefix(head), 0
 
 
 def _stderr_ending_variants(recording: Recording, stdout: bytes, stderr: bytes) -> Iterator[Variant]:
@@ -239,11 +231,3 @@ def _stderr_ending_variants(recording: Recording, stdout: bytes, stderr: bytes) 
     ending = agent_package(recording.agent).stderr_endings
     for name, out, err, code in ending(stdout, stderr) if ending else ():
         yield Variant(recording.identity, name, out, err, code)
-
-
-def _parse_object(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

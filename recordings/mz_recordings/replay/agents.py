@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 from mz_engine.agents.contract import Adapter
-from mz_engine.agents.registry import AgentRegistry
-from mz_engine.ports import CallResult, CallSpec, Interrupted
+from mz_engine.agents.registry import AgentRegistry, Processes
+from mz_engine.ports import CallResult, CallSpec, FeatureWorktree, Interrupted
 from mz_engine.processes.environment import worktree_path
 from mz_events.catalog.call import ForbiddenChange, Problem, ProblemClass, SessionDropReason
 
@@ -31,30 +31,30 @@ HANG_SECONDS = 2
 _MISMATCH_DECODER = msgspec.json.Decoder(CallMismatch)
 
 
-class ReplayAgents:
-    """Implements `mz_engine.ports.Agents` for one replay, and records which calls were made. Thread-safe."""
+class ReplayAgents(AgentRegistry):
+    """The agents of one cassette, whose programs on PATH are stand-ins; records which calls were made. Thread-safe."""
 
     def __init__(
         self,
         cassette: Cassette,
         root: Path,
-        registry: AgentRegistry,
+        processes: Processes,
         journal: Path,
-        home: str,
         environment: Mapping[str, str],
+        adapters: Mapping[str, Adapter] | None = None,
     ) -> None:
-        self._cassette, self._root, self._registry, self._journal = cassette, root, registry, journal
-        self._home, self._environment = home, environment
+        super().__init__(processes, environment, adapters)
+        self._cassette, self._root, self._journal = cassette, root, journal
         self._recorded_calls = cassette.by_identity()
         self._lock = threading.Lock()
-        self._dropped_sessions, self._token_counts = calls_with_dropped_session(cassette), token_counts(cassette)
+        self._dropped_sessions = calls_with_dropped_session(cassette)
+        self._token_counts = token_counts(cassette)
         self.mismatches: dict[Identity, CallMismatch] = {}
         """Every recording that was used, with its differences."""
         self.missing_calls: list[Identity] = []
         self.forbidden_changes: dict[str, tuple[ForbiddenChange, ...]] = {}
         """By feature: changes to add to the next capture of its tree."""
 
-    # the port -----------------------------------------------------------------------------------------------------
     def call(self, spec: CallSpec) -> CallResult:
         identity = self._identity(spec.key)
         recorded_call = self._recorded_calls.get(identity)
@@ -77,10 +77,9 @@ class ReplayAgents:
     def salvage(self, key: str) -> CallResult | None:
         """Return the output that the spool of a lost call held."""
         recorded_call = self._recorded_calls.get(self._identity(key))
-        return None if recorded_call is None else _recorded_result(recorded_call, MachineValues())
-
-    def adapter(self, agent: str) -> Adapter:
-        return self._registry.adapter(agent)
+        if recorded_call is None or recorded_call.recording.outcome != "lost":
+            return super().salvage(key)
+        return _recorded_result(recorded_call, MachineValues())
 
     def count_tokens(self, spec: CallSpec) -> int | None:
         """Return the recorded count, if any; no agent is asked."""
@@ -89,12 +88,12 @@ class ReplayAgents:
     def continues(self, agent: str, session: str | None, key: str) -> bool:
         """Return True if the recorded call continued the session: the agent may not have had it."""
         had_session = session is None or key.partition("/")[2] not in self._dropped_sessions
-        return had_session and self._registry.continues(agent, session, key)
+        return had_session and super().continues(agent, session, key)
 
     # replies ------------------------------------------------------------------------------------------------------
     def _spawn(self, spec: CallSpec, recorded_call: RecordedCall) -> CallResult:
         identity = recorded_call.recording.identity
-        result = self._registry.call(_shorten_limit(spec, recorded_call))
+        result = super().call(_shorten_limit(spec, recorded_call))
         journal_file = self._journal / f"{identity.path}.json"
         mismatch = _MISMATCH_DECODER.decode(journal_file.read_bytes()) if journal_file.is_file() else CallMismatch()
         if result.exit in (DRIFT, MISSING) and result.stderr.startswith(STAND_IN_PREFIX):
@@ -114,22 +113,18 @@ class ReplayAgents:
         return identity_of_key(self._cassette.manifest.pipeline, key)
 
     def _machine_values(self, spec: CallSpec) -> MachineValues:
-        user = self._environment.get("USER") or Path(self._home).name
-        return MachineValues(
-            str(worktree_path(self._root, spec.worktree)), str(self._root), self._home, user, spec.session or ""
-        )
+        home = self._environment.get("HOME", "")
+        user = self._environment.get("USER") or Path(home).name
+        worktree = worktree_path(self._root, spec.worktree)
+        return MachineValues(str(worktree), str(self._root), home, user, spec.session or "")
 
     def _compare(self, recorded_call: RecordedCall, spec: CallSpec, machine_values: MachineValues) -> CallMismatch:
         """Compare a call that no stand-in compares. Without a process there are no variables to compare."""
-        argv = recorded_argv(spec, self._registry.adapter(spec.agent))
-        differing_argv = argv if argv != recorded_call.recording.argv else None
-        return CallMismatch(prompt=self._differing_prompt(recorded_call, spec, machine_values), argv=differing_argv)
-
-    def _differing_prompt(
-        self, recorded_call: RecordedCall, spec: CallSpec, machine_values: MachineValues
-    ) -> str | None:
-        recorded = expand(recorded_call.content("prompt"), machine_values)
-        return None if recorded == spec.prompt.encode() else spec.prompt
+        argv, prompt = recorded_argv(spec, self.adapter(spec.agent)), spec.prompt
+        return CallMismatch(
+            prompt=prompt if prompt.encode() != expand(recorded_call.content("prompt"), machine_values) else None,
+            argv=argv if argv != recorded_call.recording.argv else None,
+        )
 
     def _apply(self, recorded_call: RecordedCall, folder: Path) -> str:
         """Apply the recorded changes to the worktree; return git's message if that fails."""
@@ -180,6 +175,22 @@ def recorded_argv(spec: CallSpec, adapter: Adapter) -> tuple[str, ...]:
     """Return the arguments of a call, in the form of recordings."""
     argv = invocation_of(adapter, spec).argv
     return tuple(SESSION if word == spec.session else word for word in argv)
+
+
+def empty_spec(agent: str) -> CallSpec:
+    """Return a call without any input, to ask an adapter for its arguments."""
+    return CallSpec(
+        key="",
+        worktree=FeatureWorktree(run="", feature="", branch=""),
+        agent=agent,
+        model="",
+        prompt="",
+        session=None,
+        resumes=False,
+        tools=(),
+        total_seconds=1,
+        idle_seconds=1,
+    )
 
 
 def _shorten_limit(spec: CallSpec, recorded_call: RecordedCall) -> CallSpec:

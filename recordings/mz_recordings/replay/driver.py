@@ -6,11 +6,12 @@ Only time, people and crashes are replaced; coordinator, scheduler and threads a
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from mz_engine.decide.run import AwaitEvents, EndEvent
 from mz_engine.model.pins import Pins, encode_pins
-from mz_engine.ports import Clock
+from mz_engine.ports import Clock, Ports
 from mz_engine.run.coordinator import Coordinator
 from mz_engine.run.feature_loop import FeatureLoop, Observer, RunSide
 from mz_engine.run.scheduler import Scheduler
@@ -29,26 +30,24 @@ from mz_events.envelope import Recorded
 from mz_events.names import Commit, FeatureId, RunId, feature_stream, run_stream
 from mz_events.store import Append, Blobs, Store
 
-from mz_recordings.cassette.model import VERDICTS, Cassette, Item, RecordedDecision
+from mz_recordings.cassette.model import VERDICTS, Cassette, Hint, Item, RecordedDecision
 from mz_recordings.record.trace import is_in_trace
-from mz_recordings.replay.ports import ReplayEnvironment
+from mz_recordings.replay.ports import ScratchPorts
 
 ANONYMOUS = b"somebody"
 """Author of all decisions; names of people are not recorded."""
 JOIN_SECONDS = 3.0
 
 
-class StartPorts(Protocol):
-    """Ports that the start of a run needs."""
-
-    @property
-    def blobs(self) -> Blobs: ...
-    @property
-    def clock(self) -> Clock: ...
-
-
-def start_run(cassette: Cassette, order: tuple[Item, ...], pins: Pins, store: Store, ports: StartPorts, base: Commit,
-          heads: dict[str, Commit]) -> None:  # fmt: skip
+def start_run(
+    cassette: Cassette,
+    order: tuple[Item, ...],
+    pins: Pins,
+    store: Store,
+    ports: Ports,
+    base: Commit,
+    heads: dict[str, Commit],
+) -> None:
     """Append the start of the run, with its items in this order."""
     fixture, put = cassette.manifest.fixture, ports.blobs.put
     started = RunStarted(
@@ -78,38 +77,40 @@ def start_run(cassette: Cassette, order: tuple[Item, ...], pins: Pins, store: St
     store.append([Append(run_stream(fixture.run), 0, (started, *skipped, *added))], ports.clock.now_us())
 
 
-def drive(cassette: Cassette, pins: Pins, store: Store, environment: ReplayEnvironment) -> None:
-    """Run until nothing can continue. Resume after a fatal problem if the recorded run was resumed."""
-    fixture = cassette.manifest.fixture
-    coordinator = ReplayCoordinator(fixture.run, pins, store, environment, fixture.decisions)
-    hints = {
-        item.feature: tuple(hint for hint in fixture.hints if hint.feature == item.feature) for item in fixture.items
-    }
+def drive(
+    coordinator: ScriptedPeople,
+    ports: ScratchPorts,
+    hints: tuple[Hint, ...],
+    calls_made: Callable[[], int],
+    was_resumed: Callable[[str], bool],
+    on_start: Callable[[Scheduler], None] = lambda scheduler: None,
+) -> None:
+    """Run until nothing can continue. After a fatal problem of a feature from which the recorded run was resumed,
+    continue as long as calls are made. Raises any error of a thread, after ending all processes."""
 
-    def start(feature: FeatureId, door: RunSide) -> FeatureLoop:
-        ports = environment.for_feature(hints[feature])
-        run = ReplayFeature(fixture.run, feature, pins, store, ports, door, ignore_event)
-        run.killed = environment.stop
-        return run
+    def start(feature: FeatureId, run_side: RunSide) -> FeatureLoop:
+        run, pins, store = coordinator.run, coordinator.pins, coordinator.store
+        feature_ports = ports.for_feature(feature, hints)
+        loop = ReplayFeature(run, feature, pins, store, feature_ports, run_side, coordinator.observe)
+        loop.killed = ports.stop
+        return loop
 
     calls_before = -1
     while True:
-        _run(Scheduler(coordinator, start, lambda watch: None), environment)
-        if coordinator.state.halt is None or len(environment.agents.mismatches) in (calls_before, len(cassette.calls)):
+        scheduler = Scheduler(coordinator, start, lambda watch: None)
+        on_start(scheduler)
+        try:
+            scheduler.run()
+        except BaseException:
+            ports.stop.set()
+            for thread in tuple(scheduler.threads.values()):
+                thread.join(JOIN_SECONDS)  # It still works in the scratch directory.
+            raise
+        halt = coordinator.state.halt
+        if halt is None or calls_made() == calls_before or not was_resumed(halt.feature):
             return
-        calls_before = len(environment.agents.mismatches)
+        calls_before = calls_made()
         coordinator.resume()
-
-
-def _run(scheduler: Scheduler, environment: ReplayEnvironment) -> None:
-    """Run the scheduler. On an exception, end all processes and let the threads leave the scratch directory."""
-    try:
-        scheduler.run()
-    except BaseException:
-        environment.stop.set()
-        for thread in tuple(scheduler.threads.values()):
-            thread.join(JOIN_SECONDS)
-        raise
 
 
 def ignore_event(recorded: Recorded[Event]) -> None:
@@ -174,23 +175,20 @@ class SkippingClock(Clock, Protocol):
     def skip_to(self, until_us: int) -> None: ...
 
 
-class SkippingPorts(Protocol):
-    """A replay environment with a skipping clock."""
-
-    @property
-    def blobs(self) -> Blobs: ...
-    @property
-    def clock(self) -> SkippingClock: ...
-
-
 class ReplayCoordinator(ScriptedPeople):
     """Skips to the next timer."""
 
     def __init__(
-        self, run: str, pins: Pins, store: Store, ports: SkippingPorts, decisions: tuple[RecordedDecision, ...]
+        self,
+        run: str,
+        pins: Pins,
+        store: Store,
+        clock: SkippingClock,
+        blobs: Blobs,
+        decisions: tuple[RecordedDecision, ...],
     ) -> None:
-        super().__init__(run, pins, store, ports.clock, ports.blobs, decisions, ignore_event)
-        self._clock = ports.clock
+        super().__init__(run, pins, store, clock, blobs, decisions, ignore_event)
+        self._clock = clock
 
     def decide(self) -> AwaitEvents | EndEvent:
         action = super().decide()

@@ -8,17 +8,18 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from copy import copy
+from typing import Self, TypeVar
 
 from msgspec.structs import replace
 from mz_engine.agents.contract import Adapter
 from mz_engine.agents.process import AgentProcesses
-from mz_engine.agents.registry import AgentRegistry, all_adapters
+from mz_engine.agents.registry import all_adapters
 from mz_engine.forge.github import GhForge
 from mz_engine.git.workspace import GitWorkspace
-from mz_engine.model.agent_description import AgentDescription
 from mz_engine.model.config import Config
 from mz_engine.paths import MZ_FOLDER
-from mz_engine.ports import CallSpec, Capture, FeatureWorktree
+from mz_engine.ports import Agents, Capture, Clock, FeatureWorktree
 from mz_engine.pricing.table import GenaiPrices
 from mz_engine.processes.commands import ProcessExecutor
 from mz_engine.processes.environment import INHERITED_VARIABLES
@@ -32,11 +33,12 @@ from mz_events.store import Blobs
 from mz_recordings.cassette.files import CassetteUnreadable
 from mz_recordings.cassette.model import Cassette, Hint, parse_time
 from mz_recordings.record.recorder import invocation_of
-from mz_recordings.replay.agents import ReplayAgents
+from mz_recordings.replay.agents import ReplayAgents, empty_spec
 from mz_recordings.replay.stand_in import install
 
 CLOSED_PROXY = "http://127.0.0.1:9"
 """An address without a proxy: port 9 is reserved for the discard protocol."""
+A = TypeVar("A", bound=ReplayAgents)
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
 
@@ -48,7 +50,7 @@ class ReplayFolders:
         self, folder: pathlib.Path, environment: Mapping[str, str], offline: bool, project: pathlib.Path | None = None
     ) -> None:
         self.root = folder / "repository"
-        self.bin, self.home, self.journal = folder / "bin", folder / "home", folder / "journal"
+        self.home, self.journal = folder / "home", folder / "journal"
         self.home.mkdir()
         self.journal.mkdir()
         inherited = {name: value for name, value in environment.items() if INHERITED_VARIABLES.fullmatch(name)}
@@ -67,25 +69,16 @@ class ReplayFolders:
         self.agent_environment = {
             **inherited,
             **proxy_variables,
-            "PATH": f"{self.bin}{os.pathsep}{path}",
+            "PATH": path,
             "HOME": str(self.home),
         }
-        """Environment of stand-ins: with a home of their own."""
-
-    def install_stand_ins(self, cassette: Cassette, folder: pathlib.Path, config: Config) -> None:
-        """Create the engine's folder, and put a stand-in first on the agents' PATH for every program in the recordings.
-
-        Raises CassetteUnreadable.
-        """
-        (self.root / MZ_FOLDER).mkdir()
-        (self.root / MZ_FOLDER / ".gitignore").write_text("*\n")
-        install(self.bin, folder, recorded_programs(cassette, config.agents), INHERITED_VARIABLES.pattern, self.journal)
+        """Environment of stand-ins, which come first on its PATH: with a home of their own."""
 
 
-def recorded_programs(cassette: Cassette, described: Mapping[str, AgentDescription]) -> tuple[str, ...]:
+def recorded_programs(cassette: Cassette, adapters: Mapping[str, Adapter]) -> tuple[str, ...]:
     """Return the agents' commands in the recordings. Raises CassetteUnreadable for any other command, which a stand-in
     must not replace."""
-    agents = {_program(adapter) for adapter in all_adapters(described).values()}
+    agents = {_program(adapter) for adapter in adapters.values()}
     for call in cassette.calls:
         program = call.recording.argv[:1]
         if program and program[0] not in agents:
@@ -96,19 +89,7 @@ def recorded_programs(cassette: Cassette, described: Mapping[str, AgentDescripti
 
 def _program(adapter: Adapter) -> str:
     """Return the program that the adapter starts for every call."""
-    spec = CallSpec(
-        key="",
-        worktree=FeatureWorktree(run="", feature="", branch=""),
-        agent=adapter.name,
-        model="",
-        prompt="",
-        session=None,
-        resumes=False,
-        tools=(),
-        total_seconds=1,
-        idle_seconds=1,
-    )
-    return invocation_of(adapter, spec).argv[0]
+    return invocation_of(adapter, empty_spec(adapter.name)).argv[0]
 
 
 class NetworkAttempts:
@@ -156,42 +137,70 @@ class ReplayWorkspace(GitWorkspace):
         )
 
 
-class ReplayEnvironment:
-    """Implements `mz_engine.ports.Ports` except the learnings, which each feature has of its own. Setting `stop` ends
-    all processes."""
+class ScratchPorts:
+    """Implements `mz_engine.ports.Ports` in a scratch repository. Commands have no network, because their results must
+    be repeatable. Setting `stop` ends all processes."""
 
-    def __init__(self, folders: ReplayFolders, cassette: Cassette, config: Config, blobs: Blobs) -> None:
+    clock: Clock
+    agents: Agents
+
+    def __init__(self, folders: ReplayFolders, config: Config, blobs: Blobs) -> None:
         load_shared_tables()
-        root, passed = folders.root, config.pass_environment
+        root = folders.root
+        (root / MZ_FOLDER).mkdir()
+        (root / MZ_FOLDER / ".gitignore").write_text("*\n")
+        self.folders, self.blobs = folders, blobs
         self.stop, self.network_attempts = threading.Event(), NetworkAttempts()
-        self.clock, self.blobs = ReplayClock(cassette.manifest.fixture.clock_start), blobs
-        self.prices = GenaiPrices(config.prices)
-        self.secrets = Secrets(folders.secrets)
+        self.prices, self.secrets = GenaiPrices(config.prices), Secrets(folders.secrets)
+        self.adapters, self.learnings = all_adapters(config.agents), RecordedHints(())
         self.forge = GhForge(root, config.pull_requests.remote, folders.command_environment)
         self.executor = ProcessExecutor(
-            root, folders.command_environment, self.secrets, passed=passed, stop=self.stop, denied=self.network_attempts
-        )
-        processes = AgentProcesses(
-            root, folders.agent_environment, self.secrets, stop=self.stop, on_denied=self.network_attempts
-        )
-        registry = AgentRegistry(processes, folders.agent_environment, all_adapters(config.agents))
-        self.agents = ReplayAgents(
-            cassette, root, registry, folders.journal, str(folders.home), folders.agent_environment
+            root,
+            folders.command_environment,
+            self.secrets,
+            passed=config.pass_environment,
+            stop=self.stop,
+            denied=self.network_attempts,
         )
         self.workspace = ReplayWorkspace(root, config.workspace, folders.command_environment)
-        self.workspace.forbidden_changes = self.agents.forbidden_changes
+        self.workspace.forbidden_changes = {}
 
-    def for_feature(self, hints: tuple[Hint, ...]) -> FeaturePorts:
-        return FeaturePorts(self, RecordedHints(hints))
+    def agents_of(self, cassette: Cassette, folder: pathlib.Path, agents_type: type[A]) -> A:
+        """Install a stand-in for every program in the recordings; return the agents that they are. `folder` has the
+        cassette. Raises CassetteUnreadable."""
+        folders = self.folders
+        programs, journal = folders.root.parent / f"bin-{folder.name}", folders.journal / folder.name
+        install(programs, folder, recorded_programs(cassette, self.adapters), INHERITED_VARIABLES.pattern, journal)
+        environment = {
+            **folders.agent_environment,
+            "PATH": f"{programs}{os.pathsep}{folders.agent_environment['PATH']}",
+        }
+        processes = AgentProcesses(
+            folders.root, environment, self.secrets, stop=self.stop, on_denied=self.network_attempts
+        )
+        agents = agents_type(cassette, folders.root, processes, journal, environment, self.adapters)
+        agents.forbidden_changes = self.workspace.forbidden_changes
+        return agents
+
+    def for_feature(self, feature: str, hints: tuple[Hint, ...]) -> Self:
+        """Return the same ports with the feature's recorded hints."""
+        ports = copy(self)
+        ports.learnings = RecordedHints(tuple(hint for hint in hints if hint.feature == feature))
+        return ports
 
 
-class FeaturePorts:
-    """Implements `mz_engine.ports.Ports`."""
+class ReplayEnvironment(ScratchPorts):
+    """The ports of a replay; `folder` has a copy of the cassette."""
 
-    def __init__(self, environment: ReplayEnvironment, learnings: RecordedHints) -> None:
-        self.workspace, self.executor, self.agents = environment.workspace, environment.executor, environment.agents
-        self.prices, self.forge, self.secrets = environment.prices, environment.forge, environment.secrets
-        self.learnings, self.blobs, self.clock = learnings, environment.blobs, environment.clock
+    clock: ReplayClock
+    agents: ReplayAgents
+
+    def __init__(
+        self, folders: ReplayFolders, cassette: Cassette, folder: pathlib.Path, config: Config, blobs: Blobs
+    ) -> None:
+        super().__init__(folders, config, blobs)
+        self.clock = ReplayClock(cassette.manifest.fixture.clock_start)
+        self.agents = self.agents_of(cassette, folder, ReplayAgents)
 
 
 # time -----------------------------------------------------------------------------------------------------------------

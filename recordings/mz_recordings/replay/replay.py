@@ -27,7 +27,7 @@ from mz_recordings.findings.location import add_locations
 from mz_recordings.findings.model import RERECORD_ALL, Finding, ReplayResult
 from mz_recordings.record.trace import encode_trace, feature_trace
 from mz_recordings.replay.compare import ReplayOutcome, compare_replay, count_accepted
-from mz_recordings.replay.driver import drive, start_run
+from mz_recordings.replay.driver import ReplayCoordinator, drive, start_run
 from mz_recordings.replay.ports import ReplayEnvironment, ReplayFolders
 from mz_recordings.replay.project import overridden_settings, project_texts, replay_pins
 
@@ -128,13 +128,21 @@ def run_replay(cassette: Cassette, job: ReplayJob) -> ReplayOutcome:
         heads = unpack(cassette, scratch.root, scratch.command_environment)
         # Use a copy of what was verified: the cassette may change or disappear during the replay.
         write_copy(cassette, folder / "cassette")
-        scratch.install_stand_ins(cassette, folder / "cassette", pins.config)
         base = branch_commit(scratch.root, cassette.manifest.fixture.base, scratch.command_environment)
         with SqliteStore(folder / "log" / "mz.db") as store:
-            environment = ReplayEnvironment(scratch, cassette, pins.config, FileBlobs(folder / "log" / "blobs"))
+            blobs = FileBlobs(folder / "log" / "blobs")
+            environment = ReplayEnvironment(scratch, cassette, folder / "cassette", pins.config, blobs)
+            fixture, played = cassette.manifest.fixture, environment.agents.mismatches
             try:
                 start_run(cassette, _order(cassette, job.seed), pins, store, environment, base, heads)
-                drive(cassette, pins, store, environment)
+                coordinator = ReplayCoordinator(fixture.run, pins, store, environment.clock, blobs, fixture.decisions)
+                drive(
+                    coordinator,
+                    environment,
+                    fixture.hints,
+                    calls_made=lambda: len(played),
+                    was_resumed=lambda feature: len(played) < len(cassette.calls),
+                )
             finally:
                 environment.stop.set()
             return _outcome(cassette, pins, store, environment)

@@ -13,7 +13,7 @@ from mz_engine.effects.steps import ReserveCall, RunStep, SettleCall
 from mz_engine.model.config import Budget
 from mz_engine.model.pins import Pins
 from mz_engine.run.coordinator import Coordinator
-from mz_engine.run.feature_loop import FeatureLoop, Observer, RequestResult, RunSide
+from mz_engine.run.feature_loop import Observer, RequestResult
 from mz_engine.run.scheduler import Scheduler
 from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentFailed, AgentLost, AgentReplied, AgentRequested, CallPriced, ReplyParsed
@@ -23,9 +23,9 @@ from mz_events.names import FeatureId
 from mz_events.store import Store
 from mz_projections.run.fold import is_held_for
 
-from mz_recordings.cassette.model import Cassette, identity_of
-from mz_recordings.replay.driver import JOIN_SECONDS, ReplayFeature, ScriptedPeople
-from mz_recordings.rerecord.ports import LiveEnvironment
+from mz_recordings.cassette.model import Cassette, RecordedDecision, identity_of
+from mz_recordings.replay.driver import ScriptedPeople, drive
+from mz_recordings.rerecord.ports import HybridAgents, LiveEnvironment
 
 
 class CallProgress(NamedTuple):
@@ -92,37 +92,20 @@ def drive_run(
 ) -> RunEnd:
     """Run until no feature can continue. A fatal problem that was recorded is continued after, as in the recorded run;
     a new one ends the run. Raises any error of a thread."""
-    fixture = cassette.manifest.fixture
-    reporter = CallProgressReporter(cassette.manifest.pipeline, live, on_progress)
-    coordinator = LiveCoordinator(fixture.run, pins, store, live, cassette, reporter.see, budget_nanousd)
+    fixture, agents = cassette.manifest.fixture, live.agents
+    reporter = CallProgressReporter(cassette.manifest.pipeline, agents, on_progress)
+    coordinator = LiveCoordinator(fixture.run, pins, store, live, fixture.decisions, reporter.see, budget_nanousd)
     coordinator.set_budget(Budget(run_nanousd=None if budget_nanousd is None else Usd(budget_nanousd)))
-
-    def start(feature: FeatureId, door: RunSide) -> FeatureLoop:
-        hints = tuple(hint for hint in fixture.hints if hint.feature == feature)
-        run = ReplayFeature(fixture.run, feature, pins, store, live.for_feature(hints), door, reporter.see)
-        run.killed = live.kill
-        return run
-
-    sources_before = -1
-    while True:
-        scheduler = Scheduler(coordinator, start, lambda watch: None)
-        stop_control.attach(scheduler, live.kill)
-        try:
-            scheduler.run()
-        except BaseException:
-            live.kill.set()
-            for thread in tuple(scheduler.threads.values()):
-                thread.join(JOIN_SECONDS)
-            raise
-        halted = coordinator.state.halt
-        if (
-            halted is None
-            or not live.agents.last_sources.get(halted.feature)
-            or len(live.agents.sources) == sources_before
-        ):
-            return RunEnd(_stop_reason(coordinator, stop_control), _committed_nanousd(coordinator))
-        sources_before = len(live.agents.sources)
-        coordinator.resume()
+    drive(
+        coordinator,
+        live,
+        fixture.hints,
+        calls_made=lambda: len(agents.sources),
+        was_resumed=lambda feature: bool(agents.last_sources.get(feature)),
+        on_start=lambda scheduler: stop_control.attach(scheduler, live.stop),
+    )
+    # A reply that is not parsed yet counts with its reservation.
+    return RunEnd(_stop_reason(coordinator, stop_control), coordinator.state.committed_nanousd)
 
 
 def _stop_reason(coordinator: Coordinator, stop_control: StopControl) -> str:
@@ -139,19 +122,20 @@ def exceeds_budget(estimated_nanousd: int | None, committed_nanousd: int, budget
     return budget_nanousd is not None and (estimated_nanousd is None or committed_nanousd >= budget_nanousd)
 
 
-def _committed_nanousd(coordinator: Coordinator) -> int:
-    """Return the committed cost; a reply that is not parsed yet counts with its reservation."""
-    return coordinator.state.committed_nanousd
-
-
 class LiveCoordinator(ScriptedPeople):
     """Coordinator for which recordings are free, and recorded waits are skipped."""
 
     def __init__(
-        self, run: str, pins: Pins, store: Store, live: LiveEnvironment, cassette: Cassette, observer: Observer,
+        self,
+        run: str,
+        pins: Pins,
+        store: Store,
+        live: LiveEnvironment,
+        decisions: tuple[RecordedDecision, ...],
+        observe: Observer,
         budget_nanousd: int | None,
-    ) -> None:  # fmt: skip
-        super().__init__(run, pins, store, live.clock, live.blobs, cassette.manifest.fixture.decisions, observer)
+    ) -> None:
+        super().__init__(run, pins, store, live.clock, live.blobs, decisions, observe)
         self._live, self._budget_nanousd = live, budget_nanousd
 
     def request(self, feature: FeatureId, version: int, step: RunStep) -> RequestResult:
@@ -177,8 +161,8 @@ class LiveCoordinator(ScriptedPeople):
 class CallProgressReporter:
     """Reports the progress of calls, from all events of the run; called by several threads."""
 
-    def __init__(self, pipeline: str, live: LiveEnvironment, on_progress: OnCallProgress) -> None:
-        self._pipeline, self._live, self._on_progress = pipeline, live, on_progress
+    def __init__(self, pipeline: str, agents: HybridAgents, on_progress: OnCallProgress) -> None:
+        self._pipeline, self._agents, self._on_progress = pipeline, agents, on_progress
         self._open_calls: dict[str, CallProgress] = {}
 
     def see(self, recorded: Recorded[Event]) -> None:
@@ -187,7 +171,7 @@ class CallProgressReporter:
             case AgentRequested(ref=ref):
                 progress = CallProgress(identity_of(self._pipeline, feature, ref).path, "asked")
                 self._open_calls[ref.key] = progress
-                if not self._live.agents.is_free(ref.key):
+                if not self._agents.is_free(ref.key):
                     self._on_progress(progress)
             case AgentReplied(ref=ref, duration_ms=duration_ms):
                 self._open_calls[ref.key] = self._open_calls[ref.key]._replace(
@@ -209,4 +193,4 @@ class CallProgressReporter:
                 progress = self._open_calls.pop(key)
                 known_amounts = [amount for amount in (progress.nanousd, nanousd) if amount is not None]
                 progress = progress._replace(nanousd=max(known_amounts, default=None))
-                self._on_progress(progress._replace(status="served") if self._live.agents.is_free(key) else progress)
+                self._on_progress(progress._replace(status="served") if self._agents.is_free(key) else progress)

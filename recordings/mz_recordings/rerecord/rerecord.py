@@ -40,7 +40,7 @@ from mz_recordings.replay.project import replay_pins
 from mz_recordings.replay.replay import ReplayJob, run_replay
 from mz_recordings.rerecord.driver import OnCallProgress, RunEnd, StopControl, drive_run
 from mz_recordings.rerecord.plan import CallSelection, RepeatedCall, ReplayedCassette, affected_features, plan_calls
-from mz_recordings.rerecord.ports import LiveEnvironment, RecordingSource
+from mz_recordings.rerecord.ports import LiveEnvironment
 from mz_recordings.rerecord.result import (
     CallOrigin,
     DroppedRecordings,
@@ -231,17 +231,14 @@ def _run(
     cassette, pins, environment = plan.cassette, plan.pins, job.environment
     fixture = cassette.manifest.fixture
     features = affected_features(cassette, {call.identity.feature for call in plan.calls})
-    scratch = ReplayFolders(workspace.run, environment, can_run_offline())
+    scratch = ReplayFolders(workspace.run, environment, can_run_offline(), Path(job.project))
     heads = unpack(cassette, scratch.root, scratch.command_environment)
     copy = workspace.run / "cassette"
     write_copy(cassette, copy)
-    scratch.install_stand_ins(cassette, copy, pins.config)
     base = branch_commit(scratch.root, fixture.base, scratch.command_environment)
-    never = frozenset(call.identity for call in plan.calls if call.reasons)
-    recording_sources = (
-        RecordingSource(PAID, plan.paid, workspace.paid, frozenset()),
-        RecordingSource(RECORDED, cassette, copy, never),
-    )
+    repeated = frozenset(call.identity for call in plan.calls if call.reasons)
+    served = cassette._replace(calls=tuple(call for call in cassette.calls if call.identity not in repeated))
+    recording_sources = {PAID: (plan.paid, workspace.paid), RECORDED: (served, copy)}
     with SqliteStore(workspace.run / LOG) as store:
         blobs = FileBlobs(workspace.run / BLOBS)
         sources = record_sources(scratch.root, environment, store, blobs, Path(job.project))
@@ -251,7 +248,7 @@ def _run(
             start_run(cassette, items, pins, store, live, base, heads)
             run_end = drive_run(cassette, pins, store, live, budget_nanousd, on_progress, stop_control)
         finally:
-            live.kill.set()
+            live.stop.set()
         outcome = _call_counts(run_end, live)
         if run_end.stop_reason:
             return outcome
@@ -268,7 +265,7 @@ def _call_counts(run_end: RunEnd, live: LiveEnvironment) -> RerecordResult:
     agents = live.agents
     live_calls = tuple(call.path for call, source in agents.sources.items() if not source and call in agents.live_calls)
     served = tuple(call.path for call, source in agents.sources.items() if source)
-    return RerecordResult(run_end, live_calls, served, denied_keys=tuple(sorted(live.denials.counts_by_key)))
+    return RerecordResult(run_end, live_calls, served, denied_keys=tuple(sorted(live.network_attempts.counts_by_key)))
 
 
 def _keep_features(
