@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult
 from mz_engine.processes.environment import INHERITED_VARIABLES
 from mz_recordings.cassette.files import CassetteUnreadable, save
@@ -186,12 +187,12 @@ def test_a_git_beside_it_is_not_git(stage: Stage) -> None:
 
 
 def test_only_agents_have_stand_ins() -> None:
-    assert recorded_programs(cassette(recording("1" * 40)), {}) == ("claude",)
+    assert recorded_programs(cassette(recording("1" * 40)), built_in_adapters()) == ("claude",)
     for name in ("git", "/bin/claude", ".."):
         with pytest.raises(
             CassetteUnreadable, match=r"^f/prd\.json: calls .*, which is not an agent's command \(.*claude"
         ):
-            recorded_programs(cassette(recording("1" * 40, argv=(name, "-p"))), {})
+            recorded_programs(cassette(recording("1" * 40, argv=(name, "-p"))), built_in_adapters())
 
 
 def test_a_breakdown_is_not_the_agents(stage: Stage) -> None:

@@ -77,13 +77,13 @@ class StreamComparison(Generic[S]):
             if type(event) is not type(recorded.event):
                 self.end(self._kind_of_other_course(event, recorded, produced[number:]), event)
                 return
-            found = differences(recorded.event, event, self.texts)
-            if found:
-                self.note(divergence_kind(event, found, self.texts), recorded, event, found)
+            field_differences = differences(recorded.event, event, self.texts)
+            if field_differences:
+                self.note(divergence_kind(event, field_differences, self.texts), recorded, event, field_differences)
             self.compared += event.KIND in COMPARED_KINDS
             if not self.apply_recorded():
                 self.has_ended = True
-                if not found or self.divergences[-1].intended_change:
+                if not field_differences or self.divergences[-1].intended_change:
                     self.note("decision", recorded, note=NOT_ALLOWED)
 
     def end(self, kind: DivergenceKind, produced: Event | None = None, note: str = "") -> None:
