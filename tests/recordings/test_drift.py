@@ -192,7 +192,8 @@ def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, place: str
     assert told(found) == (kind, risk, place)
     assert found.fix.startswith("mz rerecord {cassette} --")
     assert compare_cassettes(change(ONE), change(ONE), {}) == ()
-    assert compare_cassettes(change(ONE), ONE, {}), "it is seen from the other side too"
+    other_side = compare_cassettes(change(ONE), ONE, {})
+    assert other_side or found.cause == "frames", "it is seen from the other side too; intact frames are no finding"
 
 
 def test_an_event_after_the_final_one_that_lacks_a_field_is_two_findings() -> None:

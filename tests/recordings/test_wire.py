@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from mz_engine.agents.catalog import dialect_of
 from mz_engine.agents.registry import built_in_adapters
 from mz_engine.ports import CallResult
-from mz_recordings.cassette.files import list_cassettes, load
+from mz_recordings.cassette.files import CassetteUnreadable, list_cassettes, load
 from mz_recordings.drift.stream_baselines import (
-    BaselineInvalid,
     built_in_folder,
     check_streams,
     extend_baseline,
@@ -212,7 +211,7 @@ def test_a_version_never_leads_out_of_the_folder(tmp_path: Path) -> None:
 def test_a_baseline_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x-1.yaml"
     path.write_text(text)
-    with pytest.raises(BaselineInvalid, match=r"x-1\.yaml"):
+    with pytest.raises(CassetteUnreadable, match=r"x-1\.yaml"):
         read_baseline(path)
 
 

@@ -63,14 +63,6 @@ WILDCARDS_MAX = 2
 LITERAL = re.compile(r"(?:[^\\.\[\](){}*+?|^$]|\\[^A-Za-z0-9])*")
 STEP_PERCENT = 5
 """Percent to which a range is rounded up."""
-VARIABLE_PATTERNS = (
-    (r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", r"[0-9a-fA-F-]{36}"),
-    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?", r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?"),
-    (r"(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}", r"[0-9a-f]{7,64}"),
-    (r"\d+(?:[.,]\d+)*", r"\d[\d.,]*"),
-)
-"""Values that vary by themselves, and a pattern for each: ids, times, digests, numbers."""
-_ANY_VARIABLE = re.compile("|".join(f"({pattern})" for pattern, _ in VARIABLE_PATTERNS))
 
 
 class NoiseEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -229,33 +221,16 @@ def propose_noise(
 
 
 def _entries_for(difference: Difference, cassette: str, reason: str) -> Iterator[NoiseEntry]:
-    kind, leaves = difference.finding.kind, difference.leaves
-    if kind == "ARTIFACT":
-        patterns = [common_pattern(leaf.old, leaf.new) for leaf in leaves]
-        paths = [pattern_text for pattern_text in patterns if pattern_text] if all(patterns) else [leaves[0].path]
-        for path in dict.fromkeys(paths):
+    kind = difference.finding.kind
+    if kind != "COST":
+        for path in dict.fromkeys(leaf.path for leaf in difference.leaves):
             yield NoiseEntry(kind=kind, path=path, reason=reason, cassette=cassette)
         return
-    for leaf in leaves:
-        growth = relative_growth(leaf) if kind == "COST" else None
-        within = ceil(abs(growth) * 100 / STEP_PERCENT) * STEP_PERCENT if growth is not None else None
-        if kind == "COST":
-            within = max(within, STEP_PERCENT) if within is not None else WITHIN_PERCENT_MAX + 1
+    for leaf in difference.leaves:
+        growth, within = relative_growth(leaf), WITHIN_PERCENT_MAX + 1
+        if growth is not None:
+            within = max(ceil(abs(growth) * 100 / STEP_PERCENT), 1) * STEP_PERCENT
         yield NoiseEntry(kind=kind, path=leaf.path, reason=reason, cassette=cassette, within=within)
-
-
-def common_pattern(old: str, new: str) -> str:
-    """Return the pattern that matches both lines and varies only in VARIABLE_PATTERNS; empty: there is none."""
-    old_pattern, new_pattern = _generalise(old), _generalise(new)
-    return old_pattern if old_pattern == new_pattern and old and new else ""
-
-
-def _generalise(line: str) -> str:
-    parts, at = [], 0
-    for match in _ANY_VARIABLE.finditer(line):
-        parts += [re.escape(line[at : match.start()]), VARIABLE_PATTERNS[(match.lastindex or 1) - 1][1]]
-        at = match.end()
-    return f"^{''.join((*parts, re.escape(line[at:])))}$"
 
 
 # unused entries -------------------------------------------------------------------------------------------------------
@@ -286,13 +261,6 @@ FILE_NAME = "noise.yaml"
 HEADER = """\
 # What may differ between two recordings of the same thing. Each entry hides differences, so review it like code.
 """
-NOISE_KEY = re.compile(r"^noise[ \t]*:", re.MULTILINE)
-EMPTY_LIST = re.compile(r"^noise[ \t]*:[ \t]*(?:\[\s*\]|~|null\b)", re.MULTILINE)
-"""An empty list."""
-
-
-class NoiseFileInvalid(Exception):
-    """The file is invalid; names it and the reason."""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -300,18 +268,18 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_noise(library: Path) -> tuple[NoiseEntry, ...]:
-    """Return its entries; none if there is no file. Raises NoiseFileInvalid."""
+    """Return its entries; none if there is no file. Raises CassetteUnreadable."""
     path = library / FILE_NAME
     if not path.exists() and not path.is_symlink():
         return ()
     try:
         return _parse(read_plain(path, TEXT_BYTES_MAX))
     except (CassetteUnreadable, yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
-        raise NoiseFileInvalid(f"{path}: {' '.join(str(error).split())}") from error
+        raise CassetteUnreadable(path, " ".join(str(error).split())) from error
 
 
 def add_noise(library: Path, entries: tuple[NoiseEntry, ...]) -> Path:
-    """Append entries, keeping the text and comments of the file; atomic. Raises NoiseFileInvalid."""
+    """Append entries, keeping the text and comments of the file; atomic. Raises CassetteUnreadable."""
     library.mkdir(parents=True, exist_ok=True)
     path = library / FILE_NAME
     with locked(library, exclusive=True):
@@ -326,12 +294,10 @@ def add_noise(library: Path, entries: tuple[NoiseEntry, ...]) -> Path:
 def append_entries(text: str, before: tuple[NoiseEntry, ...], entries: tuple[NoiseEntry, ...]) -> str:
     """Return the file's text with more entries. If they cannot be appended in its style, the file is generated again,
     with all comments at the top."""
-    body, entries_yaml = text.rstrip("\n"), _yaml(entries)
-    open_list = EMPTY_LIST.sub("noise:", body) if NOISE_KEY.search(body) else f"{body}\nnoise:"
-    result = f"{open_list}\n{entries_yaml}"
+    appended = f"{text.rstrip()}\n{_yaml(entries)}"
     with suppress(yaml.YAMLError, msgspec.ValidationError, ValueError):
-        if _parse(result) == (*before, *entries):
-            return result
+        if _parse(appended) == (*before, *entries):
+            return appended
     comments = "".join(f"{line}\n" for line in text.splitlines() if line.startswith("#"))
     return f"{comments or HEADER}noise:\n{_yaml((*before, *entries))}"
 

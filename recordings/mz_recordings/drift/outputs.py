@@ -16,9 +16,9 @@ from mz_engine.ports import ParsedReply
 
 from mz_recordings.cassette.model import Identity, RecordedCall, Recording
 from mz_recordings.drift.model import Difference, LeafDifference, RecordingPair, call_difference
-from mz_recordings.drift.stream_diff import compare_shapes, limit_lines, shape_differences
+from mz_recordings.drift.stream_diff import compare_shapes, shape_differences
 from mz_recordings.drift.stream_shape import CallStream, json_type, observe_streams
-from mz_recordings.findings.model import RERECORD_ALL, Finding
+from mz_recordings.findings.model import RERECORD_ALL
 from mz_recordings.replay.compare import diff_lines
 
 GROWTH_SHARE_MAX = 0.5
@@ -290,16 +290,6 @@ def stream_differences(pairs: Iterable[RecordingPair], adapters: Mapping[str, Ad
             for calls in zip(*((pair.old, pair.new) for pair in agent_pairs), strict=True)
         )
         changes = compare_shapes(old.shape, new, adapter, same_calls=True)
-        fixed_frames = [
-            f"  {name}: {defect}" for name, defect in old.broken_frames if (name, defect) not in new.broken_frames
-        ]
-        if fixed_frames:
-            yield Difference(
-                Finding(
-                    kind="STREAM", message="frames that were broken are intact now", cause="frames",
-                    detail=limit_lines(fixed_frames), fix=RERECORD_ALL, risk="low",
-                )
-            )  # fmt: skip
         new = new._replace(broken_frames=tuple(frame for frame in new.broken_frames if frame not in old.broken_frames))
         yield from shape_differences(changes, new, "the old recording", RERECORD_ALL)
 

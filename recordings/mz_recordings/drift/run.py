@@ -4,7 +4,7 @@ known noise."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -24,8 +24,8 @@ from mz_recordings.drift.current import check_cassette, count_checked_artifacts
 from mz_recordings.drift.model import Difference
 from mz_recordings.drift.noise import (
     FILE_NAME,
+    REJECTION_REASONS,
     NoiseEntry,
-    NoiseFileInvalid,
     NoiseRejection,
     add_noise,
     hide_noise,
@@ -36,7 +36,6 @@ from mz_recordings.drift.noise import (
 )
 from mz_recordings.drift.stream_baselines import (
     FOLDER,
-    BaselineInvalid,
     Baselines,
     built_in_folder,
     check_streams,
@@ -80,34 +79,25 @@ def read_library(
 
     `baseline_folder`: folder of the project's baselines, if it is not in the library.
     """
-    knowledge = LibraryKnowledge(
-        library=library, noise=(), baselines={}, today=today, agent_descriptions=agent_descriptions
-    )
-    defects = list[LibraryDefect]()
+    defects, noise = list[LibraryDefect](), tuple[NoiseEntry, ...]()
     try:
         noise = read_noise(library)
-        rejections = rejected_entries(noise, today)
-        knowledge = replace(knowledge, noise=() if rejections else noise)
-        for number, rejection in rejections:
-            message = f"entry {number} ({rejection.subject}) is rejected: {rejection.name}: {rejection.reason}"
-            defects.append(LibraryDefect("MZ6020", message, rejection.name))
-    except NoiseFileInvalid as error:
+    except CassetteUnreadable as error:
         defects.append(LibraryDefect("MZ6020", str(error)))
+    for number, entry in enumerate(noise, start=1):
+        if (name := rejection_of(entry, today)) and name not in OUTDATED_REJECTIONS:
+            message = f"entry {number} ({entry.kind} {entry.path}) is rejected: {name}: {REJECTION_REASONS[name]}"
+            defects.append(LibraryDefect("MZ6020", message, name))
+    noise = () if defects else noise
     try:
         baselines = load_baselines((built_in_folder(), baseline_folder or library / FOLDER))
-    except BaselineInvalid as error:
+    except CassetteUnreadable as error:
         defects.append(LibraryDefect("MZ6021", str(error)))
         baselines = load_baselines((built_in_folder(),))
-    return replace(knowledge, baselines=baselines), tuple(defects)
-
-
-def rejected_entries(noise: Iterable[NoiseEntry], today: date) -> tuple[tuple[int, NoiseRejection], ...]:
-    """Return the entries that were never valid, each with its number from 1."""
-    return tuple(
-        (number, NoiseRejection(name, f"{entry.kind} {entry.path}"))
-        for number, entry in enumerate(noise, start=1)
-        if (name := rejection_of(entry, today)) and name not in OUTDATED_REJECTIONS
+    knowledge = LibraryKnowledge(
+        library=library, noise=noise, baselines=baselines, today=today, agent_descriptions=agent_descriptions
     )
+    return knowledge, tuple(defects)
 
 
 class LibraryDrift(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +129,7 @@ def check_current(
     library's file.
     """
     replay_results = (None,) * len(jobs) if static else replay_all(jobs, workers, report)
-    checked, cassettes, pins_cache = [], list[Cassette](), _PinsCache()
+    checked, cassettes, pins_cache = [], list[Cassette](), dict[bytes, Pinned]()
     for job, replayed in zip(jobs, replay_results, strict=True):
         cassette, result, static_differences = _check_cassette(job, replayed, knowledge, pins_cache)
         cassettes += [cassette] if cassette else []
@@ -151,7 +141,7 @@ def check_current(
 
 
 def _check_cassette(
-    job: ReplayJob, replayed: ReplayResult | None, knowledge: LibraryKnowledge, pins_cache: _PinsCache
+    job: ReplayJob, replayed: ReplayResult | None, knowledge: LibraryKnowledge, pins_cache: dict[bytes, Pinned]
 ) -> tuple[Cassette | None, ReplayResult, tuple[Difference, ...]]:
     """Return the cassette if it is readable, the result of its replay, and the differences found without a replay."""
     path = Path(job.path)
@@ -169,7 +159,7 @@ def _check_cassette(
         accepted_replies=count_accepted(cassette),
         calls=tuple(call.recording.identity.path for call in cassette.calls),
     )
-    pins, problem = pins_cache.pins(job, cassette)
+    pins, problem = _current_pins(job, cassette, pins_cache)
     if problem is not None and replayed is None:
         result = replace(result, findings=(problem,))
     if manifest.provenance == "copied":
@@ -188,21 +178,20 @@ def _check_cassette(
     )
 
 
-class _PinsCache:
-    """Caches the current pins, which many cassettes share."""
+Pinned = tuple[Pins | None, Finding | None]
+"""The current pins of a cassette, or why there are none."""
 
-    def __init__(self) -> None:
-        self._pins_by_key: dict[bytes, tuple[Pins | None, Finding | None]] = {}
 
-    def pins(self, job: ReplayJob, cassette: Cassette) -> tuple[Pins | None, Finding | None]:
-        manifest = cassette.manifest
-        key = msgspec.json.encode((job.project, manifest.pipeline, manifest.agent, manifest.fixture.config))
-        if key not in self._pins_by_key:
-            try:
-                self._pins_by_key[key] = replay_pins(Path(job.project), job.environment, manifest, 1), None
-            except (FixtureUnavailable, MzError) as error:
-                self._pins_by_key[key] = None, replay_error_finding(error)
-        return self._pins_by_key[key]
+def _current_pins(job: ReplayJob, cassette: Cassette, cache: dict[bytes, Pinned]) -> Pinned:
+    """Return the current pins, which many cassettes share."""
+    manifest = cassette.manifest
+    key = msgspec.json.encode((job.project, manifest.pipeline, manifest.agent, manifest.fixture.config))
+    if key not in cache:
+        try:
+            cache[key] = replay_pins(Path(job.project), job.environment, manifest, 1), None
+        except (FixtureUnavailable, MzError) as error:
+            cache[key] = None, replay_error_finding(error)
+    return cache[key]
 
 
 def _is_reported(finding: Finding, reported: tuple[Finding, ...]) -> bool:

@@ -34,14 +34,6 @@ HEADER = """\
 """
 
 
-class BaselineInvalid(Exception):
-    """A baseline cannot be read; names the file."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path = path
-
-
 class BaselineFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Content of a file."""
 
@@ -59,7 +51,7 @@ def built_in_folder() -> Path:
 
 
 def load_baselines(folders: tuple[Path, ...]) -> dict[tuple[str, str], StreamShape]:
-    """Read all baselines by agent and version; those of later folders win. Raises BaselineInvalid."""
+    """Read all baselines by agent and version; those of later folders win. Raises CassetteUnreadable."""
     baselines = {}
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
@@ -69,13 +61,13 @@ def load_baselines(folders: tuple[Path, ...]) -> dict[tuple[str, str], StreamSha
 
 
 def read_baseline(path: Path) -> StreamShape:
-    """Read one file. Raises BaselineInvalid."""
+    """Read one file. Raises CassetteUnreadable."""
     try:
         values = yaml.load(read_plain(path, TEXT_BYTES_MAX), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         baseline = msgspec.convert(values, BaselineFile)
         return StreamShape(agent=baseline.agent, version=baseline.version, events=dict(_events(baseline.events)))
     except (CassetteUnreadable, yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
-        raise BaselineInvalid(path, " ".join(str(error).split())) from error
+        raise CassetteUnreadable(path, " ".join(str(error).split())) from error
 
 
 def _events(values: Mapping[str, Mapping[str, Mapping[str, str]]]) -> Iterator[tuple[str, dict[str, Field]]]:
