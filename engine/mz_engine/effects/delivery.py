@@ -101,23 +101,19 @@ def conflict_text(merged: BaseMerged) -> str:
 
 
 def push_branch(context: StepContext) -> Effect:
-    progress, branch, remote = (
-        context.phase_state.progress,
-        context.worktree.branch,
-        context.pins.config.pull_requests.remote,
-    )
-    key = context.key("push")
+    progress, branch, key = context.phase_state.progress, context.worktree.branch, context.key("push")
+    remote, code = context.pins.config.pull_requests.remote, "remote-unreachable"
     try:
         old = yield from call_port(Workspace.remote_head, remote, branch)
+        is_ours = old is None or old == progress.pushed_commit
+        if old is not None and not is_ours and not (yield from call_port(Workspace.contains, progress.head, old)):
+            code = "branch-moved"
+            raise RemoteError(
+                f"{remote} has commits on {branch} that are not from this run ({old}); a push would lose them. "
+                "Delete that branch on the remote, or move its commits to another one, then approve"
+            )
     except RemoteError as error:
-        yield from _record_failure(key, "remote-unreachable", error)
-        return
-    if old not in (None, progress.pushed_commit) and not (yield from call_port(Workspace.contains, progress.head, old)):
-        moved_error = RemoteError(
-            f"{remote} has commits on {branch} that are not from this run ({old}); a push would lose them. "
-            "Delete that branch on the remote, or move its commits to another one, then approve"
-        )
-        yield from _record_failure(key, "branch-moved", moved_error)
+        yield from _record_failure(key, code, error)
         return
     request = PushRequested(key=key, remote=remote, branch=branch, commit=progress.head, old=old)
     yield from emit(request)
@@ -131,15 +127,13 @@ def reconcile_push(intent: PushRequested) -> Effect:
     except RemoteError as error:
         yield from _record_failure(intent.key, "remote-unreachable", error)
         return
-    if remote_head == intent.commit:
-        yield from emit(Pushed(key=intent.key, commit=intent.commit))
-    else:
-        yield from _push_commit(intent)
+    yield from _push_commit(intent, is_pushed=remote_head == intent.commit)
 
 
-def _push_commit(request: PushRequested) -> Effect:
+def _push_commit(request: PushRequested, is_pushed: bool = False) -> Effect:
     try:
-        yield from call_port(Workspace.push, request.remote, request.branch, request.commit, request.old)
+        if not is_pushed:
+            yield from call_port(Workspace.push, request.remote, request.branch, request.commit, request.old)
     except RemoteError as error:
         yield from _record_failure(request.key, "push-refused", error)
         return
@@ -185,22 +179,20 @@ def reconcile_pull_request(intent: PullRequestRequested, context: StepContext) -
 
     One that an earlier iteration opened is updated.
     """
-    title, body, worktree = (yield from get_text(intent.title)), (yield from get_text(intent.body)), context.worktree
+    title, body = (yield from get_text(intent.title)), (yield from get_text(intent.body))
     if intent.strategy == "none":
-        yield from call_port(Forge.write_description, worktree, intent.target, title, body)
+        yield from call_port(Forge.write_description, context.worktree, intent.target, title, body)
         yield from emit(PullRequestOpened(key=intent.key, url="", number=None))
         return
     draft = intent.strategy == "draft"
-    key_prefix = f"{context.run}/{context.feature}/"
     try:
-        pull_request = yield from call_port(Forge.find, intent.branch, key_prefix)
+        pull_request = yield from call_port(Forge.find, intent.branch, f"{context.run}/{context.feature}/")
         if pull_request is None or pull_request.state == "merged":
             pull_request = yield from call_port(Forge.open, intent.branch, intent.target, title, body, draft)
         elif pull_request.state == "closed":
             raise RemoteError(f"{pull_request.url} was closed; open it again, or reject the feature")
         elif pull_request.key != intent.key and pull_request.number is not None:
-            number = pull_request.number
-            yield from call_port(Forge.update, number, intent.target, title, body)
+            yield from call_port(Forge.update, pull_request.number, intent.target, title, body)
     except RemoteError as error:
         yield from _record_failure(intent.key, "pull-request-refused", error)
         return

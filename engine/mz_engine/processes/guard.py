@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         write_status(status, f"broken {error}")
         return 1
     if first:
-        return wait_for_head(first)
+        return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])  # The head, outside its namespace.
     offline = OFFLINE in arguments[4:cut]
     return supervise(Tree(level), lifeline, status, arguments[cut + 1], arguments[cut + 2 :], offline)
 
@@ -286,11 +286,6 @@ def mount_fences(kernel: Kernel, fences: list[str]) -> None:
     os.chdir(os.getcwd())
 
 
-def wait_for_head(head: int) -> int:
-    """Wait for the head, outside its namespace."""
-    return os.waitstatus_to_exitcode(os.waitpid(head, 0)[1])
-
-
 def write(path: str, text: str) -> None:
     with open(path, "w") as file:
         file.write(text)
@@ -324,7 +319,9 @@ class Kernel:
         compared after each call anyway."""
         try:
             self.mount(path, path, None, MS_BIND | MS_REC)
-            self.mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked_flags(path))
+            # A remount in a user namespace must keep these flags.
+            locked = os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+            self.mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
         except OSError:
             return
 
@@ -339,8 +336,3 @@ class Kernel:
         if result != 0:
             number = self._errno()
             raise OSError(number, f"{call}: {os.strerror(number)}")
-
-
-def locked_flags(path: str) -> int:
-    """Return the mount flags that a remount in a user namespace must keep."""
-    return os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)

@@ -142,24 +142,20 @@ def find_program(launch: Launch) -> str | None:
 @functools.cache
 def best_level() -> str:
     """Return the first of `guard.LEVELS` that works on this machine; tried once per process."""
-    launch = Launch(argv=("true",), env={"PATH": os.environ.get("PATH", os.defpath)}, cwd=pathlib.Path("/"))
-    for level in guard.LEVELS:
-        if level == guard.NAMESPACE and os.geteuid() != 0:
-            continue
-        if supervise(launch, ProcessLimits(total_seconds=10), NullSink(), level=level).reason is EndReason.EXITED:
-            return level
-    return guard.MARKER
+    levels = [level for level in guard.LEVELS if level != guard.NAMESPACE or os.geteuid() == 0]
+    return next(filter(_works, levels), guard.MARKER)
 
 
 @functools.cache
 def can_run_offline() -> bool:
     """Return True if this machine can run commands without a network; tried once per process."""
-    if best_level() not in (guard.NAMESPACE, guard.USER_NAMESPACE):
-        return False
-    launch = Launch(
-        argv=("true",), env={"PATH": os.environ.get("PATH", os.defpath)}, cwd=pathlib.Path("/"), offline=True
-    )
-    return supervise(launch, ProcessLimits(total_seconds=10), NullSink(), level=best_level()).reason is EndReason.EXITED
+    return best_level() in (guard.NAMESPACE, guard.USER_NAMESPACE) and _works(best_level(), offline=True)
+
+
+def _works(level: str, offline: bool = False) -> bool:
+    environment = {"PATH": os.environ.get("PATH", os.defpath)}
+    launch = Launch(argv=("true",), env=environment, cwd=pathlib.Path("/"), offline=offline)
+    return supervise(launch, ProcessLimits(total_seconds=10), NullSink(), level=level).reason is EndReason.EXITED
 
 
 def kill_by_key(key: str, patience_seconds: float = GUARD_EXIT_SECONDS) -> None:
