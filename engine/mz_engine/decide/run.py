@@ -118,15 +118,11 @@ def _admit(state: RunState, track: FeatureTrack, pins: Pins) -> FeatureAdmitted:
     if pins.pipeline.dependencies == "merged":
         newest = [head for dependency, head in state.merged_heads.items() if dependency in track.item.depends_on][-1:]
         return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(newest), stacked_on=None)
-    heads = []
-    for dependency in track.item.depends_on:
-        if dependency in state.tracks:
-            stop_event = state.tracks[dependency].last_stop
-            head = stop_event.head if stop_event else None
-        else:
-            head = state.skipped[dependency].head if dependency in state.skipped else None
-        if head is not None:
-            heads.append(head)
+    stops = (
+        state.tracks[name].last_stop if name in state.tracks else state.skipped.get(name)
+        for name in track.item.depends_on
+    )
+    heads = [stop.head for stop in stops if stop is not None and stop.head is not None]
     stacked_on = track.item.depends_on[0] if len(track.item.depends_on) == 1 and heads else None
     return FeatureAdmitted(feature=track.item.feature, starts_from=tuple(heads), stacked_on=stacked_on)
 
@@ -145,10 +141,8 @@ def _is_releasable(state: RunState, track: FeatureTrack, pins: Pins) -> bool:
     if is_held_for(track, Hold.FATAL):
         return track.fatal_lifted
     if is_held_for(track, Hold.CLAIM):
-        return (
-            track.claim_rejection is not None
-            and _claim_holder(state, track.item.feature, track.claim_rejection.paths) is None
-        )
+        rejection = track.claim_rejection
+        return rejection is not None and _claim_holder(state, track.item.feature, rejection.paths) is None
     if is_held_for(track, Hold.BUDGET):
         return _is_within_budget(state, track, track.over_budget_nanousd or 0, pins)
     return False

@@ -35,7 +35,6 @@ from mz_engine.decide.feature import decide_feature
 from mz_engine.decide.recovery import agent_of
 from mz_engine.model.config import Config, Models
 from mz_engine.model.pins import Pins
-from mz_engine.model.pipeline import Phase
 from mz_engine.run.feature_loop import BEFORE_MESSAGES
 
 FORK_TEMPLATE = "fork.md.j2"
@@ -81,12 +80,12 @@ def fork_point(events: Sequence[Recorded[Event]], pins: Pins, version: int) -> t
 
 def phase_start(events: Sequence[Recorded[Event]], phase: str) -> int | None:
     """Return the version just before the phase started last; None if it never did."""
-    starts = [
+    starts = (
         recorded.version
-        for recorded in events
+        for recorded in reversed(events)
         if isinstance(recorded.event, PhaseStarted) and recorded.event.phase == phase
-    ]
-    return starts[-1] - 1 if starts else None
+    )
+    return next((version - 1 for version in starts), None)
 
 
 def forked_pins(pins: Pins, state: State, change: ForkChange, run: str) -> Pins:
@@ -118,16 +117,14 @@ def _forked_agent(state: State, change: ForkChange, config: Config) -> str:
 def _with_prompt(pins: Pins, state: State, text: str) -> Pins:
     """Return pins in which the phase of the next call has another template."""
     name, reviews = next_phase(state, pins)
-    phases = tuple(_with_template(phase, reviews) if phase.phase == name else phase for phase in pins.pipeline.phases)
-    return replace(
-        pins, pipeline=replace(pins.pipeline, phases=phases), templates={**pins.templates, FORK_TEMPLATE: text}
-    )
-
-
-def _with_template(phase: Phase, reviews: bool) -> Phase:
+    phase = pins.pipeline.find_phase(name)
     if reviews and phase.agent_review is not None:
-        return replace(phase, agent_review=replace(phase.agent_review, prompt=FORK_TEMPLATE))
-    return replace(phase, prompt=FORK_TEMPLATE)
+        changed = replace(phase, agent_review=replace(phase.agent_review, prompt=FORK_TEMPLATE))
+    else:
+        changed = replace(phase, prompt=FORK_TEMPLATE)
+    phases = tuple(changed if other is phase else other for other in pins.pipeline.phases)
+    templates = {**pins.templates, FORK_TEMPLATE: text}
+    return replace(pins, pipeline=replace(pins.pipeline, phases=phases), templates=templates)
 
 
 def next_phase(state: State, pins: Pins) -> tuple[str, bool]:
