@@ -66,7 +66,7 @@ class Replays:
 
     def replay(self, path: Path, workers: int) -> float:
         """CPU seconds of `mz replay`. Raises RuntimeError unless everything is as recorded."""
-        return self._call("replay", str(path), "-n", str(workers))
+        return self._call("replay", str(path), "-j", str(workers))
 
     def _call(self, *words: str) -> float:
         environment, log = self._bench.environment(), self._place / "mz.log"
