@@ -60,7 +60,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
     """With the answers of the first agent, which tells money too, and was asked for changes."""
     shown = on_terminal(tmp_path, "demo", "--keep", "tally", columns=100, env={"NO_COLOR": "1"}, code=0)
     assert "\x1b" not in shown
-    assert "group-thousands  prd techspec tasks code" in shown
+    assert "group-thousands  delivered" in shown
     assert "nothing was spent" in shown
     assert f"cd {tmp_path / 'tally'}" in shown
     features = msgspec.json.decode(spawn(tmp_path / "tally", "status", "--json").out)["features"]

@@ -250,7 +250,7 @@ def recheck_findings(rechecked: Recheck) -> tuple[Finding, ...]:
         Finding(
             kind="DECISION",
             message=f"{change.event_ref}: {change.path or change.artifact} "
-            f"{'now fails' if change.now_fails else 'now passes'}",
+            f"{'now fails' if change.now_fails else 'now passes'} ({change.rule_set})",
             feature=change.feature,
             cause=change.rule_set,
             detail=tuple(

@@ -22,7 +22,8 @@ BlockedLines = Callable[[dict[str, Any], str], tuple[Mapping[str, Any], ...]]
 SuccessCheck = Callable[[bytes, bytes], bool]
 """Takes stdout and stderr; returns True if the last terminal event reports success."""
 STATUSES = (400, 401, 402, 403, 404, 413, 429, 500, 529)
-ODD_VALUES: tuple[object, ...] = (None, 1, 0, "true", "false", [], {})
+ODD_VALUES: tuple[object, ...] = (1, 0, "true", "false", [], {})
+"""Values that mean nothing as a status. Null is not among them: to Claude Code it is the same as no value."""
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
         ("turns", "max_turns", "the model had not finished after 50 requests"),
     ):
         yield name, json_line({**last, "status": "error", "error": {"kind": kind, "message": text}}), 1
-    for odd_value in ODD_VALUES:
+    for odd_value in (None, *ODD_VALUES):
         yield f"status-{odd_value!r}", json_line({**last, "status": odd_value}), 0
     yield "no-status", json_line({key: value for key, value in last.items() if key != "status"}), 0
     yield "in-words", json_line({"type": "text", "text": str(last)}), 0

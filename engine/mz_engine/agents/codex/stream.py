@@ -185,7 +185,7 @@ def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
         yield f"failed-{status}", json_line({"type": "turn.failed", "error": {"message": text}}), 1
         api_error = json.dumps({"type": "error", "status": status, "error": {"message": "went wrong"}})
         yield f"failed-{status}-as-json", json_line({"type": "turn.failed", "error": {"message": api_error}}), 1
-    for odd_value in ODD_VALUES:
+    for odd_value in (None, *ODD_VALUES):
         yield f"failed-{odd_value!r}", json_line({"type": "turn.failed", "error": odd_value}), 0
     disconnected = "stream disconnected before completion: the connection was closed"
     yield "disconnected", json_line({"type": "turn.failed", "error": {"message": disconnected}}), 1

@@ -236,7 +236,7 @@ def endings(last: dict[str, Any]) -> Iterator[tuple[str, bytes, int]]:
     turn_limit = {"type": "FatalTurnLimitedError", "message": "Reached max session turns for this session."}
     yield "turns", json_line({**last, "status": "error", "error": turn_limit}), 53
     yield "error-unsaid", json_line({**last, "status": "error"}), 0
-    for odd_value in ODD_VALUES:
+    for odd_value in (None, *ODD_VALUES):
         yield f"status-{odd_value!r}", json_line({**last, "status": odd_value}), 0
     yield "no-status", json_line({key: value for key, value in last.items() if key != "status"}), 0
     yield "error-before", json_line({"type": "error", "severity": "error", "message": "it broke"}), 1
