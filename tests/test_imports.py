@@ -21,6 +21,9 @@ HEAVY = (
     "asyncio",
 )
 
+MODULES_OF_RUN_MAX = 220
+"""Modules of mz that `mz run` imports at its start."""
+
 
 def test_rooms_import_downwards_and_pure_modules_stay_pure(tmp_path: Path) -> None:
     """The contracts stand in pyproject.toml."""
@@ -44,3 +47,16 @@ def test_asking_for_the_version_loads_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("mz ")
     assert not done.stderr.split()
+
+
+def test_a_run_loads_no_recordings_unless_it_is_recorded() -> None:
+    code = (
+        "import sys\n"
+        "from mz_cli.main import mz\n"
+        "assert mz.get_command(None, 'run')\n"
+        "print(*[name for name in sys.modules if name.startswith('mz_')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert not [name for name in loaded if name.startswith("mz_recordings")]
+    assert len(loaded) < MODULES_OF_RUN_MAX

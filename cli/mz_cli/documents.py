@@ -10,9 +10,9 @@ from mz_cli.common.feature_query import FeatureDetail
 from mz_cli.common.json import ErrorDocument, RunStatus
 from mz_cli.cost.json import CalibrateResult, CostGate, CostReport, SessionsReport
 from mz_cli.deliver.cancel import CancelResult
-from mz_cli.deliver.plan_json import PlanShape
-from mz_cli.housekeeping.json import CleanResult, GcResult
-from mz_cli.inspect.json import DiffReport
+from mz_cli.deliver.plan import PlanShape
+from mz_cli.housekeeping.clean import CleanResult, GcResult
+from mz_cli.inspect.diff import DiffReport
 from mz_cli.inspect.runs import RunList
 from mz_cli.inspect.show import ArtifactText
 from mz_cli.inspect.state_at import StateAt

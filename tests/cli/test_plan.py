@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from mz_cli.deliver.plan_json import PlanShape
-from mz_cli.deliver.plan_text import heading
+from mz_cli.deliver.plan import PlanShape, heading
 from mz_cli.terminal.text import exact_usd, parse_usd
 from mz_events.catalog.run import RunFinished
 from syrupy.assertion import SnapshotAssertion

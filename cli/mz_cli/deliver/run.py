@@ -12,8 +12,6 @@ from mz_engine.run.process import RunProcess
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options, jobs_option
-from mz_cli.common import recording
-from mz_cli.deliver.plan_query import print_plan
 from mz_cli.live.driver import NothingToDo, drive_run
 from mz_cli.live.progress import view_options
 from mz_cli.terminal.text import count_noun
@@ -60,6 +58,8 @@ def run(
     home = find_home(Path.cwd())
     flags = {"agent": agent, "parallel_max": jobs, "autonomy": autonomy}
     if dry_run:
+        from mz_cli.deliver.plan import print_plan
+
         has_work = print_plan(home, flags, features, as_json)
         return int(Exit.VERDICT if exit_code and has_work else Exit.OK)
 
@@ -67,7 +67,9 @@ def run(
 
     def begin(session: RunProcess, say: Callable[[str], None]) -> None:
         if record:
-            recording.check_recordable(home, flags)
+            from mz_cli.common.recording import check_recordable
+
+            check_recordable(home, flags)
         plan = session.start(flags, features)
         for warning in plan.warnings:
             if warning.code != SKIPPED_STEP:
@@ -78,7 +80,9 @@ def run(
 
     code = drive_run(home, begin, "run", as_json)
     if record and started_runs:
-        recording.record_finished_run(started_runs[0])
+        from mz_cli.common.recording import record_finished_run
+
+        record_finished_run(started_runs[0])
     return code
 
 

@@ -26,11 +26,62 @@ from mz_events.adapters.sqlite_log import SqliteStore
 from mz_cli.app.context import ProjectLog, find_home, is_process_running, no_runs_error, open_log
 from mz_cli.app.help import command, format_options
 from mz_cli.app.input import may_ask
-from mz_cli.housekeeping.json import CleanResult, CountAndSize, GcResult, LeftoverShape
 from mz_cli.terminal.console import print_note
-from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.json import Shape, print_document, shape_of
 from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, format_size
+
+
+class CountAndSize(Shape, frozen=True, kw_only=True):
+    """Number and size of the files of one kind."""
+
+    count: int
+    bytes: int
+    """Size on disk; blobs are compressed."""
+
+
+class GcResult(Shape, frozen=True, kw_only=True):
+    """`mz clean --blobs --json`."""
+
+    dry_run: bool
+    """Nothing was removed; the numbers say what would be."""
+    blobs: CountAndSize
+    """Blobs that no event cites."""
+    spools: CountAndSize
+    """Output of agent calls whose outcome is recorded, or that no event cites."""
+    files: CountAndSize
+    """Unfinished files whose writer was killed."""
+    freed_bytes: int
+    kept_blobs: CountAndSize
+    """Remaining blobs, including those too young to judge."""
+    young_blobs: CountAndSize
+    """Blobs that no event cites, younger than 24 hours."""
+
+
+class LeftoverShape(Shape, frozen=True, kw_only=True):
+    """One leftover of a run."""
+
+    kind: str
+    """`worktree`, `capture`, `rescue`, `spool`, `temporary` or `pull-request`."""
+    run: str
+    feature: str | None
+    name: str
+    """A path relative to the repository, for `temporary` an absolute one; or the name of a ref."""
+    bytes: int | None
+    """Null for a ref: git decides when its objects are deleted."""
+    stays: str | None
+    """Reason for keeping it; null: it is removed."""
+
+
+class CleanResult(Shape, frozen=True, kw_only=True):
+    """`mz clean --json`."""
+
+    dry_run: bool
+    """Nothing was removed; the list says what would be."""
+    removed: tuple[LeftoverShape, ...]
+    stays: tuple[LeftoverShape, ...]
+    freed_bytes: int
+
 
 REMOVED = "removed"
 APPEARED_LATER = "appeared after the confirmation"

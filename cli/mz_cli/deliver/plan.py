@@ -1,19 +1,119 @@
-"""Plan of a run, as the object that `mz run --dry-run --json` prints and as text."""
+"""`mz run --dry-run`: plan a run without writing anything or calling an agent."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import sys
+import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
 
 import msgspec
+from mz_engine.errors.diagnostics import format_diagnostic
 from mz_engine.model.config import Config
 from mz_engine.model.pipeline import AgentReview, AgentUse, Phase
+from mz_engine.paths import LOG_FILE, MZ_FOLDER
+from mz_engine.pipelines.lint import summarise_warnings
+from mz_engine.pricing.calibration import coefficients_for, typical_tokens
 from mz_engine.pricing.estimate import Estimate, Typical, estimate_phase, no_typical_calls, total_estimate
-from mz_engine.run.plan import BacklogIntake, RunPlan
-from mz_events.names import BUILDER
+from mz_engine.pricing.table import price_table
+from mz_engine.run.plan import BacklogIntake, RunPlan, make_plan
+from mz_engine.run.preflight import find_agent, preflight_warnings
+from mz_events.adapters.sqlite_log import SqliteStore
+from mz_events.names import BUILDER, Digest
 
-from mz_cli.deliver.plan_json import ExcludedItem, HoldShape, PlannedCall, PlannedFeature, PlannedPhase, PlanShape
-from mz_cli.terminal.table import Table, columns
+from mz_cli.terminal.console import print_line, print_note
+from mz_cli.terminal.json import Shape, print_document
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, exact_usd, format_count, parse_usd, rounded_usd, single_line
+
+
+class HoldShape(Shape, frozen=True, kw_only=True):
+    """A certain or possible reason for a feature to wait."""
+
+    why: str
+    """`dependency`: until another feature is delivered; `run-budget`: earlier features are estimated to use up the
+    run's budget; `feature-budget`: the estimate exceeds the budget of one feature."""
+    blocked_by: str | None
+    """Feature that must be delivered first."""
+
+
+class PlannedFeature(Shape, frozen=True, kw_only=True):
+    id: str
+    title: str
+    branch: str
+    depends_on: tuple[str, ...]
+    quarantined: bool
+    score: int
+    """Score of the injection screen."""
+    holds: tuple[HoldShape, ...]
+    estimated_tokens: int | None
+    """Estimate for one attempt per phase; null: unknown agent."""
+    estimated_usd: str | None
+
+
+class PlannedCall(Shape, frozen=True, kw_only=True):
+    """An agent call of a phase, made once if nothing fails."""
+
+    role: str
+    tier: str
+    model: str | None
+    """Null: unknown agent."""
+    tools: tuple[str, ...]
+
+
+class PlannedPhase(Shape, frozen=True, kw_only=True):
+    phase: str
+    calls: tuple[PlannedCall, ...]
+    """The builder's call, then the reviewer's."""
+    per_unit: bool
+    """The calls are made for each unit that an earlier phase lists; estimates count one unit."""
+    gates: tuple[str, ...]
+    """Deciding commands and rules, without commands that mz.yaml does not define."""
+    asks: tuple[str, ...]
+    """Occasions to ask a person at this autonomy: `checkpoint` is always, otherwise the asking rule or field."""
+    delivers: tuple[str, ...]
+    estimated_tokens: int | None
+    """Estimate over all features of the plan."""
+    estimated_usd: str | None
+
+
+class ExcludedItem(Shape, frozen=True, kw_only=True):
+    id: str
+    why: str
+    blocked_by: str | None
+
+
+class PlanShape(Shape, frozen=True, kw_only=True):
+    """`mz run --dry-run --json`, with the schema mz.plan/1."""
+
+    pipeline: str
+    phases: tuple[str, ...]
+    base: str
+    agent: str
+    failover: tuple[str, ...]
+    """Agents to switch to, in this order, when `agent` fails."""
+    autonomy: str
+    parallel_max: int
+    budget_run_usd: str | None
+    """Null: no limit."""
+    budget_feature_usd: str | None
+    continued_run: str | None
+    """Unfinished run that these features join."""
+    steps: tuple[PlannedPhase, ...]
+    """Calls, gates and questions of each phase."""
+    features: tuple[PlannedFeature, ...]
+    """Features in the order of their start."""
+    left_out: tuple[ExcludedItem, ...]
+    estimated_tokens: int | None
+    """Estimate over all features."""
+    estimated_usd: str | None
+    within_budget: bool | None
+    """The estimate is within the budget; null: no budget, or no estimate."""
+
 
 NO_LIMIT = "no limit"
 UNPRICED = "unpriced"
@@ -240,3 +340,64 @@ def totals_text(shape: PlanShape) -> str:
 
 def left_out_line(item: ExcludedItem) -> str:
     return f"left out: {item.id}: {item.why}{f' {item.blocked_by}' if item.blocked_by else ''}"
+
+
+def print_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool) -> bool:
+    """Print the plan; return True if there is something to do. Raises MzError as `mz run` would."""
+    log = home / MZ_FOLDER / LOG_FILE
+    with ExitStack() as stack:
+        store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
+        plan = make_plan(home, os.environ, flags, only, store, text_digest, keeps_views=False)
+        find_agent(plan.pins.config.agent, plan.pins.config.agents)
+        resumed_run = plan.unfinished.started.run if plan.unfinished and plan.unfinished.started else None
+    for warning in summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config.commands):
+        print_note(format_diagnostic(warning))
+    for missing_tool in preflight_warnings(home, plan.pins.config, os.environ):
+        print_note(format_diagnostic(missing_tool))
+    shape = plan_shape(plan, resumed_run, price_context(plan.pins.config))
+    print_document("plan", shape) if as_json else print_plan_text(shape)
+    return bool(shape.features) or resumed_run is not None
+
+
+def text_digest(text: str) -> Digest:
+    """Return the digest that storing the text would return."""
+    return Digest(hashlib.sha256(text.encode()).hexdigest())
+
+
+def price_context(config: Config) -> PriceContext:
+    """Return the agent's models and current prices. Raises MzError (MZ1004) for an unknown agent."""
+    models = find_agent(config.agent, config.agents).capabilities().models
+    prices, now_us = price_table(config, os.environ), time.time_ns() // 1_000
+
+    def model_of(tier: str) -> str:
+        return str(getattr(config.models, tier) or models[tier])
+
+    @cache
+    def price(model: str, into: int, out: int) -> int | None:
+        return prices.estimate(model, into, out, now_us)
+
+    @cache
+    def typical_call(model: str, phase: str) -> Estimate | None:
+        coefficients = coefficients_for(config.calibration, config.agent, model, phase)
+        if coefficients is None:
+            return None
+        usage = typical_tokens(coefficients)
+        nanousd = prices.estimate(model, usage.input, usage.output, now_us, usage.cache_read, usage.cache_write)
+        return Estimate(tokens=usage.input + usage.output, nanousd=nanousd)
+
+    return PriceContext(model_of=model_of, price=price, typical=typical_call)
+
+
+def print_plan_text(shape: PlanShape) -> None:
+    """Print the plan; a pipe gets only the table of features on stdout."""
+    terminal = not prints_tsv(sys.stdout)
+    print_text = print_line if terminal else print_note
+    if terminal:
+        print_line(heading(shape) + "\n")
+        print_table(steps_table(shape))
+        print_line("")
+    print_table(features_table(shape, exact=not terminal))
+    if shape.features:
+        print_text(("\n" if terminal else "") + totals_text(shape))
+    for item in shape.left_out:
+        print_text(left_out_line(item))
