@@ -12,8 +12,7 @@ import pytest
 import yaml
 from mz_cli.inspect.log import log_entry
 from mz_cli.terminal.json import json_line
-from mz_engine.config.json_schemas import events_schema, pipeline_schema
-from mz_engine.config.schema import config_schema
+from mz_engine.config.schema import config_schema, events_schema, pipeline_schema
 from mz_engine.errors.codes import CODES, MEANINGS, NEXT_STEPS
 from mz_engine.errors.exits import Exit
 from mz_events.codec import CODEC

@@ -8,8 +8,7 @@ import click
 import msgspec
 from mz_engine.artifacts.json_schema import artifact_schema
 from mz_engine.artifacts.load import load_rules
-from mz_engine.config.json_schemas import events_schema, pipeline_schema
-from mz_engine.config.schema import config_schema
+from mz_engine.config.schema import config_schema, events_schema, pipeline_schema
 from mz_engine.model.config import Limits
 
 from mz_cli.app.help import command

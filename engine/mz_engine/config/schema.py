@@ -1,4 +1,5 @@
-"""Names of all settings, their JSON Schema, and their checks across several keys."""
+"""Names of all settings, their checks across several keys, and JSON Schemas (draft 7, which editors read) of settings,
+pipelines and the lines of `mz log --json`."""
 
 from __future__ import annotations
 
@@ -7,13 +8,23 @@ from typing import Any
 
 import msgspec
 from msgspec import inspect
+from mz_events.catalog.base import Event
+from mz_events.codec import ALL_EVENTS, type_of
 
 from mz_engine.config.agent_checks import description_errors
 from mz_engine.decoding.quantity import encode_quantity, quantity_schema
 from mz_engine.decoding.structs import DecodeError, format_key_path
 from mz_engine.model.config import PriceRow, Settings
+from mz_engine.model.pipeline import Pipeline
 
 JSON_SCHEMA_DRAFT = "http://json-schema.org/draft-07/schema#"
+TEXT, NUMBER = {"type": "string"}, {"type": "integer", "minimum": 1}
+VERSION_LINE = {
+    "description": "The first line.",
+    "type": "object",
+    "required": ["type", "schema"],
+    "properties": {"type": {"const": "version"}, "schema": {"const": "mz.log/1"}},
+}
 
 
 def check_settings(settings: Settings) -> Iterator[DecodeError]:
@@ -84,6 +95,49 @@ def _structs(kind: inspect.Type) -> Iterator[inspect.StructType]:
         case inspect.UnionType():
             for member in kind.types:
                 yield from _structs(member)
+
+
+def pipeline_schema() -> dict[str, Any]:
+    """Return the schema of `pipelines/NAME.yaml`."""
+    return json_schema(Pipeline, "a pipeline of mz")
+
+
+def events_schema() -> dict[str, Any]:
+    """Return the schema of one line of `mz log --json`: the version line, or an event of any type."""
+    schemas, definitions = msgspec.json.schema_components(ALL_EVENTS, ref_template="#/definitions/{name}")
+    names = [schema["$ref"].rpartition("/")[2] for schema in schemas]
+    for name in names:
+        definitions[name] = _without_tag(definitions[name])
+    lines = [_line_schema(kind, schema) for kind, schema in zip(ALL_EVENTS, schemas, strict=True)]
+    return {
+        "$schema": JSON_SCHEMA_DRAFT,
+        "title": "a line of mz log --json",
+        "anyOf": [VERSION_LINE, *lines],
+        "definitions": definitions,
+    }
+
+
+def _without_tag(schema: dict[str, Any]) -> dict[str, Any]:
+    """Remove the type from an event's schema: a line has it next to the event."""
+    properties = {name: value for name, value in schema["properties"].items() if name != "type"}
+    required = [name for name in schema.get("required", ()) if name != "type"]
+    return {**schema, "properties": properties, "required": required}
+
+
+def _line_schema(kind: type[Event], event: dict[str, Any]) -> dict[str, Any]:
+    properties = {
+        "type": {"const": type_of(kind)},
+        "role": {"enum": ["intent", "outcome", "external", "derived"]},
+        "event_ref": {"type": "string", "pattern": "@[0-9]+$", "description": "`stream@version`."},
+        "stream": TEXT,
+        "version": NUMBER,
+        "position": NUMBER,
+        "recorded_at": TEXT,
+        "observed_at": TEXT,
+        "causation": {"type": ["string", "null"], "description": "Reference of the event that caused it."},
+        "event": event,
+    }
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
