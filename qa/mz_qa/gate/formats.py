@@ -46,7 +46,7 @@ SHOWN_MAX = 160
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a stored log, with its payload unchanged."""
 
-    stream: str
+    stream: StreamId
     version: int
     position: int
     type: str
@@ -67,17 +67,10 @@ def read_log(data: bytes) -> tuple[Recorded[Event], ...]:
 
 
 def _decode_event(line: StoredEvent) -> Recorded[Event]:
-    event_ref = f"{line.stream}@{line.version}"
-    return Recorded(
-        stream=StreamId(line.stream),
-        version=line.version,
-        position=line.position,
-        recorded_at_us=line.recorded_at_us,
-        observed_at_us=line.observed_at_us,
-        event=CODEC.decode(line.type, line.schema, bytes(line.payload), event_ref),
-        causation=line.causation,
-        chain=b"",
-    )
+    fields = msgspec.structs.asdict(line)
+    kind, schema, payload = fields.pop("type"), fields.pop("schema"), fields.pop("payload")
+    event = CODEC.decode(kind, schema, bytes(payload), f"{line.stream}@{line.version}")
+    return Recorded(**fields, event=event, chain=b"")
 
 
 def project_events(events: Sequence[Recorded[Event]]) -> dict[str, Any]:
