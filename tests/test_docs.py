@@ -60,22 +60,22 @@ def keys(kind: inspect.Type) -> Iterator[str]:
         case inspect.VarTupleType():
             yield from keys(kind.item_type)
         case inspect.UnionType():
-            for each in kind.types:
-                yield from keys(each)
+            for item in kind.types:
+                yield from keys(item)
         case inspect.LiteralType():
-            yield from (str(each) for each in kind.values)
+            yield from (str(value) for value in kind.values)
 
 
 def test_every_key_and_word_of_a_pipeline_is_explained() -> None:
     text = page("pipelines")
-    words = {*keys(msgspec.inspect.type_info(Pipeline))} - {"supervised", "checkpoint", "full_auto"}
-    assert sorted(word for word in words if f"`{word}`" not in text) == []
+    texts = {*keys(msgspec.inspect.type_info(Pipeline))} - {"supervised", "checkpoint", "full_auto"}
+    assert sorted(word for word in texts if f"`{word}`" not in text) == []
 
 
 def test_every_rule_and_template_that_a_pipeline_may_name_is_listed() -> None:
     text = page("pipelines")
-    whole = {name for name in load_templates() if "/" not in name and name not in ("base.md.j2", "continuation.md.j2")}
-    assert sorted(name for name in {*load_rules(), *FEATURE_RULES, *whole} if f"`{name}`" not in text) == []
+    names = {name for name in load_templates() if "/" not in name and name not in ("base.md.j2", "continuation.md.j2")}
+    assert sorted(name for name in {*load_rules(), *FEATURE_RULES, *names} if f"`{name}`" not in text) == []
 
 
 def pages_of_the_project() -> list[Path]:

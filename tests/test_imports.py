@@ -28,8 +28,8 @@ MODULES_OF_RUN_MAX = 220
 def test_rooms_import_downwards_and_pure_modules_stay_pure(tmp_path: Path) -> None:
     """The contracts stand in pyproject.toml."""
     tool = Path(sys.executable).with_name("lint-imports")
-    found = subprocess.run([tool, "--no-cache", "--no-logo"], cwd=ROOT, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout + found.stderr
+    process = subprocess.run([tool, "--no-cache", "--no-logo"], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_asking_for_the_version_loads_nothing_heavy() -> None:

@@ -34,12 +34,16 @@ def test_modules_are_short() -> None:
 
 
 def test_functions_are_short() -> None:
-    sizes = {f"{path}:{each.lineno} {each.name}": lines_of(each) for path in CODE for each in functions(path)}
+    sizes = {
+        f"{path}:{function.lineno} {function.name}": lines_of(function) for path in CODE for function in functions(path)
+    }
     assert not {name: size for name, size in sizes.items() if size > FUNCTION_LINES_MAX}
 
 
 def test_every_function_says_what_it_returns() -> None:
-    assert not [f"{path}:{each.lineno}" for path in CODE for each in functions(path) if each.returns is None]
+    assert not [
+        f"{path}:{function.lineno}" for path in CODE for function in functions(path) if function.returns is None
+    ]
 
 
 def test_only_the_command_prints() -> None:
@@ -86,8 +90,8 @@ def test_no_file_names_a_place_on_this_machine() -> None:
     places = [re.escape(str(ROOT))]
     if str(ROOT.parent) not in EVERYWHERE and not str(ROOT.parent).startswith("/tmp/"):
         places.append(rf"(?<![\w.>}}])/{re.escape(str(ROOT.parent)[1:])}/")
-    place = re.compile("|".join(places))
-    assert not [f"{path}: {found[0]}" for path in texts() if (found := place.search(text_of(path)))]
+    pattern = re.compile("|".join(places))
+    assert not [f"{path}: {match[0]}" for path in texts() if (match := pattern.search(text_of(path)))]
 
 
 def texts() -> Iterator[Path]:

@@ -39,9 +39,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Story:
     """The whole story, told once: appending is durable, and so it is slow. Nobody may change it."""
-    story = tell(tmp_path_factory.mktemp("told"))
-    story.close()
-    return story
+    recorded_run = tell(tmp_path_factory.mktemp("told"))
+    recorded_run.close()
+    return recorded_run
 
 
 @pytest.fixture(scope="session")

@@ -29,27 +29,27 @@ class Result(msgspec.Struct, frozen=True):
     err: str
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> Result:
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> Result:
     """In this process and the present directory."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
-        main(words)
+        main(args)
     captured = capsys.readouterr()
     assert isinstance(ended.value.code, int)
     return Result(ended.value.code, captured.out, captured.err)
 
 
-def spawn(home: Path, *words: str, **environment: str) -> Result:
+def spawn(home: Path, *args: str, **environment: str) -> Result:
     """As a process of its own, with pipes."""
     everything = {**os.environ, **environment}
     done = subprocess.run(
-        [*MZ, *words], cwd=home, env=everything, capture_output=True, text=True, timeout=60, check=False
+        [*MZ, *args], cwd=home, env=everything, capture_output=True, text=True, timeout=60, check=False
     )
     return Result(done.returncode, done.stdout, done.stderr)
 
 
 def on_terminal(
-    home: Path, *words: str, columns: int = 100, rows: int = 30, env: Mapping[str, str] | None = None,
+    home: Path, *args: str, columns: int = 100, rows: int = 30, env: Mapping[str, str] | None = None,
     answers: str = "", code: int | None = None,
 ) -> str:  # fmt: skip
     """What a terminal of that size receives; stdout and stderr are both that terminal, and `answers` is typed. `code`:
@@ -58,7 +58,7 @@ def on_terminal(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     environment = {**outside, "TERM": "xterm-256color", "TZ": "UTC", **(env or {})}
-    child = subprocess.Popen([*MZ, *words], cwd=home, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    child = subprocess.Popen([*MZ, *args], cwd=home, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     os.write(mine, answers.encode())
     received, late = bytearray(), threading.Timer(SECONDS_MAX, child.kill)

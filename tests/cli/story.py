@@ -232,10 +232,10 @@ class Story:
 
 def tell(home: Path) -> Story:
     """The whole story; the store is open."""
-    story = Story(home)
-    story.begin("login", "audit", "export", "later")
-    story.deliver("login")
-    story.wait("audit")
-    story.hold("export")
-    story.rest()
-    return story
+    recorded_run = Story(home)
+    recorded_run.begin("login", "audit", "export", "later")
+    recorded_run.deliver("login")
+    recorded_run.wait("audit")
+    recorded_run.hold("export")
+    recorded_run.rest()
+    return recorded_run

@@ -99,7 +99,7 @@ def test_what_was_left_waits_for_the_run(left: InboxMessage, waiting: bool) -> N
 
 
 def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    (question,) = (each["waiting"] for each in asked(capsys)["features"] if each["waiting"])
+    (question,) = (entry["waiting"] for entry in asked(capsys)["features"] if entry["waiting"])
     assert question["commands"] == [
         "mz review show audit", "mz review answer audit TEXT", "mz review approve audit",
         "mz review reject audit -m WHY",
@@ -110,14 +110,14 @@ def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str
         feature=FeatureId("audit"), verdict=Verdict.APPROVE, actor=story.blob("Ann"), question=version
     )
     story.store.append([Append(inbox_stream(RUN), None, (answer,))], START_US)
-    (after,) = (each for each in asked(capsys)["features"] if each["waiting"])
+    (after,) = (item for item in asked(capsys)["features"] if item["waiting"])
     assert (after["waiting"]["answered"], after["next"], after["waiting"]["resume"]) == (True, GOING, GOING)
     assert f"next: {GOING}, which reads the posted answer" in run(capsys, "show", "audit").out
 
 
 def asked(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(run(capsys, "status", "--json").out)
-    return found
+    document: dict[str, Any] = msgspec.json.decode(run(capsys, "status", "--json").out)
+    return document
 
 
 # going on -------------------------------------------------------------------------------------------------------------
@@ -233,9 +233,13 @@ def test_paths_below_the_current_directory_are_short(home: Path, monkeypatch: py
 def test_status_and_show_name_the_text(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     """The story's feature has a pull request, and a text beside it; the other has neither."""
     file = text_of(story.home, "audit")
-    found = {each["id"]: each["pull_request_text"] for each in msgspec.json.decode(run(capsys, "status", "--json").out)
-             ["features"]}  # fmt: skip
-    assert found == {"login": None, "audit": str(file), "export": None, "later": None}
+    features = msgspec.json.decode(run(capsys, "status", "--json").out)["features"]
+    assert {feature["id"]: feature["pull_request_text"] for feature in features} == {
+        "login": None,
+        "audit": str(file),
+        "export": None,
+        "later": None,
+    }
     heads, _, audit, *_ = [row.split("\t") for row in run(capsys, "status").out.splitlines()]
     assert dict(zip(heads, audit, strict=True))["pull_request_text"] == str(file)
     assert f"text for a pull request: {file}" in run(capsys, "show", "audit").out
@@ -279,10 +283,10 @@ def test_a_terminal_gets_what_was_worked_on_of_thousands() -> None:
 
 
 def test_a_terminal_is_told_how_many_there_are_besides(home: Path) -> None:
-    story = Story(home)
-    story.begin("login", *(f"f{number}" for number in range(LISTED_MAX)))
-    story.admit("login")
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login", *(f"f{number}" for number in range(LISTED_MAX)))
+    recorded_run.admit("login")
+    recorded_run.close()
     shown = on_terminal(home, "status", env={"NO_COLOR": "1"}, columns=200)
     assert f"and {LISTED_MAX} other features: {LISTED_MAX} queued\n" in shown
     assert "f1 " not in shown

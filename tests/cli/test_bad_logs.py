@@ -103,11 +103,11 @@ def unknown(home: Path) -> None:
 FAULTS: tuple[Callable[[Path], None], ...] = (truncated, emptied, garbage, text, another, newer, a_folder, unknown)
 
 
-@pytest.mark.parametrize("words", READING, ids=lambda words: "-".join(words[:2]))
+@pytest.mark.parametrize("arguments", READING, ids=lambda args: "-".join(args[:2]))
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_log_that_cannot_be_used_is_an_error_with_a_way_out(
     fault: Callable[[Path], None],
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     written: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -118,8 +118,8 @@ def test_a_log_that_cannot_be_used_is_an_error_with_a_way_out(
     fault(home)
     before = contents(home)
     monkeypatch.chdir(home)
-    result = drive.run(capsys, *words)
-    if fault is unknown and words in UNCONCERNED:
+    result = drive.run(capsys, *arguments)
+    if fault is unknown and arguments in UNCONCERNED:
         return
     assert result.exit in (10, 11), result
     assert result.err.startswith("error[MZ"), result.err

@@ -33,28 +33,28 @@ def calls(story: Story, phase: str, took: tuple[int, ...], terminal: str = "succ
 
 @pytest.fixture
 def story(home: Path) -> Story:
-    found = Story(home)
-    found.begin("login")
-    found.admit("login")
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.admit("login")
     for phase, took in TOOK.items():
-        calls(found, phase, took)
-    calls(found, "tests", (9, 9))
-    calls(found, "failed", (9, 9, 9, 9, 9, 9), "error")
-    found.close()
-    return found
+        calls(recorded_run, phase, took)
+    calls(recorded_run, "tests", (9, 9))
+    calls(recorded_run, "failed", (9, 9, 9, 9, 9, 9), "error")
+    recorded_run.close()
+    return recorded_run
 
 
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    answer = run(capsys, "calibrate", *words, "--json")
+def asked(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    answer = run(capsys, "calibrate", *args, "--json")
     assert answer.err == ""
     return msgspec.json.decode(answer.out)
 
 
 def test_by_agent_model_and_phase(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     """Calls that failed say nothing of what the work takes; the call that ran wild moves nothing."""
-    found = asked(capsys)
-    assert (found["calls"], found["written"]) == (13, None)
-    cells = {(each["model"], each["phase"]): each for each in found["fitted"]}
+    result = asked(capsys)
+    assert (result["calls"], result["written"]) == (13, None)
+    cells = {(item["model"], item["phase"]): item for item in result["fitted"]}
     assert list(cells) == [(None, None), ("claude-sonnet-4-5", None), ("claude-sonnet-4-5", "code"),
                            ("claude-sonnet-4-5", "prd")]  # fmt: skip
     code = cells["claude-sonnet-4-5", "code"]
@@ -62,7 +62,7 @@ def test_by_agent_model_and_phase(story: Story, capsys: pytest.CaptureFixture[st
     assert (code["estimates"], code["helps"]) == ("low", True)
     assert code["error_after"] < 0.06 < code["error_before"]
     assert cells["claude-sonnet-4-5", "prd"]["input_tokens"] == 4050
-    assert found["too_few"] == [
+    assert result["too_few"] == [
         {"agent": "claude-code", "model": "claude-sonnet-4-5", "phase": "tests", "calls": 2}]  # fmt: skip
 
 
@@ -74,9 +74,9 @@ def test_as_a_table(story: Story, capsys: pytest.CaptureFixture[str], snapshot: 
 
 def test_what_cost_says_of_estimates(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     """Money there, tokens here; and with too few calls nothing is advised that would not help."""
-    said = run(capsys, "cost").err
-    assert "error of estimated money:" in said
-    assert "; `mz calibrate` improves token estimates" in said
+    output = run(capsys, "cost").err
+    assert "error of estimated money:" in output
+    assert "; `mz calibrate` improves token estimates" in output
     assert max(map(len, on_terminal(story.home, "calibrate", columns=60, env={"NO_COLOR": "1"}).splitlines())) <= 60
 
 
@@ -86,19 +86,19 @@ def test_nothing_is_written_unasked(story: Story, capsys: pytest.CaptureFixture[
 
 
 def test_what_helps_is_written_and_read_by_runs(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    found = asked(capsys, "--write")
-    assert found["written"] == str(story.home / "calibration.yaml")
-    known = load_config(story.home, {}, {}).config.calibration
-    assert {each.phase for each in known} >= {"code", "prd"}
-    assert len(known) == sum(each["helps"] for each in found["fitted"])
+    result = asked(capsys, "--write")
+    assert result["written"] == str(story.home / "calibration.yaml")
+    coefficients = load_config(story.home, {}, {}).config.calibration
+    assert {entry.phase for entry in coefficients} >= {"code", "prd"}
+    assert len(coefficients) == sum(item["helps"] for item in result["fitted"])
 
 
 def test_too_little_is_no_calibration(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story(home)
-    story.begin("login")
-    story.admit("login")
-    calls(story, "prd", (1, 2, 3, 4))
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.admit("login")
+    calls(recorded_run, "prd", (1, 2, 3, 4))
+    recorded_run.close()
     assert run(capsys, "calibrate").exit == 0
     answer = run(capsys, "calibrate", "--write")
     assert answer.exit == 125
@@ -108,11 +108,11 @@ def test_too_little_is_no_calibration(home: Path, capsys: pytest.CaptureFixture[
 
 def test_what_helps_nothing_is_not_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The estimate of 1,000 and 2,000 tokens was right most of the time; a median of such others is not."""
-    story = Story(home)
-    story.begin("login")
-    story.admit("login")
-    calls(story, "prd", (2730, 2720, 90_000, 80_000, 270, 280))
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.admit("login")
+    calls(recorded_run, "prd", (2730, 2720, 90_000, 80_000, 270, 280))
+    recorded_run.close()
     answer = run(capsys, "calibrate", "--write")
     assert answer.exit == 125
     assert "nothing written: 6 successful calls would not improve the estimates" in answer.err

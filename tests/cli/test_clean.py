@@ -41,31 +41,31 @@ class Scene:
 
     def left(self, run: str, feature: str, *, captured: str = "done", ended: bool = True) -> Path:
         """A run with one failed feature, whose worktree holds `captured` in a file; answers with the worktree."""
-        place = FeatureWorktree(run=run, feature=feature, branch=f"feat/{feature}")
-        opened = self.workspace.open(place, (self.start,))
+        feature_worktree = FeatureWorktree(run=run, feature=feature, branch=f"feat/{feature}")
+        opened = self.workspace.open(feature_worktree, (self.start,))
         assert not hasattr(opened, "paths")
         worktree = self.home / ".mz" / "worktrees" / run / feature
         (worktree / "b.txt").write_text(captured)
-        self.workspace.capture(place, self.start)
-        story = self.stories[run] = Story(self.home, run)
-        story.begin(feature)
-        story.admit(feature)
-        ref = story.ref(feature, "prd")
-        story.ask(feature, ref)
-        story.reply(feature, ref)
+        self.workspace.capture(feature_worktree, self.start)
+        recorded_run = self.stories[run] = Story(self.home, run)
+        recorded_run.begin(feature)
+        recorded_run.admit(feature)
+        ref = recorded_run.ref(feature, "prd")
+        recorded_run.ask(feature, ref)
+        recorded_run.reply(feature, ref)
         spool = self.home / ".mz" / "spool" / ref.key.replace("/", "+")
         spool.mkdir(parents=True)
         (spool / "stdout").write_text("said")
-        story.to_run(FeatureStopped(feature=FeatureId(feature), version=1, status=FeatureOutcome.FAILED))
+        recorded_run.to_run(FeatureStopped(feature=FeatureId(feature), version=1, status=FeatureOutcome.FAILED))
         if ended:
-            story.to_run(RunFinished())
+            recorded_run.to_run(RunFinished())
         return worktree
 
     def refs(self) -> list[str]:
         return self.repo.git("for-each-ref", "--format=%(refname)", "refs/mz").splitlines()
 
     def kinds(self, answer: Result, which: str) -> set[tuple[str, str]]:
-        return {(each["run"], each["kind"]) for each in msgspec.json.decode(answer.out)[which]}
+        return {(item["run"], item["kind"]) for item in msgspec.json.decode(answer.out)[which]}
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     made = Scene(tmp_path / "repo")
     monkeypatch.chdir(made.home)
     yield made
-    for story in made.stories.values():
-        story.close()
+    for recorded_run in made.stories.values():
+        recorded_run.close()
 
 
 def test_what_an_ended_run_left_goes_and_nothing_else(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,10 +101,10 @@ def test_an_unfinished_run_stays_unless_it_is_named_with_force(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worktree = scene.left(RUN, "login", ended=False)
-    for words in ((), (RUN,), (RUN, "--all")):
-        answer = run(capsys, "clean", "--yes", "--json", *words)
+    for args in ((), (RUN,), (RUN, "--all")):
+        answer = run(capsys, "clean", "--yes", "--json", *args)
         assert scene.kinds(answer, "removed") == set()
-        assert {each["stays"] for each in msgspec.json.decode(answer.out)["stays"]} == {"the run is not finished"}
+        assert {item["stays"] for item in msgspec.json.decode(answer.out)["stays"]} == {"the run is not finished"}
     assert worktree.is_dir()
     answer = run(capsys, "clean", "--yes", "--json", RUN, "--force")
     assert scene.kinds(answer, "removed") == {(RUN, "worktree"), (RUN, "spool")}
@@ -117,8 +117,8 @@ def test_temporary_directories_of_killed_calls_go(
 ) -> None:
     """Of any run that nobody works on; what is not a directory of our own is none, whatever its name."""
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-    for place in (mine, theirs):
-        place.mkdir()
+    for path in (mine, theirs):
+        path.mkdir()
     scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
     dead, linked = (scene.stories[run].ref(feature, "prd").key for run, feature in ((OTHER, "audit"), (RUN, "login")))
     monkeypatch.setenv("TMPDIR", str(mine))
@@ -130,14 +130,14 @@ def test_temporary_directories_of_killed_calls_go(
     (theirs / "kept").write_text("somebody's")
     with subprocess.Popen(["sleep", "60"], env={"MZ_KEY": dead, "PATH": os.environ["PATH"]}) as child:
         try:
-            found = msgspec.json.decode(run(capsys, "clean", "--dry-run", "--json").out)
-            assert [each["stays"] for each in found["stays"] if each["kind"] == "temporary"] == [IN_USE]
+            result = msgspec.json.decode(run(capsys, "clean", "--dry-run", "--json").out)
+            assert [item["stays"] for item in result["stays"] if item["kind"] == "temporary"] == [IN_USE]
         finally:
             child.kill()
     (dry,) = [
-        each
-        for each in msgspec.json.decode(run(capsys, "clean", "--dry-run", "--json").out)["removed"]
-        if each["kind"] == "temporary"
+        entry
+        for entry in msgspec.json.decode(run(capsys, "clean", "--dry-run", "--json").out)["removed"]
+        if entry["kind"] == "temporary"
     ]
     assert (dry["run"], dry["feature"], dry["name"]) == (OTHER, "audit", str(left))
     assert left.is_dir()
@@ -161,16 +161,16 @@ def test_what_could_not_be_removed_is_not_said_to_be(scene: Scene) -> None:
     spools.chmod(0o500)
     command = [*POWERLESS, *MZ, "clean", "--yes"]
     try:
-        told = subprocess.run([*command, "--json"], cwd=scene.home, capture_output=True, text=True, check=True)
+        process = subprocess.run([*command, "--json"], cwd=scene.home, capture_output=True, text=True, check=True)
         again = subprocess.run(command, cwd=scene.home, capture_output=True, text=True, check=True)
     finally:
         spools.chmod(0o700)
     assert spool.is_dir()
-    found = msgspec.json.decode(told.stdout)
+    result = msgspec.json.decode(process.stdout)
     name = str(spool.relative_to(scene.home))
-    assert name not in {each["name"] for each in found["removed"]}
-    assert [each["stays"] for each in found["stays"] if each["name"] == name] == [NOT_REMOVABLE]
-    assert found["freed_bytes"] == sum(each["bytes"] or 0 for each in found["removed"])
+    assert name not in {element["name"] for element in result["removed"]}
+    assert [item["stays"] for item in result["stays"] if item["name"] == name] == [NOT_REMOVABLE]
+    assert result["freed_bytes"] == sum(entry["bytes"] or 0 for entry in result["removed"])
     assert again.stderr == f"{name}: {NOT_REMOVABLE}\nfreed 0 B\n"
 
 
@@ -178,7 +178,7 @@ def test_a_run_at_work_is_left_alone_even_with_force(scene: Scene, capsys: pytes
     mine, theirs = scene.left(OTHER, "audit"), scene.left(RUN, "login", ended=False)
     with FileLock(scene.home / ".mz" / "run.lock"):
         answer = run(capsys, "clean", "--yes", "--json", RUN[:13], OTHER, "--force")
-    assert {each["stays"] for each in msgspec.json.decode(answer.out)["stays"]} == {"a process is running this run"}
+    assert {item["stays"] for item in msgspec.json.decode(answer.out)["stays"]} == {"a process is running this run"}
     assert theirs.is_dir()
     assert not mine.exists()
 
@@ -212,16 +212,16 @@ def test_old_values_of_refs_stay_where_nothing_else_leads_to_them(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.left(RUN, "login")
-    place = FeatureWorktree(run=RUN, feature="login", branch="feat/login")
+    feature_worktree = FeatureWorktree(run=RUN, feature="login", branch="feat/login")
     scene.repo.git("branch", "theirs")
     scene.repo.git("switch", "--quiet", "theirs")
     lost = scene.repo.commit({"c.txt": "work"})
     scene.repo.git("switch", "--quiet", "main")
     kept = RefChange(name="refs/heads/main", old=scene.start, new="")
-    scene.workspace.rescue(place, (kept, RefChange(name="refs/heads/theirs", old=lost, new="")))
+    scene.workspace.rescue(feature_worktree, (kept, RefChange(name="refs/heads/theirs", old=lost, new="")))
     scene.repo.git("branch", "-D", "theirs")
     answer = run(capsys, "clean", "--yes", "--json")
-    assert [each["stays"] for each in msgspec.json.decode(answer.out)["stays"]] == [
+    assert [item["stays"] for item in msgspec.json.decode(answer.out)["stays"]] == [
         "no branch or tag contains its commit"
     ]
     assert scene.refs() == [f"refs/mz/{RUN}/rescue/heads/theirs/{lost}"]
@@ -240,9 +240,9 @@ def test_texts_of_pull_requests_go_only_when_asked(scene: Scene, capsys: pytest.
 
 def test_a_run_that_a_message_will_take_up_again_stays(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     worktree = scene.left(RUN, "login")
-    story = scene.stories[RUN]
-    left = RetryPosted(feature=FeatureId("login"), phase=None, actor=story.blob("ada"))
-    story.store.append([Append(inbox_stream(RUN), None, (left,))], START_US)
+    recorded_run = scene.stories[RUN]
+    left = RetryPosted(feature=FeatureId("login"), phase=None, actor=recorded_run.blob("ada"))
+    recorded_run.store.append([Append(inbox_stream(RUN), None, (left,))], START_US)
     assert f"`mz resume {RUN}` processes it" in run(capsys, "clean", "--yes").out
     assert worktree.is_dir()
 
@@ -251,7 +251,7 @@ def test_what_runs_left_that_the_log_does_not_know(scene: Scene, capsys: pytest.
     scene.left(RUN, "login")
     scene.repo.git("update-ref", f"refs/mz/{OTHER}/audit", scene.start)
     answer = run(capsys, "clean", "--yes", "--json")
-    assert [each["stays"] for each in msgspec.json.decode(answer.out)["stays"]] == ["the log has no such run"]
+    assert [item["stays"] for item in msgspec.json.decode(answer.out)["stays"]] == ["the log has no such run"]
     assert run(capsys, "clean", "--yes", OTHER, "--force").exit == 0
     assert scene.refs() == []
     assert run(capsys, "clean", "--yes", OTHER).exit == 2
@@ -268,10 +268,10 @@ def test_nobody_is_asked_without_a_terminal(scene: Scene, capsys: pytest.Capture
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("said", "there"), [("n\n", True), ("\n", True), ("y\n", False)])
-def test_a_person_is_asked_first(scene: Scene, said: str, there: bool) -> None:
+@pytest.mark.parametrize(("output", "there"), [("n\n", True), ("\n", True), ("y\n", False)])
+def test_a_person_is_asked_first(scene: Scene, output: str, there: bool) -> None:
     worktree = scene.left(RUN, "login")
-    shown = on_terminal(scene.home, "clean", answers=said)
+    shown = on_terminal(scene.home, "clean", answers=output)
     assert "Remove 3 of these?" in shown
     assert shown.index("worktree") < shown.index("Remove 3")
     assert worktree.is_dir() is there
@@ -283,8 +283,8 @@ def test_after_a_real_run_that_was_given_up(tmp_path: Path) -> None:
     home, agent = tmp_path / "tally", FakeAgent(tmp_path / "agent", "idle")
     create_sample(home, os.environ)
 
-    def mz(*words: str, exit_code: int = 0) -> Result:
-        answer = spawn(home, *words, **agent.environment)
+    def mz(*args: str, exit_code: int = 0) -> Result:
+        answer = spawn(home, *args, **agent.environment)
         assert answer.exit == exit_code, answer
         return answer
 
@@ -294,9 +294,9 @@ def test_after_a_real_run_that_was_given_up(tmp_path: Path) -> None:
     mz("cancel", started)
     mz("resume")
     removed = msgspec.json.decode(mz("clean", "--yes", "--json").out)["removed"]
-    assert sorted({each["kind"] for each in removed}) == ["capture", "spool", "worktree"]
-    told = spawn(home, "verify")
-    assert told.exit == 0, told
+    assert sorted({item["kind"] for item in removed}) == ["capture", "spool", "worktree"]
+    result = spawn(home, "verify")
+    assert result.exit == 0, result
     mz("retry", "group-thousands")
     (home / ".mz" / "pull-requests" / started).mkdir(parents=True)
     (home / ".mz" / "pull-requests" / started / "other.md").touch()

@@ -12,11 +12,11 @@ from tests.cli.drive import MZ
 from tests.cli.story import Story
 
 
-def closed(home: Path, which: str, *words: str) -> subprocess.CompletedProcess[str]:
+def closed(home: Path, which: str, *args: str) -> subprocess.CompletedProcess[str]:
     """As a shell starts it with these redirections."""
     script = f'exec "$@" {which}'
     return subprocess.run(
-        ["sh", "-c", script, "sh", *MZ, *words], cwd=home, env=os.environ, capture_output=True, text=True, timeout=60,
+        ["sh", "-c", script, "sh", *MZ, *args], cwd=home, env=os.environ, capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
 

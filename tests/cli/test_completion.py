@@ -21,15 +21,15 @@ SHELL_WORDS = {"bash": "complete -o nosort -F _mz_completion mz", "zsh": "#compd
 
 def completed(home: Path, line: str, shell: str = "zsh") -> list[str]:
     """What `mz` answers a shell that completes the last word of the line."""
-    words = line.split(" ")
+    args = line.split(" ")
     environment = {
         **os.environ, "_MZ_COMPLETE": f"{shell}_complete", "COMP_WORDS": line,
-        "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
+        "COMP_CWORD": args[-1] if shell == "fish" else str(len(args) - 1),
     }  # fmt: skip
     done = subprocess.run(MZ, cwd=home, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    return lines[1::3] if shell == "zsh" else [each.partition(",")[2] for each in lines]
+    return lines[1::3] if shell == "zsh" else [value.partition(",")[2] for value in lines]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -72,10 +72,10 @@ def test_a_real_bash_completes(story: Story, line: str, expected: set[str]) -> N
     bin_.mkdir()
     (bin_ / "mz").write_text(f"#!/bin/sh\nexec {MZ[0]} -c '{MZ[2]}' \"$@\"\n")
     (bin_ / "mz").chmod(0o755)
-    words = line.split(" ")
+    args = line.split(" ")
     commands = (
         'eval "$(mz completion bash)"\n'
-        f"COMP_WORDS=({shlex.join(words)})\nCOMP_CWORD={len(words) - 1}\n"
+        f"COMP_WORDS=({shlex.join(args)})\nCOMP_CWORD={len(args) - 1}\n"
         '_mz_completion mz\nprintf "%s\\n" "${COMPREPLY[@]}"'
     )
     environment = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}

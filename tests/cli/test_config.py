@@ -17,8 +17,8 @@ from tests.support.gitrepo import GitRepo
 def root(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository without settings."""
     subprocess.run(["git", "init", "--quiet", str(home)], check=True)
-    for each in list_settings():
-        monkeypatch.delenv(each.variable, raising=False)
+    for setting_info in list_settings():
+        monkeypatch.delenv(setting_info.variable, raising=False)
     return home
 
 
@@ -32,7 +32,7 @@ def test_every_setting_is_shown_with_its_origin(
     assert answer.exit == 0
     assert rows.pop("setting") == ["value", "origin"]
     assert rows.pop("commands.test") == ["run: make test, timeout: 10m", "mz.yaml:5:3"]
-    assert list(rows) == [each.name for each in list_settings() if each.name != "commands"]
+    assert list(rows) == [setting_info.name for setting_info in list_settings() if setting_info.name != "commands"]
     assert rows["agent"] == ["claude-code", "mz.yaml:1:1"]
     assert rows["budget.run"] == ["20.00", "mz.yaml:3:3"]
     assert rows["autonomy"] == ["full_auto", "MZ_AUTONOMY"]
@@ -42,11 +42,11 @@ def test_every_setting_is_shown_with_its_origin(
 
 
 def test_for_programs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = json.loads(run(capsys, "config", "show", "--json").out)
-    assert (told["schema"], told["file"], told["repository"]) == ("mz.config-show/1", None, str(root))
-    assert {each["origin"] for each in told["settings"]} == {"default"}
-    assert all(each["description"].endswith(".") for each in told["settings"])
-    values = {each["name"]: each["value"] for each in told["settings"]}
+    summary = json.loads(run(capsys, "config", "show", "--json").out)
+    assert (summary["schema"], summary["file"], summary["repository"]) == ("mz.config-show/1", None, str(root))
+    assert {element["origin"] for element in summary["settings"]} == {"default"}
+    assert all(item["description"].endswith(".") for item in summary["settings"])
+    values = {entry["name"]: entry["value"] for entry in summary["settings"]}
     assert (values["base"], values["parallel_max"], values["commands"]) == (None, 2, {})
 
 
@@ -93,11 +93,11 @@ def test_what_is_valid(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "features.md is valid; features: 2\n"
     )
     (root / "mz.yaml").write_text(f"{settings}failover: [codex, gemini]\n")
-    said = run(capsys, "config", "validate").out
-    assert "agents claude-code, then codex, then gemini: supported; run `mz doctor`" in said
+    output = run(capsys, "config", "validate").out
+    assert "agents claude-code, then codex, then gemini: supported; run `mz doctor`" in output
     (root / "mz.yaml").write_text(settings)
-    told = json.loads(run(capsys, "config", "validate", "--json").out)
-    assert (told["schema"], told["file"], told["features"], told["warnings"]) == (
+    summary = json.loads(run(capsys, "config", "validate", "--json").out)
+    assert (summary["schema"], summary["file"], summary["features"], summary["warnings"]) == (
         "mz.config-validate/1", "mz.yaml", 2, [],
     )  # fmt: skip
 
@@ -140,15 +140,15 @@ def test_what_an_agent_will_lack_is_told(root: Path, capsys: pytest.CaptureFixtu
     GitRepo(root).commit({"README.md": "a project", "features.md": "## [FEAT] a: A\n"})
     commands = "commands: {test: make, lint: make, build: make}\n"
     (root / "mz.yaml").write_text(f"agent: aider\nmodels: {{mid: my-own}}\nbudget: {{run: '5'}}\n{commands}")
-    told = (
+    summary = (
         "warning[MZ3019] the phases `code`, `tests` ask for the tool `shell`, which the agent aider does not have\n",
         "warning[MZ2016] a budget is set, but the model has no price: my-own; no money is reserved for calls\n",
     )
-    for words in (("config", "validate"), ("run", "--dry-run")):
-        answer = run(capsys, *words)
-        assert (answer.exit, [line in answer.err for line in told]) == (0, [True, True]), words
+    for args in (("config", "validate"), ("run", "--dry-run")):
+        answer = run(capsys, *args)
+        assert (answer.exit, [line in answer.err for line in summary]) == (0, [True, True]), args
     checks = json.loads(run(capsys, "doctor", "--json").out)["checks"]
-    assert told[0].partition("] ")[2].strip() in {one["summary"] for one in checks}
+    assert summary[0].partition("] ")[2].strip() in {check["summary"] for check in checks}
 
 
 def test_a_gate_without_its_command_has_a_place(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,9 +158,9 @@ def test_a_gate_without_its_command_has_a_place(root: Path, capsys: pytest.Captu
     )
     (root / "mz.yaml").write_text("pipeline: own\ncommands: {test: make}\n")
     answer = run(capsys, "config", "validate", "--json")
-    told = json.loads(answer.err)
-    assert (answer.exit, answer.out, told["code"]) == (10, "", "MZ3009")
-    assert told["where"] == {"file": "pipelines/own.yaml", "line": 4, "column": 28}
+    summary = json.loads(answer.err)
+    assert (answer.exit, answer.out, summary["code"]) == (10, "", "MZ3009")
+    assert summary["where"] == {"file": "pipelines/own.yaml", "line": 4, "column": 28}
 
 
 @pytest.mark.slow

@@ -52,8 +52,8 @@ def test_a_page_is_complete(title: str) -> None:
     assert page.next_command
     assert re.fullmatch(r"[A-Z].*\.", (page.help or "").splitlines()[0])
     assert not [param for param in page.params if isinstance(param, click.Option) and not (param.help or param.hidden)]
-    words = " ".join([page.help or "", page.next_command, *(purpose for _, purpose in page.examples)])
-    for name, below in CALLED.findall(f"{words} "):
+    text = " ".join([page.help or "", page.next_command, *(purpose for _, purpose in page.examples)])
+    for name, below in CALLED.findall(f"{text} "):
         assert name in COMMANDS or name == "COMMAND", f"{title} speaks of `mz {name}`"
         family = PAGES.get(f"mz {name}")
         assert not (below and isinstance(family, CommandFamily)) or below in family.commands, f"`mz {name} {below}`"
@@ -66,35 +66,35 @@ def test_examples_are_of_this_command_and_understood(title: str) -> None:
     for line, _ in page.examples:
         called = list(calls(line))
         assert called, line
-        for words in called:
-            understood(words)
+        for args in called:
+            understood(args)
     assert any(line.startswith(title) or f"{title} " in line for line, _ in page.examples), title
 
 
 def calls(line: str) -> Iterator[list[str]]:
     """The words after each `mz` of a shell's line."""
-    words = shlex.split(line.replace('"$(', " ").replace(')"', " "), comments=True)
-    while "mz" in words:
-        words = words[words.index("mz") + 1 :]
-        end = next((at for at, word in enumerate(words) if word in ("|", "&&", "<", ">", ">>", ";")), len(words))
-        yield words[:end]
+    args = shlex.split(line.replace('"$(', " ").replace(')"', " "), comments=True)
+    while "mz" in args:
+        args = args[args.index("mz") + 1 :]
+        end = next((at for at, word in enumerate(args) if word in ("|", "&&", "<", ">", ">>", ";")), len(args))
+        yield args[:end]
 
 
-def understood(words: list[str]) -> None:
+def understood(arguments: list[str]) -> None:
     """Raises UsageError for a word that no command takes."""
-    with mz.make_context("mz", move_color_option_first(words)) as context:
-        rest, here = [*context._protected_args, *context.args], context
-        while isinstance(here.command, click.Group) and rest:
-            name, found, rest = here.command.resolve_command(here, rest)
-            assert found is not None, words
-            here = found.make_context(name, rest, parent=here)
-            rest = [*here._protected_args, *here.args] if isinstance(found, click.Group) else []
+    with mz.make_context("mz", move_color_option_first(arguments)) as context:
+        texts, here = [*context._protected_args, *context.args], context
+        while isinstance(here.command, click.Group) and texts:
+            name, result, texts = here.command.resolve_command(here, texts)
+            assert result is not None, arguments
+            here = result.make_context(name, texts, parent=here)
+            texts = [*here._protected_args, *here.args] if isinstance(result, click.Group) else []
 
 
 @pytest.mark.parametrize("title", COMMAND_PAGES)
 def test_wrong_words_are_refused_with_a_hint(title: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = title.split()[1:]
-    answer = run(capsys, *words, "--no-such-option")
+    args = title.split()[1:]
+    answer = run(capsys, *args, "--no-such-option")
     assert (answer.exit, answer.out) == (2, "")
     assert answer.err.startswith("error[MZ1002] no such option --no-such-option")
     assert f"hint: see `{title} --help`" in answer.err
@@ -107,16 +107,16 @@ def test_what_reads_can_print_json(title: str) -> None:
     if title in PLAIN:
         assert "--json" not in options
         return
-    found = options["--json"]
-    assert isinstance(found, click.Option)
-    names = re.findall(r"mz\.([a-z-]+)/1", found.help or "")
+    option = options["--json"]
+    assert isinstance(option, click.Option)
+    names = re.findall(r"mz\.([a-z-]+)/1", option.help or "")
     assert names or title in LINES, f"{title} --json should name its schema"
     assert set(names) <= set(JSON_DOCUMENTS), "describe it in mz_cli.documents"
 
 
-@pytest.mark.parametrize("words", [("statsu",), ("pipelines", "lnit"), ("help", "exit-cods"), ("run", "--dry-rum")])
-def test_a_slip_is_met_with_a_suggestion(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, *words)
+@pytest.mark.parametrize("args", [("statsu",), ("pipelines", "lnit"), ("help", "exit-cods"), ("run", "--dry-rum")])
+def test_a_slip_is_met_with_a_suggestion(args: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, *args)
     assert answer.exit == 2
     assert "did you mean" in answer.err.lower() or "possible options" in answer.err.lower(), answer.err
 
@@ -142,18 +142,18 @@ def test_topics(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_variable_that_is_read_is_in_the_topic() -> None:
     text = TOPICS["environment"][1]()
     read = re.compile(r"""environ(?:ment)?(?:\.get\(|\[)"([A-Z_]+)\"""")
-    found = {name for room in ("cli", "engine") for file in (ROOT / room).rglob("*.py") for name in
+    names = {name for room in ("cli", "engine") for file in (ROOT / room).rglob("*.py") for name in
              read.findall(file.read_text("utf-8"))}  # fmt: skip
     ordinary = {"PATH", "HOME", "TMPDIR"}
-    assert {name for name in found - ordinary if name not in text} == set()
+    assert {name for name in names - ordinary if name not in text} == set()
 
 
 def test_every_variable_that_agents_see_is_in_the_topic_and_in_the_docs() -> None:
     text, page = TOPICS["environment"][1](), (ROOT / "docs" / "configuration.md").read_text("utf-8")
-    told = [*INHERITED.split(), *PASSED_VARIABLES, *SETTINGS]
+    texts = [*INHERITED.split(), *PASSED_VARIABLES, *SETTINGS]
     assert [name for name in INHERITED.replace("*", "ALL").split() if not VISIBLE.fullmatch(name)] == []
     assert [part for part in re.findall(r"[A-Za-z_]{3,}", VISIBLE.pattern) if part not in INHERITED] == []
-    assert [name for name in told if name not in text or f"`{name.upper()}`" not in page] == []
+    assert [name for name in texts if name not in text or f"`{name.upper()}`" not in page] == []
 
 
 def test_help_of_a_command_is_its_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,44 +187,44 @@ TABLES = ("status", "runs", "cost", "clean --blobs", "review list", "pipelines l
 
 
 def test_one_object_of_the_schema_that_is_documented(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in READING:
-        answer = run(capsys, *words.split(), "--json")
-        assert answer.err == "", words
-        told = msgspec.json.decode(answer.out)
-        name = re.fullmatch(r"mz\.([a-z-]+)/1", told.pop("schema"))
-        assert name is not None, words
+    for text in READING:
+        answer = run(capsys, *text.split(), "--json")
+        assert answer.err == "", text
+        summary = msgspec.json.decode(answer.out)
+        name = re.fullmatch(r"mz\.([a-z-]+)/1", summary.pop("schema"))
+        assert name is not None, text
         shape = WRITTEN[name[1]]
-        assert set(told) == {field.encode_name for field in msgspec.structs.fields(shape)}, words
-        jsonschema.validate(told, msgspec.json.schema(shape))
+        assert set(summary) == {field.encode_name for field in msgspec.structs.fields(shape)}, text
+        jsonschema.validate(summary, msgspec.json.schema(shape))
 
 
 def test_errors_are_documented_objects_too(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in REFUSED:
-        answer = run(capsys, *words.split(), "--json")
-        told = msgspec.json.decode(answer.err)
-        assert (answer.out, told["exit"]) == ("", answer.exit), words
-        assert told.pop("schema") == "mz.error/1"
-        assert set(told) == {field.encode_name for field in msgspec.structs.fields(WRITTEN["error"])}
-        jsonschema.validate(told, msgspec.json.schema(WRITTEN["error"]))
+    for text in REFUSED:
+        answer = run(capsys, *text.split(), "--json")
+        summary = msgspec.json.decode(answer.err)
+        assert (answer.out, summary["exit"]) == ("", answer.exit), text
+        assert summary.pop("schema") == "mz.error/1"
+        assert set(summary) == {field.encode_name for field in msgspec.structs.fields(WRITTEN["error"])}
+        jsonschema.validate(summary, msgspec.json.schema(WRITTEN["error"]))
 
 
 def test_a_pipe_gets_columns_apart_by_tabs(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in TABLES:
-        answer = run(capsys, *words.split())
+    for text in TABLES:
+        answer = run(capsys, *text.split())
         lines = answer.out.splitlines()
-        assert answer.exit == 0, words
-        assert len(lines) > 1, words
-        assert {line.count("\t") for line in lines} == {lines[0].count("\t")}, words
-        assert lines[0].count("\t") >= 2, words
-        assert "\x1b" not in answer.out, words
+        assert answer.exit == 0, text
+        assert len(lines) > 1, text
+        assert {line.count("\t") for line in lines} == {lines[0].count("\t")}, text
+        assert lines[0].count("\t") >= 2, text
+        assert "\x1b" not in answer.out, text
 
 
 def test_formats_of_tables(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     for line in TABLES:
-        words = line.split()
-        assert run(capsys, *words, "--format", "json") == run(capsys, *words, "--json"), line
-        assert run(capsys, *words, "--format=tsv") == run(capsys, *words), line
-        table = run(capsys, *words, "--format", "table")
+        args = line.split()
+        assert run(capsys, *args, "--format", "json") == run(capsys, *args, "--json"), line
+        assert run(capsys, *args, "--format=tsv") == run(capsys, *args), line
+        table = run(capsys, *args, "--format", "table")
         assert (table.exit, "\t" in table.out, "\x1b" in table.out) == (0, False, False), line
     for option in (["--format", "json"], ["--format=json"]):
         assert msgspec.json.decode(run(capsys, "status", "nope", *option).err)["schema"] == "mz.error/1"
@@ -235,14 +235,14 @@ def test_the_lines_of_the_log_are_documented(story: Story, capsys: pytest.Captur
     first, *others = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
     jsonschema.validate(first, msgspec.json.schema(LogHeader))
     check = jsonschema.Draft202012Validator(msgspec.json.schema(LogEntry))
-    for told in others:
-        check.validate(told)
-        assert set(told) == {field.encode_name for field in msgspec.structs.fields(LogEntry)}
+    for other in others:
+        check.validate(other)
+        assert set(other) == {field.encode_name for field in msgspec.structs.fields(LogEntry)}
 
 
 # colours --------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("words", "first"),
+    ("args", "first"),
     [
         (("status", "--json"), ["status", "--json"]),
         (("status", "--color", "never", "--json"), ["--color", "never", "status", "--json"]),
@@ -251,8 +251,8 @@ def test_the_lines_of_the_log_are_documented(story: Story, capsys: pytest.Captur
         (("review", "answer", "--", "--color", "x"), ["review", "answer", "--", "--color", "x"]),
     ],
 )
-def test_the_flag_may_stand_after_the_command(words: tuple[str, ...], first: list[str]) -> None:
-    assert move_color_option_first(words) == first
+def test_the_flag_may_stand_after_the_command(args: tuple[str, ...], first: list[str]) -> None:
+    assert move_color_option_first(args) == first
 
 
 @pytest.mark.parametrize(

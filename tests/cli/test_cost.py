@@ -21,8 +21,8 @@ from tests.cli.story import RUN, START_US, TREE, Story, tell
 NEWER = "20260302-080000-ffff"
 
 
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    answer = run(capsys, *words, "--json")
+def asked(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    answer = run(capsys, *args, "--json")
     assert (answer.exit, answer.err) == (0, "")
     return msgspec.json.decode(answer.out)
 
@@ -92,13 +92,13 @@ def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
 @pytest.mark.parametrize("which", [(), ("--all",)])
 def test_groups_add_up(two_runs: Story, capsys: pytest.CaptureFixture[str], which: tuple[str, ...]) -> None:
     for by in get_args(GroupBy):
-        found = asked(capsys, "cost", *(which or (RUN,)), "--by", by)
-        assert (found["run"], found["by"]) == (None if which else RUN, by)
+        result = asked(capsys, "cost", *(which or (RUN,)), "--by", by)
+        assert (result["run"], result["by"]) == (None if which else RUN, by)
         for name in ("estimated_usd", "reported_usd", "computed_usd", "difference_usd", "missed_usd"):
-            assert money(*(group[name] for group in found["groups"])) == money(found["total"][name])
-        assert sum(group["calls"] for group in found["groups"]) == found["total"]["calls"] == (9 if which else 5)
-        wasted = [group["thrown_away"]["calls"] for group in found["groups"]]
-        assert sum(wasted) == found["thrown_away"]["calls"] == (5 if which else 3)
+            assert money(*(group[name] for group in result["groups"])) == money(result["total"][name])
+        assert sum(group["calls"] for group in result["groups"]) == result["total"]["calls"] == (9 if which else 5)
+        wasted = [group["thrown_away"]["calls"] for group in result["groups"]]
+        assert sum(wasted) == result["thrown_away"]["calls"] == (5 if which else 3)
 
 
 def test_it_agrees_with_status(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,12 +113,12 @@ def test_it_agrees_with_status(story: Story, capsys: pytest.CaptureFixture[str])
 
 def test_features_stand_in_the_order_of_the_backlog(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not in that in which they were begun, nor in that of their names."""
-    story = Story(home)
-    story.begin("zeta", "alpha", "mid")
+    recorded_run = Story(home)
+    recorded_run.begin("zeta", "alpha", "mid")
     for feature in ("mid", "alpha", "zeta"):
-        story.admit(feature)
-        story.ask(feature, story.ref(feature, "prd"))
-    story.close()
+        recorded_run.admit(feature)
+        recorded_run.ask(feature, recorded_run.ref(feature, "prd"))
+    recorded_run.close()
     assert [group["name"] for group in asked(capsys, "cost")["groups"]] == ["zeta", "alpha", "mid"]
 
 
@@ -126,18 +126,18 @@ def test_all_runs_and_each_alone_say_the_same(two_runs: Story, capsys: pytest.Ca
     together = {group["name"]: group for group in asked(capsys, "cost", "--all")["groups"]}
     assert set(together) == {RUN, NEWER}
     for name, group in together.items():
-        (alone,) = asked(capsys, "cost", name, "--by", "run")["groups"]
-        assert group == alone
+        (single,) = asked(capsys, "cost", name, "--by", "run")["groups"]
+        assert group == single
     assert asked(capsys, "cost", "--all")["groups"] == list(together.values()), "the second time from what was kept"
 
 
 def test_calls_that_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story(home)
-    story.begin("login")
-    story.admit("login")
-    story.to_feature("login", PhaseStarted(phase="prd", iteration=1))
-    story.ask("login", story.ref("login", "prd"))
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.admit("login")
+    recorded_run.to_feature("login", PhaseStarted(phase="prd", iteration=1))
+    recorded_run.ask("login", recorded_run.ref("login", "prd"))
+    recorded_run.close()
     answer = run(capsys, "cost")
     assert answer.err == "1 call not ended yet\n"
     total = asked(capsys, "cost")["total"]
@@ -147,9 +147,9 @@ def test_calls_that_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_nothing_was_called(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story(home)
-    story.begin("login")
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.close()
     assert asked(capsys, "cost")["total"]["computed_usd"] is None
     assert run(capsys, "cost").out.count("\n") == 1
 
@@ -162,7 +162,7 @@ def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ((RUN, "--all"), "give either SELECTOR or --all"),
         (("nope",), "there is no run or feature 'nope'"),
@@ -192,17 +192,17 @@ def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.Ca
         (("--day", "--by", "month"), "--day cannot be combined with --by month"),
     ],
 )
-def test_wrong_use(story: Story, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:
-    answer = run(capsys, "cost", *words)
+def test_wrong_use(story: Story, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], message: str) -> None:
+    answer = run(capsys, "cost", *args)
     assert (answer.exit, answer.out) == (2, "")
     assert message in answer.err
 
 
 # when ----------------------------------------------------------------------------------------------------------------
 def test_a_span_of_time_is_about_all_runs(two_runs: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    found = asked(capsys, "cost", "--since", "2026-03-01", "--until", "2026-03-01", "--timezone", "UTC")
-    assert (found["run"], found["by"], found["total"]["calls"]) == (None, "run", 9)
-    assert (found["since"], found["until"]) == ("2026-03-01T00:00:00.000000Z", "2026-03-02T00:00:00.000000Z")
+    result = asked(capsys, "cost", "--since", "2026-03-01", "--until", "2026-03-01", "--timezone", "UTC")
+    assert (result["run"], result["by"], result["total"]["calls"]) == (None, "run", 9)
+    assert (result["since"], result["until"]) == ("2026-03-01T00:00:00.000000Z", "2026-03-02T00:00:00.000000Z")
     assert asked(capsys, "cost", "--until", "2026-02-28", "--timezone", "UTC")["total"]["calls"] == 0
     assert asked(capsys, "cost", RUN, "--since", "2026-03-01", "--timezone", "UTC")["total"]["calls"] == 5
 
@@ -226,19 +226,19 @@ def test_days_are_those_of_the_time_zone(
 # refused -------------------------------------------------------------------------------------------------------------
 def test_what_was_refused_costs_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A login that failed is no call of unknown cost: what was set aside for it was given back whole."""
-    story = Story(home)
-    story.begin("login")
-    story.admit("login")
-    story.to_feature("login", PhaseStarted(phase="prd", iteration=1))
-    call(story, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0, requests=1),), None)
-    call(story, "prd", 2, (), None, "error")
-    story.to_feature("login", CallSettled(feature=FeatureId("login"), key=story.ref("login", "prd", attempt=2).key,
-                                          nanousd=0))  # fmt: skip
-    story.close()
-    for words in (("cost",), ("cost", "--prices", "2026-03-02"), ("cost", "--all")):
-        total = asked(capsys, *words)["total"]
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.admit("login")
+    recorded_run.to_feature("login", PhaseStarted(phase="prd", iteration=1))
+    call(recorded_run, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0, requests=1),), None)
+    call(recorded_run, "prd", 2, (), None, "error")
+    key = recorded_run.ref("login", "prd", attempt=2).key
+    recorded_run.to_feature("login", CallSettled(feature=FeatureId("login"), key=key, nanousd=0))
+    recorded_run.close()
+    for args in (("cost",), ("cost", "--prices", "2026-03-02"), ("cost", "--all")):
+        total = asked(capsys, *args)["total"]
         assert (total["calls"], total["unpriced_calls"], total["computed_usd"]) == (2, 0, "0.03")
-        assert "without a computed price" not in run(capsys, *words).err
+        assert "without a computed price" not in run(capsys, *args).err
     (feature,) = asked(capsys, "status")["features"]
     assert (feature["unpriced_calls"], feature["computed_usd"]) == (0, "0.03")
     assert "unpriced" not in on_terminal(home, "status")
@@ -265,25 +265,25 @@ def call(
 @pytest.fixture
 def reported(home: Path) -> Story:
     """Three calls: one that agrees, one whose agent counted cache lifetimes otherwise, one without a price."""
-    story = Story(home)
-    story.begin("login")
-    story.admit("login")
-    story.to_feature("login", PhaseStarted(phase="prd", iteration=1))
-    call(story, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0, requests=1),), 30_000_000)
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.admit("login")
+    recorded_run.to_feature("login", PhaseStarted(phase="prd", iteration=1))
+    call(recorded_run, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0, requests=1),), 30_000_000)
     written = Usage(model="claude-sonnet-4-5", input=10_000, output=0, cache_write_1h=10_000, requests=1)
-    call(story, "prd", 2, (written,), 37_500_000)
-    call(story, "prd", 3, (Usage(model="gateway/own", input=10_000, output=0),), 30_000_000)
-    story.close()
-    return story
+    call(recorded_run, "prd", 2, (written,), 37_500_000)
+    call(recorded_run, "prd", 3, (Usage(model="gateway/own", input=10_000, output=0),), 30_000_000)
+    recorded_run.close()
+    return recorded_run
 
 
 def test_reasons(reported: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    found = asked(capsys, "cost", "--by", "attempt")
-    assert [group["call"]["why"] for group in found["groups"]] == ["match", "cache-lifetime", "unknown"]
-    assert found["groups"][1]["call"]["why_detail"] == "it priced 10,000 one-hour cache writes as five-minute ones"
-    assert found["groups"][2]["call"]["why_detail"] == "no price for gateway/own"
-    assert found["total"]["difference_usd"] == "-0.0225"
-    assert found["why"] == [
+    result = asked(capsys, "cost", "--by", "attempt")
+    assert [group["call"]["why"] for group in result["groups"]] == ["match", "cache-lifetime", "unknown"]
+    assert result["groups"][1]["call"]["why_detail"] == "it priced 10,000 one-hour cache writes as five-minute ones"
+    assert result["groups"][2]["call"]["why_detail"] == "no price for gateway/own"
+    assert result["total"]["difference_usd"] == "-0.0225"
+    assert result["why"] == [
         {"why": "match", "calls": 1, "difference_usd": "0.00"},
         {"why": "cache-lifetime", "calls": 1, "difference_usd": "-0.0225"},
         {"why": "unknown", "calls": 1, "difference_usd": None},
@@ -298,11 +298,11 @@ def test_prices_of_ones_own_count_from_now_on(reported: Story, capsys: pytest.Ca
     """What was recorded stays; what is asked anew goes by them."""
     (reported.home / "mz.yaml").write_text('prices:\n- {model: gateway/own, input: "3", output: "15"}\n')
     assert asked(capsys, "cost")["total"]["unpriced_calls"] == 1
-    found = asked(capsys, "cost", "--prices", "2026-06-01", "--by", "attempt")
-    assert found["prices_on"] == "2026-06-01"
-    assert [group["computed_usd"] for group in found["groups"]] == ["0.03", "0.06", "0.03"]
-    assert [group["call"]["why"] for group in found["groups"]] == ["match", "cache-lifetime", "match"]
-    assert "own sha256:" in found["groups"][0]["call"]["prices"]
+    result = asked(capsys, "cost", "--prices", "2026-06-01", "--by", "attempt")
+    assert result["prices_on"] == "2026-06-01"
+    assert [group["computed_usd"] for group in result["groups"]] == ["0.03", "0.06", "0.03"]
+    assert [group["call"]["why"] for group in result["groups"]] == ["match", "cache-lifetime", "match"]
+    assert "own sha256:" in result["groups"][0]["call"]["prices"]
 
 
 def test_settings_that_cannot_be_read_hide_nothing(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -322,24 +322,24 @@ def test_what_is_said_fits_the_terminal(reported: Story) -> None:
 # what if -------------------------------------------------------------------------------------------------------------
 def test_under_another_model(reported: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     """The same tokens: 10,000 x 5, 10,000 x 10 for an hour, 10,000 x 5."""
-    found = asked(capsys, "cost", "--what-if", "model=claude-opus-5", "--by", "attempt")
-    assert [group["what_if_usd"] for group in found["groups"]] == ["0.05", "0.10", "0.05"]
-    assert found["what_if"] == {
+    result = asked(capsys, "cost", "--what-if", "model=claude-opus-5", "--by", "attempt")
+    assert [group["what_if_usd"] for group in result["groups"]] == ["0.05", "0.10", "0.05"]
+    assert result["what_if"] == {
         "models": {"model": "claude-opus-5"}, "usd": "0.20", "paid_usd": "0.12", "change_usd": "0.08"}  # fmt: skip
-    assert any("might not have been accepted" in note for note in found["notes"])
+    assert any("might not have been accepted" in note for note in result["notes"])
     assert run(capsys, "cost", "--what-if", "model=claude-opus-5").out == snapshot
 
 
 def test_a_change_is_over_calls_of_which_both_sides_are_known(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The second call was never priced: what it had cost under another model is no difference to anything."""
-    story = Story(home)
-    story.begin("login")
-    story.admit("login")
-    call(story, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0),), None)
-    call(story, "prd", 2, (Usage(model="gateway/own", input=10_000, output=0),), None)
-    story.close()
-    found = asked(capsys, "cost", "--what-if", "model=claude-opus-5")["what_if"]
-    assert (found["usd"], found["paid_usd"], found["change_usd"]) == ("0.10", "0.03", "0.02")
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.admit("login")
+    call(recorded_run, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0),), None)
+    call(recorded_run, "prd", 2, (Usage(model="gateway/own", input=10_000, output=0),), None)
+    recorded_run.close()
+    result = asked(capsys, "cost", "--what-if", "model=claude-opus-5")["what_if"]
+    assert (result["usd"], result["paid_usd"], result["change_usd"]) == ("0.10", "0.03", "0.02")
     rows = [line.split("\t") for line in run(capsys, "cost", "--what-if", "model=claude-opus-5").out.splitlines()]
     assert [row[-1] for row in rows[1:3]] == ["+0.02", "+0.02"]
 
@@ -347,10 +347,10 @@ def test_a_change_is_over_calls_of_which_both_sides_are_known(home: Path, capsys
 def test_a_fork_is_no_measure_for_the_gate(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its feature's first calls were made, and paid for, in the run that it was forked from."""
     for name in (RUN, NEWER):
-        story = Story(home, run=name)
-        story.begin("login")
-        story.deliver("login")
-        story.close()
+        recorded_run = Story(home, run=name)
+        recorded_run.begin("login")
+        recorded_run.deliver("login")
+        recorded_run.close()
     copy = Story(home, run="20260303-080000-cccc")
     copy.begin("login")
     copy.copied_from = RUN
@@ -369,8 +369,8 @@ def test_only_calls_that_are_meant(reported: Story, capsys: pytest.CaptureFixtur
         answer = run(capsys, "cost", "--what-if", f"{name}=claude-opus-5", "--what-if", "model=claude-opus-5")
         assert answer.exit == 2
         assert f"no call uses '{name}'; there are model claude-sonnet-4-5; tiers are unknown" in answer.err
-    found = asked(capsys, "cost", "--what-if", "claude-sonnet-4-5=claude-opus-5", "--all")
-    assert found["what_if"]["usd"] == "0.20"
+    result = asked(capsys, "cost", "--what-if", "claude-sonnet-4-5=claude-opus-5", "--all")
+    assert result["what_if"]["usd"] == "0.20"
 
 
 # the gate -----------------------------------------------------------------------------------------------------------
@@ -380,18 +380,24 @@ def test_the_gate(two_runs: Story, capsys: pytest.CaptureFixture[str], snapshot:
     assert answer.exit == 125
     assert (answer.out, answer.err) == snapshot
     answer = run(capsys, "cost", RUN, "--gate", "+15%", "--baseline", NEWER, "--json")
-    found = msgspec.json.decode(answer.out)
-    assert (answer.exit, found["verdict"], found["exit"]) == (125, "not-comparable", 125)
+    result = msgspec.json.decode(answer.out)
+    assert (answer.exit, result["verdict"], result["exit"]) == (125, "not-comparable", 125)
 
 
 def test_a_run_that_cost_more(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, nanousd in ((RUN, 100_000_000), (NEWER, 120_000_000)):
-        story = Story(home, run=name)
-        story.begin("login")
-        story.deliver("login")
+        recorded_run = Story(home, run=name)
+        recorded_run.begin("login")
+        recorded_run.deliver("login")
         for attempt in range(5, 8):
-            call(story, "code", attempt, (Usage(model="claude-sonnet-4-5", input=nanousd // 3000, output=0),), None)
-        story.close()
+            call(
+                recorded_run,
+                "code",
+                attempt,
+                (Usage(model="claude-sonnet-4-5", input=nanousd // 3000, output=0),),
+                None,
+            )
+        recorded_run.close()
     answer = run(capsys, "cost", "--gate", "+15%", "--baseline", RUN)
     assert answer.exit == 1
     assert "failed: more than allowed: a delivered feature, code" in answer.err

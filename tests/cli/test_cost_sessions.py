@@ -47,29 +47,29 @@ def two_runs(story: Story) -> Path:
     return story.home
 
 
-def report(capsys: pytest.CaptureFixture[str], *words: str) -> SessionsReport:
-    answer = run(capsys, "cost", *words, "--sessions", "--json")
+def report(capsys: pytest.CaptureFixture[str], *args: str) -> SessionsReport:
+    answer = run(capsys, "cost", *args, "--sessions", "--json")
     assert (answer.exit, answer.err) == (0, "")
     return msgspec.convert({**msgspec.json.decode(answer.out)}, SessionsReport, strict=False)
 
 
 def test_prompts_are_compared_with_themselves_in_full(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = report(capsys)
-    assert (found.run, found.baseline, found.measured) == (NEWER, None, ())
-    total = found.total
+    sessions_report = report(capsys)
+    assert (sessions_report.run, sessions_report.baseline, sessions_report.measured) == (NEWER, None, ())
+    total = sessions_report.total
     assert total.continued_calls > 0
     assert total.sessions + total.continued_calls == total.calls
     assert (total.sent_tokens, total.full_prompt_tokens) == (400 * total.continued_calls, 1000 * total.continued_calls)
     assert total.saved == 0.6
     assert total.broken == {"rollback": 1}
-    assert "not measured" in " ".join(found.notes)
+    assert "not measured" in " ".join(sessions_report.notes)
 
 
 def test_two_runs_are_measured_over_what_both_delivered(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = report(capsys, NEWER, "--baseline", RUN)
-    assert found.baseline == RUN
-    assert found.compared == ("login",)
-    figures = {one.figure: one for one in found.measured}
+    sessions_report = report(capsys, NEWER, "--baseline", RUN)
+    assert sessions_report.baseline == RUN
+    assert sessions_report.compared == ("login",)
+    figures = {session_figure.figure: session_figure for session_figure in sessions_report.measured}
     assert set(figures) == {"input", "new-input", "cache-reads", "output", "usd", "calls"}
     assert figures["input"].baseline == figures["input"].run
     assert figures["input"].saved == 0
@@ -80,9 +80,9 @@ def test_runs_without_a_common_feature_measure_nothing(story: Story, capsys: pyt
     other = InSessions(story.home, run=NEWER)
     other.begin("search")
     other.close()
-    found = report(capsys, NEWER, "--baseline", RUN)
-    assert (found.compared, found.measured, found.features) == ((), (), ())
-    assert "nothing can be measured" in " ".join(found.notes)
+    sessions_report = report(capsys, NEWER, "--baseline", RUN)
+    assert (sessions_report.compared, sessions_report.measured, sessions_report.features) == ((), (), ())
+    assert "nothing can be measured" in " ".join(sessions_report.notes)
 
 
 def test_in_words(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,10 +94,10 @@ def test_in_words(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("--all",), ("--gate", "+5%", "--baseline", RUN), (RUN, "--baseline", RUN)], ids=["all", "gate", "itself"]
+    "args", [("--all",), ("--gate", "+5%", "--baseline", RUN), (RUN, "--baseline", RUN)], ids=["all", "gate", "itself"]
 )
 def test_what_makes_no_sense_is_refused(
-    story: Story, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    story: Story, args: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     story.close()
-    assert run(capsys, "cost", "--sessions", *words).exit == 2
+    assert run(capsys, "cost", "--sessions", *args).exit == 2

@@ -21,7 +21,7 @@ def call(nanousd: int | None, phase: str = "code", settled: int | None = None, e
 
 
 def bill(*amounts: int | None, delivered: int = 1, run: str = "new", phase: str = "code") -> RunCost:
-    return RunCost(run=run, calls=tuple(call(each, phase) for each in amounts), delivered=delivered)
+    return RunCost(run=run, calls=tuple(call(amount, phase) for amount in amounts), delivered=delivered)
 
 
 @pytest.mark.parametrize(
@@ -41,28 +41,28 @@ def bill(*amounts: int | None, delivered: int = 1, run: str = "new", phase: str 
     ],
 )
 def test_verdicts(before: RunCost, now: RunCost, verdict: str, code: int) -> None:
-    found = cost_gate(before, now, ALLOWED)
-    assert (found.lines[0].verdict, found.exit) == (verdict, code)
+    result = cost_gate(before, now, ALLOWED)
+    assert (result.lines[0].verdict, result.exit) == (verdict, code)
 
 
 def test_a_phase_alone_can_fail_it() -> None:
     """What one phase saves does not hide what another wastes."""
     before = RunCost(run="a", calls=(*[call(30 * CENT, "plan")] * 3, *[call(CENT * 10)] * 3), delivered=1)
     now = RunCost(run="b", calls=(*[call(10 * CENT, "plan")] * 3, *[call(CENT * 20)] * 3), delivered=1)
-    found = cost_gate(before, now, ALLOWED)
-    assert [line.verdict for line in found.lines] == ["better", "better", "worse"]
-    assert (found.exit, found.why) == (1, "more than allowed: code")
+    result = cost_gate(before, now, ALLOWED)
+    assert [line.verdict for line in result.lines] == ["better", "better", "worse"]
+    assert (result.exit, result.why) == (1, "more than allowed: code")
 
 
 def test_phases_that_only_one_run_has() -> None:
-    found = compare_phases(bill(*[CENT] * 3, phase="old"), bill(*[CENT] * 3, phase="young"), ALLOWED)
-    assert {line.phase: line.verdict for line in found} == {None: "ok", "old": "gone", "young": "new"}
+    cost_gate_lines = compare_phases(bill(*[CENT] * 3, phase="old"), bill(*[CENT] * 3, phase="young"), ALLOWED)
+    assert {line.phase: line.verdict for line in cost_gate_lines} == {None: "ok", "old": "gone", "young": "new"}
 
 
 def test_what_the_budget_counts_stands_for_what_nobody_told() -> None:
     killed = RunCost(run="b", calls=(call(10 * CENT), call(10 * CENT), call(None, settled=25 * CENT)), delivered=1)
-    (whole, _) = compare_phases(bill(*[10 * CENT] * 3), killed, ALLOWED)
-    assert (whole.usd, whole.verdict) == ("0.45", "worse")
+    (cost_gate_line, _) = compare_phases(bill(*[10 * CENT] * 3), killed, ALLOWED)
+    assert (cost_gate_line.usd, cost_gate_line.verdict) == ("0.45", "worse")
 
 
 @pytest.mark.parametrize(("estimated", "code"), [(CENT, 0), (None, 125), (0, 125)])
@@ -73,20 +73,20 @@ def test_a_call_that_was_refused_cost_nothing(estimated: int | None, code: int) 
     assert cost_gate(bill(*[10 * CENT] * 3), refused, ALLOWED).exit == code
 
 
-@pytest.mark.parametrize("known", [0, 1])
-def test_a_run_without_calls_is_no_measure(known: int) -> None:
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_run_without_calls_is_no_measure(count: int) -> None:
     bills = (bill(run="empty"), bill(*[10 * CENT] * 3))
-    found = cost_gate(bills[known], bills[1 - known], ALLOWED)
-    assert (found.exit, found.verdict) == (125, "not-comparable")
-    assert found.why == "run empty called no agent"
+    result = cost_gate(bills[count], bills[1 - count], ALLOWED)
+    assert (result.exit, result.verdict) == (125, "not-comparable")
+    assert result.why == "run empty called no agent"
 
 
 def test_features_that_another_run_began_are_no_measure() -> None:
     """What they cost is in the log of both runs."""
     forked = RunCost(run="b", calls=(call(10 * CENT),) * 3, delivered=1, shared_features=1)
-    found = cost_gate(bill(*[10 * CENT] * 3), forked, ALLOWED)
-    assert (found.exit, found.verdict) == (125, "not-comparable")
-    assert "run b continues features of another run" in found.why
+    result = cost_gate(bill(*[10 * CENT] * 3), forked, ALLOWED)
+    assert (result.exit, result.verdict) == (125, "not-comparable")
+    assert "run b continues features of another run" in result.why
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,6 @@ AMOUNTS = st.lists(st.integers(0, 10**9), min_size=CALLS_MIN, max_size=8)
 
 @given(AMOUNTS, AMOUNTS, st.integers(0, 50))
 def test_nothing_within_the_floor_or_the_share_fails(before: list[int], now: list[int], percent: int) -> None:
-    (whole, _) = compare_phases(bill(*before), bill(*now), Fraction(percent, 100))
+    (cost_gate_line, _) = compare_phases(bill(*before), bill(*now), Fraction(percent, 100))
     more = sum(now) - sum(before)
-    assert (whole.verdict == "worse") == (more > FLOOR_NANOUSD and more * 100 > sum(before) * percent)
+    assert (cost_gate_line.verdict == "worse") == (more > FLOOR_NANOUSD and more * 100 > sum(before) * percent)

@@ -35,8 +35,8 @@ def test_another_agents_answers_as_json(tmp_path: Path, agent: str) -> None:
         assert feature["tests"]["failed"] == 0
         assert min(feature["tokens"].values()) > 0
         assert all(float(feature[name]) > 0 for name in ("estimated_usd", "computed_usd"))
-        asked = ["git", "rev-parse", "--verify", "--quiet", feature["branch"]]
-        subprocess.run(asked, cwd=shown["repository"], check=True)
+        requested = ["git", "rev-parse", "--verify", "--quiet", feature["branch"]]
+        subprocess.run(requested, cwd=shown["repository"], check=True)
     looked = spawn(tmp_path / "tally", "status", "--json")
     assert msgspec.json.decode(looked.out)["run"] == shown["run"]
     assert agents_of(tmp_path / "tally") == [agent]
@@ -51,7 +51,7 @@ def agents_of(home: Path) -> list[str]:
 def test_the_agents_of_the_demo_are_those_that_are_bundled() -> None:
     bundled = files("mz_recordings") / "bundled"
     assert {f"monozukuri-{agent}" for agent in AGENTS} == {
-        each.name for each in bundled.iterdir() if each.name.startswith("monozukuri-")
+        traversable.name for traversable in bundled.iterdir() if traversable.name.startswith("monozukuri-")
     }
 
 

@@ -21,18 +21,18 @@ PINS = '{"config": {"agent": "codex", "budget": {"run_nanousd": 5000000000}}}'
 def newer(story: Story) -> Story:
     """A second run, of which `login` came to a question, and which was started otherwise."""
     story.close()
-    told = Story(story.home, run=NEWER)
-    told.to_run(
+    recorded_run = Story(story.home, run=NEWER)
+    recorded_run.to_run(
         RunStarted(run=RunId(NEWER), pipeline="monozukuri", base="main", base_commit=Commit("b" * 40),
-                   pins=told.blob(PINS), mz_version="0.2.0")
+                   pins=recorded_run.blob(PINS), mz_version="0.2.0")
     )  # fmt: skip
-    told.wait("login")
-    told.close()
-    return told
+    recorded_run.wait("login")
+    recorded_run.close()
+    return recorded_run
 
 
-def compared(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    answer = run(capsys, "diff", *words, "--json")
+def compared(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    answer = run(capsys, "diff", *args, "--json")
     assert answer.err == ""
     return msgspec.json.decode(answer.out)
 
@@ -50,16 +50,16 @@ def test_on_a_terminal(newer: Story, snapshot: SnapshotAssertion) -> None:
 
 
 def test_as_json(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    found = compared(capsys, RUN, NEWER)
-    start = {each["path"]: (each["left"], each["right"]) for each in found["start"]}
+    result = compared(capsys, RUN, NEWER)
+    start = {element["path"]: (element["left"], element["right"]) for element in result["start"]}
     assert start["mz"] == ("0.1.0", "0.2.0")
     assert (start["config.agent"], start["config.budget.run_usd"]) == ((None, "codex"), (None, "5.00"))
-    login = next(each for each in found["features"] if each["id"] == "login")
-    differences = {each["path"]: (each["left"], each["right"]) for each in login["differences"]}
+    login = next(item for item in result["features"] if item["id"] == "login")
+    differences = {entry["path"]: (entry["left"], entry["right"]) for entry in login["differences"]}
     assert differences["status"] == ("delivered", "waiting")
     assert differences["computed_usd"] == ("0.04938", None)
-    assert [each["left"] for each in found["features"]] == [True] * 4
-    assert [each["right"] for each in found["features"]] == [True, False, False, False]
+    assert [each["left"] for each in result["features"]] == [True] * 4
+    assert [each["right"] for each in result["features"]] == [True, False, False, False]
 
 
 def test_exit_codes(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,8 +71,8 @@ def test_exit_codes(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_is_not_there(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, message in (((RUN, "nope"), "there is no run or feature 'nope'"), (("2026", RUN), "2 run ids begin"),
+    for args, message in (((RUN, "nope"), "there is no run or feature 'nope'"), (("2026", RUN), "2 run ids begin"),
                            ((RUN,), "missing argument 'RIGHT'")):  # fmt: skip
-        answer = run(capsys, "diff", *words)
+        answer = run(capsys, "diff", *args)
         assert (answer.exit, answer.out) == (2, "")
         assert message in answer.err

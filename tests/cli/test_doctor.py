@@ -58,10 +58,10 @@ def test_a_pipe_gets_a_table(repo: GitRepo, capsys: pytest.CaptureFixture[str]) 
 def test_something_required_is_missing(repo: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
     (repo.root / "mz.yaml").write_text("agent: abacus\n")
     answer = run(capsys, "doctor", "--json")
-    told = json.loads(answer.out)
-    assert (answer.exit, told["schema"], told["exit"], told["status"]) == (11, "mz.doctor/1", 11, "fail")
-    assert (told["repository"], told["online"]) == (str(repo.root), False)
-    assert [each["name"] for each in told["checks"] if each["status"] == "fail"] == ["agent:abacus"]
+    summary = json.loads(answer.out)
+    assert (answer.exit, summary["schema"], summary["exit"], summary["status"]) == (11, "mz.doctor/1", 11, "fail")
+    assert (summary["repository"], summary["online"]) == (str(repo.root), False)
+    assert [item["name"] for item in summary["checks"] if item["status"] == "fail"] == ["agent:abacus"]
 
 
 def test_in_a_linked_worktree_the_main_one_is_looked_at(
@@ -80,7 +80,7 @@ def test_every_check_is_explained(
     (tmp_path / "config" / "mz").mkdir(parents=True)
     (tmp_path / "config" / "mz" / "prices.yaml").write_text("prices: []\n")
     (repo.root / "mz.yaml").write_text("# .mz/schema/mz.yaml.json\npull_requests: {strategy: draft}\n")
-    names = {each["name"] for each in json.loads(run(capsys, "doctor", "--json").out)["checks"]}
+    names = {item["name"] for item in json.loads(run(capsys, "doctor", "--json").out)["checks"]}
     page = (ROOT / "docs/doctor.md").read_text("utf-8")
     named = {"agent:NAME" if name.startswith("agent:") else name for name in names}
     assert set(re.findall(r"^\| `([\w:-]+)` \|", page, re.MULTILINE)) == named
@@ -117,31 +117,31 @@ def test_a_terminal_gets_a_page(repo: GitRepo) -> None:
 def test_offline_nothing_asks_the_network(repo: GitRepo, tmp_path: Path) -> None:
     (repo.root / "mz.yaml").write_text("pull_requests: {strategy: ready}\nbase: main\n")
     repo.git("remote", "add", "origin", "https://example.invalid/a/b.git")
-    heard, spies = tmp_path / "heard", tmp_path / "spies"
+    path, spies = tmp_path / "heard", tmp_path / "spies"
     spies.mkdir()
     for name, program in (("git", "/usr/bin/env -i PATH=/usr/bin:/bin HOME=/ git"), ("gh", "true"), ("ssh", "false")):
-        (spies / name).write_text(SPYING.format(name=name, heard=heard, program=program))
+        (spies / name).write_text(SPYING.format(name=name, heard=path, program=program))
         (spies / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{spies}:{os.environ['PATH']}"}
     command = [sys.executable, "-c", DENYING, "doctor", "--json"]
     done = subprocess.run(command, cwd=repo.root, env=environment, capture_output=True, text=True, check=False)
-    checks = {each["name"]: each["status"] for each in json.loads(done.stdout)["checks"]}
+    checks = {item["name"]: item["status"] for item in json.loads(done.stdout)["checks"]}
     assert (checks["remote"], checks["gh"], done.returncode) == ("ok", "ok", 0), done.stderr
-    words = [line.split() for line in heard.read_text().splitlines()]
-    assert ["gh", "auth", "token"] in words
-    assert not [line for line in words if {"ls-remote", "fetch", "push", "status"} & set(line) or line[0] == "ssh"]
+    lines = [line.split() for line in path.read_text().splitlines()]
+    assert ["gh", "auth", "token"] in lines
+    assert not [line for line in lines if {"ls-remote", "fetch", "push", "status"} & set(line) or line[0] == "ssh"]
 
 
 def test_the_age_of_recordings(tmp_path: Path) -> None:
     made = datetime(2026, 11, 21, tzinfo=UTC).timestamp()
     assert recordings_check(tmp_path, made).summary == "none yet"
     (tmp_path / "mz.yaml").write_text("recordings: recordings/library\n")
-    place = tmp_path / "recordings/library/demo"
-    place.mkdir(parents=True)
-    (place / "cassette.yaml").write_bytes((CASSETTE / "cassette.yaml").read_bytes())
+    path = tmp_path / "recordings/library/demo"
+    path.mkdir(parents=True)
+    (path / "cassette.yaml").write_bytes((CASSETTE / "cassette.yaml").read_bytes())
     fresh = recordings_check(tmp_path, made + 10 * 86400)
     assert (fresh.status, fresh.summary.endswith("days: recordings/library/demo")) == (CheckStatus.OK, True)
     assert recordings_check(tmp_path, made + 400 * 86400).status is CheckStatus.WARN
-    (place / "cassette.yaml").write_text("format: 99\n")
+    (path / "cassette.yaml").write_text("format: 99\n")
     newer = recordings_check(tmp_path, made)
     assert (newer.status, "use a newer mz" in newer.summary) == (CheckStatus.WARN, True)

@@ -63,7 +63,7 @@ def test_a_table_without_rows() -> None:
 def test_a_terminal_gets_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    lines = [each.rstrip() for each in drawn(TABLE, 80).splitlines()]
+    lines = [line.rstrip() for line in drawn(TABLE, 80).splitlines()]
     assert lines[0].split() == ["feature", "count"]
     assert lines[1].endswith(" 3")
     assert "red second line 🎉 [bold]no markup[/bold] :smile:" in lines[2]
@@ -107,7 +107,7 @@ def test_a_wide_table_repeats_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(columns=columns("*run", "*what", "one", "two", "three"), rows=rows, empty="")
     first, second = drawn(table, 80).split("\n\n")
     for part in (first, second):
-        keys = [each.split()[:2] for each in part.splitlines()]
+        keys = [line.split()[:2] for line in part.splitlines()]
         assert keys == [["run", "what"], ["r1", "worktree"], ["r1", "capture"]]
     assert {"one", "two", "three"} <= set(f"{first} {second}".split())
 

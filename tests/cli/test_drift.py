@@ -67,9 +67,9 @@ def test_drift_fails_from_the_risk_on_that_was_asked_for() -> None:
 
 
 def test_findings_say_whether_the_command_fails_for_them() -> None:
-    assert [one.fails for one in with_failures(DRIFTED, "low").results[0].findings] == [True, True]
-    assert [one.fails for one in with_failures(DRIFTED, "medium").results[0].findings] == [False, True]
-    assert [each["exit"] for each in found_as_json(with_failures(DRIFTED, "medium"))] == [0, 3]
+    assert [item.fails for item in with_failures(DRIFTED, "low").results[0].findings] == [True, True]
+    assert [finding.fails for finding in with_failures(DRIFTED, "medium").results[0].findings] == [False, True]
+    assert [document["exit"] for document in found_as_json(with_failures(DRIFTED, "medium"))] == [0, 3]
     prompt = msgspec.structs.replace(POLICY, kind="PROMPT")
     played = msgspec.structs.replace(DRIFTED.results[0], findings=(prompt,))
     (played,) = with_failures(msgspec.structs.replace(DRIFTED, results=(played,)), "high").results
@@ -77,8 +77,8 @@ def test_findings_say_whether_the_command_fails_for_them() -> None:
 
 
 def found_as_json(drifted: LibraryDrift) -> list[dict[str, object]]:
-    told = msgspec.to_builtins(drift_result(drifted, 3, "medium", "today"))
-    return [each for one in told["cassettes"] for each in one["findings"]]
+    reported = msgspec.to_builtins(drift_result(drifted, 3, "medium", "today"))
+    return [entry for item in reported["cassettes"] for entry in item["findings"]]
 
 
 # wrong use ------------------------------------------------------------------------------------------------------------
@@ -106,18 +106,18 @@ def test_who_writes_says_why(capsys: pytest.CaptureFixture[str], words: tuple[st
 def test_what_means_nothing_to_who_writes_baselines_is_refused(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
-    found = run(capsys, "drift", "--update-baseline", "-m", "x", *words)
-    assert found.exit == 2
-    assert f"{words[0]}: no effect with --update-baseline" in found.err
+    result = run(capsys, "drift", "--update-baseline", "-m", "x", *words)
+    assert result.exit == 2
+    assert f"{words[0]}: no effect with --update-baseline" in result.err
 
 
 def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(capsys, "drift")
-    assert (found.exit, "MZ6001" in found.err) == (4, True)
+    result = run(capsys, "drift")
+    assert (result.exit, "MZ6001" in result.err) == (4, True)
     (empty / "recordings").mkdir()
     (empty / "recordings" / "noise.yaml").write_text("noise: [{class: DECISION, path: x, reason: r}]\n")
-    found = run(capsys, "drift")
-    assert (found.exit, found.err.splitlines()[0]) == (
+    result = run(capsys, "drift")
+    assert (result.exit, result.err.splitlines()[0]) == (
         4,
         "error[MZ6020] recordings/noise.yaml: entry 1 (DECISION x) is rejected: HIDES_VERDICT: decisions of a rule, a "
         "gate or a permission are never noise",
@@ -127,8 +127,8 @@ def test_nothing_to_check_is_no_success(empty: Path, capsys: pytest.CaptureFixtu
     (empty / "recordings" / "noise.yaml").unlink()
     (empty / "recordings" / "wire").mkdir()
     (empty / "recordings" / "wire" / "x-1.yaml").write_text("[")
-    found = run(capsys, "drift")
-    assert (found.exit, "MZ6021" in found.err) == (125, True)
+    result = run(capsys, "drift")
+    assert (result.exit, "MZ6021" in result.err) == (125, True)
 
 
 # the real thing -------------------------------------------------------------------------------------------------------
@@ -144,14 +144,16 @@ def change(copy: Copy, changed: Callable[[Cassette], Cassette]) -> None:
     save(changed(copy.cassette()), copy.place, replace=True)
 
 
-def found_in(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[tuple[str, str, str | None]]]:
+def found_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, list[tuple[str, str, str | None]]]:
     """Exit code, and class, risk and call of each finding that is not about the invented prices of the workshop."""
-    answer = run(capsys, "drift", *words, "--json")
-    told = json.loads(answer.out)
-    assert (told["schema"], told["exit"]) == ("mz.drift/1", answer.exit)
-    findings = [each for one in told["cassettes"] for each in one["findings"] if each["cause"] != "prices"]
-    assert all(each["fix"] and "{" not in each["fix"] for each in findings)
-    return answer.exit, [(each["kind"], each["risk"], each["call"] or each["feature"]) for each in findings]
+    answer = run(capsys, "drift", *args, "--json")
+    reported = json.loads(answer.out)
+    assert (reported["schema"], reported["exit"]) == ("mz.drift/1", answer.exit)
+    findings = [
+        finding for entry in reported["cassettes"] for finding in entry["findings"] if finding["cause"] != "prices"
+    ]
+    assert all(finding["fix"] and "{" not in finding["fix"] for finding in findings)
+    return answer.exit, [(item["kind"], item["risk"], item["call"] or item["feature"]) for item in findings]
 
 
 @pytest.mark.slow
@@ -161,28 +163,29 @@ def test_each_class_that_is_seen_without_playing(copy: Copy, capsys: pytest.Capt
 
     def planted(*changes: Callable[[Cassette], Cassette]) -> tuple[int, list[tuple[str, str, str | None]]]:
         save(clean, copy.place, replace=True)
-        for each in changes:
-            change(copy, each)
+        for item in changes:
+            change(copy, item)
         return found_in(capsys, "--static")
 
     def about(**fields: object) -> Callable[[Cassette], Cassette]:
-        return lambda one: one._replace(manifest=msgspec.structs.replace(one.manifest, **fields))
+        return lambda item: item._replace(manifest=msgspec.structs.replace(item.manifest, **fields))
 
     assert planted(about(provenance="copied")) == (4, [("COPIED", "high", None)])
     assert planted(
-        about(max_age_days=1), lambda one: with_fields(one, WRITE, recorded_at="2026-01-01T00:00:00Z")
+        about(max_age_days=1), lambda item: with_fields(item, WRITE, recorded_at="2026-01-01T00:00:00Z")
     ) == (4, [("EXPIRED", "medium", None)])  # fmt: skip
-    assert planted(lambda one: with_line(one, WRITE, "result", lambda line: {**line, "mood": "good"})) == (
+    assert planted(lambda entry: with_line(entry, WRITE, "result", lambda line: {**line, "mood": "good"})) == (
         0, [("STREAM", "low", None)],
     )  # fmt: skip
-    assert planted(lambda one: with_line(one, WRITE, "result", lambda line: {**line, "terminal_reason": 3})) == (
-        3, [("STREAM", "high", None)],
-    )  # fmt: skip
-    for field, ended, found in (
+    terminal_reason = planted(
+        lambda element: with_line(element, WRITE, "result", lambda line: {**line, "terminal_reason": 3})
+    )
+    assert terminal_reason == (3, [("STREAM", "high", None)])
+    for field, ended, result in (
         ({"reported_nanousd": 7}, 0, ("COST", "low", "write.a2")),
         ({"ending": "error"}, 3, ("STREAM", "medium", "write.a2")),
     ):
-        assert planted(_told_otherwise(field)) == (ended, [found])
+        assert planted(_told_otherwise(field)) == (ended, [result])
     assert planted(
         lambda one: with_event(one, "alpha", "artifact.parsed", lambda line: {**line, "files": ["x.py"]})
     ) == (3, [("ARTIFACT", "medium", "write")])  # fmt: skip
@@ -193,7 +196,7 @@ def test_each_class_that_is_seen_without_playing(copy: Copy, capsys: pytest.Capt
 
 def _told_otherwise(fields: Mapping[str, object]) -> Callable[[Cassette], Cassette]:
     """The story says something else of the second reply of `beta`."""
-    return lambda one: with_event(one, "beta", "reply.parsed", lambda line: {**line, **fields}, 1)
+    return lambda cassette: with_event(cassette, "beta", "reply.parsed", lambda line: {**line, **fields}, 1)
 
 
 @pytest.mark.slow
@@ -203,15 +206,15 @@ def test_two_recordings_and_what_is_learned_of_them(copy: Copy, capsys: pytest.C
     pair = ("recordings/notes", "again")
     assert found_in(capsys, *pair) == (0, [])
 
-    def answered(one: Cassette) -> Cassette:
-        one = with_line(one, WRITE, "result", lambda line: {**line, "total_cost_usd": 0.011})
-        one = with_file(one, WRITE, "artifact", lambda text: text.replace("long", "very long"))
-        return with_file(one, WRITE, "patch", lambda text: text.replace("long", "very long"))
+    def answered(item: Cassette) -> Cassette:
+        item = with_line(item, WRITE, "result", lambda line: {**line, "total_cost_usd": 0.011})
+        item = with_file(item, WRITE, "artifact", lambda text: text.replace("long", "very long"))
+        return with_file(item, WRITE, "patch", lambda text: text.replace("long", "very long"))
 
     save(answered(copy.cassette()), again, replace=True)
-    told = [("ARTIFACT", "low", "write.a2"), ("COST", "low", "write.a2")]
-    assert found_in(capsys, *pair) == (0, told)
-    assert found_in(capsys, *pair, "--fail-on", "low") == (3, told)
+    reported = [("ARTIFACT", "low", "write.a2"), ("COST", "low", "write.a2")]
+    assert found_in(capsys, *pair) == (0, reported)
+    assert found_in(capsys, *pair, "--fail-on", "low") == (3, reported)
     assert found_in(capsys, *pair, "--propose-noise", "-m", "a live model") == (0, [])
     assert "reason: a live model" in (copy.root / "recordings" / "noise.yaml").read_text()
     answer = run(capsys, "drift", *pair)
@@ -243,7 +246,7 @@ def test_copied_or_damaged_answers_are_not_compared(copy: Copy, capsys: pytest.C
 @pytest.mark.slow
 def test_a_baseline_of_the_project_is_written_and_used(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
     other = {"terminal_reason": 3, "mood": "good"}
-    change(copy, lambda one: with_line(one, WRITE, "result", lambda line: {**line, **other}))
+    change(copy, lambda item: with_line(item, WRITE, "result", lambda line: {**line, **other}))
     assert found_in(capsys, "--static") == (3, [("STREAM", "high", None), ("STREAM", "low", None)])
     answer = run(capsys, "drift", "--update-baseline", "-m", "a patched command line")
     assert answer.out.startswith("recordings/wire/claude-code-2.1.197.yaml: of claude-code 2.1.197 ")
@@ -257,9 +260,9 @@ def test_what_only_a_replay_sees(copy: Copy) -> None:
     copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
     copy.edit("pipelines/notes.yaml", "cause: text", "cause: words")
     drifted = spawn(copy.root, "drift", "--json", "--junit", "drift.xml")
-    told = json.loads(drifted.out)
-    assert (drifted.exit, told["exit"], told["against"]) == (3, 3, "today")
-    assert {(one["kind"], one["risk"], one["exit"]) for one in told["classes"]} == {
+    reported = json.loads(drifted.out)
+    assert (drifted.exit, reported["exit"], reported["against"]) == (3, 3, "today")
+    assert {(item["kind"], item["risk"], item["exit"]) for item in reported["classes"]} == {
         ("PROMPT", "medium", 3), ("DECISION", "high", 3), ("COST", "low", 0),
     }  # fmt: skip
     assert (copy.root / "drift.xml").read_text().startswith("<?xml")

@@ -45,11 +45,11 @@ def test_former_names_of_commands(
 
 
 @pytest.mark.parametrize(
-    "words", [["clean", "--blobs", "r1"], ["clean", "--blobs", "--all"], ["audit", "--verify", "--full"],
+    "args", [["clean", "--blobs", "r1"], ["clean", "--blobs", "--all"], ["audit", "--verify", "--full"],
               ["audit", "--verify", "r1", "--imported"], ["help", "status", "--json"]],
 )  # fmt: skip
-def test_words_that_do_not_fit_the_option(words: list[str], story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, *words)
+def test_words_that_do_not_fit_the_option(args: list[str], story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run(capsys, *args)
     assert (answer.exit, answer.out) == (2, "")
 
 
@@ -79,23 +79,23 @@ def test_a_warning_has_no_exit_code(word: str, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "output"),
     [
         ("MZ2033", "no error code 'MZ2033'; did you mean `MZ2013`?"),
         ("12", "no exit code 12; known: 0, 1, 2,"),
         ("\x1b[31mfoo", "no error code"),
     ],
 )
-def test_what_is_no_code(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_code(word: str, output: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(capsys, "help", "codes", word)
     assert (answer.exit, answer.out) == (2, "")
-    assert answer.err.startswith(f"error[MZ1002] {said}")
+    assert answer.err.startswith(f"error[MZ1002] {output}")
     assert "\x1b" not in answer.err
 
 
 def test_codes_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    told = json.loads(run(capsys, "help", "MZ1005", "--json").out)
-    assert told == {
+    summary = json.loads(run(capsys, "help", "MZ1005", "--json").out)
+    assert summary == {
         "schema": "mz.explain/1", "kind": "error", "code": "MZ1005", "title": "the agent has no login",
         "explanation": CODES["MZ1005"].explanation, "exit": 11, "codes": [],
     }  # fmt: skip

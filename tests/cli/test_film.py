@@ -34,8 +34,8 @@ def test_what_stands_on_the_screen_stands_in_the_picture() -> None:
 def test_rules_are_drawn_and_marks_stand_alone() -> None:
     root = drawn(Frame((row("━━──ab✓✓"),), 1))
     rules = [element for element in root.iter(f"{SVG}rect") if "class" in element.attrib]
-    assert [(each.get("x"), each.get("width")) for each in rules] == [("0", "16.8"), ("16.8", "16.8")]
-    assert [each.get("x") for each in root.iter(f"{SVG}text")][1:] == ["33.6", "50.4", "58.8"]
+    assert [(rule.get("x"), rule.get("width")) for rule in rules] == [("0", "16.8"), ("16.8", "16.8")]
+    assert [item.get("x") for item in root.iter(f"{SVG}text")][1:] == ["33.6", "50.4", "58.8"]
 
 
 def test_frames_follow_each_other() -> None:
@@ -50,7 +50,7 @@ def test_the_recording_is_whole_and_light() -> None:
     data = (ROOT / "docs" / "live.svg").read_bytes()
     assert len(data) < BYTES_MAX
     shown = " ".join(element.text or "" for element in ElementTree.fromstring(data).iter(f"{SVG}text"))
-    for words in ("$ mz demo", "month-filter", "attempt 1", "Ctrl-C", "finished", "mz show"):
-        assert words in shown, words
+    for args in ("$ mz demo", "month-filter", "attempt 1", "Ctrl-C", "finished", "mz show"):
+        assert args in shown, args
     places = set(re.findall(r"(?<![\w.>])/(\w+)/", shown))
     assert places <= {"tmp"}, "it names no place on the machine where it was made"

@@ -24,8 +24,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workshop, str]:
     return workshop, run
 
 
-def said(done: tuple[Workshop, str], *words: str) -> Result:
-    return spawn(done[0].root, *words, **done[0].environment)
+def said(done: tuple[Workshop, str], *args: str) -> Result:
+    return spawn(done[0].root, *args, **done[0].environment)
 
 
 @pytest.mark.slow
@@ -39,10 +39,10 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
     name = re.search(rf"compare: mz diff {run} (\S+)", made.err)
     assert name is not None
 
-    found = said(done, *compare.replace("RUN", run).replace("FORK", name[1]).split(), "--json")
-    report = json.loads(found.out)
+    result = said(done, *compare.replace("RUN", run).replace("FORK", name[1]).split(), "--json")
+    report = json.loads(result.out)
     assert [feature["id"] for feature in report["features"]] == ["alpha"]
-    differences = {each["path"]: (each["left"], each["right"]) for each in report["features"][0]["differences"]}
+    differences = {item["path"]: (item["left"], item["right"]) for item in report["features"][0]["differences"]}
     assert differences["status"] == ("delivered", "waiting")
     assert "artifacts.letter" in differences
     assert "input_tokens" not in differences  # As many calls on either side, of which the fork paid one.
@@ -61,7 +61,7 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("args", "code", "message"),
     [
         (("alpha",), 2, "name a phase or an event to start from"),
         (("nope/alpha@1",), 2, "there is no run or feature 'nope'"),
@@ -76,14 +76,14 @@ def test_the_commands_of_the_page(done: tuple[Workshop, str]) -> None:
         (("{run}/alpha@1", "--prompt", "broken.md.j2"), 10, "MZ3017"),
     ],
 )
-def test_what_cannot_be_forked(done: tuple[Workshop, str], words: tuple[str, ...], code: int, message: str) -> None:
+def test_what_cannot_be_forked(done: tuple[Workshop, str], args: tuple[str, ...], code: int, message: str) -> None:
     workshop, run = done
     (workshop.root / "broken.md.j2").write_text("{{ nothing_like_it }}")
     events = json.loads("[" + ",".join(said(done, "log", f"{run}/alpha", "--json").out.splitlines()) + "]")
-    last = str(max(one["version"] for one in events if one.get("stream", "").endswith("/alpha")))
+    last = str(max(event["version"] for event in events if event.get("stream", "").endswith("/alpha")))
     before = said(done, "runs").out
-    found = said(done, "fork", *(word.replace("{run}", run).replace("@last", f"@{last}") for word in words))
-    assert (found.exit, message in found.err) == (code, True), found.err
+    result = said(done, "fork", *(word.replace("{run}", run).replace("@last", f"@{last}") for word in args))
+    assert (result.exit, message in result.err) == (code, True), result.err
     assert said(done, "runs").out == before
 
 

@@ -72,7 +72,7 @@ def at_work(name: str = "login") -> FeatureView:
 
 
 def one_of_each() -> RunView:
-    asked = Question(
+    requested = Question(
         question_kind=QuestionKind.APPROVAL,
         code="size",
         phase="tasks",
@@ -84,7 +84,7 @@ def one_of_each() -> RunView:
     features = (
         FeatureView(feature="first", status="delivered"),
         at_work(),
-        FeatureView(feature="audit", status="waiting", question=asked),
+        FeatureView(feature="audit", status="waiting", question=requested),
         FeatureView(feature="export", status="held", hold=Hold.TIMER, until_us=NOW_US),
         FeatureView(feature="after", status="held", blocked_by="audit"),
         FeatureView(feature="broken", status="failed", code="rejected"),
@@ -103,7 +103,7 @@ def test_the_picture(columns: int, lines: int, snapshot: SnapshotAssertion) -> N
 
 
 def test_the_picture_of_a_story(story: Story, snapshot: SnapshotAssertion) -> None:
-    view = run_view(RUN, [each for each in story.recorded if each.position < 30])
+    view = run_view(RUN, [item for item in story.recorded if item.position < 30])
     assert texts(render_frame(view, scenery(planned=PinnedSettings(phases=("prd", "code", "pr"))))) == snapshot
 
 
@@ -135,8 +135,8 @@ def test_the_picture_fits(columns: int, lines: int, statuses: list[str], text: s
 
 def test_what_has_no_room_is_counted_and_questions_come_first() -> None:
     many = [at_work(f"f{number}") for number in range(20)]
-    asked = FeatureView(feature="asks", status="waiting")
-    view = RunView(run=RUN, features=(*many, asked))
+    feature_view = FeatureView(feature="asks", status="waiting")
+    view = RunView(run=RUN, features=(*many, feature_view))
     shown = texts(render_frame(view, scenery(height=10)))
     assert any("asks" in line for line in shown)
     assert any(line.startswith("… and 15 working") for line in shown), shown
@@ -145,7 +145,10 @@ def test_what_has_no_room_is_counted_and_questions_come_first() -> None:
 
 def test_features_keep_their_places() -> None:
     shown = texts(render_frame(one_of_each(), scenery(80, 40)))
-    places = [next(n for n, line in enumerate(shown) if f" {each.feature} " in line) for each in one_of_each().features]
+    places = [
+        next(n for n, line in enumerate(shown) if f" {feature_view.feature} " in line)
+        for feature_view in one_of_each().features
+    ]
     assert places == sorted(places)
 
 

@@ -85,9 +85,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 @pytest.mark.slow
 def test_a_project_that_has_just_begun(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(capsys, "gate", "--allow-empty", "7", "--junit", "gate.xml", "--html", "gate.html")
-    assert found.exit == 0, found.out
-    lines = found.out.splitlines()
+    result = run(capsys, "gate", "--allow-empty", "7", "--junit", "gate.xml", "--html", "gate.html")
+    assert result.exit == 0, result.out
+    lines = result.out.splitlines()
     assert [line.split()[2] for line in lines[:4]] == ["passed", "empty", "empty", "empty"]
     assert lines[-1].startswith("gate passed: 4 layers, ")
     assert 'name="3 artifacts"' in (project / "gate.xml").read_text()
@@ -96,41 +96,41 @@ def test_a_project_that_has_just_begun(project: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.slow
 def test_a_self_test(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(capsys, "doctor", "--self-test", "--json")
-    document = json.loads(found.out)
-    assert (found.exit, document["schema"], document["verdict"]) == (0, "mz.self-test/1", "passed"), found.err
+    result = run(capsys, "doctor", "--self-test", "--json")
+    document = json.loads(result.out)
+    assert (result.exit, document["schema"], document["verdict"]) == (0, "mz.self-test/1", "passed"), result.err
     assert [layer["name"] for layer in document["layers"]] == [
         "static", "adapters", "artifacts", "formats", "replays",
     ]  # fmt: skip
 
 
 def test_nothing_recorded(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(capsys, "gate", "--layer", "7")
-    assert found.exit == 4
-    assert "NOTHING-CHECKED  nothing to check, so nothing was verified\n" in found.out
+    result = run(capsys, "gate", "--layer", "7")
+    assert result.exit == 4
+    assert "NOTHING-CHECKED  nothing to check, so nothing was verified\n" in result.out
     assert run(capsys, "gate", "--layer", "7", "--allow-empty", "7").exit == 0
 
 
 def test_a_fault_has_its_exit_code_and_is_the_first_failure(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "mz.yaml").write_text("budgte: 1\n")
-    found = run(capsys, "gate", "--layer", "1", "--layer", "7", "--json")
-    told = json.loads(found.out)
-    assert found.exit == told["exit"] == 10
-    assert (told["schema"], told["verdict"], told["cost_usd"]) == ("mz.gate/1", "failed", "0.00")
-    assert told["first_failure"]["layer"] == 1
-    assert [layer["status"] for layer in told["layers"]] == ["failed", "skipped", "skipped", "failed"]
-    assert told["layers"][0]["findings"][0]["file"] == "mz.yaml"
-    assert "1  static     FAILED" in found.err
+    result = run(capsys, "gate", "--layer", "1", "--layer", "7", "--json")
+    reported = json.loads(result.out)
+    assert result.exit == reported["exit"] == 10
+    assert (reported["schema"], reported["verdict"], reported["cost_usd"]) == ("mz.gate/1", "failed", "0.00")
+    assert reported["first_failure"]["layer"] == 1
+    assert [layer["status"] for layer in reported["layers"]] == ["failed", "skipped", "skipped", "failed"]
+    assert reported["layers"][0]["findings"][0]["file"] == "mz.yaml"
+    assert "1  static     FAILED" in result.err
 
 
 @pytest.mark.parametrize(
-    "words", [("--layer", "2"), ("--layer", "5"), ("--layer", "static"), ("--allow-empty", "6"), ("-j", "0")]
+    "args", [("--layer", "2"), ("--layer", "5"), ("--layer", "static"), ("--allow-empty", "6"), ("-j", "0")]
 )
-def test_wrong_use(project: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    assert run(capsys, "gate", *words).exit == 2
+def test_wrong_use(project: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
+    assert run(capsys, "gate", *args).exit == 2
 
 
 def test_a_place_without_cassettes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(capsys, "gate", "nowhere")
-    assert (found.exit, found.out) == (4, "")
-    assert "MZ6001" in found.err
+    result = run(capsys, "gate", "nowhere")
+    assert (result.exit, result.out) == (4, "")
+    assert "MZ6001" in result.err

@@ -22,8 +22,12 @@ def test_what_it_frees_is_said(story: Story, capsys: pytest.CaptureFixture[str])
     assert path.is_file()
     assert dry.out.startswith(f"kind\tcount\tbytes\treason\nblobs\t1\t{size}\t")
     assert dry.err.startswith(f"would free {size} B; ")
-    told = msgspec.json.decode(run(capsys, "clean", "--blobs", "--json").out)
-    assert (told["blobs"], told["freed_bytes"], told["young_blobs"]["count"]) == ({"count": 1, "bytes": size}, size, 1)
+    summary = msgspec.json.decode(run(capsys, "clean", "--blobs", "--json").out)
+    assert (summary["blobs"], summary["freed_bytes"], summary["young_blobs"]["count"]) == (
+        {"count": 1, "bytes": size},
+        size,
+        1,
+    )
     assert not path.exists()
     assert run(capsys, "audit", "--verify").exit == 0
 

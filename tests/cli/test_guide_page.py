@@ -34,8 +34,8 @@ class Part(NamedTuple):
 
 
 def parts() -> Iterator[Part]:
-    for found in PARTS.finditer(PAGE):
-        yield Part(found["remark"] or "", found["language"], found["text"])
+    for match in PARTS.finditer(PAGE):
+        yield Part(match["remark"] or "", match["language"], match["text"])
 
 
 class Team:
@@ -57,12 +57,12 @@ class Team:
         path = os.pathsep.join((str(programs), os.environ["PATH"]))
         own = {"PATH": path, "HOME": str(place / "home"), "ANTHROPIC_API_KEY": "nobody-is-called"}
         self.environment = {**kept, **IDENTITY, **own}
-        for words in ("git init --quiet --initial-branch=main", "git add --all", "git commit --quiet --message Begin"):
-            self.run(words)
+        for args in ("git init --quiet --initial-branch=main", "git add --all", "git commit --quiet --message Begin"):
+            self.run(args)
 
     def run(self, line: str) -> str:
         """What a line of the page writes; it must end as the page says."""
-        expected = int(found[1]) if (found := EXIT.search(line)) else 0
+        expected = int(match[1]) if (match := EXIT.search(line)) else 0
         done = subprocess.run(
             ["sh", "-c", line],
             cwd=self.root,
@@ -81,17 +81,17 @@ class Team:
 @pytest.mark.timeout(900)
 def test_the_guide_can_be_followed(tmp_path: Path) -> None:
     team = Team(tmp_path)
-    said, compared = "", 0
+    output, compared = "", 0
     for part in parts():
         if part.remark.startswith("file: "):
             path = team.root / part.remark.removeprefix("file: ")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(part.text)
         elif part.remark == "prints":
-            assert part.text in said
+            assert part.text in output
             compared += 1
         elif part.language == "sh":
-            said = "".join(team.run(line) for line in part.text.splitlines())
+            output = "".join(team.run(line) for line in part.text.splitlines())
     assert compared == 5
     assert team.run("git status --porcelain") == ""
 

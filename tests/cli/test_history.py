@@ -132,7 +132,7 @@ def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
 
 # words ----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "words",
+    "text",
     [
         "--run r recordings",
         "--recheck-rules recordings",
@@ -142,22 +142,22 @@ def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
     ],
 )
 def test_a_past_run_takes_nothing_that_is_for_cassettes(
-    story: Story, capsys: pytest.CaptureFixture[str], words: str
+    story: Story, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    found = run(capsys, "replay", *words.split())
-    assert found.exit == 2
-    assert "replays runs of the log" in found.err
+    result = run(capsys, "replay", *text.split())
+    assert result.exit == 2
+    assert "replays runs of the log" in result.err
 
 
 def test_an_unknown_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(capsys, "replay", "--run", "nope")
-    assert "MZ5001" in found.err
-    assert found.exit not in (0, 3)
+    result = run(capsys, "replay", "--run", "nope")
+    assert "MZ5001" in result.err
+    assert result.exit not in (0, 3)
 
 
 def test_pins_that_are_gone_are_not_comparable(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(capsys, "replay", "--run", RUN)
-    assert (found.exit, "MZ6010" in found.err) == (125, True), found
+    result = run(capsys, "replay", "--run", RUN)
+    assert (result.exit, "MZ6010" in result.err) == (125, True), result
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (4, 4), (1, 125), (2, 125), (70, 125), (130, 125)])
@@ -167,11 +167,11 @@ def test_only_verdicts_are_verdicts_for_git(code: int, expected: int) -> None:
     assert command_exit(("replay",), code) == code
 
 
-@pytest.mark.parametrize("words", ["--run nope", "--frob", "--accept PROMPT", "recordings", "--recheck-rules x"])
-def test_whatever_is_no_verdict_is_skipped(story: Story, capsys: pytest.CaptureFixture[str], words: str) -> None:
-    found = run(capsys, "replay", "--bisect", *words.split())
-    assert found.exit == 125
-    assert found.err.startswith("error[")
+@pytest.mark.parametrize("text", ["--run nope", "--frob", "--accept PROMPT", "recordings", "--recheck-rules x"])
+def test_whatever_is_no_verdict_is_skipped(story: Story, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    result = run(capsys, "replay", "--bisect", *text.split())
+    assert result.exit == 125
+    assert result.err.startswith("error[")
 
 
 def test_no_commit_is_blamed_for_the_clock_or_for_where_answers_are_from() -> None:
@@ -193,20 +193,24 @@ def test_a_real_run_in_words_as_json_and_for_reports(recorded: Path, tmp_path: P
     done = spawn(root, "replay", "--run", "r")
     assert done.exit == 0, done.err
     assert done.out.endswith("compared: matches the log\n")
-    told = json.loads(spawn(root, "replay", "--run", "r", "--json").out)
-    name = told["run"]
-    assert (told["schema"], told["exit"], told["divergences"]) == ("mz.replay-run/1", 0, [])
-    assert [stream["stream"] for stream in told["streams"]] == [f"run/{name}", f"run/{name}/alpha", f"run/{name}/beta"]
+    reported = json.loads(spawn(root, "replay", "--run", "r", "--json").out)
+    name = reported["run"]
+    assert (reported["schema"], reported["exit"], reported["divergences"]) == ("mz.replay-run/1", 0, [])
+    assert [stream["stream"] for stream in reported["streams"]] == [
+        f"run/{name}",
+        f"run/{name}/alpha",
+        f"run/{name}/beta",
+    ]
 
     rules = root / "pipelines" / "rules" / "note.yaml"
     rules.write_text(rules.read_text().replace("min: 10", "min: 24"))
-    found = spawn(root, "replay", "--recheck-rules", "--junit", "judge.xml")
-    assert found.exit == 3
-    assert "now fails (note)" in found.out
+    result = spawn(root, "replay", "--recheck-rules", "--junit", "judge.xml")
+    assert result.exit == 3
+    assert "now fails (note)" in result.out
     assert "note.bytes" in (root / "judge.xml").read_text()
-    told = json.loads(spawn(root, "replay", "--recheck-rules", "--run", name, "--json").out)
-    assert (told["schema"], told["exit"]) == ("mz.judge/1", 3)
-    assert {(one["was"], one["now"]) for one in told["differing"]} == {("valid", "invalid")}
+    reported = json.loads(spawn(root, "replay", "--recheck-rules", "--run", name, "--json").out)
+    assert (reported["schema"], reported["exit"]) == ("mz.judge/1", 3)
+    assert {(item["was"], item["now"]) for item in reported["differing"]} == {("valid", "invalid")}
     assert spawn(root, "replay", "--run", name).exit == 0  # It has its own rules.
     rules.write_text("name: [")
     assert spawn(root, "replay", "--recheck-rules", "--bisect").exit == 125
@@ -251,16 +255,16 @@ def test_a_library_that_has_expired_still_finds_the_commit(recorded: Path, tmp_p
     copy = clone(recorded, tmp_path / "clone")
     cassette = copy.cassette()
     manifest = replace(cassette.manifest, max_age_days=30)
-    taken = tuple(
-        one._replace(recording=replace(one.recording, recorded_at="2020-01-01T00:00:00Z")) for one in cassette.calls
+    used = tuple(
+        call._replace(recording=replace(call.recording, recorded_at="2020-01-01T00:00:00Z")) for call in cassette.calls
     )
-    save(cassette._replace(manifest=manifest, calls=taken), copy.place, replace=True)
+    save(cassette._replace(manifest=manifest, calls=used), copy.place, replace=True)
     GitRepo(copy.root).commit()
     assert spawn(copy.root, "replay").exit == 4
-    told = spawn(copy.root, "replay", "--bisect", "--json", "--junit", "junit.xml")
-    shown = json.loads(told.out)
-    assert (told.exit, shown["exit"]) == (0, 0)
-    assert [one["kind"] for one in shown["cassettes"][0]["findings"]] == ["EXPIRED"]
+    result = spawn(copy.root, "replay", "--bisect", "--json", "--junit", "junit.xml")
+    shown = json.loads(result.out)
+    assert (result.exit, shown["exit"]) == (0, 0)
+    assert [item["kind"] for item in shown["cassettes"][0]["findings"]] == ["EXPIRED"]
     assert 'failures="0"' in (copy.root / "junit.xml").read_text()
     copy.edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
     assert spawn(copy.root, "replay", "--bisect").exit == 3

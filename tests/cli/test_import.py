@@ -45,15 +45,15 @@ def sessions(tmp_path: Path) -> Path:
 
 def test_what_agents_did_is_taken_in_once(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = run(capsys, "import", "--json")
-    told = json.loads(first.out)
+    summary = json.loads(first.out)
     assert first.exit == 0
-    assert told["schema"] == "mz.import/1"
-    assert told["log"] == str(data)
-    assert (told["files_read"], told["requests_new"], told["requests_already_counted"]) == (3, 4, 1)
-    assert told["unpriced"] == [{"model": "claude-unheard-of", "requests": 1}]
+    assert summary["schema"] == "mz.import/1"
+    assert summary["log"] == str(data)
+    assert (summary["files_read"], summary["requests_new"], summary["requests_already_counted"]) == (3, 4, 1)
+    assert summary["unpriced"] == [{"model": "claude-unheard-of", "requests": 1}]
     again = json.loads(run(capsys, "import", "--json").out)
     assert (again["files_read"], again["files_unchanged"], again["requests_new"]) == (0, 3, 0)
-    assert told["computed_usd"] == "0.00774"
+    assert summary["computed_usd"] == "0.00774"
 
 
 def test_an_import_without_anything_new_loads_no_more_than_it_needs(data: Path, sessions: Path) -> None:
@@ -96,11 +96,11 @@ def test_sessions_are_found_where_their_agents_keep_them(
         monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
     for name, directory in moved.items():
         monkeypatch.setenv(name, str(tmp_path / directory) if directory else "")
-    for place, case in KEPT.items():
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / Path(case).name).write_bytes((CASES / case).read_bytes())
-    told = json.loads(run(capsys, "import", "--json").out)
-    assert (told["files_read"], told["passed_over"]) == (len(KEPT), [])
+    for text, case in KEPT.items():
+        (tmp_path / text).mkdir(parents=True)
+        (tmp_path / text / Path(case).name).write_bytes((CASES / case).read_bytes())
+    summary = json.loads(run(capsys, "import", "--json").out)
+    assert (summary["files_read"], summary["passed_over"]) == (len(KEPT), [])
 
 
 def test_an_empty_path_is_no_directory(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,11 +116,11 @@ def test_names_of_files_may_be_no_text(data: Path, tmp_path: Path, capsys: pytes
     folder.mkdir()
     for name, content in ((b"\xff.jsonl", request(1)), (b"\xfe.json", b"{}")):
         (folder / os.fsdecode(name)).write_bytes(content)
-    told = run(capsys, "import", str(folder), "--json")
-    assert told.exit == 0
-    assert json.loads(told.out)["passed_over"] == [str(folder / "\ufffd.json")]
+    result = run(capsys, "import", str(folder), "--json")
+    assert result.exit == 0
+    assert json.loads(result.out)["passed_over"] == [str(folder / "\ufffd.json")]
     report = json.loads(run(capsys, "audit", "--imported", "--json").out)
-    assert [file["path"] for each in report["sessions"] for file in each["files"]] == [str(folder / "\ufffd.jsonl")]
+    assert [file["path"] for item in report["sessions"] for file in item["files"]] == [str(folder / "\ufffd.jsonl")]
     refused = run(capsys, "transcript", str(folder / os.fsdecode(b"\xfe.json")), "--json")
     assert json.loads(refused.err)["code"] == "MZ6030"
 
@@ -138,21 +138,24 @@ def test_sessions_that_tell_too_few_tokens_are_counted_wherever_their_money_is(
 ) -> None:
     write(tmp_path / "f/whole.jsonl", [request(1, session=OTHER)])
     (tmp_path / "f/short.jsonl").write_bytes((CASES / "claude-code/works-session-2.1.29.jsonl").read_bytes())
-    told = run(capsys, "import", str(tmp_path / "f"))
-    assert "1 session may report fewer tokens than were used; list them with: mz audit --imported" in told.err
-    assert "sessions_short\t1\n" in told.out
+    result = run(capsys, "import", str(tmp_path / "f"))
+    assert "1 session may report fewer tokens than were used; list them with: mz audit --imported" in result.err
+    assert "sessions_short\t1\n" in result.out
     again = json.loads(run(capsys, "import", str(tmp_path / "f"), "--json").out)
     assert (again["sessions"], again["sessions_short"]) == (0, 0)
     cost = run(capsys, "cost", "--imported", "--by", "session")
     assert "1 of 2 sessions may report fewer tokens than were used: the cost may be more" in cost.err
     document = json.loads(run(capsys, "cost", "--imported", "--by", "session", "--json").out)
     assert document["short_sessions"] == 1
-    assert sorted((each["sessions"], each["short_sessions"]) for each in document["groups"]) == [(1, 0), (1, 1)]
+    assert sorted((element["sessions"], element["short_sessions"]) for element in document["groups"]) == [
+        (1, 0),
+        (1, 1),
+    ]
     audit = run(capsys, "audit", "--imported")
     assert "1 of 2 sessions may report fewer tokens than were used, such as claude-code/" in audit.err
     report = json.loads(run(capsys, "audit", "--imported", "--json").out)
-    assert sorted(each["incomplete_reasons"] for each in report["sessions"]) == [[], ["output-open"]]
-    (short,) = (each["session"] for each in report["sessions"] if each["incomplete_reasons"])
+    assert sorted(entry["incomplete_reasons"] for entry in report["sessions"]) == [[], ["output-open"]]
+    (short,) = (item["session"] for item in report["sessions"] if item["incomplete_reasons"])
     shown = on_terminal(tmp_path, "audit", "--imported", short, env={"MZ_DATA": str(data), "COLUMNS": "200"})
     assert "missing      tokens: output tokens of some messages are those at their start" in shown
 
@@ -187,11 +190,11 @@ STREAM = Path(__file__).parents[1] / "cases/transcripts/claude-code/works-stream
 def test_what_only_the_end_of_a_stream_tells_is_counted_alike(
     data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = json.loads(run(capsys, "import", "--json", str(STREAM), str(sessions)).out)
+    summary = json.loads(run(capsys, "import", "--json", str(STREAM), str(sessions)).out)
     answer = run(capsys, "cost", "--imported", "--by", "model", "--json")
     report = json.loads(answer.out)
-    assert told["requests_settled"] > 0
-    assert report["total"]["requests"] == told["requests_new"] + told["requests_settled"]
+    assert summary["requests_settled"] > 0
+    assert report["total"]["requests"] == summary["requests_new"] + summary["requests_settled"]
     money = {group["name"]: group["reported_usd"] for group in report["groups"]}
     assert "(not told)" not in money
     assert [name for name, reported in money.items() if reported] == [MODEL]
@@ -205,8 +208,8 @@ def test_money_of_a_call_to_several_models_is_no_single_ones(
     write(tmp_path / "f/a.jsonl", [request(1, session=session, model="claude-haiku-4-5-20251001")])
     run(capsys, "import", str(STREAM), str(tmp_path / "f"))
     report = json.loads(run(capsys, "cost", "--imported", "--by", "model", "--json").out)
-    (whole,) = (group for group in report["groups"] if group["reported_usd"])
-    assert (whole["name"], whole["computed_usd"]) == ("(full calls)", None)
+    (full,) = (group for group in report["groups"] if group["reported_usd"])
+    assert (full["name"], full["computed_usd"]) == ("(full calls)", None)
     assert not any("but no requests" in remark for remark in report["notes"]), "they stand in other groups"
 
 
@@ -294,8 +297,8 @@ def test_one_at_a_time(data: Path, sessions: Path, capsys: pytest.CaptureFixture
 
 
 def test_without_a_log_the_way_to_one_is_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (("log", "--imported"), ("audit", "--imported"), ("verify", "--imported")):
-        answer = run(capsys, *words)
+    for args in (("log", "--imported"), ("audit", "--imported"), ("verify", "--imported")):
+        answer = run(capsys, *args)
         assert answer.exit == 2
         assert "`mz import`" in answer.err
     assert not data.exists()
@@ -416,7 +419,7 @@ def test_what_has_no_tokens_is_not_zero_either(data: Path, tmp_path: Path, capsy
         "not in these sums: 1 session without requests or money (mz audit --imported)",
     ]
     audit = json.loads(run(capsys, "audit", "--imported", "--json").out)
-    assert sorted(each["requests"] for each in audit["sessions"] if each["computed_usd"] is None) == [0, 0]
+    assert sorted(item["requests"] for item in audit["sessions"] if item["computed_usd"] is None) == [0, 0]
     rows = [line.split("\t") for line in run(capsys, "audit", "--imported").out.splitlines()]
     assert sorted(row[-2] for row in rows[1:])[:2] == ["-", "-"]
 
@@ -451,8 +454,8 @@ def test_where_the_log_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_the_command_shows_them_by_day(data: Path, sessions: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "import")
-    words = ("cost", "--imported", "--timezone", "UTC", "--json")
-    report = json.loads(run(capsys, *words).out)
+    args = ("cost", "--imported", "--timezone", "UTC", "--json")
+    report = json.loads(run(capsys, *args).out)
     assert report["schema"] == "mz.cost-imported/1"
     assert (report["by"], [group["name"] for group in report["groups"]]) == ("day", ["2026-03-01"])
     (group,) = report["groups"]
@@ -468,6 +471,6 @@ def test_the_command_shows_them_by_day(data: Path, sessions: Path, capsys: pytes
 
 
 def test_options_that_make_no_sense_together(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (("r1", "--imported"), ("--imported", "--all"), ("--imported", "--by", "phase"), ("--by", "project"),
+    for args in (("r1", "--imported"), ("--imported", "--all"), ("--imported", "--by", "phase"), ("--by", "project"),
                   ("--day", "--by", "month"), ("--imported", "--since", "soon")):  # fmt: skip
-        assert run(capsys, "cost", *words).exit == 2, words
+        assert run(capsys, "cost", *args).exit == 2, args

@@ -70,8 +70,8 @@ def test_nothing_is_written_in_a_dry_run(
 
 def identity(path: Path) -> tuple[int, ...]:
     """Changes whenever the file is written to; reading may change the rest."""
-    found = os.lstat(path)
-    return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    result = os.lstat(path)
+    return result.st_ino, result.st_mode, result.st_size, result.st_mtime_ns, result.st_ctime_ns
 
 
 def test_what_is_there_stays(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,14 +154,14 @@ def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:
 
 def test_what_a_dry_run_shows_is_what_is_written(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = json.loads(run(capsys, "init", "--dry-run", "--json").out)
-    told = run(capsys, "init", "--dry-run").out
+    output = run(capsys, "init", "--dry-run").out
     answer = json.loads(run(capsys, "init", "--json").out)
     assert (shown["schema"], shown["dry_run"], answer["dry_run"]) == ("mz.init/1", True, False)
     assert shown == {**answer, "dry_run": True}
     for file in shown["files"]:
         assert (repository / file["path"]).read_text() == file["content"]
     config = (repository / "mz.yaml").read_text()
-    assert "".join(f"    {line}\n" for line in config.splitlines()) in told
+    assert "".join(f"    {line}\n" for line in config.splitlines()) in output
     jsonschema.Draft7Validator(config_schema()).validate(yaml.safe_load(config))
     assert [file["content"] for file in json.loads(run(capsys, "init", "--json").out)["files"]] == [None] * 4
 
@@ -170,15 +170,15 @@ def test_what_is_still_to_be_done_is_said(
     repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY")
-    told = run(capsys, "init", "--dry-run").err
-    assert told == (
+    output = run(capsys, "init", "--dry-run").err
+    assert output == (
         "hint: `claude` has neither a login nor a key: run `claude` once and log in, or set ANTHROPIC_API_KEY\n"
     )
     subprocess.run(["git", "update-ref", "-d", "HEAD"], check=True)
     (repository.parent / "tools/bin/claude").unlink()
-    told = run(capsys, "init", "--dry-run").err
-    assert "hint: no agent is installed; `mz doctor` shows how to install claude-code\n" in told
-    assert "hint: commit once before `mz run`: worktrees start from a commit\n" in told
+    output = run(capsys, "init", "--dry-run").err
+    assert "hint: no agent is installed; `mz doctor` shows how to install claude-code\n" in output
+    assert "hint: commit once before `mz run`: worktrees start from a commit\n" in output
 
 
 def test_without_a_commit_there_is_no_plan(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,9 +249,9 @@ def test_questions_are_asked_on_a_terminal(repository: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("words", "ci"), [(("--yes",), ""), (("--no-input",), ""), ((), "true"), (("--json",), "")])
-def test_nobody_is_asked_who_does_not_want_to_be(repository: Path, words: tuple[str, ...], ci: str) -> None:
-    shown = on_terminal(repository, "init", *words, env={"CI": ci})
+@pytest.mark.parametrize(("args", "ci"), [(("--yes",), ""), (("--no-input",), ""), ((), "true"), (("--json",), "")])
+def test_nobody_is_asked_who_does_not_want_to_be(repository: Path, args: tuple[str, ...], ci: str) -> None:
+    shown = on_terminal(repository, "init", *args, env={"CI": ci})
     assert "tested?" not in shown
     assert load_config(repository, {}, {}).config.commands["test"].run == "npm test"
 

@@ -58,9 +58,9 @@ def test_a_crash_of_the_view_never_touches_the_run(recorded_agent: tuple[Path, d
     terminal.close()
     assert state.finished
     assert state.tracks[ONLY].is_delivered
-    told = lines.getvalue().splitlines()
-    assert told[0] == "the live view failed (RuntimeError: injected); the run continues, shown as lines"
-    assert any(f"{ONLY}: feature delivered: " in line for line in told)
+    texts = lines.getvalue().splitlines()
+    assert texts[0] == "the live view failed (RuntimeError: injected); the run continues, shown as lines"
+    assert any(f"{ONLY}: feature delivered: " in line for line in texts)
     assert not terminal.screen.cursor.hidden
 
 

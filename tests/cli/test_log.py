@@ -26,11 +26,11 @@ def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: S
 def test_as_json_lines(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
     assert lines[0] == {"type": "version", "schema": "mz.log/1"}
-    assert [line["position"] for line in lines[1:]] == [each.position for each in story.recorded]
-    assert [line["event_ref"] for line in lines[1:]] == [each.event_ref for each in story.recorded]
-    asked = next(line for line in lines if line["type"] == "agent.requested")
-    assert asked["role"] == "intent"
-    assert asked["event"]["ref"]["phase"] == "prd"
+    assert [line["position"] for line in lines[1:]] == [entry.position for entry in story.recorded]
+    assert [line["event_ref"] for line in lines[1:]] == [item.event_ref for item in story.recorded]
+    requested = next(line for line in lines if line["type"] == "agent.requested")
+    assert requested["role"] == "intent"
+    assert requested["event"]["ref"]["phase"] == "prd"
 
 
 def test_one_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,20 +57,20 @@ def test_following_ends_with_a_run_at_rest(story: Story, capsys: pytest.CaptureF
 
 
 def test_following_tells_what_comes(home: Path) -> None:
-    story = Story(home)
-    story.begin("login", "audit")
+    recorded_run = Story(home)
+    recorded_run.begin("login", "audit")
     child = subprocess.Popen([*MZ, "log", "-f", "--json"], cwd=home, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     lines = [child.stdout.readline() for _ in range(4)]
-    story.wait("audit")
-    story.admit("login")
-    story.to_run(RunStopRequested())
-    story.to_run(FeatureStopped(feature=FeatureId("login"), version=1, status=FeatureOutcome.INTERRUPTED))
-    rest, _ = child.communicate(timeout=30)
-    story.close()
+    recorded_run.wait("audit")
+    recorded_run.admit("login")
+    recorded_run.to_run(RunStopRequested())
+    recorded_run.to_run(FeatureStopped(feature=FeatureId("login"), version=1, status=FeatureOutcome.INTERRUPTED))
+    value, _ = child.communicate(timeout=30)
+    recorded_run.close()
     assert child.returncode == 0
-    places = [msgspec.json.decode(line).get("event_ref") for line in [*lines, *rest.splitlines()]]
-    assert places == [None, *(each.event_ref for each in story.recorded)]
+    places = [msgspec.json.decode(line).get("event_ref") for line in [*lines, *value.splitlines()]]
+    assert places == [None, *(item.event_ref for item in recorded_run.recorded)]
 
 
 def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:

@@ -40,16 +40,16 @@ from tests.support.samples import sample, samples
 NEWER = "20260302-080000-ffff"
 
 
-def at(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    answer = run(capsys, "log", "--at", *words, "--json")
+def at(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    answer = run(capsys, "log", "--at", *args, "--json")
     assert (answer.exit, answer.err) == (0, "")
     return msgspec.json.decode(answer.out)
 
 
 def state(*events: Event) -> Any:
-    told = given.recorded(*events)
-    found = state_at(told, len(told) + 1, "here", lambda _: "a text").feature
-    return msgspec.json.decode(msgspec.json.encode(found))
+    recorded_events = given.recorded(*events)
+    result = state_at(recorded_events, len(recorded_events) + 1, "here", lambda _: "a text").feature
+    return msgspec.json.decode(msgspec.json.encode(result))
 
 
 BUILD = (*given.planned(), PhaseStarted(phase="build", iteration=1, units=("u1", "u2")))
@@ -58,14 +58,14 @@ CALL = given.ref("build", unit="u1")
 
 
 def test_a_feature_at_work() -> None:
-    found = state(*UNIT, *given.accepted(CALL), given.gate("test", passed=False))
-    assert (found["state"], found["phase"], found["unit"], found["done"]) == ("working", "build", "u1", ["plan"])
-    assert found["attempts"] == [{"role": "builder", "attempt": 1, "refused": 1, "failures": 0}]
-    assert found["checked"] == {"test": False}
-    assert found["units"] == ["u1", "u2"]
-    assert [made["artifact"] for made in found["artifacts"]] == ["plan"]
-    assert found["cost"]["calls"] == 2
-    assert found["pending_outcome"] is None
+    result = state(*UNIT, *given.accepted(CALL), given.gate("test", passed=False))
+    assert (result["state"], result["phase"], result["unit"], result["done"]) == ("working", "build", "u1", ["plan"])
+    assert result["attempts"] == [{"role": "builder", "attempt": 1, "refused": 1, "failures": 0}]
+    assert result["checked"] == {"test": False}
+    assert result["units"] == ["u1", "u2"]
+    assert [made["artifact"] for made in result["artifacts"]] == ["plan"]
+    assert result["cost"]["calls"] == 2
+    assert result["pending_outcome"] is None
 
 
 def test_what_is_owed() -> None:
@@ -100,8 +100,11 @@ def test_held_waiting_and_ended() -> None:
 )
 def test_a_run(event: Event | None, status: str) -> None:
     begun = (sample(RunStarted), sample(ItemAdded), *([event] if event else []))
-    found = run_state(given.given_run(*begun))
-    assert (found.status, [each.state for each in found.features]) == (status, ["queued"])
+    run_state_shape = run_state(given.given_run(*begun))
+    assert (run_state_shape.status, [track_shape.state for track_shape in run_state_shape.features]) == (
+        status,
+        ["queued"],
+    )
 
 
 def test_money_of_a_run() -> None:
@@ -109,17 +112,17 @@ def test_money_of_a_run() -> None:
     events = (sample(RunStarted), msgspec.structs.replace(item, feature=a),
               CallReserved(feature=a, key="1", nanousd=5_000_000), CallReserved(feature=a, key="2", nanousd=7_000_000),
               CallSettled(feature=a, key="1", nanousd=4_000_000))  # fmt: skip
-    found = run_state(given.given_run(*events))
-    assert (found.committed_usd, found.features[0].spent_usd, found.features[0].reserved_usd) == (
-        "0.011", "0.004", "0.007")  # fmt: skip
+    state = run_state(given.given_run(*events))
+    feature = state.features[0]
+    assert (state.committed_usd, feature.spent_usd, feature.reserved_usd) == ("0.011", "0.004", "0.007")
 
 
 @pytest.mark.parametrize("stream", ["run/r1/a", "run/r1"])
 def test_any_event_may_come_first(stream: str) -> None:
     """Nothing that was ever recorded may keep people from looking."""
     for event in samples():
-        told = given.recorded(event, stream=stream)
-        assert state_rows(state_at(told, 1, "here", lambda _: ""))
+        recorded_events = given.recorded(event, stream=stream)
+        assert state_rows(state_at(recorded_events, 1, "here", lambda _: ""))
     assert feature_state(given.given(), (), lambda _: "").state == "unborn"
 
 
@@ -147,7 +150,7 @@ def test_names_of_places(story: Story, capsys: pytest.CaptureFixture[str]) -> No
     newer.begin("login", "20260301")
     newer.admit("login")
     newer.close()
-    for words, place in (
+    for args, text in (
         (("login@1",), f"run/{NEWER}/login@1"),
         ((RUN, "login@1"), f"run/{RUN}/login@1"),
         (("audit@1",), f"run/{RUN}/audit@1"),
@@ -156,8 +159,8 @@ def test_names_of_places(story: Story, capsys: pytest.CaptureFixture[str]) -> No
         ((f"run/{RUN}@1",), f"run/{RUN}@1"),
         ((f"run/{RUN}/login@1",), f"run/{RUN}/login@1"),
     ):
-        *chosen, wanted = words
-        assert at(capsys, wanted, *chosen)["event_ref"] == place
+        *chosen, wanted = args
+        assert at(capsys, wanted, *chosen)["event_ref"] == text
 
 
 @pytest.mark.parametrize(
@@ -188,8 +191,8 @@ def test_places_that_are_not_there(
 
 
 def test_a_state_is_no_list(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (("--all",), ("--follow",)):
-        assert run(capsys, "log", "--at", "login@1", *words).exit == 2
+    for args in (("--all",), ("--follow",)):
+        assert run(capsys, "log", "--at", "login@1", *args).exit == 2
 
 
 def test_nothing_ran(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,15 +23,15 @@ from tests.cli.story import Story
 HEAVY = ("sqlalchemy", "rich", "jinja2", "genai_prices", "markdown_it", "msgspec", "yaml", "sqlite3")
 
 
-@pytest.mark.parametrize("words", [("--version",), ("--help",), ("nonsense",)])
-def test_nothing_heavy_is_imported_before_a_command_is_used(tmp_path: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("args", [("--version",), ("--help",), ("nonsense",)])
+def test_nothing_heavy_is_imported_before_a_command_is_used(tmp_path: Path, args: tuple[str, ...]) -> None:
     script = (
         "import sys; from mz_cli.main import mz\n"
         "try: mz.main(sys.argv[1:], standalone_mode=False)\n"
         "except Exception: pass\n"
         f"print('loaded:', [name for name in {HEAVY!r} if name in sys.modules])"
     )
-    done = subprocess.run([MZ[0], "-c", script, *words], capture_output=True, text=True, cwd=tmp_path, check=True)
+    done = subprocess.run([MZ[0], "-c", script, *args], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout.endswith("loaded: []\n")
 
 
@@ -67,7 +67,7 @@ def test_summaries_are_the_commands_own(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (("statsu",), "there is no command 'statsu'; did you mean `status`?"),
         (("zzz",), "there is no command 'zzz'\n"),
@@ -78,8 +78,8 @@ def test_summaries_are_the_commands_own(name: str) -> None:
         (("--nonsense",), "no such option --nonsense"),
     ],
 )
-def test_wrong_use(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:
-    answer = run(capsys, *words)
+def test_wrong_use(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], message: str) -> None:
+    answer = run(capsys, *args)
     assert (answer.exit, answer.out) == (2, "")
     assert answer.err.startswith("error[MZ1002] ")
     assert message in answer.err
@@ -88,9 +88,9 @@ def test_wrong_use(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], m
 
 def test_errors_are_objects_where_json_is_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(capsys, "status", "--json")
-    told = msgspec.json.decode(answer.err)
+    summary = msgspec.json.decode(answer.err)
     assert (answer.exit, answer.out) == (2, "")
-    assert (told["schema"], told["code"], told["exit"]) == ("mz.error/1", "MZ5001", 2)
+    assert (summary["schema"], summary["code"], summary["exit"]) == ("mz.error/1", "MZ5001", 2)
 
 
 def test_outside_of_any_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -107,11 +107,11 @@ def test_a_bug_is_reported_with_its_traceback_in_a_file(home: Path, capsys: pyte
 
     (home / ".mz").mkdir()
     assert run_guarded(broken, ["run", "--json"]) == 70
-    told = msgspec.json.decode(capsys.readouterr().err)
-    assert told["code"] == "MZ1001"
-    assert "Traceback" not in told["message"]
+    summary = msgspec.json.decode(capsys.readouterr().err)
+    assert summary["code"] == "MZ1001"
+    assert "Traceback" not in summary["message"]
     (trace,) = (home / ".mz").glob("crash-*.txt")
-    assert str(trace) in told["hint"]
+    assert str(trace) in summary["hint"]
     assert "in broken" in trace.read_text()
     assert trace.stat().st_mode & 0o077 == 0
 
@@ -130,9 +130,9 @@ def test_stopped_by_the_user(capsys: pytest.CaptureFixture[str], raised: BaseExc
 
 
 def test_ctrl_c_ends_a_following_log(home: Path) -> None:
-    story = Story(home)
-    story.begin("login")
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.close()
     child = subprocess.Popen(
         [*MZ, "log", "--follow"], cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -154,21 +154,19 @@ def test_a_reader_that_has_gone_is_no_failure(story: Story) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("words", [("status",), ("status", "--json"), ("show", "login"), ("log",), ("--help",)])
-def test_an_answer_that_does_not_fit_is_a_failure(story: Story, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("args", [("status",), ("status", "--json"), ("show", "login"), ("log",), ("--help",)])
+def test_an_answer_that_does_not_fit_is_a_failure(story: Story, args: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [*MZ, *words], cwd=story.home, stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
+        done = subprocess.run([*MZ, *args], cwd=story.home, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 11
     assert "the output cannot be written: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_text_that_the_encoding_lacks_is_escaped(home: Path) -> None:
-    told = Story(home)
-    told.begin("login", title="Grüße 🎉")
-    told.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login", title="Grüße 🎉")
+    recorded_run.close()
     answer = spawn(home, "status", PYTHONIOENCODING="ascii")
     assert answer.exit == 0
     assert "Gr\\xfc\\xdfe \\U0001f389" in answer.out

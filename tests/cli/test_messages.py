@@ -42,7 +42,7 @@ class Clock:
 
 @pytest.fixture
 def mz(home: Path, capsys: pytest.CaptureFixture[str]) -> Mz:
-    return lambda *words: run(capsys, *words)
+    return lambda *args: run(capsys, *args)
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ def answer_to(feature: str, log: ProjectLog, question: int | None = None) -> Ans
 # leaving --------------------------------------------------------------------------------------------------------------
 def test_a_process_that_works_on_the_run_takes_it_at_once(mz: Mz, feature: str) -> None:
     with at_work():
-        said = mz("review", "answer", feature, "use SQLite")
-    assert said.out == "answered: b; the process of run r1 has read it\n"
+        result = mz("review", "answer", feature, "use SQLite")
+    assert result.out == "answered: b; the process of run r1 has read it\n"
     with at_work():
         left = decoded(mz("pause", "--json"))
     assert (left["process_running"], left["message_read"]) == (True, True)
@@ -155,7 +155,7 @@ def test_a_process_that_works_on_another_run_takes_nothing(mz: Mz, feature: str,
 
 
 @pytest.mark.parametrize(
-    ("name", "address", "given", "known"),
+    ("name", "address", "text", "expected"),
     [
         ("Ada", "ada@example.invalid", "", "Ada <ada@example.invalid>"),
         ("Ada", "", "", "Ada"),
@@ -164,11 +164,11 @@ def test_a_process_that_works_on_another_run_takes_nothing(mz: Mz, feature: str,
         ("Ada" * 99, "", "", ("Ada" * 99)[:200]),
     ],
 )
-def test_the_name_of_a_person(tmp_path: Path, name: str, address: str, given: str, known: str) -> None:
+def test_the_name_of_a_person(tmp_path: Path, name: str, address: str, text: str, expected: str) -> None:
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     for key, value in (("name", name), ("email", address)):
         subprocess.run(["git", "config", f"user.{key}", value], cwd=tmp_path, check=True)
-    assert user_name(tmp_path, given) == known
+    assert user_name(tmp_path, text) == expected
 
 
 def test_without_a_name_the_login_counts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_a_retry_says_what_comes_next(mz: Mz, feature: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "exit_code", "said"),
+    ("args", "exit_code", "output"),
     [
         (("nope",), 10, "MZ4010"),
         (("b/plna",), 2, "no phase 'plna'; did you mean `plan`?"),
@@ -205,21 +205,21 @@ def test_a_retry_says_what_comes_next(mz: Mz, feature: str) -> None:
         (("b", "-m", ""), 2, "the note is empty"),
     ],
 )
-def test_what_cannot_be_retried(mz: Mz, feature: str, words: tuple[str, ...], exit_code: int, said: str) -> None:
-    answer = mz("retry", *words)
+def test_what_cannot_be_retried(mz: Mz, feature: str, args: tuple[str, ...], exit_code: int, output: str) -> None:
+    answer = mz("retry", *args)
     assert (answer.exit, answer.out) == (exit_code, "")
-    assert said in answer.err
+    assert output in answer.err
     assert inbox() == []
 
 
 @pytest.mark.parametrize(
-    ("feature", "said"),
+    ("feature", "output"),
     [("login", "login is already delivered"), ("later", "later has not started")],
 )
-def test_what_does_not_rest_is_not_retried(mz: Mz, story: Story, feature: str, said: str) -> None:
+def test_what_does_not_rest_is_not_retried(mz: Mz, story: Story, feature: str, output: str) -> None:
     answer = mz("retry", feature)
     assert answer.exit == 2
-    assert f"error[MZ5006] {said}" in answer.err
+    assert f"error[MZ5006] {output}" in answer.err
 
 
 def test_what_is_held_can_be_retried(mz: Mz, story: Story) -> None:
@@ -313,4 +313,4 @@ def test_a_finished_run_with_mail_is_not_over(mz: Mz, story: Story) -> None:
     story.to_run(RunFinished())
     assert decoded(mz("review", "list", "--json"))["questions"] == []
     assert mz("retry", "audit").exit == 0
-    assert [each["feature"] for each in decoded(mz("review", "list", "--json"))["questions"]] == ["audit"]
+    assert [item["feature"] for item in decoded(mz("review", "list", "--json"))["questions"]] == ["audit"]

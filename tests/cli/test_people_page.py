@@ -22,18 +22,18 @@ COMMANDS = [
 
 @pytest.mark.parametrize("line", [*COMMANDS, "mz resume login --answer approve"])
 def test_commands_are_understood(line: str) -> None:
-    words = shlex.split(line)[1:]
+    args = shlex.split(line)[1:]
     assert line in PAGE
     group: click.Command = mz
     context = click.Context(mz)
     while isinstance(group, click.Group):
-        _, found, words = group.resolve_command(context, words)
-        assert found is not None
-        group = found
-    group.make_context(line, list(words))
+        _, command, args = group.resolve_command(context, args)
+        assert command is not None
+        group = command
+    group.make_context(line, list(args))
 
 
 @pytest.mark.parametrize("ask", QuestionKind)
 def test_every_question_is_explained(ask: QuestionKind) -> None:
-    (told,) = re.findall(rf"^\| `{ask.value}` \| (.*) \|$", PAGE, flags=re.MULTILINE)
-    assert told.startswith(KIND_TEXTS[ask])
+    (summary,) = re.findall(rf"^\| `{ask.value}` \| (.*) \|$", PAGE, flags=re.MULTILINE)
+    assert summary.startswith(KIND_TEXTS[ask])

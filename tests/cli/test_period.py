@@ -37,8 +37,8 @@ def moment(us: int | None) -> str:
     ],
 )
 def test_spans(since: str | None, until: str | None, zone: ZoneInfo | None, expected: tuple[str, str]) -> None:
-    found = parse_period(since, until, NOW, zone)
-    assert (moment(found.since_us), moment(found.until_us)) == expected
+    period = parse_period(since, until, NOW, zone)
+    assert (moment(period.since_us), moment(period.until_us)) == expected
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,14 @@ def test_those_of_the_repository_come_first(home: Path, capsys: pytest.CaptureFi
     give(home, "broken", BROKEN)
     give(home, "torn", "phases: [")
     (home / "mz.yaml").write_text("pipeline: torn\n")
-    told = msgspec.json.decode(run(capsys, "pipelines", "list", "--json").out)["pipelines"]
-    assert [(each["name"], each["file"], each["chosen"]) for each in told] == [
+    summary = msgspec.json.decode(run(capsys, "pipelines", "list", "--json").out)["pipelines"]
+    assert [(entry["name"], entry["file"], entry["chosen"]) for entry in summary] == [
         ("broken", "pipelines/broken.yaml", False),
         ("torn", "pipelines/torn.yaml", True),
         *((name, None, False) for name in built_in_pipelines()),
     ]
-    assert [each["errors"] > 0 for each in told[:2]] == [True, True]
-    assert told[1]["phases"] == []
+    assert [item["errors"] > 0 for item in summary[:2]] == [True, True]
+    assert summary[1]["phases"] == []
 
 
 def test_outside_of_a_repository_the_built_in_ones_are_there(
@@ -68,12 +68,12 @@ def test_everything_that_a_pipeline_does_is_shown(
 
 def test_a_definition_is_printed_with_its_defaults(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     give(home, "trial", TRIAL)
-    told = msgspec.json.decode(run(capsys, "pipelines", "show", "trial", "--json").out)
-    plan, build, _ = told["definition"]["phases"]
+    summary = msgspec.json.decode(run(capsys, "pipelines", "show", "trial", "--json").out)
+    plan, build, _ = summary["definition"]["phases"]
     assert plan["timeout"] == {"total": 1800, "idle": 300}
     assert build["ask_person"][0]["in"] == ["CRITICAL", "BLOCKER"]
     assert build["retries"] == 3
-    assert told["definition"]["dependencies"] == "stacked"
+    assert summary["definition"]["dependencies"] == "stacked"
 
 
 @pytest.mark.slow
@@ -91,9 +91,9 @@ def test_all_that_is_wrong_is_told_with_its_place(
     answer = run(capsys, "pipelines", "lint")
     assert answer.exit == 10
     assert answer.out == snapshot
-    told = msgspec.json.decode(run(capsys, "pipelines", "lint", "broken", "--json").out)
-    assert told["errors"] == len(told["diagnostics"]) == len(answer.out.splitlines()) - 1
-    assert told["diagnostics"][0]["where"] == {"file": "pipelines/broken.yaml", "line": 6, "column": 11}
+    summary = msgspec.json.decode(run(capsys, "pipelines", "lint", "broken", "--json").out)
+    assert summary["errors"] == len(summary["diagnostics"]) == len(answer.out.splitlines()) - 1
+    assert summary["diagnostics"][0]["where"] == {"file": "pipelines/broken.yaml", "line": 6, "column": 11}
 
 
 def test_files_are_meant_from_where_one_stands(
@@ -114,26 +114,26 @@ def test_warnings_alone_are_no_failure(home: Path, capsys: pytest.CaptureFixture
     assert (answer.exit, answer.err) == (0, "1 file: 0 errors, 7 warnings\n")
 
 
-@pytest.mark.parametrize("known", [(), ("test",), ("build", "lint", "test")])
+@pytest.mark.parametrize("texts", [(), ("test",), ("build", "lint", "test")])
 def test_a_new_one_passes_the_lint_and_says_what_each_line_is(
-    home: Path, capsys: pytest.CaptureFixture[str], known: tuple[str, ...]
+    home: Path, capsys: pytest.CaptureFixture[str], texts: tuple[str, ...]
 ) -> None:
-    commands(home, *known) if known else None
+    commands(home, *texts) if texts else None
     assert run(capsys, "pipelines", "new", "mine").exit == 0
     answer = run(capsys, "pipelines", "lint", "mine")
     assert (answer.exit, answer.err) == (0, "1 file: 0 errors, 0 warnings\n")
     text = (home / "pipelines" / "mine.yaml").read_text()
     pipeline, _ = PipelineSource(name="mine.yaml", text=text).parse()
     gates = [gate.run for phase in pipeline.phases for gate in phase.gates]
-    assert gates == [name for name in ("build", "lint", "test") if name in known]
+    assert gates == [name for name in ("build", "lint", "test") if name in texts]
     assert text.count("#") >= 15
 
 
 def test_a_copy_has_its_own_name_and_what_it_lacks_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commands(home, "test", "lint")
     answer = run(capsys, "pipelines", "new", "mine", "--from", "monozukuri", "--json")
-    told = msgspec.json.decode(answer.out)
-    assert (answer.exit, told["copied_from"], told["errors"]) == (0, "monozukuri", 0)
+    summary = msgspec.json.decode(answer.out)
+    assert (answer.exit, summary["copied_from"], summary["errors"]) == (0, "monozukuri", 0)
     copied, _ = PipelineSource(name="mine.yaml", text=(home / "pipelines" / "mine.yaml").read_text()).parse()
     assert copied.pipeline == "mine"
     origin = msgspec.json.decode(run(capsys, "pipelines", "show", "monozukuri", "--json").out)["definition"]
@@ -144,12 +144,12 @@ def test_a_copy_has_its_own_name_and_what_it_lacks_is_said(home: Path, capsys: p
     assert "# Without the steps of monozukuri that run build:" in (home / "pipelines" / "mine.yaml").read_text()
 
 
-@pytest.mark.parametrize("known", [(), ("test",), ("build", "lint"), ("build", "lint", "test")])
-def test_a_copy_passes_the_lint(home: Path, capsys: pytest.CaptureFixture[str], known: tuple[str, ...]) -> None:
-    commands(home, *known) if known else None
-    said = run(capsys, "pipelines", "new", "mine", "--from", "monozukuri").err
-    lacking = [name for name in ("test", "build", "lint") if name not in known]
-    assert said == (
+@pytest.mark.parametrize("texts", [(), ("test",), ("build", "lint"), ("build", "lint", "test")])
+def test_a_copy_passes_the_lint(home: Path, capsys: pytest.CaptureFixture[str], texts: tuple[str, ...]) -> None:
+    commands(home, *texts) if texts else None
+    output = run(capsys, "pipelines", "new", "mine", "--from", "monozukuri").err
+    lacking = [name for name in ("test", "build", "lint") if name not in texts]
+    assert output == (
         f"omitted, because mz.yaml does not define the command: steps that run {', '.join(lacking)}\n"
         if lacking
         else ""
@@ -166,7 +166,7 @@ def test_nothing_is_overwritten(home: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    ("words", "exit_code", "said"),
+    ("args", "exit_code", "output"),
     [
         (("new", "../mine"), 10, "MZ2013"),
         (("new", "mine", "--from", "monozukri"), 10, "did you mean `monozukuri`?"),
@@ -175,11 +175,11 @@ def test_nothing_is_overwritten(home: Path, capsys: pytest.CaptureFixture[str]) 
     ],
 )
 def test_what_cannot_be(
-    home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], exit_code: int, said: str
+    home: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, output: str
 ) -> None:
-    answer = run(capsys, "pipelines", *words)
+    answer = run(capsys, "pipelines", *args)
     assert (answer.exit, answer.out) == (exit_code, "")
-    assert said in answer.err
+    assert output in answer.err
     assert "\x1b" not in answer.err
 
 

@@ -58,20 +58,20 @@ def everything(home: Path) -> dict[Path, tuple[bytes, int]]:
     }
 
 
-def plan(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    answer = run(capsys, "run", "--dry-run", "--json", *words)
+def plan(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    answer = run(capsys, "run", "--dry-run", "--json", *args)
     assert answer.exit == 0, answer
     return msgspec.json.decode(answer.out)
 
 
 def test_order_and_reasons(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
     shown = plan(capsys)
-    assert [(each["id"], each["holds"]) for each in shown["features"]] == [
+    assert [(entry["id"], entry["holds"]) for entry in shown["features"]] == [
         ("login", []),
         ("audit", [{"why": "dependency", "blocked_by": "login"}]),
         ("export", [{"why": "dependency", "blocked_by": "audit"}, {"why": "dependency", "blocked_by": "login"}]),
     ]
-    assert [(each["id"], each["why"], each["blocked_by"]) for each in shown["left_out"]] == [
+    assert [(item["id"], item["why"], item["blocked_by"]) for item in shown["left_out"]] == [
         ("past", "done", None), ("stuck", "dependency", "theirs"), ("theirs", "in-progress", None),
     ]  # fmt: skip
 
@@ -101,7 +101,7 @@ def test_the_sums_agree(repository: GitRepo, capsys: pytest.CaptureFixture[str])
 def test_a_budget_that_will_not_do(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
     repository.write({"mz.yaml": f"{SETTINGS}budget: {{run: '0.60', feature: '0.40'}}\n"})
     shown = plan(capsys)
-    held = {each["id"]: [hold["why"] for hold in each["holds"]] for each in shown["features"]}
+    held = {item["id"]: [hold["why"] for hold in item["holds"]] for item in shown["features"]}
     assert held["login"] == ["feature-budget"]
     assert "run-budget" in held["audit"]
     assert shown["within_budget"] is False
@@ -128,8 +128,8 @@ def test_what_a_run_would_miss_is_told(
     (home / "bin/git").symlink_to(Path(which("git") or ""))
     monkeypatch.setenv("PATH", str(home / "bin"))
     answer = run(capsys, "run", "--dry-run")
-    told = [line for line in answer.err.splitlines() if line.startswith("warning")]
-    assert (answer.exit, told) == (0, [
+    lines = [line for line in answer.err.splitlines() if line.startswith("warning")]
+    assert (answer.exit, lines) == (0, [
         "warning[MZ3009] pipeline steps are skipped: mz.yaml has no command `build`, `lint`",
         "warning[MZ1004] `claude` is not on PATH",
         "warning[MZ1004] `commands.test` needs nowhere-a, which is not on PATH",
@@ -139,13 +139,13 @@ def test_what_a_run_would_miss_is_told(
     assert "warning[MZ1004] pull requests need `gh`, which is not on PATH" in run(capsys, "run", "--dry-run").err
 
 
-@pytest.mark.parametrize("words", [(), ("--json",), ("--exit-code",)])
+@pytest.mark.parametrize("args", [(), ("--json",), ("--exit-code",)])
 def test_nothing_is_written(
-    repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+    repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]
 ) -> None:
     refs = repository.git("for-each-ref")
     before = everything(home)
-    assert run(capsys, "run", "--dry-run", *words).exit == (1 if words == ("--exit-code",) else 0)
+    assert run(capsys, "run", "--dry-run", *args).exit == (1 if args == ("--exit-code",) else 0)
     assert everything(home) == before
     assert not (home / ".mz").exists()
     assert repository.git("for-each-ref") == refs
@@ -155,15 +155,15 @@ def test_nothing_is_written_where_something_ran(
     repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not even the read models that a real run brings up to date."""
-    story = Story(home)
-    story.begin("login")
-    story.deliver("login")
-    story.to_run(RunFinished())
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.deliver("login")
+    recorded_run.to_run(RunFinished())
+    recorded_run.close()
     before = everything(home)
     shown = plan(capsys)
     assert everything(home) == before
-    assert "login" in [each["id"] for each in shown["left_out"] if each["why"] == "delivered"]
+    assert "login" in [item["id"] for item in shown["left_out"] if item["why"] == "delivered"]
 
 
 def test_the_agents_that_take_over_are_named(repository: GitRepo, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,11 +174,11 @@ def test_the_agents_that_take_over_are_named(repository: GitRepo, capsys: pytest
 
 
 def test_an_unfinished_run_goes_on(repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story(home)
-    story.begin("login", "audit", "export")
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login", "audit", "export")
+    recorded_run.close()
     shown = plan(capsys)
-    assert shown["continued_run"] == story.run
+    assert shown["continued_run"] == recorded_run.run
     assert shown["features"] == []
     assert run(capsys, "run", "--dry-run", "--exit-code").exit == 1
 

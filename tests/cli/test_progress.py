@@ -87,8 +87,8 @@ def test_an_empty_line_between_milestones_and_the_summary(story: Story) -> None:
 def test_lines_where_there_is_no_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
     out = io.StringIO()
     with lines_to(out) as shown:
-        for each in story.recorded:
-            shown.on_event(each)
+        for item in story.recorded:
+            shown.on_event(item)
     assert out.getvalue() == snapshot
 
 
@@ -99,17 +99,17 @@ def test_every_event_has_words_or_none(event: Event) -> None:
 
 
 def test_a_question_before_the_first_phase_names_none() -> None:
-    asked = HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code="branch-exists")
-    words = "login: human requested: question to a person, conflict (branch-exists)"
-    assert milestone_text(recorded(asked)) == words
+    human_requested = HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code="branch-exists")
+    text = "login: human requested: question to a person, conflict (branch-exists)"
+    assert milestone_text(recorded(human_requested)) == text
 
 
 # a view that fails ----------------------------------------------------------------------------------------------------
 def test_a_view_that_crashes_is_replaced_by_lines(story: Story) -> None:
     broken, out = Broken(after=3), io.StringIO()
     with Progress(out, broken) as shown:
-        for each in story.recorded:
-            shown.on_event(each)
+        for item in story.recorded:
+            shown.on_event(item)
     assert broken.closed == 1
     *lines, last = out.getvalue().splitlines()
     assert last == ""
@@ -128,11 +128,11 @@ def test_a_picture_that_crashes_gives_the_terminal_back(story: Story) -> None:
     stream = terminal.open()
     shown = make_progress(no_words, no_history, poison, footer="", stream=stream, environment=TERM)
     with shown:
-        for each in story.recorded[:9]:
-            shown.on_event(each)
+        for item in story.recorded[:9]:
+            shown.on_event(item)
         terminal.until(lambda lines: any("the live view failed (KeyError" in line for line in lines))
-        for each in story.recorded[9:]:
-            shown.on_event(each)
+        for item in story.recorded[9:]:
+            shown.on_event(item)
         terminal.until(lambda lines: any("run idle" in line for line in lines))
     stream.close()
     terminal.close()
@@ -143,8 +143,8 @@ def test_a_closed_stream_is_no_failure(story: Story) -> None:
     out = io.StringIO()
     with lines_to(out) as shown:
         out.close()
-        for each in story.recorded:
-            shown.on_event(each)
+        for item in story.recorded:
+            shown.on_event(item)
 
 
 def test_a_terminal_that_takes_nothing_holds_nobody_up(story: Story) -> None:
@@ -161,8 +161,8 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(story: Story) -> None:
         shown = lines_to(full)
         with shown:
             began = time.monotonic()
-            for each in story.recorded:
-                shown.on_event(each)
+            for item in story.recorded:
+                shown.on_event(item)
             assert time.monotonic() - began < 1
             os.set_blocking(mine, False)
             emptied = threading.Thread(target=drain, args=(mine,), daemon=True)
@@ -184,8 +184,8 @@ def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
     with open(tmp_path / "out", "w") as out, lines_to(out) as shown:
 
         def tell() -> None:
-            for each in story.recorded:
-                shown.on_event(each)
+            for item in story.recorded:
+                shown.on_event(item)
 
         threads = [threading.Thread(target=tell) for _ in range(8)]
         for thread in threads:
@@ -199,7 +199,7 @@ def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
 
 # what is asked for ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("wish", "environment", "paints"),
+    ("selection", "environment", "paints"),
     [
         ("picture", TERM, True),
         ("lines", TERM, False),
@@ -213,20 +213,20 @@ def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
     ],
 )
 def test_a_picture_only_where_it_is_wanted(
-    story: Story, wish: DisplayMode, environment: dict[str, str], paints: bool
+    story: Story, selection: DisplayMode, environment: dict[str, str], paints: bool
 ) -> None:
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        assert may_paint(stream, environment) == (paints or wish != "picture")
-        shown = make_progress(no_words, no_history, nothing_said, footer="", mode=wish, stream=stream,
+        assert may_paint(stream, environment) == (paints or selection != "picture")
+        shown = make_progress(no_words, no_history, nothing_said, footer="", mode=selection, stream=stream,
                          environment=environment)  # fmt: skip
         with shown:
             shown.show_text("said")
-            for each in story.recorded:
-                shown.on_event(each)
+            for item in story.recorded:
+                shown.on_event(item)
     received = terminal.close().decode()
     assert ("\x1b" in received) == paints
-    assert paints or ("login: feature delivered" in received) == (wish != "quiet")
+    assert paints or ("login: feature delivered" in received) == (selection != "quiet")
     assert "said" in received
 
 
@@ -241,8 +241,8 @@ def test_a_picture_on_a_terminal(story: Story) -> None:
         shown = make_progress(lambda _: HOSTILE, no_history, nothing_said, footer="Ctrl-C: stop", stream=stream,
                          environment=TERM)  # fmt: skip
         with shown:
-            for each in story.recorded:
-                shown.on_event(each)
+            for item in story.recorded:
+                shown.on_event(item)
             lines = terminal.until(
                 lambda lines: "12:01:00 login: feature delivered" not in lines and "Ctrl-C: stop" in lines
             )
@@ -273,14 +273,14 @@ def test_a_run_that_goes_on_is_shown_whole(story: Story) -> None:
 
 
 def test_what_the_agent_says_is_seen_while_it_works(story: Story) -> None:
-    asked = [each for each in story.recorded if each.position <= 9]
+    recorded_events = [entry for entry in story.recorded if entry.position <= 9]
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
         shown = make_progress(no_words, no_history, lambda key: (f"I work on {key.split('/')[1]}",), footer="",
                          stream=stream, environment=TERM)  # fmt: skip
         with shown:
-            for each in asked:
-                shown.on_event(each)
+            for item in recorded_events:
+                shown.on_event(item)
             terminal.until(lambda lines: any("» I work on login" in line for line in lines))
     terminal.close()
 
@@ -292,8 +292,8 @@ def test_thousands_of_events_are_shown_in_time(story: Story) -> None:
         live = LiveView(stream, no_words, no_history, nothing_said, "")
         began = time.process_time()
         for _ in range(100):
-            for each in story.recorded:
-                live.show_event(each)
+            for item in story.recorded:
+                live.show_event(item)
                 live.refresh()
         assert time.process_time() - began < 5
         live.close()

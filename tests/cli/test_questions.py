@@ -54,24 +54,24 @@ def following(asking: Asking, verdict: Verdict) -> tuple[str, list[type[Event]]]
     world, stream = asking.world(), feature_stream(trial.RUN, FeatureId(asking.feature))
     state = fold(world.store.read(stream))
     assert isinstance(state, Waiting)
-    said = dict(verdict_effects(state, asking.pins.pipeline))
+    texts = dict(verdict_effects(state, asking.pins.pipeline))
     trial.answer(world, asking.feature, verdict, "please mind this")
     drive_run(world, trial.RUN, asking.pins, seed=1)
     events = [recorded.event for recorded in world.store.read(stream)]
-    heard = next(i for i, event in enumerate(events) if isinstance(event, HumanAnswered))
-    return said[verdict], [type(event) for event in events[heard + 1 :] if not isinstance(event, CallReserved)]
+    count = next(i for i, event in enumerate(events) if isinstance(event, HumanAnswered))
+    return texts[verdict], [type(event) for event in events[count + 1 :] if not isinstance(event, CallReserved)]
 
 
 @pytest.mark.parametrize("verdict", Verdict)
 @pytest.mark.parametrize("name", ASKING)
 def test_an_answer_does_what_is_said_of_it(name: str, verdict: Verdict) -> None:
-    said, came = following(ASKING[name], verdict)
-    assert tuple(came[: len(COMES[said])]) == COMES[said], f"{name}, {verdict.value}: {said}"
+    output, came = following(ASKING[name], verdict)
+    assert tuple(came[: len(COMES[output])]) == COMES[output], f"{name}, {verdict.value}: {output}"
 
 
 def test_what_is_rejected_goes_where_the_pipeline_says() -> None:
-    said, came = following(Asking(pins=trial.pins(), feature="a"), Verdict.REJECT)
-    assert (said, came[:2]) == ("the feature is rolled back to build, with your note", [Blocked, RolledBack])
+    output, came = following(Asking(pins=trial.pins(), feature="a"), Verdict.REJECT)
+    assert (output, came[:2]) == ("the feature is rolled back to build, with your note", [Blocked, RolledBack])
 
 
 def test_a_note_reaches_the_agent() -> None:
@@ -79,10 +79,12 @@ def test_a_note_reaches_the_agent() -> None:
     world = asking.world()
     trial.answer(world, "b", Verdict.RETRY, "use SQLite")
     drive_run(world, trial.RUN, asking.pins, seed=1)
-    asked = [
-        one.event for one in world.store.read(feature_stream(trial.RUN, FeatureId("b"))) if one.stream.endswith("/b")
+    events = [
+        recorded.event
+        for recorded in world.store.read(feature_stream(trial.RUN, FeatureId("b")))
+        if recorded.stream.endswith("/b")
     ]
-    prompts = [world.blobs.get(event.prompt).decode() for event in asked if isinstance(event, AgentRequested)]
+    prompts = [world.blobs.get(event.prompt).decode() for event in events if isinstance(event, AgentRequested)]
     assert "NOTE use SQLite" in prompts[1]
 
 
@@ -101,42 +103,42 @@ def question(kind: QuestionKind, code: str, phase: str = "") -> Question:
 
 def test_an_approval_after_a_phase_names_the_phase() -> None:
     """Its code is called like a level of autonomy."""
-    asked = Question(
+    requested = Question(
         question_kind=QuestionKind.APPROVAL, code="checkpoint", phase="prd", unit="", detail=None, since_us=0,
         event_ref="s@1",
     )  # fmt: skip
-    assert question_text(asked) == "the pipeline requires your approval (after prd)"
-    assert question_text(replace(asked, code="breaking")) == "the pipeline requires your approval (breaking)"
+    assert question_text(requested) == "the pipeline requires your approval (after prd)"
+    assert question_text(replace(requested, code="breaking")) == "the pipeline requires your approval (breaking)"
 
 
 @pytest.mark.parametrize(
-    ("code", "words", "does"),
+    ("code", "text", "does"),
     [
         ("branch-exists", "its branch exists already", "first rename or delete the existing one"),
         ("git-failed", "its branch and worktree cannot be created (git-failed)", "first fix the reported error"),
         ("dependencies-conflict", "merge conflict (dependencies-conflict)", "first resolve the conflict in them"),
     ],
 )
-def test_what_is_asked_before_the_first_phase(code: str, words: str, does: str) -> None:
+def test_what_is_asked_before_the_first_phase(code: str, text: str, does: str) -> None:
     started = FeatureStarted(
         feature=FeatureId("b"), run_version=1, branch="feat/b", target="main", starts_from=(Commit("a" * 40),),
         title=Digest("0" * 64), body=Digest("0" * 64),
     )  # fmt: skip
-    asked = HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code=code)
+    human_requested = HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT, code=code)
     question = Question(
         question_kind=QuestionKind.CONFLICT, code=code, phase="", unit="", detail=None, since_us=0, event_ref="s@1"
     )  # fmt: skip
-    assert question_text(question).startswith(words)
-    told = verdict_effects(Waiting(asked, CreatingWorkspace(started=started, run_version=1)), None)
-    assert all(does in said for verdict, said in told if verdict is not Verdict.REJECT)
+    assert question_text(question).startswith(text)
+    summary = verdict_effects(Waiting(human_requested, CreatingWorkspace(started=started, run_version=1)), None)
+    assert all(does in output for verdict, output in summary if verdict is not Verdict.REJECT)
 
 
 def test_a_rejection_goes_where_the_pipeline_says() -> None:
     """Without such a route, and where the pipeline is not known, this is said too."""
     asking = ASKING["approval"]
     state = fold(asking.world().store.read(feature_stream(trial.RUN, FeatureId("a"))))
-    said = dict(verdict_effects(state, None))
-    assert "or asks you" in said[Verdict.REJECT]
+    texts = dict(verdict_effects(state, None))
+    assert "or asks you" in texts[Verdict.REJECT]
 
 
 def test_nothing_is_said_of_a_feature_that_asks_nothing() -> None:

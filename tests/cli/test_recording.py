@@ -35,9 +35,9 @@ def test_a_committed_key_is_told_with_its_file_and_not_shown(tmp_path: Path) -> 
     repository.commit({"settings.py": f"A = 1\nKEY = {KEY!r}\nAGAIN = {KEY!r}\n", "authors": "ann@shop.de"})
     head = Commit(repository.git("rev-parse", "HEAD"))
     made = cassette()._replace(bundle=create_bundle(repository.root, os.environ, head, {}))
-    found = committed_secrets(made, repository.root)
-    assert [(one.file, one.line) for one in found] == [("settings.py", 2)]
-    assert KEY not in repr(found)
+    result = committed_secrets(made, repository.root)
+    assert [(committed_secret.file, committed_secret.line) for committed_secret in result] == [("settings.py", 2)]
+    assert KEY not in repr(result)
 
 
 def test_it_is_told_beside_the_answer() -> None:
@@ -46,12 +46,12 @@ def test_it_is_told_beside_the_answer() -> None:
         run="r", cassette="recordings/x", pipeline="p", agent="a", provenance="live", features=("f",), recordings=1,
         left_out=(), committed=committed,
     )  # fmt: skip
-    said, aside = list[str](), list[str]()
-    print_result(result, said.append, aside.append)
-    assert said == ["recordings/x: 1 recordings of 1 feature, live"]
-    (told,) = aside
-    assert "\x1b" not in told
-    assert told.endswith(
+    texts, aside = list[str](), list[str]()
+    print_result(result, texts.append, aside.append)
+    assert texts == ["recordings/x: 1 recordings of 1 feature, live"]
+    (output,) = aside
+    assert "\x1b" not in output
+    assert output.endswith(
         ".py:2: what looks like a secret (github-token) is committed, and repository.bundle contains it; remove it and "
         "record another run: `mz recordings lint` rejects this one"
     )
@@ -74,21 +74,21 @@ class Meddler(io.StringIO):
 def test_what_was_changed_while_it_was_reviewed_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "small"
-    save(OLD, place)
+    path = tmp_path / "small"
+    save(OLD, path)
     other = OLD._replace(manifest=msgspec.structs.replace(OLD.manifest, max_age_days=9))
-    stderr = Meddler(place, other)
+    stderr = Meddler(path, other)
     monkeypatch.setattr(sys, "stderr", stderr)
-    done = write_or_hold(place, OLD, NEW, {}, ACCEPTED, rerecorded_cassette("small", None, None))
+    done = write_or_hold(path, OLD, NEW, {}, ACCEPTED, rerecorded_cassette("small", None, None))
     assert stderr.getvalue(), "something differs"
     assert (done.refused, done.written) == ((CHANGED_MEANWHILE,), False)
-    assert load(place) == other
-    assert load(pending_path(place)) == NEW
+    assert load(path) == other
+    assert load(pending_path(path)) == NEW
 
 
 def test_what_nobody_changed_is_replaced(tmp_path: Path) -> None:
-    place = tmp_path / "small"
-    save(OLD, place)
-    done = write_or_hold(place, OLD, NEW, {}, ACCEPTED, rerecorded_cassette("small", None, None))
+    path = tmp_path / "small"
+    save(OLD, path)
+    done = write_or_hold(path, OLD, NEW, {}, ACCEPTED, rerecorded_cassette("small", None, None))
     assert (done.refused, done.written) == ((), True)
-    assert load(place) == NEW
+    assert load(path) == NEW

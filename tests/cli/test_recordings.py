@@ -62,32 +62,37 @@ def test_numbers() -> None:
     assert (format_size(999), format_size(1_500), format_size(3_200_000_000)) == ("999 B", "1.5 kB", "3.2 GB")
 
 
-@pytest.mark.parametrize(("days", "limit", "words"), [(None, None, "-"), (3, None, "3 d"), (3, 90, "3 of 90 d")])
-def test_ages(days: int | None, limit: int | None, words: str) -> None:
+@pytest.mark.parametrize(("days", "limit", "text"), [(None, None, "-"), (3, None, "3 d"), (3, 90, "3 of 90 d")])
+def test_ages(days: int | None, limit: int | None, text: str) -> None:
     line = CassetteLine(
         path="a", name=None, pipeline=None, agent=None, provenance=None, recordings=0, features=(), recorded=None,
         age_days=days, max_age_days=limit, format=None, bytes=0, problem=None,
     )  # fmt: skip
-    assert age_cell(line) == words
+    assert age_cell(line) == text
 
 
 @pytest.mark.usefixtures("project")
 def test_a_library_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(capsys, "recordings", "list")
-    heads, row = (line.split("\t") for line in found.out.splitlines())
+    result = run(capsys, "recordings", "list")
+    heads, row = (line.split("\t") for line in result.out.splitlines())
     assert heads[:5] == ["cassette", "pipeline", "agent", "provenance", "recordings"]
     assert row[:5] == ["tapes/small", "monozukuri", "claude-code", "scripted-model", "1"]
     document = json.loads(run(capsys, "recordings", "list", "tapes/small", "--json").out)
     assert (document["schema"], document["exit"], document["library"]) == ("mz.recordings-list/1", 0, ["tapes/small"])
-    (one,) = document["cassettes"]
-    assert (one["name"], one["recorded"], one["format"], one["problem"]) == ("small", "2026-06-01T10:00:00Z", 3, None)
+    (item,) = document["cassettes"]
+    assert (item["name"], item["recorded"], item["format"], item["problem"]) == (
+        "small",
+        "2026-06-01T10:00:00Z",
+        3,
+        None,
+    )
 
 
 def test_a_damaged_one_is_listed_too(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "tapes" / "small" / "f" / "prd.patch").unlink()
-    found = run(capsys, "recordings", "list")
-    assert found.exit == 125
-    assert found.out.splitlines()[1].endswith("f/prd.patch is missing")
+    result = run(capsys, "recordings", "list")
+    assert result.exit == 125
+    assert result.out.splitlines()[1].endswith("f/prd.patch is missing")
 
 
 def test_nothing_to_list_is_no_error_and_nothing_to_look_through_is_one(
@@ -107,14 +112,14 @@ def test_a_secret_is_found_and_not_shown(
     stray = run(capsys, "recordings", "lint")
     assert (stray.exit, "UNUSED notes.txt is not part of the cassette" in stray.out) == (4, True)
     monkeypatch.setenv("SHOP_TOKEN", WORD)
-    found = run(capsys, "recordings", "lint")
-    assert found.exit == 5
-    assert "tapes/small/notes.txt:2:1: SECRET the file contains the value of SHOP_TOKEN\n" in found.out
+    result = run(capsys, "recordings", "lint")
+    assert result.exit == 5
+    assert "tapes/small/notes.txt:2:1: SECRET the file contains the value of SHOP_TOKEN\n" in result.out
     document = json.loads(run(capsys, "recordings", "lint", "--json").out)
     assert (document["schema"], document["exit"]) == ("mz.recordings-lint/1", 5)
     secret = document["cassettes"][0]["findings"][0]
     assert (secret["kind"], secret["file"], secret["line"]) == ("SECRET", "tapes/small/notes.txt", 2)
-    assert WORD not in found.out + json.dumps(document)
+    assert WORD not in result.out + json.dumps(document)
 
 
 MEASURED = (
@@ -126,14 +131,14 @@ MEASURED = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["list", "lint"])
-def test_a_large_library_is_never_in_memory_as_a_whole(project: Path, words: str) -> None:
+@pytest.mark.parametrize("value", ["list", "lint"])
+def test_a_large_library_is_never_in_memory_as_a_whole(project: Path, value: str) -> None:
     """60 cassettes of 2 MB each."""
     made = large(recording("1" * 40))
     save(cassette(made), project / "one")
     big_library(project / "tapes", project / "one", 60)
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", MEASURED, *MZ, "recordings", words],
+        [sys.executable, "-I", "-S", "-c", MEASURED, *MZ, "recordings", value],
         cwd=project, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert int(done.stdout) < 100_000, "kilobytes"
@@ -145,5 +150,5 @@ def large(made: RecordedCall) -> RecordedCall:
     assert file is not None
     data = made.contents[file.name] * 4000
     new = msgspec.structs.replace(file, sha256=digest(data))
-    files = tuple(new if each is file else each for each in made.recording.files)
+    files = tuple(new if item is file else item for item in made.recording.files)
     return RecordedCall(msgspec.structs.replace(made.recording, files=files), {**made.contents, file.name: data})

@@ -86,9 +86,9 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_nothing_to_replay_is_no_success(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(capsys, "replay")
-    assert found.exit == 4
-    assert found.err.startswith("error[MZ6001] no cassette in recordings\nhint: record a run first")
+    result = run(capsys, "replay")
+    assert result.exit == 4
+    assert result.err.startswith("error[MZ6001] no cassette in recordings\nhint: record a run first")
     (empty / "mz.yaml").write_text("recordings: tapes/of/agents\n")
     assert "no cassette in tapes/of/agents" in run(capsys, "replay").err
 
@@ -96,9 +96,9 @@ def test_nothing_to_replay_is_no_success(empty: Path, capsys: pytest.CaptureFixt
 @pytest.mark.usefixtures("empty")
 @pytest.mark.parametrize("words", [("--accept", "PROMPT"), ("-m", "x"), ("--accept", "PROMPT", "-m", " ")])
 def test_who_accepts_says_why(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    found = run(capsys, "replay", *words)
-    assert found.exit == 2
-    assert "--accept and -m go together" in found.err
+    result = run(capsys, "replay", *words)
+    assert result.exit == 2
+    assert "--accept and -m go together" in result.err
 
 
 @pytest.mark.usefixtures("empty")
@@ -194,10 +194,12 @@ def test_several_findings_end_with_the_gravest(copy: Copy) -> None:
     save(copy.cassette(), copy.place.parent / "newer")
     manifest = copy.place.parent / "newer" / "cassette.yaml"
     manifest.write_text(manifest.read_text().replace(f"format: {FORMAT}", "format: 9", 1))
-    found = spawn(copy.root, "replay", "-j", "2", "--json")
-    kinds = {one["name"]: [each["kind"] for each in one["findings"]] for one in json.loads(found.out)["cassettes"]}
+    result = spawn(copy.root, "replay", "-j", "2", "--json")
+    kinds = {
+        entry["name"]: [item["kind"] for item in entry["findings"]] for entry in json.loads(result.out)["cassettes"]
+    }
     assert kinds == {"damaged": ["UNREADABLE"], "newer": ["UNREADABLE"], "notes": []}
-    assert found.exit == 125
+    assert result.exit == 125
     copy.edit("pipelines/templates/sign.md.j2", "Sign", "Please sign")
     assert spawn(copy.root, "replay").exit == 3
 
@@ -205,6 +207,6 @@ def test_several_findings_end_with_the_gravest(copy: Copy) -> None:
 @pytest.mark.slow
 def test_a_pipeline_that_is_gone(copy: Copy) -> None:
     (copy.root / "pipelines" / "notes.yaml").unlink()
-    found = spawn(copy.root, "replay")
-    assert found.exit == 10
-    assert "there is no pipeline `notes`" in found.out
+    result = spawn(copy.root, "replay")
+    assert result.exit == 10
+    assert "there is no pipeline `notes`" in result.out

@@ -32,12 +32,12 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
         if remark:
             Copy(workshop.root).edit("pipelines/templates/write.md.j2", "Keep it short.", "Be brief.")
         for line in commands.splitlines():
-            words, _, said = line.partition("  # ")
-            if words.strip() in ELSEWHERE:
+            args, _, output = line.partition("  # ")
+            if args.strip() in ELSEWHERE:
                 continue
-            found = re.search(r"exit (\d+)", said)
+            match = re.search(r"exit (\d+)", output)
             done = subprocess.run(
-                ["sh", "-c", words],
+                ["sh", "-c", args],
                 cwd=workshop.root,
                 env={**os.environ, **workshop.environment},
                 capture_output=True,
@@ -45,7 +45,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
                 timeout=120,
                 check=False,
             )
-            expected = int(found[1]) if found else WAITS.get(words.strip(), 0)
+            expected = int(match[1]) if match else WAITS.get(args.strip(), 0)
             assert done.returncode == expected, f"{line}\n{done.stdout}{done.stderr}"
             played += 1
     assert played == 16

@@ -67,8 +67,8 @@ def test_a_line_of_megabytes_is_cut_and_says_so() -> None:
 
 def test_places_of_this_machine_are_left_out() -> None:
     text = "/home/ada/work/mz.yaml: in /home/ada/work, /home/ada/.ssh, /home/adam, ./run, /tmp/mz-replay-x7/w, file:///home/ada"
-    found = strip_local_paths(text, "/home/ada/work", "/home/ada", "/tmp")
-    assert found == "mz.yaml: in ., ~/.ssh, /home/adam, ./run, <SCRATCH>/w, file://~"
+    local_paths = strip_local_paths(text, "/home/ada/work", "/home/ada", "/tmp")
+    assert local_paths == "mz.yaml: in ., ~/.ssh, /home/adam, ./run, <SCRATCH>/w, file://~"
 
 
 def test_texts_are_cleaned_together_and_find_their_places_again() -> None:
@@ -116,10 +116,10 @@ def check_junit(text: str) -> Xml.Element:
 
 def test_what_the_command_does_not_fail_for_fails_no_case_of_any_report() -> None:
     """Two findings of high risk, and the command fails for one of them."""
-    grave, told = FOUND[2], msgspec.structs.replace(FOUND[2], feature="alpha", message="told only", fails=False)
-    other = Suite(name="other", findings=(told,), cases=("alpha",))
+    grave, finding = FOUND[2], msgspec.structs.replace(FOUND[2], feature="alpha", message="told only", fails=False)
+    other = Suite(name="other", findings=(finding,), cases=("alpha",))
     report = Report(
-        title="mz drift", exit=3, version="1", suites=(msgspec.structs.replace(NOTES, findings=(grave, told)), other)
+        title="mz drift", exit=3, version="1", suites=(msgspec.structs.replace(NOTES, findings=(grave, finding)), other)
     )
     root = check_junit(junit(report))
     assert [suite.get("failures") for suite in root] == ["1", "0"]
@@ -183,8 +183,8 @@ def check_sarif(text: str) -> Any:
     rules = run["tool"]["driver"]["rules"]
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
-        (place,) = result["locations"]
-        artifact = place["physicalLocation"]["artifactLocation"]
+        (path,) = result["locations"]
+        artifact = path["physicalLocation"]["artifactLocation"]
         assert artifact["uriBaseId"] == "%SRCROOT%"
         assert artifact["uri"]
         assert not re.match(r"[a-z]+:|/", artifact["uri"])
@@ -213,8 +213,8 @@ def test_one_cause_is_one_alert_that_stays_the_same_one() -> None:
 
 
 def test_a_place_of_any_name_is_a_relative_uri() -> None:
-    found = msgspec.structs.replace(FOUND[0], file="C:/a b/ü#?.md")
-    report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=(found,)),))
+    finding = msgspec.structs.replace(FOUND[0], file="C:/a b/ü#?.md")
+    report = msgspec.structs.replace(FAILED, suites=(msgspec.structs.replace(NOTES, findings=(finding,)),))
     (result,) = check_sarif(sarif(report))["results"]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert (uri, unquote(uri)) == ("C%3A/a%20b/%C3%BC%23%3F.md", "C:/a b/ü#?.md")
@@ -326,7 +326,7 @@ def test_any_text_survives_html(text: str) -> None:
     read = Read(html(holding(text)))
     assert set(read.tags) <= {*usual().tags, "ins", "del", "span"}
     assert read.tags.count("script") == read.tags.count("style") == 1
-    assert not [name for name, _ in read.attributes if name not in {known for known, _ in usual().attributes}]
+    assert not [name for name, _ in read.attributes if name not in {value for value, _ in usual().attributes}]
     together = "".join(read.texts)
     assert f"+{shown}\n" in together
     assert " ".join(shown.split()) in together

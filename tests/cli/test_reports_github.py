@@ -26,11 +26,11 @@ LINE = re.compile(r"::(?P<name>[\w-]+)(?: (?P<properties>[^:]*))?::(?P<data>[^\r
 
 def taken(line: str) -> tuple[str, dict[str, str], str]:
     """Name, properties and data of a command, as the runner understands them."""
-    found = LINE.fullmatch(line)
-    assert found is not None, line
-    pairs = (each.partition("=") for each in (found["properties"] or "").split(",") if each)
+    match = LINE.fullmatch(line)
+    assert match is not None, line
+    pairs = (item.partition("=") for item in (match["properties"] or "").split(",") if item)
     properties = {key: unescaped(value, {"%3A": ":", "%2C": ","}) for key, _, value in pairs}
-    return found["name"], properties, unescaped(found["data"], {})
+    return match["name"], properties, unescaped(match["data"], {})
 
 
 def unescaped(text: str, more: dict[str, str]) -> str:
@@ -51,7 +51,7 @@ def told_only(report: Report) -> Report:
     """The same where the command fails for nothing."""
     suites = (
         msgspec.structs.replace(
-            suite, findings=tuple(msgspec.structs.replace(each, fails=False) for each in suite.findings)
+            suite, findings=tuple(msgspec.structs.replace(finding, fails=False) for finding in suite.findings)
         )
         for suite in report.suites
     )
@@ -65,11 +65,11 @@ def test_annotations(snapshot: SnapshotAssertion) -> None:
 
 
 def test_what_is_grave_comes_first_and_one_cause_once() -> None:
-    said = [taken(line) for line in annotation_lines(relieved(FAILED))]
-    assert [(name, properties["title"].split(":")[0]) for name, properties, _ in said] == [
+    calls = [taken(line) for line in annotation_lines(relieved(FAILED))]
+    assert [(name, properties["title"].split(":")[0]) for name, properties, _ in calls] == [
         ("error", "UNREADABLE"), ("error", "TRACE"), ("error", "PROMPT"), ("error", "UNUSED"),
     ]  # fmt: skip
-    prompt = said[2]
+    prompt = calls[2]
     assert (prompt[1]["file"], prompt[1]["line"]) == ("pipelines/templates/write.md.j2", "14")
     assert "+Be brief: 100%, `at` most." in prompt[2].splitlines()
 
@@ -165,9 +165,9 @@ def test_markdown_and_html_in_a_text_are_text() -> None:
 def test_a_summary_fits_and_says_what_is_left_out() -> None:
     text = summary(many(5000))
     assert len(text.encode()) <= BYTES_MAX
-    found = re.search(r"_([\d,]+) more findings: the reports have all of them\._", text)
-    assert found is not None
-    assert int(found[1].replace(",", "")) + text.count("<details>") == 5000
+    match = re.search(r"_([\d,]+) more findings: the reports have all of them\._", text)
+    assert match is not None
+    assert int(match[1].replace(",", "")) + text.count("<details>") == 5000
     assert text.count("<details>") == text.count("</details>") > 1000
 
 

@@ -39,10 +39,10 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_is_played(
 ) -> None:
     Path("README").write_text("a file")
     Path("round").symlink_to("round")
-    found = run(capsys, "replay", "--junit", path)
-    assert (found.exit, found.out) == (11, "")
-    assert found.err.startswith(f"error[MZ1007] the report {Path(path)} cannot be written: ")
-    assert "hint: name a file in an existing, writable directory" in found.err
+    result = run(capsys, "replay", "--junit", path)
+    assert (result.exit, result.out) == (11, "")
+    assert result.err.startswith(f"error[MZ1007] the report {Path(path)} cannot be written: ")
+    assert "hint: name a file in an existing, writable directory" in result.err
 
 
 @pytest.mark.usefixtures("home")
@@ -55,9 +55,9 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_is_played(
 )  # fmt: skip
 def test_two_answers_in_one_place_are_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     Path("link").symlink_to(".")
-    found = run(capsys, "replay", *words)
-    assert found.exit == 2
-    assert "two reports have the same destination" in found.err
+    result = run(capsys, "replay", *words)
+    assert result.exit == 2
+    assert "two reports have the same destination" in result.err
 
 
 @pytest.mark.usefixtures("home")
@@ -174,16 +174,16 @@ def test_nothing_beside_json_or_in_a_report_on_stdout_is_a_command_of_the_runner
 ) -> None:
     with text_stream(ReportOptions(github=True), as_json=True):
         print("{}")
-    told = capsys.readouterr()
-    assert told.out == "{}\n"
-    begun, ended = told.err.splitlines()
+    reported = capsys.readouterr()
+    assert reported.out == "{}\n"
+    begun, ended = reported.err.splitlines()
     assert ended == f"::{begun.removeprefix('::stop-commands::')}::"
 
     options = ReportOptions(junit="-", github=True)
     write_reports(options, "mz replay", FAILED.suites, Exit.DRIFT)
-    told = capsys.readouterr()
-    assert Xml.fromstring(told.out).tag == "testsuites"
-    begun, ended, *annotations = told.err.splitlines()
+    reported = capsys.readouterr()
+    assert Xml.fromstring(reported.out).tag == "testsuites"
+    begun, ended, *annotations = reported.err.splitlines()
     assert ended == f"::{begun.removeprefix('::stop-commands::')}::"
     assert len([line for line in annotations if line.startswith("::")]) == 4
 

@@ -136,9 +136,9 @@ def test_what_came_of_it_and_its_exit_code() -> None:
 
 
 def test_the_command_that_goes_on() -> None:
-    asked = NOBODY._replace(selection=CallSelection(features=("a b",), changed=True), prune=True)
+    rerecord_options = NOBODY._replace(selection=CallSelection(features=("a b",), changed=True), prune=True)
     path = Path.cwd() / "recordings" / "x"
-    assert continue_command(path, asked, "budget") == (
+    assert continue_command(path, rerecord_options, "budget") == (
         "mz rerecord recordings/x --feature 'a b' --changed --prune --budget MORE"
     )
 
@@ -154,12 +154,17 @@ def test_a_build_server_needs_both(value: str, is_ci: bool) -> None:
     environment = {"CI": value}
     assert on_build_server(environment) is is_ci
     check_ci(environment, NOBODY._replace(in_ci=True, budget_nanousd=1))
-    for asked in (NOBODY, NOBODY._replace(in_ci=True), NOBODY._replace(budget_nanousd=1), NOBODY._replace(yes=True)):
+    for rerecord_options in (
+        NOBODY,
+        NOBODY._replace(in_ci=True),
+        NOBODY._replace(budget_nanousd=1),
+        NOBODY._replace(yes=True),
+    ):
         if is_ci:
             with pytest.raises(MzError, match="only with --in-ci and --budget"):
-                check_ci(environment, asked)
+                check_ci(environment, rerecord_options)
         else:
-            check_ci(environment, asked)
+            check_ci(environment, rerecord_options)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +218,9 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_wrong_use(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, said: str) -> None:
-    found = run(capsys, "rerecord", *words)
-    assert (found.exit, found.out) == (code, "")
-    assert said in found.err
+    result = run(capsys, "rerecord", *words)
+    assert (result.exit, result.out) == (code, "")
+    assert said in result.err
 
 
 # the real thing -------------------------------------------------------------------------------------------------------
@@ -223,9 +228,9 @@ def test_wrong_use(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], c
 def again(recorded: Path, tmp_path: Path) -> Again:
     copy = clone(recorded, tmp_path / "clone")
     GitRepo(copy.root).commit()
-    place = tmp_path / "agent"
-    place.mkdir()
-    return Again(copy, place)
+    path = tmp_path / "agent"
+    path.mkdir()
+    return Again(copy, path)
 
 
 @pytest.mark.slow
@@ -284,9 +289,9 @@ def test_no_paid_answer_is_lost(again: Again) -> None:
     stopped = begin()
     until_second(stopped, again)
     stopped.send_signal(signal.SIGINT)
-    _, words = stopped.communicate(timeout=60)
-    assert stopped.returncode == 20, words
-    assert b"2 paid replies are kept" in words
+    _, data = stopped.communicate(timeout=60)
+    assert stopped.returncode == 20, data
+    assert b"2 paid replies are kept" in data
     assert load(again.copy.place) == before
     assert not (can_run_offline() and (root / "intruder").exists())
 
@@ -296,10 +301,10 @@ def test_no_paid_answer_is_lost(again: Again) -> None:
     assert "without paying anything twice" in full.err
     assert load(again.copy.place) == before
     (elsewhere / ".rerecorded").unlink()
-    said = on_terminal(root, "rerecord", env=again.environment, answers="y\ny\n" + "n\n" * 9)
-    assert "Call the real agent? [y/N]" in said
-    assert "Accept PROMPT? [y/N]" in said
-    assert "new recordings of alpha (0 agent calls, $0.00" in " ".join(said.split())
+    output = on_terminal(root, "rerecord", env=again.environment, answers="y\ny\n" + "n\n" * 9)
+    assert "Call the real agent? [y/N]" in output
+    assert "Accept PROMPT? [y/N]" in output
+    assert "new recordings of alpha (0 agent calls, $0.00" in " ".join(output.split())
     assert again.calls() == ["alpha.sign.1.1", "alpha.sign.2.1", "alpha.sign.2.1"]
     assert load(again.copy.place) != before
     assert [path.name for path in elsewhere.iterdir()] == ["notes"]
@@ -321,11 +326,11 @@ def test_what_was_paid_for_a_feature_that_goes_with_another_is_kept(again: Again
     assert failed.exit == 1, failed.err
     assert "2 paid replies are kept" in failed.err
     assert again.calls()[:2] == ["alpha.sign.1.1", "alpha.sign.2.1"]
-    seen = len(again.calls())
+    count = len(again.calls())
     again.says(STORY)
     done = spawn(again.copy.root, "rerecord", "--yes", "--accept", "ALL", **again.environment)
     assert done.exit == 0, done.err
-    assert {name.partition(".")[0] for name in again.calls()[seen:]} == {"beta"}
+    assert {name.partition(".")[0] for name in again.calls()[count:]} == {"beta"}
     assert not [path for path in (again.copy.root / ".mz" / "rerecord").iterdir() if path.is_dir()]
 
 
@@ -349,8 +354,11 @@ def test_an_answer_that_mz_did_not_live_to_note_is_kept(again: Again) -> None:
     killed.communicate()
     again.says(STORY)
     prepared = again.prepared(CallSelection())
-    assert [one.identity.path for one in prepared.calls if one.is_paid] == ["alpha/sign", "alpha/sign.i2"]
-    paid = {one.recording.identity.path: one for one in prepared.paid.calls}["alpha/sign.i2"]
+    assert [repeated_call.identity.path for repeated_call in prepared.calls if repeated_call.is_paid] == [
+        "alpha/sign",
+        "alpha/sign.i2",
+    ]
+    paid = {item.recording.identity.path: item for item in prepared.paid.calls}["alpha/sign.i2"]
     assert b"about alpha, friendlier" in paid.contents["sign.i2.md"]
     _, outcome = again.record(CallSelection())
     assert (outcome.live_calls, outcome.kept_features) == ((), ("alpha",))
@@ -362,14 +370,14 @@ def test_a_new_cassette_waits_until_every_class_is_accepted(
     again: Again, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later mz, with a newer format, accepts it, so that a copy of the old one is kept."""
-    root, place = again.copy.root, again.copy.place
-    old = load(place)
-    one = old.calls[-1]
-    text = {name: data.replace(b"Sign the", b"Please sign the") for name, data in one.contents.items()}
-    renewed = tuple(replace(file, sha256=digest(text[file.name])) for file in one.recording.files)
-    other = one._replace(recording=replace(one.recording, files=renewed), contents=text)
-    write_pending(old._replace(calls=(*old.calls[:-1], other)), place)
-    assert (pending_path(place).parent / ".gitignore").read_text() == "*\n"
+    root, path = again.copy.root, again.copy.place
+    old = load(path)
+    item = old.calls[-1]
+    text = {name: data.replace(b"Sign the", b"Please sign the") for name, data in item.contents.items()}
+    renewed = tuple(replace(file, sha256=digest(text[file.name])) for file in item.recording.files)
+    other = item._replace(recording=replace(item.recording, files=renewed), contents=text)
+    write_pending(old._replace(calls=(*old.calls[:-1], other)), path)
+    assert (pending_path(path).parent / ".gitignore").read_text() == "*\n"
     refused = spawn(root, "rerecord", "--yes", **again.environment)
     assert (refused.exit, refused.out) == (4, "")
     assert "a new cassette is waiting for your decision" in refused.err
@@ -378,11 +386,11 @@ def test_a_new_cassette_waits_until_every_class_is_accepted(
     wrong = run(capsys, "rerecord", "--accept-pending", "--accept", "COST")
     assert wrong.exit == 3
     assert "mz rerecord recordings/notes --accept-pending --accept" in wrong.err
-    taken = run(capsys, "rerecord", "--accept-pending", "--accept", "ALL", "--json")
-    assert taken.exit == 0, taken.err
-    (shown,) = json.loads(taken.out)["cassettes"]
+    result = run(capsys, "rerecord", "--accept-pending", "--accept", "ALL", "--json")
+    assert result.exit == 0, result.err
+    (shown,) = json.loads(result.out)["cassettes"]
     assert (shown["written"], shown["backup"]) == (True, None)
-    assert not pending_path(place).parent.exists()
-    assert load(place).calls[-1].contents == text
+    assert not pending_path(path).parent.exists()
+    assert load(path).calls[-1].contents == text
     nothing_waits = run(capsys, "rerecord", "--accept-pending")
     assert nothing_waits.exit == 4

@@ -42,7 +42,7 @@ class Clock:
 @pytest.fixture
 def mz(home: Path, capsys: pytest.CaptureFixture[str]) -> Mz:
     """`mz` in this process; the directory has a run in its log as soon as `kept` was called."""
-    return lambda *words: run(capsys, *words)
+    return lambda *args: run(capsys, *args)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_the_list_for_people(kept: Callable[[str], str], home: Path, snapshot: S
 
 def test_nothing_is_asked(mz: Mz, story: Story) -> None:
     """Of a run that is over, nothing is asked; of an odd one that this version cannot read, what can be said is."""
-    assert [each["feature"] for each in decoded(mz("review", "list", "--json"))["questions"]] == ["audit"]
+    assert [item["feature"] for item in decoded(mz("review", "list", "--json"))["questions"]] == ["audit"]
     assert decoded(mz("review", "show", "audit", "--json"))["question"]["code"] == "agent-blocker"
     story.to_run(RunFinished())
     assert decoded(mz("review", "list", "--json")) == {"schema": "mz.review-list/1", "questions": []}
@@ -132,7 +132,7 @@ def test_an_item_whose_dependency_came_to_nothing(mz: Mz, home: Path) -> None:
     drive_run(world, trial.RUN, asking.pins, 1)
     keep(world, home)
     questions = decoded(mz("review", "list", "--json"))["questions"]
-    assert [(each["feature"], each["question_kind"], each["code"]) for each in questions] == [
+    assert [(question["feature"], question["question_kind"], question["code"]) for question in questions] == [
         ("c", "dependency", "b"), ("d", "dependency", "c")
     ]  # fmt: skip
     assert questions[0]["commands"] == ["mz retry b", "mz cancel r1/c"]
@@ -144,11 +144,11 @@ def test_what_the_budget_holds(mz: Mz, story: Story) -> None:
     story.admit(feature)
     story.to_feature(feature, FeatureHeld(hold=Hold.BUDGET))
     story.to_run(FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.BUDGET))
-    (found,) = (
-        each for each in decoded(mz("review", "list", "--json"))["questions"] if each["question_kind"] == "budget"
+    (result,) = (
+        item for item in decoded(mz("review", "list", "--json"))["questions"] if item["question_kind"] == "budget"
     )
-    assert (found["feature"], found["commands"][0]) == ("later", f"mz resume {story.run}")
-    assert f"mz cancel {story.run}/later" in found["commands"]
+    assert (result["feature"], result["commands"][0]) == ("later", f"mz resume {story.run}")
+    assert f"mz cancel {story.run}/later" in result["commands"]
     assert "the budget is used up" in mz("review", "show", "later").out
 
 
@@ -198,9 +198,9 @@ def test_all_that_is_needed_to_decide(mz: Mz, kept: Callable[[str], str], name: 
     for text in SHOWN[name]:
         assert text in page
     shown = decoded(mz("review", "show", feature, "--json"))
-    texts = [each["text"] for each in shown["evidence"]]
+    texts = [item["text"] for item in shown["evidence"]]
     assert len(set(texts)) == len(texts), "nothing is shown twice"
-    assert {each["answer"] for each in shown["effects"]} == {"approve", "retry", "reject"}
+    assert {entry["answer"] for entry in shown["effects"]} == {"approve", "retry", "reject"}
     assert shown["question"]["commands"][0] == f"mz review show {feature}"
     assert "SECRET" not in page
 
@@ -265,8 +265,8 @@ def test_an_answer_is_left_for_the_run(
 
 def test_an_answer_that_waits_is_shown_with_the_way_on(mz: Mz, kept: Callable[[str], str]) -> None:
     feature = kept("blocker")
-    said = mz("review", "answer", feature, "use SQLite").out
-    assert said == f"answered: {feature}; no process is running run r1; continue it with\n  mz resume r1\n"
+    output = mz("review", "answer", feature, "use SQLite").out
+    assert output == f"answered: {feature}; no process is running run r1; continue it with\n  mz resume r1\n"
     page = mz("review", "show", feature).out
     assert "answered; pending until the run continues:\n  mz resume r1" in page
     assert "use SQLite" in page
@@ -302,8 +302,8 @@ def test_two_people_at_once(mz: Mz, kept: Callable[[str], str]) -> None:
     assert len(inbox()) == 2
     taken_up("blocker")
     shown = decoded(mz("review", "show", feature, "--json"))
-    assert [(each["verdict"], each["outcome"]) for each in shown["messages"]] == [("reject", "rejected")]
-    assert [each["verdict"] for each in shown["decisions"]] == ["approve"]
+    assert [(entry["verdict"], entry["outcome"]) for entry in shown["messages"]] == [("reject", "rejected")]
+    assert [item["verdict"] for item in shown["decisions"]] == ["approve"]
     assert "Grace: reject, rejected: " in mz("review", "show", feature).out
     assert "is answered already; Grace answered `approve`" in mz("review", "approve", feature).err
 
@@ -344,12 +344,12 @@ def test_a_question_that_is_gone(mz: Mz, kept: Callable[[str], str]) -> None:
     assert len(inbox()) == 1
 
 
-@pytest.mark.parametrize(("given", "note"), [(b"from\r\na file\n", "from\na file"), (b"caf\xe9 \x00", "caf\ufffd")])
+@pytest.mark.parametrize(("data", "note"), [(b"from\r\na file\n", "from\na file"), (b"caf\xe9 \x00", "caf\ufffd")])
 def test_an_answer_from_stdin(
-    mz: Mz, kept: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, given: bytes, note: str
+    mz: Mz, kept: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, data: bytes, note: str
 ) -> None:
     feature = kept("blocker")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     assert mz("review", "answer", feature, "-").exit == 0
     (left,) = inbox()
     assert isinstance(left, AnswerPosted)

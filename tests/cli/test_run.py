@@ -23,9 +23,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def sample(tmp_path: Path) -> Path:
-    place = tmp_path / "tally"
-    create_sample(place, os.environ)
-    return place
+    path = tmp_path / "tally"
+    create_sample(path, os.environ)
+    return path
 
 
 @pytest.fixture
@@ -33,20 +33,20 @@ def agent(tmp_path: Path) -> FakeAgent:
     return FakeAgent(tmp_path / "agent", "idle")
 
 
-def start(sample: Path, agent: FakeAgent, *words: str) -> subprocess.Popen[str]:
+def start(sample: Path, agent: FakeAgent, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*MZ, *words], cwd=sample, env={**os.environ, **agent.environment}, text=True,
+        [*MZ, *args], cwd=sample, env={**os.environ, **agent.environment}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
-def until(running: subprocess.Popen[str], words: str) -> None:
+def until(running: subprocess.Popen[str], value: str) -> None:
     """Reads its stderr up to a line with these words."""
     assert running.stderr is not None
     for text in running.stderr:
-        if words in text:
+        if value in text:
             return
-    raise AssertionError(f"{words!r} was not said; exit {running.wait()}")
+    raise AssertionError(f"{value!r} was not said; exit {running.wait()}")
 
 
 def eventually(true: Callable[[], bool]) -> None:
@@ -62,10 +62,10 @@ def status(sample: Path) -> dict[str, str]:
     return {"run": shown["status"], **{feature["id"]: feature["status"] for feature in shown["features"]}}
 
 
-def check(answer: Result, exit_code: int, *said: str) -> None:
+def check(answer: Result, exit_code: int, *texts: str) -> None:
     assert answer.exit == exit_code, answer
-    for words in said:
-        assert words in answer.out + answer.err, answer
+    for text in texts:
+        assert text in answer.out + answer.err, answer
 
 
 # the plan -------------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_the_plan_on_a_terminal(sample: Path, agent: FakeAgent, snapshot: Snapsh
 
 
 @pytest.mark.parametrize(
-    ("words", "exit_code", "said"),
+    ("args", "exit_code", "output"),
     [
         (("--feature", "month-fitler"), 10, "MZ4010"),
         (("-j", "0"), 2, "MZ1002"),
@@ -93,8 +93,8 @@ def test_the_plan_on_a_terminal(sample: Path, agent: FakeAgent, snapshot: Snapsh
         (("--agent", "nobody"), 11, "MZ1004"),
     ],
 )
-def test_what_cannot_be_run(sample: Path, agent: FakeAgent, words: tuple[str, ...], exit_code: int, said: str) -> None:
-    check(spawn(sample, "run", *words, **agent.environment), exit_code, said)
+def test_what_cannot_be_run(sample: Path, agent: FakeAgent, args: tuple[str, ...], exit_code: int, output: str) -> None:
+    check(spawn(sample, "run", *args, **agent.environment), exit_code, output)
 
 
 def test_without_the_agents_program(sample: Path) -> None:
@@ -168,9 +168,9 @@ def test_a_killed_run_is_said_to_be_interrupted(sample: Path, agent: FakeAgent) 
     running.communicate(timeout=60)
     shown = msgspec.json.decode(spawn(sample, "status", "--json").out)
     assert (shown["status"], shown["process_running"]) == ("running", False)
-    seen = on_terminal(sample, "status", env={"NO_COLOR": "1"})
-    assert "interrupted" in seen
-    assert f"mz resume {shown['run']}" in seen
+    text = on_terminal(sample, "status", env={"NO_COLOR": "1"})
+    assert "interrupted" in text
+    assert f"mz resume {shown['run']}" in text
     agent.says("idle")
     check(spawn(sample, "resume", **agent.environment), 21, "agent lost: prd attempt 1")
 

@@ -18,10 +18,10 @@ def test_every_run_the_newest_first(story: Story, capsys: pytest.CaptureFixture[
     second = Story(story.home, SECOND)
     second.seconds = count(72_000)
     second.begin("login", "search")
-    found = msgspec.json.decode(run(capsys, "runs", "--json").out)
-    assert [(line["run"], line["status"]) for line in found["runs"]] == [(SECOND, "interrupted"), (RUN, "idle")]
-    assert found["runs"][0]["features"] == {"login": "queued", "search": "queued"}
-    assert set(found["runs"][1]["features"].values()) == {"delivered", "waiting", "held", "queued"}
+    result = msgspec.json.decode(run(capsys, "runs", "--json").out)
+    assert [(line["run"], line["status"]) for line in result["runs"]] == [(SECOND, "interrupted"), (RUN, "idle")]
+    assert result["runs"][0]["features"] == {"login": "queued", "search": "queued"}
+    assert set(result["runs"][1]["features"].values()) == {"delivered", "waiting", "held", "queued"}
 
 
 def test_a_pipe_gets_a_line_a_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ from mz_engine.agents.process import spool_directory
 KEY = "r1/login/code/-/1/1/agent.builder"
 
 
-def text(words: str) -> dict[str, object]:
-    return {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": words}]}}
+def text(value: str) -> dict[str, object]:
+    return {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": value}]}}
 
 
 def tool(name: str, **used: str) -> dict[str, object]:
@@ -27,7 +27,7 @@ def stream(*events: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "texts"),
     [
         (b"", ()),
         (b"plain words\nmore\n", ("plain words", "more")),
@@ -47,12 +47,12 @@ def stream(*events: object) -> bytes:
         (stream(["a", 1, None], {"content": {"content": {}}}), ()),
     ],
 )
-def test_what_is_said(output: bytes, said: tuple[str, ...]) -> None:
-    assert recent_output(output, 3) == said
+def test_what_is_said(output: bytes, texts: tuple[str, ...]) -> None:
+    assert recent_output(output, 3) == texts
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("/tmp/my own project/.mz/worktrees/r1/login/tasks/a b.md", "Write tasks/a b.md"),
         (r"/tmp/my\ own\ project/.mz/worktrees/r1/login/src/a.py", "Write src/a.py"),
@@ -60,18 +60,18 @@ def test_what_is_said(output: bytes, said: tuple[str, ...]) -> None:
         ("/tmp/my own project/src/a.py", "Write /tmp/my own project/src/a.py"),
     ],
 )
-def test_a_worktree_is_left_out_whole(written: str, said: str) -> None:
+def test_a_worktree_is_left_out_whole(written: str, message: str) -> None:
     """Blanks in the name of the repository too, plain and as a shell escapes them."""
     output = stream(tool("Write", file_path=written))
-    assert recent_output(output, 1, "/tmp/my own project") == (said,)
+    assert recent_output(output, 1, "/tmp/my own project") == (message,)
 
 
 def test_spools_know_their_repository(tmp_path: Path) -> None:
     home = tmp_path / "my own project"
-    place = spool_directory(home / ".mz" / "spool", KEY)
-    place.mkdir(parents=True)
+    path = spool_directory(home / ".mz" / "spool", KEY)
+    path.mkdir(parents=True)
     file = home / ".mz" / "worktrees" / "r1" / "login" / "a.py"
-    (place / "stdout").write_bytes(stream(tool("Write", file_path=str(file))))
+    (path / "stdout").write_bytes(stream(tool("Write", file_path=str(file))))
     assert SpoolReader(home / ".mz" / "spool").recent_output(KEY) == ("Write a.py",)
 
 
@@ -89,26 +89,26 @@ def test_spools_know_their_repository(tmp_path: Path) -> None:
     ).map(lambda value: json.dumps(value).encode())
 )
 def test_no_output_is_too_odd(output: bytes) -> None:
-    for words in recent_output(output, 3):
-        assert words
-        assert not set(words) & set("\x1b\n\r\x07")
+    for args in recent_output(output, 3):
+        assert args
+        assert not set(args) & set("\x1b\n\r\x07")
 
 
 def test_the_spool_is_read_again_when_it_has_grown(tmp_path: Path) -> None:
-    spools, place = SpoolReader(tmp_path), spool_directory(tmp_path, KEY)
+    spools, path = SpoolReader(tmp_path), spool_directory(tmp_path, KEY)
     assert spools.recent_output(KEY) == ()
-    place.mkdir(parents=True)
-    (place / "stdout").write_bytes(stream(text("first")))
+    path.mkdir(parents=True)
+    (path / "stdout").write_bytes(stream(text("first")))
     assert spools.recent_output(KEY) == ("first",)
-    with open(place / "stdout", "ab") as file:
+    with open(path / "stdout", "ab") as file:
         file.write(b"x" * TAIL_BYTES + b'"\n' + stream(text("last")))
     assert spools.recent_output(KEY) == ("last",)
 
 
 def test_only_the_end_of_a_huge_output_is_read(tmp_path: Path) -> None:
-    place = spool_directory(tmp_path, KEY)
-    place.mkdir(parents=True)
-    with open(place / "stdout", "wb") as file:
+    path = spool_directory(tmp_path, KEY)
+    path.mkdir(parents=True)
+    with open(path / "stdout", "wb") as file:
         file.truncate(5 * TAIL_BYTES)
         file.seek(0, 2)
         file.write(b"\n" + stream(text("the end")))

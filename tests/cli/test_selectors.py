@@ -36,7 +36,7 @@ def test_forms(
 
 
 @pytest.mark.parametrize(
-    ("words", "exit_code", "message"),
+    ("args", "exit_code", "message"),
     [
         (("log", "lgin"), 2, "there is no run or feature 'lgin'; did you mean `login`?"),
         (("log", f"{RUN}/lgin"), 10, "did you mean `login`?"),
@@ -57,9 +57,9 @@ def test_forms(
     ],
 )
 def test_errors_name_what_exists(
-    story: Story, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], exit_code: int, message: str
+    story: Story, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
 ) -> None:
-    answer = run(capsys, *words)
+    answer = run(capsys, *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
 

@@ -19,13 +19,13 @@ from tests.support.gitrepo import GitRepo
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [("login",), ("audit",), ("later",), ("login", "--phase", "code", "--attempt", "1", "--prompt", "--output")],
 )
 def test_as_text(
-    story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, words: tuple[str, ...]
+    story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, args: tuple[str, ...]
 ) -> None:
-    answer = run(capsys, "show", *words)
+    answer = run(capsys, "show", *args)
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
 
@@ -43,7 +43,7 @@ def test_prompts_only_on_request(story: Story, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("words", "exit_code", "message"),
+    ("args", "exit_code", "message"),
     [
         (("lgin",), 10, "has no feature 'lgin'; did you mean `login`?"),
         (("nope/login",), 2, "there is no run or feature 'nope'"),
@@ -60,9 +60,9 @@ def test_prompts_only_on_request(story: Story, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_what_is_not_there(
-    story: Story, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], exit_code: int, message: str
+    story: Story, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
 ) -> None:
-    answer = run(capsys, "show", *words)
+    answer = run(capsys, "show", *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
 
@@ -100,13 +100,13 @@ def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(
         problem=Problem(kind=ProblemClass.PHASE, code="no-terminal"),
     )  # fmt: skip
     story.to_feature("later", replied, read)
-    said = run(capsys, "show", "later").out
-    assert "    exit 3; 1 line of output cannot be decoded; --output shows its output\n" in said
-    assert "resu" not in said
-    said = run(capsys, "show", "later", "--output").out
-    assert '    exit 3; 1 line of output cannot be decoded\n    stdout:\n    | {"type": "resu' in said
-    assert said.endswith("    stderr: (empty)\n")
-    assert "\x1b" not in said
+    output = run(capsys, "show", "later").out
+    assert "    exit 3; 1 line of output cannot be decoded; --output shows its output\n" in output
+    assert "resu" not in output
+    output = run(capsys, "show", "later", "--output").out
+    assert '    exit 3; 1 line of output cannot be decoded\n    stdout:\n    | {"type": "resu' in output
+    assert output.endswith("    stderr: (empty)\n")
+    assert "\x1b" not in output
     (call,) = msgspec.json.decode(run(capsys, "show", "later", "--output", "--json").out)["calls"]
     assert (call["bad_lines"], call["stderr"]) == (1, "")
 
@@ -144,12 +144,12 @@ def unit_story(story: Story) -> None:
 
 def test_an_artifact_is_printed_whole(story: Story, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     unit_story(story)
-    for words, text in (
+    for args, text in (
         (("code/u1",), b"# u1 2\n\x1b[31mred\x1b[0m\n"),
         (("code/u2", "--attempt", "1"), b"# u2 1\n\x1b[31mred\x1b[0m\n"),
     ):
         with pytest.raises(SystemExit):
-            main(["show", "later", "--artifact", *words])
+            main(["show", "later", "--artifact", *args])
         assert capsysbinary.readouterr().out == text
 
 
@@ -181,9 +181,9 @@ def test_an_erased_artifact_is_an_error(story: Story, capsys: pytest.CaptureFixt
 
 # what belongs to an attempt -------------------------------------------------------------------------------------------
 def test_only_what_belongs_to_the_attempt(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = msgspec.json.decode(run(capsys, "show", "login", "--json").out)
+    full = msgspec.json.decode(run(capsys, "show", "login", "--json").out)
     first = msgspec.json.decode(run(capsys, "show", "login", "--phase", "code", "--attempt", "1", "--json").out)
-    assert [(c["name"], c["attempt"], c["exit"]) for c in whole["commands"]] == [("test", 1, 1), ("test", 2, 0)]
+    assert [(c["name"], c["attempt"], c["exit"]) for c in full["commands"]] == [("test", 1, 1), ("test", 2, 0)]
     assert [(c["name"], c["attempt"]) for c in first["commands"]] == [("test", 1)]
     assert [artifact["artifact"] for artifact in first["artifacts"]] == ["code"]
     assert first["changed_paths"] == ["src/login.py"]
@@ -200,18 +200,18 @@ def test_violations_say_rule_place_and_message(story: Story, capsys: pytest.Capt
 
 
 def test_what_commands_printed_only_on_request(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    words = "show", "login", "--phase", "code", "--json"
-    quiet, loud = [msgspec.json.decode(run(capsys, *words, *more).out) for more in ((), ("--output",))]
+    args = "show", "login", "--phase", "code", "--json"
+    quiet, loud = [msgspec.json.decode(run(capsys, *args, *more).out) for more in ((), ("--output",))]
     assert {c["output"] for c in quiet["commands"]} == {None}
     assert {c["output"] for c in loud["commands"]} == {"E  assert"}
     assert {c["excerpt"] for c in quiet["commands"]} == {"E"}
 
 
 def test_a_long_excerpt_is_cut_on_a_terminal() -> None:
-    told = "\n".join(f"line {number}" for number in range(40))
+    text = "\n".join(f"line {number}" for number in range(40))
     command = CommandShape(
         stage="gate", phase="code", unit=None, name="test", exit=1, passed=None, failed=None, duration_ms=5,
-        iteration=1, attempt=1, excerpt=told, output_digest="d", output=None,
+        iteration=1, attempt=1, excerpt=text, output_digest="d", output=None,
     )  # fmt: skip
     shown = [plain_text(line) for line in command_lines(command, True)]
     assert shown[1:] == [*(f"    | line {n}" for n in range(12)), "    | ... 28 more lines; --output shows all"]

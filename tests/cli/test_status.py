@@ -46,13 +46,13 @@ def test_colours_only_where_they_are_wanted(story: Story) -> None:
 
 
 def test_unknown_is_never_zero(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story(home)
-    story.begin("login")
-    story.admit("login")
-    ref = story.ref("login", "prd")
-    story.ask("login", ref)
-    story.reply("login", ref, computed=None)
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.admit("login")
+    ref = recorded_run.ref("login", "prd")
+    recorded_run.ask("login", ref)
+    recorded_run.reply("login", ref, computed=None)
+    recorded_run.close()
     (feature,) = msgspec.json.decode(run(capsys, "status", "--json").out)["features"]
     assert feature["computed_usd"] is None
     assert feature["tests"] is None
@@ -61,10 +61,10 @@ def test_unknown_is_never_zero(home: Path, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("columns", [1, 20, 80, 300])
 def test_hostile_titles(home: Path, columns: int, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story(home)
-    story.begin("login", "audit", title=HOSTILE)
-    story.wait("audit", detail=HOSTILE)
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login", "audit", title=HOSTILE)
+    recorded_run.wait("audit", detail=HOSTILE)
+    recorded_run.close()
     shown = on_terminal(home, "status", columns=columns, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
     assert "\u202e" not in shown
@@ -81,8 +81,8 @@ def test_which_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     newer = Story(story.home, run="20260302-080000-ffff")
     newer.begin("later")
     newer.close()
-    shown = [msgspec.json.decode(run(capsys, "status", *words, "--json").out)["run"]
-             for words in ((), ("20260301",), (RUN,), ("20260302",))]  # fmt: skip
+    shown = [msgspec.json.decode(run(capsys, "status", *args, "--json").out)["run"]
+             for args in ((), ("20260301",), (RUN,), ("20260302",))]  # fmt: skip
     assert shown == ["20260302-080000-ffff", RUN, RUN, "20260302-080000-ffff"]
     for selector, problem in (
         ("2026", "2 run ids begin with '2026'"),
@@ -132,12 +132,14 @@ def test_reading_changes_nothing(home: Path, capsys: pytest.CaptureFixture[str])
 
 def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The worktree as long as it is there; the pull request with its checks."""
-    story = Story(home)
-    story.begin("login", "audit")
-    story.deliver("login")
-    story.to_feature("login", ChecksPolled(key="k", commit=TREE, commit_known=True, passed=3, failed=1, pending=0))
-    story.wait("audit")
-    story.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login", "audit")
+    recorded_run.deliver("login")
+    recorded_run.to_feature(
+        "login", ChecksPolled(key="k", commit=TREE, commit_known=True, passed=3, failed=1, pending=0)
+    )
+    recorded_run.wait("audit")
+    recorded_run.close()
     tree = home / ".mz" / "worktrees" / RUN / "audit"
     tree.mkdir(parents=True)
     login, audit = msgspec.json.decode(run(capsys, "status", "--json").out)["features"]
@@ -154,12 +156,12 @@ def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.slow
 def test_thousands_of_features(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story(home)
-    story.begin("first")
-    added = next(each.event for each in story.recorded if isinstance(each.event, ItemAdded))
+    recorded_run = Story(home)
+    recorded_run.begin("first")
+    added = next(item.event for item in recorded_run.recorded if isinstance(item.event, ItemAdded))
     more = tuple(msgspec.structs.replace(added, feature=FeatureId(f"f{number}")) for number in range(5000))
-    story.store.append([Append(run_stream(RUN), None, more)], START_US)
-    story.close()
+    recorded_run.store.append([Append(run_stream(RUN), None, more)], START_US)
+    recorded_run.close()
     began = time.process_time()
     assert run(capsys, "status").out.count("\n") == 5002
     assert time.process_time() - began < 10, "it takes one second"

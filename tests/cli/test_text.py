@@ -81,9 +81,9 @@ def test_money(nanousd: int | None, exact: str | None, shown: str | None) -> Non
 
 @given(st.integers(min_value=0, max_value=10**24))
 def test_money_is_exact(nanousd: int) -> None:
-    whole, decimals = (exact_usd(nanousd) or "").split(".")
-    assert int(whole) * 10**9 + int(decimals.ljust(9, "0")) == nanousd
-    assert parse_usd(f"{whole}.{decimals}") == nanousd
+    text, decimals = (exact_usd(nanousd) or "").split(".")
+    assert int(text) * 10**9 + int(decimals.ljust(9, "0")) == nanousd
+    assert parse_usd(f"{text}.{decimals}") == nanousd
 
 
 def test_one_is_singular() -> None:

@@ -52,8 +52,8 @@ def test_the_readme_shows_what_a_terminal_gets() -> None:
     sample = (ROOT / "README.md").read_text("utf-8").partition("$ mz transcript run.jsonl\n")[2].partition("\n```")[0]
     assert "\n...\n" in sample
     for part in sample.removesuffix("\n...").split("\n...\n"):
-        before, found, real = real.partition(f"{part}\n")
-        assert found, part
+        before, text, real = real.partition(f"{part}\n")
+        assert text, part
         assert bool(before) == (not part.startswith("property ")), part
 
 
@@ -81,7 +81,7 @@ def test_no_repository_is_needed_and_nothing_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words", "code", "exit_code"),
+    ("content", "args", "code", "exit_code"),
     [
         (None, (), "error[MZ2001] {file}: cannot be read: no such file", 10),
         (b"", (), "error[MZ6030] {file}: is empty", 10),
@@ -94,7 +94,7 @@ def test_no_repository_is_needed_and_nothing_is_written(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_read_is_refused(
     content: bytes | None,
-    words: tuple[str, ...],
+    args: tuple[str, ...],
     code: str,
     exit_code: int,
     tmp_path: Path,
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_refused(
     file = tmp_path / "x.jsonl"
     if content is not None:
         file.write_bytes(content)
-    answer = run(capsys, "transcript", str(file), *words)
+    answer = run(capsys, "transcript", str(file), *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert answer.err.startswith(code.format(file=file)), answer.err
     assert "hint: " in answer.err

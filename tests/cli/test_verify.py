@@ -25,8 +25,8 @@ def log(story: Story) -> Story:
     return story
 
 
-def found(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    answer = run(capsys, "audit", "--verify", *words, "--json")
+def found(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    answer = run(capsys, "audit", "--verify", *args, "--json")
     report = msgspec.json.decode(answer.out)
     assert answer.exit == (0 if report["intact"] else 1)
     assert report["intact"] == (not report["findings"])
@@ -129,11 +129,11 @@ def test_a_stream_that_is_gone_concerns_every_run(log: Story, capsys: pytest.Cap
 def test_long_checks_say_how_far_they_are(log: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mz_cli.common.verification.PROGRESS_INTERVAL", 10)
     monkeypatch.setattr("mz_cli.common.verification.PROGRESS_SECONDS", 0.0)
-    told: list[str] = []
+    texts: list[str] = []
     with open_log(log.home) as opened:
-        verify_log(opened, None, told.append)
-    assert told[:2] == ["10 events checked", "20 events checked"]
-    assert told[-1].endswith("blobs checked")
+        verify_log(opened, None, texts.append)
+    assert texts[:2] == ["10 events checked", "20 events checked"]
+    assert texts[-1].endswith("blobs checked")
 
 
 def test_nothing_is_changed_by_checking(home: Path, log: Story, capsys: pytest.CaptureFixture[str]) -> None:

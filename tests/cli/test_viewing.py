@@ -17,7 +17,7 @@ def watched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "wish"),
+    ("args", "text"),
     [
         ((), "picture"),
         (("--no-progress",), "lines"),
@@ -27,8 +27,8 @@ def watched() -> None:
         (("--no-progress", "--quiet"), "quiet"),
     ],
 )
-def test_what_flags_allow(words: tuple[str, ...], wish: str) -> None:
-    assert CliRunner().invoke(watched, words).output == f"{wish}\n"
+def test_what_flags_allow(args: tuple[str, ...], text: str) -> None:
+    assert CliRunner().invoke(watched, args).output == f"{text}\n"
 
 
 def test_outside_of_a_command_a_picture_may_be_shown() -> None:

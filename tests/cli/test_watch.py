@@ -25,14 +25,14 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in 
 @pytest.fixture
 def held(home: Path) -> Iterator[Story]:
     """A run that this process works on, with one feature delivered and one at work."""
-    told = Story(home)
-    told.begin("login", "audit")
-    told.deliver("login")
-    told.admit("audit")
+    recorded_run = Story(home)
+    recorded_run.begin("login", "audit")
+    recorded_run.deliver("login")
+    recorded_run.admit("audit")
     with open(home / ".mz" / "run.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield told
-    told.close()
+        yield recorded_run
+    recorded_run.close()
 
 
 @pytest.mark.slow
@@ -69,15 +69,15 @@ def test_what_is_new_comes_until_the_run_rests(held: Story, home: Path) -> None:
         before, events = log.store.head(), follow_events(log, RUN)
         held.wait("audit")
         held.rest()
-        positions = [each.position for each in events]
+        positions = [recorded.position for recorded in events]
         assert positions == list(range(before + 1, log.store.head() + 1))
 
 
 def test_it_ends_when_the_process_is_gone(home: Path) -> None:
-    told = Story(home)
-    told.begin("login")
-    told.admit("login")
-    told.close()
+    recorded_run = Story(home)
+    recorded_run.begin("login")
+    recorded_run.admit("login")
+    recorded_run.close()
     with open_log(home) as log:
         assert list(follow_events(log, RUN)) == []
 

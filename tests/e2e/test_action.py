@@ -66,15 +66,15 @@ def used(steps: list[dict[str, Any]]) -> list[str]:
 
 def test_the_workflow_may_do_as_little_as_possible() -> None:
     text = workflow_text(DetectedProject(base="trunk"), VERSION)
-    found = parsed(text)
-    (job,) = found["jobs"].values()
-    assert found["permissions"] == {"contents": "read"}
+    result = parsed(text)
+    (job,) = result["jobs"].values()
+    assert result["permissions"] == {"contents": "read"}
     assert job["permissions"] == {"contents": "read", "security-events": "write"}
-    assert found[True]["push"]["branches"] == ["trunk"]
+    assert result[True]["push"]["branches"] == ["trunk"]
     assert "pull_request_target" not in text
     assert "secrets." not in text
     assert job["steps"][0]["with"] == {"persist-credentials": False}
-    assert all(re.fullmatch(r"(actions|github)/[\w/-]+@v\d+", each) for each in used(job["steps"]))
+    assert all(re.fullmatch(r"(actions|github)/[\w/-]+@v\d+", value) for value in used(job["steps"]))
     assert all("${{" not in step.get("run", "") for step in job["steps"])
 
 
@@ -110,15 +110,15 @@ def test_the_action_puts_no_input_into_a_script() -> None:
     steps = action["runs"]["steps"]
     assert all("${{" not in step.get("run", "") for step in steps)
     assert all(step["shell"] == "bash" for step in steps if "run" in step)
-    assert all(each["description"] for each in (*action["inputs"].values(), *action["outputs"].values()))
+    assert all(item["description"] for item in (*action["inputs"].values(), *action["outputs"].values()))
 
 
 # the workflow ---------------------------------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_the_workflow_is_green_until_a_prompt_is_changed(copy: Copy, surroundings: dict[str, str]) -> None:
-    told = spawn(copy.root, "init", "--ci", "--yes", **surroundings)
-    assert f"created {WORKFLOW_PATH}" in told.out, told.err
-    assert "CI has no recording to replay" not in told.err
+    result = spawn(copy.root, "init", "--ci", "--yes", **surroundings)
+    assert f"created {WORKFLOW_PATH}" in result.out, result.err
+    assert "CI has no recording to replay" not in result.err
     steps = parsed((copy.root / WORKFLOW_PATH).read_text())["jobs"]["replay"]["steps"]
 
     green = Job(copy.root, surroundings, PUBLIC)
@@ -147,8 +147,8 @@ def check_reports(folder: Path) -> None:
     suite = Xml.fromstring((folder / "junit.xml").read_text())[0]
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("recordings/notes", "10", "5")
     (result,) = json.loads((folder / "mz.sarif").read_text())["runs"][0]["results"]
-    place = result["locations"][0]["physicalLocation"]
-    assert (place["artifactLocation"]["uri"], place["region"]) == (EDIT[0], {"startLine": 2})
+    path = result["locations"][0]["physicalLocation"]
+    assert (path["artifactLocation"]["uri"], path["region"]) == (EDIT[0], {"startLine": 2})
     assert result["occurrenceCount"] == 5
     assert "Be brief." in (folder / "mz.html").read_text()
 
@@ -157,11 +157,11 @@ def check_reports(folder: Path) -> None:
 def action(copy: Copy, surroundings: dict[str, str], **inputs: str) -> tuple[Job, dict[str, str]]:
     """The composite action with these inputs; its job, and its outputs."""
     made = parsed((ROOT / "action.yml").read_text())
-    given = {name: each["default"] for name, each in made["inputs"].items()} | inputs
-    context = {**PUBLIC, "inputs": given, "github": {**PUBLIC["github"], "action_path": str(ROOT)}}
+    document = {name: entry["default"] for name, entry in made["inputs"].items()} | inputs
+    context = {**PUBLIC, "inputs": document, "github": {**PUBLIC["github"], "action_path": str(ROOT)}}
     job = Job(copy.root, surroundings, context)
     job.run(made["runs"]["steps"])
-    return job, {name: job.filled(each["value"]) for name, each in made["outputs"].items()}
+    return job, {name: job.filled(item["value"]) for name, item in made["outputs"].items()}
 
 
 @pytest.mark.slow

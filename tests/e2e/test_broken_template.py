@@ -38,9 +38,9 @@ def test_the_run_halts_and_can_be_given_up(tmp_path: Path) -> None:
         assert (rested.status, rested.hold, rested.code) == (FeatureOutcome.HELD, Hold.FATAL, TEMPLATE_BROKEN)
         assert state.halt is not None
         (held,) = [
-            each.event
-            for each in session.store.read(feature_stream(run, "alpha"))
-            if isinstance(each.event, FeatureHeld)
+            item.event
+            for item in session.store.read(feature_stream(run, "alpha"))
+            if isinstance(item.event, FeatureHeld)
         ]
         assert (held.template, held.line) == ("write.md.j2", WRITE.count("\n") + 1)
         assert held.detail is not None
@@ -66,13 +66,13 @@ def test_the_way_out_can_be_pasted(tmp_path: Path) -> None:
     program.chmod(0o755)
     halted = spawn(workshop.root, "run", "--feature", "alpha", **workshop.environment)
     assert halted.exit == Exit.INVALID, halted
-    found = re.search(r"so replace the run: (mz cancel .+), then: mz run", " ".join(halted.err.split()))
-    assert found is not None, halted
-    assert found[1].endswith(" && git branch -D feat/alpha")
+    match = re.search(r"so replace the run: (mz cancel .+), then: mz run", " ".join(halted.err.split()))
+    assert match is not None, halted
+    assert match[1].endswith(" && git branch -D feat/alpha")
     workshop.repository.write({"pipelines/templates/write.md.j2": WRITE})
     workshop.repository.commit()
     pasted = subprocess.run(
-        ["sh", "-ec", found[1]], cwd=workshop.root, env={**os.environ, **workshop.environment}, check=False,
+        ["sh", "-ec", match[1]], cwd=workshop.root, env={**os.environ, **workshop.environment}, check=False,
         capture_output=True, text=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert pasted.returncode == 0, pasted

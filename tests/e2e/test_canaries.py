@@ -53,9 +53,9 @@ class Scene:
         }  # fmt: skip
         self.printed: list[tuple[str, bytes]] = []
 
-    def mz(self, *words: str) -> Result:
-        done = subprocess.run([*MZ, *words], cwd=self.root, env=self.environment, capture_output=True, check=False)
-        self.printed += [(f"mz {' '.join(words)}: {name}", data) for name, data in
+    def mz(self, *args: str) -> Result:
+        done = subprocess.run([*MZ, *args], cwd=self.root, env=self.environment, capture_output=True, check=False)
+        self.printed += [(f"mz {' '.join(args)}: {name}", data) for name, data in
                          (("stdout", done.stdout), ("stderr", done.stderr))]  # fmt: skip
         return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -78,8 +78,8 @@ def test_no_canary_survives_a_run(tmp_path: Path) -> None:
     note = "now with {GITHUB_TOKEN} and {STRIPE_API_KEY}, {origin}".format(**SECRETS)
     assert scene.mz("review", "approve", "alpha", "-m", note).exit == 0
     assert scene.mz("resume").exit == 0
-    for words in ("audit", "log", "status", "cost", "runs", "show alpha", "verify", "review list", "doctor"):
-        assert scene.mz(*words.split(), "--json").exit == 0, words
+    for args in ("audit", "log", "status", "cost", "runs", "show alpha", "verify", "review list", "doctor"):
+        assert scene.mz(*args.split(), "--json").exit == 0, args
     assert scene.mz("log").exit == 0
     made = scene.mz("record", "--to", "recordings/leaky")
     assert made.exit == 0, made.err
@@ -90,16 +90,16 @@ def test_no_canary_survives_a_run(tmp_path: Path) -> None:
     assert scene.mz("recordings", "list", "--json").exit == 0
 
     wanted = needles()
-    found = {name: hits for name, data in scene.left() if (hits := survivors(data, wanted))}
-    assert found == {}
-    told = b"".join(data for name, data in scene.left() if "unpacked" in name)
-    assert told.count(b"says: <redacted>") > 50, "the canaries were there, and were taken out"
+    result = {name: hits for name, data in scene.left() if (hits := survivors(data, wanted))}
+    assert result == {}
+    content = b"".join(data for name, data in scene.left() if "unpacked" in name)
+    assert content.count(b"says: <redacted>") > 50, "the canaries were there, and were taken out"
 
     assert places_in(scene) == {}
-    for taken in load(scene.root / "recordings" / "leaky").calls:
-        stdout = taken.recording.find("stdout")
+    for call in load(scene.root / "recordings" / "leaky").calls:
+        stdout = call.recording.find("stdout")
         assert stdout is not None
-        lines = taken.contents[stdout.name].splitlines()
+        lines = call.contents[stdout.name].splitlines()
         assert sum(line.startswith(b"{") and bool(json.loads(line)) for line in lines) >= 2
 
 
@@ -118,11 +118,11 @@ def places_in(scene: Scene) -> dict[str, list[str]]:
 
 def test_a_secret_that_is_handed_over_stops_the_run_and_is_not_recorded(tmp_path: Path) -> None:
     """What an agent leaves in the tree is never rewritten: a person is asked, and no recording is made of it."""
-    told = f"# Alpha\nThis is long enough: {SECRETS['STRIPE_API_KEY']}\n"
-    scene = Scene(tmp_path, {**STORY, "alpha.write.1.1": {"write": {"notes/alpha.md": told}}})
+    output = f"# Alpha\nThis is long enough: {SECRETS['STRIPE_API_KEY']}\n"
+    scene = Scene(tmp_path, {**STORY, "alpha.write.1.1": {"write": {"notes/alpha.md": output}}})
     assert scene.mz("run").exit == 21
-    (asked,) = json.loads(scene.mz("review", "list", "--json").out)["questions"]
-    assert (asked["question_kind"], asked["code"]) == ("secret", "notes/alpha.md")
+    (requested,) = json.loads(scene.mz("review", "list", "--json").out)["questions"]
+    assert (requested["question_kind"], requested["code"]) == ("secret", "notes/alpha.md")
     made = scene.mz("record")
     assert (made.exit, "MZ6004" in made.err) == (5, True)
     assert "STRIPE_API_KEY" in made.err

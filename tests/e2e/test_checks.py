@@ -33,7 +33,10 @@ def test_a_pull_request_is_awaited_until_its_checks_are_green(tmp_path: Path) ->
     forge.gh.plan(["pending", "pending", "green"])
     run(forge)
     assert status(forge) == "delivered"
-    assert [(seen["passed"], seen["pending"]) for seen in forge.bench.of_type("checks.polled")] == [(0, 1), (1, 0)]
+    assert [(document["passed"], document["pending"]) for document in forge.bench.of_type("checks.polled")] == [
+        (0, 1),
+        (1, 0),
+    ]
 
 
 def test_red_checks_go_back_to_the_agent_once_and_the_mended_branch_is_pushed(tmp_path: Path) -> None:

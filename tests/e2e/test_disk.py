@@ -17,14 +17,14 @@ pytestmark = pytest.mark.slow
 def test_a_full_disk_stops_the_run_and_nothing_recorded_is_lost(tmp_path: Path) -> None:
     done = in_small_filesystem(tmp_path / "disk", "24m", [sys.executable, "-m", "tests.support.full_disk"])
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert told["full"]["code"] == 11, told["full"]
-    assert "mz resume" in told["full"]["err"] + told["full"]["out"]
-    assert "Traceback" not in told["full"]["err"]
-    assert told["status"] == 0, "a full disk can be read"
-    assert told["resumed"] == 0, told["words"]
-    assert told["statuses"]["group-thousands"] == "delivered"
-    assert set(told["calls"].values()) == {1}, "nothing was paid twice"
+    summary = json.loads(done.stdout)
+    assert summary["full"]["code"] == 11, summary["full"]
+    assert "mz resume" in summary["full"]["err"] + summary["full"]["out"]
+    assert "Traceback" not in summary["full"]["err"]
+    assert summary["status"] == 0, "a full disk can be read"
+    assert summary["resumed"] == 0, summary["words"]
+    assert summary["statuses"]["group-thousands"] == "delivered"
+    assert set(summary["calls"].values()) == {1}, "nothing was paid twice"
 
 
 def test_a_repository_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -43,16 +43,16 @@ def test_the_work_goes_on_with_the_next_agent_and_replays_so(tmp_path: Path) -> 
     program.chmod(0o755)
     run = workshop.run()
     with SqliteStore(workshop.root / ".mz" / "mz.db") as log:
-        events = [one.event for one in log.read(feature_stream(run, FeatureId("alpha")))]
-        others = [one.event for one in log.read(feature_stream(run, FeatureId("beta")))]
+        events = [item.event for item in log.read(feature_stream(run, FeatureId("alpha")))]
+        others = [recorded.event for recorded in log.read(feature_stream(run, FeatureId("beta")))]
     (switch,) = [event for event in events if isinstance(event, AgentSwitched)]
     assert (switch.source, switch.to, switch.code) == ("claude-code", "scribe", "auth-failure")
-    asked = [(event.agent, event.ref.phase, event.resumes) for event in events if isinstance(event, AgentRequested)]
-    assert asked[:4] == [
+    requested = [(event.agent, event.ref.phase, event.resumes) for event in events if isinstance(event, AgentRequested)]
+    assert requested[:4] == [
         ("claude-code", "write", False), ("claude-code", "write", True), ("claude-code", "sign", True),
         ("scribe", "sign", False),
     ]  # fmt: skip
-    assert {agent for agent, _, _ in asked[4:]} == {"scribe"}, "also after a rollback"
+    assert {agent for agent, _, _ in requested[4:]} == {"scribe"}, "also after a rollback"
     assert [event.reason for event in events if isinstance(event, SessionDropped)] == [SessionDropReason.FAILED]
     assert isinstance(events[-1], FeatureDelivered)
     assert {event.agent for event in others if isinstance(event, AgentRequested)} == {"claude-code"}

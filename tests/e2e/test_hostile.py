@@ -20,8 +20,8 @@ def run(bench: Bench, phase: str, code: str, exit_code: int) -> None:
 
 
 def offences(bench: Bench) -> list[tuple[str, str]]:
-    found = [offence for event in bench.of_type("changes.checked") for offence in event["forbidden_changes"]]
-    return [(offence["kind"], offence["path"]) for offence in found]
+    result = [offence for event in bench.of_type("changes.checked") for offence in event["forbidden_changes"]]
+    return [(offence["kind"], offence["path"]) for offence in result]
 
 
 def problems(bench: Bench) -> list[str]:
@@ -146,8 +146,8 @@ def test_a_secret_never_reaches_log_blobs_or_commits(tmp_path: Path) -> None:
     (bench.root / "features.md").write_text(
         (bench.root / "features.md").read_text().replace("Large totals", f"With {canary}, large totals")
     )
-    said = f"import sys\nsay('{canary}')\nsys.stderr.write('{canary}')"
-    act = f"{said}\nanswer()\n(cwd / 'leak.md').write_text('{canary}')"
+    output = f"import sys\nsay('{canary}')\nsys.stderr.write('{canary}')"
+    act = f"{output}\nanswer()\n(cwd / 'leak.md').write_text('{canary}')"
     bench.act(FEATURE, "prd", act)
     bench.mz("run", "--feature", FEATURE, code=None, seconds=300)
     import zstandard

@@ -41,8 +41,8 @@ def following(bench: Bench) -> list[str]:
 
 def finished(bench: Bench) -> bool:
     """It may have been killed between the last event and its exit."""
-    known = bench.mz("status", "--json", code=None)
-    return known.returncode == 0 and json.loads(known.stdout)["status"] == "finished"
+    process = bench.mz("status", "--json", code=None)
+    return process.returncode == 0 and json.loads(process.stdout)["status"] == "finished"
 
 
 def trees(bench: Bench) -> dict[str, str]:

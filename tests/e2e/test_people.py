@@ -42,8 +42,8 @@ def ended(process: subprocess.Popen[str], code: int) -> str:
 
 def question(bench: Bench) -> tuple[str, str, str] | None:
     """Phase, kind and code of what is asked; None where nothing is."""
-    asked = bench.json("review", "list")["questions"]
-    return (asked[0]["phase"], asked[0]["question_kind"], asked[0]["code"]) if asked else None
+    requested = bench.json("review", "list")["questions"]
+    return (requested[0]["phase"], requested[0]["question_kind"], requested[0]["code"]) if requested else None
 
 
 # pauses ---------------------------------------------------------------------------------------------------------------
@@ -99,15 +99,15 @@ def test_an_answer_is_taken_while_the_run_goes_on(tmp_path: Path) -> None:
     go = held_up(bench, OTHER, "prd")
     process = bench.start("run", "--feature", FEATURE, "--feature", OTHER)
     eventually(lambda: bench.calls() and question(bench) == ("prd", "blocker", "agent-blocker"))
-    said = bench.mz("review", "answer", FEATURE, "group by three, with commas", MZ_USER="Ada").stdout
-    assert "has read it" in said
+    output = bench.mz("review", "answer", FEATURE, "group by three, with commas", MZ_USER="Ada").stdout
+    assert "has read it" in output
     assert "has no open question" in bench.mz("review", "approve", FEATURE, code=2).stderr
     assert process.poll() is None
     go.touch()
     ended(process, 0)
     assert bench.statuses() == {FEATURE: "delivered", OTHER: "delivered"}
     shown = bench.json("review", "show", FEATURE)
-    assert [(each["actor"], each["note"]) for each in shown["decisions"]] == [("Ada", "group by three, with commas")]
+    assert [(item["actor"], item["note"]) for item in shown["decisions"]] == [("Ada", "group by three, with commas")]
     assert "group by three, with commas" in bench.mz("show", FEATURE, "--prompt").stdout
 
 
@@ -119,9 +119,9 @@ def test_two_people_answer_at_once(tmp_path: Path) -> None:
         bench.start("review", "approve", FEATURE, MZ_USER="Ada"),
         bench.start("review", "reject", FEATURE, "-m", "no", MZ_USER="Grace"),
     ]
-    told = [person.communicate(timeout=60) for person in people]
-    assert sorted(person.returncode for person in people) == [0, 2], told
-    assert "is answered already" in "".join(err for _, err in told)
+    communicates = [person.communicate(timeout=60) for person in people]
+    assert sorted(person.returncode for person in people) == [0, 2], communicates
+    assert "is answered already" in "".join(err for _, err in communicates)
     (question_,) = bench.json("review", "list")["questions"]
     assert question_["answered"]["actor"] == ("Ada" if people[0].returncode == 0 else "Grace")
 
@@ -139,7 +139,7 @@ def test_what_was_rejected_is_done_once_more(tmp_path: Path) -> None:
     assert bench.statuses() == {FEATURE: "delivered"}
     assert "now it is time" in bench.mz("show", FEATURE, "--phase", "prd", "--prompt").stdout
     shown = bench.json("review", "show", FEATURE)
-    assert [(each["kind"], each["phase"]) for each in shown["decisions"]] == [("answer", None), ("retry", "prd")]
+    assert [(item["kind"], item["phase"]) for item in shown["decisions"]] == [("answer", None), ("retry", "prd")]
 
 
 def test_the_work_is_shown_to_whoever_decides(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_work_is_shown_to_whoever_decides(tmp_path: Path) -> None:
     bench.mz("resume", code=21)
     assert question(bench) == ("code", "approval", "files_max")
     shown = bench.json("review", "show", FEATURE)
-    (patch,) = [each["text"] for each in shown["evidence"] if each["kind"] == "diff"]
+    (patch,) = [item["text"] for item in shown["evidence"] if item["kind"] == "diff"]
     assert "+++ b/tally/" in patch
     assert "+++ b/tasks/" not in patch
     bench.mz("review", "approve", FEATURE)
@@ -185,7 +185,7 @@ def test_supervised_asks_after_each_planning_phase(tmp_path: Path) -> None:
         bench.mz("review", "approve", FEATURE)
         bench.mz("resume", code=0 if phase == "tasks" else 21)
     assert bench.statuses() == {FEATURE: "delivered"}
-    assert [each["actor"] for each in bench.of_type("answer.accepted")] != []
+    assert [document["actor"] for document in bench.of_type("answer.accepted")] != []
 
 
 @pytest.mark.parametrize(("autonomy", "asks"), [("checkpoint", True), ("full_auto", False)])

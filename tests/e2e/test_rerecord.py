@@ -58,13 +58,13 @@ class Model:
         self.mood = "plain"
 
     def __call__(self, request: Request) -> Answer:
-        found = re.search(r"Write a note on (\w+)", request.prompt)
-        if found is None:
+        match = re.search(r"Write a note on (\w+)", request.prompt)
+        if match is None:
             raise Unexpected(request.prompt[:200])
         uses = [Use("Write", {"file_path": f"{request.cwd}/{path}", "content": text})
-                for path, text in self._files(found[1], "MEND" in request.prompt).items()]  # fmt: skip
+                for path, text in self._files(match[1], "MEND" in request.prompt).items()]  # fmt: skip
         if "MEND" in request.prompt:  # A file that is there has to be read before it may be written.
-            uses.insert(0, Use("Read", {"file_path": f"{request.cwd}/notes/{found[1]}.md"}))
+            uses.insert(0, Use("Read", {"file_path": f"{request.cwd}/notes/{match[1]}.md"}))
         done = len(request.results())
         return Reply("", (uses[done],)) if done < len(uses) else Reply("Done.")
 
@@ -93,10 +93,8 @@ def wrapped(directory: Path) -> Path:
     return directory
 
 
-def mz(root: Path, outside: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*MZ, *words], cwd=root, env=outside, capture_output=True, text=True, timeout=250, check=False
-    )
+def mz(root: Path, outside: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*MZ, *args], cwd=root, env=outside, capture_output=True, text=True, timeout=250, check=False)
 
 
 def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path: Path) -> None:
@@ -116,39 +114,39 @@ def test_an_agent_that_has_changed_is_seen_by_class_and_recorded_again(tmp_path:
             assert state.started is not None
             sources = record_sources(root, outside, session.store, session.blobs)
             made = record_run(sources, state.started.run, name="notes", provenance="scripted-model").cassette
-        place = root / "recordings" / "notes"
-        place.parent.mkdir()
-        save(made, place)
+        folder = root / "recordings" / "notes"
+        folder.parent.mkdir()
+        save(made, folder)
 
         model.mood, before = "changed", len(endpoint.requests)
         outside["PATH"] = f"{wrapped(tmp_path / 'bin')}:{outside['PATH']}"
-        words = ("--all", "--yes", "--accept", "ALL", "--provenance", "scripted-model", "--json")
-        done = mz(root, outside, "rerecord", *words)
+        args = ("--all", "--yes", "--accept", "ALL", "--provenance", "scripted-model", "--json")
+        done = mz(root, outside, "rerecord", *args)
         assert endpoint.complaints == []
         assert done.returncode == 0, done.stderr[-6000:]
         assert len(endpoint.requests) > before
-        (told,) = json.loads(done.stdout)["cassettes"]
-        assert told["kept"] == ["built", "files", "commits", "refused"]
-        assert sorted(told["called"]) == [
+        (summary,) = json.loads(done.stdout)["cassettes"]
+        assert summary["kept"] == ["built", "files", "commits", "refused"]
+        assert sorted(summary["called"]) == [
             "built/write",
             "commits/write",
             "files/write",
             "refused/write",
             "refused/write.a2",
         ]
-        found = {(each["kind"], each["feature"]) for each in told["differences"]}
-        kinds = {kind for kind, _ in found}
-        assert {("ARTIFACT", "built"), ("FILES", "files"), ("MISSING", "refused")} <= found
+        result = {(item["kind"], item["feature"]) for item in summary["differences"]}
+        kinds = {kind for kind, _ in result}
+        assert {("ARTIFACT", "built"), ("FILES", "files"), ("MISSING", "refused")} <= result
         assert {"STREAM", "COST"} <= kinds
-        assert {("DECISION", "refused"), ("TRACE", "commits")} <= found, found
+        assert {("DECISION", "refused"), ("TRACE", "commits")} <= result, result
 
-        asked = len(endpoint.requests)
+        count = len(endpoint.requests)
         replayed = mz(root, outside, "replay")
         assert replayed.returncode == 0, replayed.stdout
-        assert len(endpoint.requests) == asked
-        new = load(place)
+        assert len(endpoint.requests) == count
+        new = load(folder)
         the_question_has_changed(root, outside, endpoint)
-        answers_are_old_and_one_is_asked_for_no_more(root, outside, place)
+        answers_are_old_and_one_is_asked_for_no_more(root, outside, folder)
     assert new.manifest.provenance == "scripted-model"
     assert new.manifest.fixture == made.manifest.fixture
     assert not (root / ".mz" / "rerecord").exists() or not [
@@ -162,42 +160,44 @@ def the_question_has_changed(root: Path, outside: dict[str, str], endpoint: Endp
     template.write_text(
         template.read_text().replace("{{ title }}.", "{{ title }}.{{ ' Briefly.' if title == 'built' else '' }}")
     )
-    seen = len(endpoint.requests)
+    count = len(endpoint.requests)
     done = mz(root, outside, "rerecord", "--changed", "--yes", "--accept", "ALL", "--json")
     assert (done.returncode, endpoint.complaints) == (0, []), done.stderr[-6000:]
-    (told,) = json.loads(done.stdout)["cassettes"]
-    assert told["called"] == ["built/write"], (told, done.stderr)
-    assert ("PROMPT", "built") in {(each["kind"], each["feature"]) for each in told["differences"]}
-    assert len(endpoint.requests) > seen
+    (summary,) = json.loads(done.stdout)["cassettes"]
+    assert summary["called"] == ["built/write"], (summary, done.stderr)
+    assert ("PROMPT", "built") in {(item["kind"], item["feature"]) for item in summary["differences"]}
+    assert len(endpoint.requests) > count
 
     (root / "mz.yaml").write_text("pipeline: notes\nmodels: {mid: claude-opus-4-6}\n")
-    words = ("--changed", "--feature", "files", "--yes", "--accept", "ALL", "--json")
-    done = mz(root, outside, "rerecord", *words)
+    args = ("--changed", "--feature", "files", "--yes", "--accept", "ALL", "--json")
+    done = mz(root, outside, "rerecord", *args)
     assert (done.returncode, endpoint.complaints) == (0, []), done.stderr[-6000:]
-    (told,) = json.loads(done.stdout)["cassettes"]
-    assert told["called"] == ["files/write"]
-    assert ("CONFIG", "files") in {(each["kind"], each["feature"]) for each in told["differences"]}
+    (summary,) = json.loads(done.stdout)["cassettes"]
+    assert summary["called"] == ["files/write"]
+    assert ("CONFIG", "files") in {(entry["kind"], entry["feature"]) for entry in summary["differences"]}
     (root / "mz.yaml").write_text("pipeline: notes\n")
 
 
 def answers_are_old_and_one_is_asked_for_no_more(root: Path, outside: dict[str, str], place: Path) -> None:
     """EXPIRED and UNUSED."""
     cassette = load(place)
-    first = next(one for one in cassette.calls if one.recording.identity.path == "built/write")
+    first = next(element for element in cassette.calls if element.recording.identity.path == "built/write")
     old = first._replace(recording=replace(first.recording, recorded_at="2020-01-01T00:00:00Z"))
     surplus = replace(first.recording, identity=replace(first.recording.identity, attempt=9))
     renamed = {name.replace("write.", "write.a9.", 1): data for name, data in first.contents.items()}
     files = tuple(replace(file, name=file.name.replace("write.", "write.a9.", 1)) for file in surplus.files)
-    others = tuple(one for one in cassette.calls if one is not first)
+    others = tuple(call for call in cassette.calls if call is not first)
     manifest = replace(cassette.manifest, max_age_days=90)
-    taken = (old, RecordedCall(replace(surplus, files=files), renamed), *others)
-    save(cassette._replace(manifest=manifest, calls=taken), place, replace=True)
-    found = {one["kind"] for one in json.loads(mz(root, outside, "drift", "--json").stdout)["cassettes"][0]["findings"]}
-    assert {"EXPIRED", "UNUSED"} <= found
+    recorded = (old, RecordedCall(replace(surplus, files=files), renamed), *others)
+    save(cassette._replace(manifest=manifest, calls=recorded), place, replace=True)
+    result = {
+        item["kind"] for item in json.loads(mz(root, outside, "drift", "--json").stdout)["cassettes"][0]["findings"]
+    }
+    assert {"EXPIRED", "UNUSED"} <= result
     done = mz(root, outside, "rerecord", "--expired", "--prune", "--yes", "--accept", "ALL", "--json")
     assert done.returncode == 0, done.stderr[-6000:]
-    (told,) = json.loads(done.stdout)["cassettes"]
-    assert told["called"] == ["built/write"]
-    left = {one.recording.identity.path: one.recording.recorded_at for one in load(place).calls}
+    (summary,) = json.loads(done.stdout)["cassettes"]
+    assert summary["called"] == ["built/write"]
+    left = {entry.recording.identity.path: entry.recording.recorded_at for entry in load(place).calls}
     assert "built/write.a9" not in left
     assert left["built/write"] > "2026"

@@ -34,10 +34,10 @@ class Model:
         """Of each call: its newest prompt, and whether the first prompt of the feature was there as well."""
 
     def __call__(self, request: Request) -> Answer:
-        prompt, said = request.prompt, "\n".join(request.user_texts())
+        prompt, output = request.prompt, "\n".join(request.user_texts())
         done = len(request.results())
         if not done:
-            self.asked.append((prompt, "Write a note" in said))
+            self.asked.append((prompt, "Write a note" in output))
         if "Sign the note" in prompt:
             return self._hands_over(request, done, "letters/alpha.md", "# Letter\nabout alpha\n")
         if "at least 10 are needed" in prompt:
@@ -85,7 +85,7 @@ def play(place: Path, agent: str = "claude-code", forgets: bool = False) -> Play
         assert rested is not None
         assert rested.status is FeatureOutcome.WAITING
         return Played(
-            [one.event for one in session.store.read(feature_stream(state.started.run, FeatureId("alpha")))], model
+            [item.event for item in session.store.read(feature_stream(state.started.run, FeatureId("alpha")))], model
         )
 
 
@@ -100,8 +100,8 @@ def test_a_rework_and_the_next_phase_are_in_one_conversation(agent: str, tmp_pat
     reads = [event for event in played.events if isinstance(event, ReplyParsed)]
     assert len({read.session for read in reads}) == 1
     assert all(read.problem is None for read in reads)
-    asked = [sum(usage.input for usage in read.usage) for read in reads]
-    assert asked[2] < asked[1], "two requests, after three"
+    numbers = [sum(usage.input for usage in read.usage) for read in reads]
+    assert numbers[2] < numbers[1], "two requests, after three"
 
 
 def test_a_conversation_that_is_gone_is_begun_anew(tmp_path: Path) -> None:

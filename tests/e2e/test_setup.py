@@ -58,6 +58,6 @@ def test_a_set_up_that_fails_asks_a_person(tmp_path: Path) -> None:
     bench = prepared(tmp_path)
     (bench.root / "mz.yaml").write_text(SETTINGS.replace("mkdir -p built", "false"))
     bench.mz("run", "--feature", "group-thousands", code=21)
-    (asked,) = bench.of_type("human.requested")
-    assert asked["code"] == "setup-failed"
+    (document,) = bench.of_type("human.requested")
+    assert document["code"] == "setup-failed"
     assert bench.calls() == {}, "no agent is paid in a worktree that is not ready"

@@ -32,9 +32,12 @@ DRIVEN = ("works", "recovers", "terminated")
 def test_ways_to_end(name: str, tmp_path: Path) -> None:
     expected = ANTHROPIC.expected[name]
     result, endpoint = ANTHROPIC.drive(name, tmp_path)
-    seen = ADAPTER.parse_output(result)
+    parsed_reply = ADAPTER.parse_output(result)
     assert endpoint.complaints == []
-    assert (seen.ending, seen.problem.code if seen.problem else "") == (expected.terminal, expected.code)
+    assert (parsed_reply.ending, parsed_reply.problem.code if parsed_reply.problem else "") == (
+        expected.terminal,
+        expected.code,
+    )
     assert result.exit == (143 if name == "terminated" else 0 if expected.terminal == "success" else 1)
     assert result.stderr == b""
 
@@ -60,8 +63,8 @@ except Terminated:
 
 
 def test_what_a_signal_tears_in_the_middle_says_nothing() -> None:
-    said = subprocess.run([sys.executable, "-c", TORN], check=True, capture_output=True)
-    assert (said.stdout, said.stderr) == (b"stopped\n", b"")
+    process = subprocess.run([sys.executable, "-c", TORN], check=True, capture_output=True)
+    assert (process.stdout, process.stderr) == (b"stopped\n", b"")
 
 
 def test_the_stored_streams_are_of_the_installed_package(tmp_path: Path) -> None:
@@ -80,11 +83,11 @@ def test_a_signal_ends_a_command_too(tmp_path: Path) -> None:
         return Reply("", (request.run("touch running; exec sleep 63.5"),))
 
     with Endpoint(runs) as endpoint:
-        around = environment(tmp_path / "home", endpoint.url)
-        call = invocation(spec("x", "s-1"), around)
+        texts = environment(tmp_path / "home", endpoint.url)
+        call = invocation(spec("x", "s-1"), texts)
         process = subprocess.Popen(
             [BIN / "mz-anthropic", *call.argv[1:]],
-            cwd=tmp_path, env=around, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            cwd=tmp_path, env=texts, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         assert process.stdin is not None
         process.stdin.write(call.stdin)
@@ -108,13 +111,13 @@ def test_the_engine_runs_it_and_takes_the_key_out(tmp_path: Path) -> None:
     (tmp_path / "project" / ".mz" / "worktrees" / call.worktree.run / call.worktree.feature).mkdir(parents=True)
     subprocess.run(["git", "init", "-q", str(tmp_path / "project")], check=True)
     with Endpoint(lambda _: Reply("The key is canary-of-a-key.")) as endpoint:
-        around = {**environment(tmp_path / "home", endpoint.url), "PATH": "/usr/bin:/bin"}
-        around["ANTHROPIC_API_KEY"] = "canary-of-a-key"
-        processes = AgentProcesses(tmp_path / "project", around, Secrets({"ANTHROPIC_API_KEY": "canary-of-a-key"}))
-        result = ADAPTER.run_phase(call, around, processes.spawn)
+        texts = {**environment(tmp_path / "home", endpoint.url), "PATH": "/usr/bin:/bin"}
+        texts["ANTHROPIC_API_KEY"] = "canary-of-a-key"
+        processes = AgentProcesses(tmp_path / "project", texts, Secrets({"ANTHROPIC_API_KEY": "canary-of-a-key"}))
+        result = ADAPTER.run_phase(call, texts, processes.spawn)
         headers = {name.lower(): value for name, value in endpoint.requests[0].headers.items()}
-    seen = ADAPTER.parse_output(result)
-    assert seen.ending == "success"
+    parsed_reply = ADAPTER.parse_output(result)
+    assert parsed_reply.ending == "success"
     assert headers["authorization"] == "Bearer canary-of-a-key"
     assert b"canary-of-a-key" not in result.stdout + result.stderr
 
@@ -124,11 +127,11 @@ def test_a_call_that_hangs_is_ended_by_its_limit(tmp_path: Path) -> None:
     call = spec("x", None, idle_seconds=3)
     (tmp_path / ".mz" / "worktrees" / call.worktree.run / call.worktree.feature).mkdir(parents=True)
     with Endpoint(lambda _: Hang()) as endpoint:
-        around = environment(tmp_path / "home", endpoint.url)
-        result = ADAPTER.run_phase(call, around, AgentProcesses(tmp_path, around, Secrets({})).spawn)
-    seen = ADAPTER.parse_output(result)
-    assert seen.problem is not None
-    assert seen.problem.code == "idle"
+        texts = environment(tmp_path / "home", endpoint.url)
+        result = ADAPTER.run_phase(call, texts, AgentProcesses(tmp_path, texts, Secrets({})).spawn)
+    parsed_reply = ADAPTER.parse_output(result)
+    assert parsed_reply.problem is not None
+    assert parsed_reply.problem.code == "idle"
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ class Desk:
         with Endpoint(script) as endpoint:
             environment = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": endpoint.url, "PATH": "/usr/bin:/bin"}
             environment |= more.pop("environment", {})
-            around = Environment(prompt.encode, environment, self.work, lambda: self.state, self.waits.append)
+            context = Environment(prompt.encode, environment, self.work, lambda: self.state, self.waits.append)
             options = msgspec.structs.replace(OPTIONS, **more)
-            code = execute(options, around, OutputWriter(out.extend))
+            code = execute(options, context, OutputWriter(out.extend))
         assert endpoint.complaints == []
         self.requests = endpoint.requests
         self.lines = [json.loads(line) for line in out.splitlines()]
@@ -69,8 +69,8 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def code_of(seen: ParsedReply) -> str:
-    return seen.problem.code if seen.problem else ""
+def code_of(parsed_reply: ParsedReply) -> str:
+    return parsed_reply.problem.code if parsed_reply.problem else ""
 
 
 def in_turn(*answers: Answer) -> Script:
@@ -81,10 +81,10 @@ def in_turn(*answers: Answer) -> Script:
 
 # what goes over the wire ----------------------------------------------------------------------------------------------
 def test_it_works_and_counts_each_request(desk: Desk) -> None:
-    seen = desk.call(works)
-    assert (seen.text, code_of(seen)) == ("Done: note.md is there.", "")
+    parsed_reply = desk.call(works)
+    assert (parsed_reply.text, code_of(parsed_reply)) == ("Done: note.md is there.", "")
     assert (desk.work / "note.md").read_text() == "# Hi\n"
-    assert len(seen.usage) == len(desk.requests) == 3
+    assert len(parsed_reply.usage) == len(desk.requests) == 3
     assert [line["name"] for line in desk.told("tool")] == ["write_file", "run_command"]
     assert desk.lines[-1]["requests"] == 3
 
@@ -111,8 +111,8 @@ def test_only_the_tools_of_the_phase_are_offered(tools: tuple[str, ...], names: 
 
 
 def test_a_tool_that_was_not_offered_does_nothing(desk: Desk) -> None:
-    seen = desk.call(works, tools=("read",))
-    assert code_of(seen) == ""
+    parsed_reply = desk.call(works, tools=("read",))
+    assert code_of(parsed_reply) == ""
     assert not (desk.work / "note.md").exists()
     assert all(line["failed"] for line in desk.told("tool_result"))
 
@@ -147,7 +147,7 @@ def test_errors_of_tools_go_back_to_the_model(desk: Desk) -> None:
 
 # how it ends ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("garbage", "code"),
     [
         (answer("end_turn", text("ok")), ""),
         (answer("stop_sequence", text("ok")), ""),
@@ -164,15 +164,15 @@ def test_errors_of_tools_go_back_to_the_model(desk: Desk) -> None:
         (answer("tool_use", use("read_file", {"path": "."})), "turn-limit"),
     ],
 )
-def test_reasons_to_stop(said: Answer, code: str, desk: Desk) -> None:
-    seen = desk.call(lambda _: said)
-    assert code_of(seen) == code
+def test_reasons_to_stop(garbage: Answer, code: str, desk: Desk) -> None:
+    parsed_reply = desk.call(lambda _: garbage)
+    assert code_of(parsed_reply) == code
     assert not list(desk.work.glob("x"))
 
 
 def test_a_pause_is_gone_on_from(desk: Desk) -> None:
-    seen = desk.call(in_turn(answer("pause_turn", text("half")), answer("end_turn", text("whole"))))
-    assert seen.text == "whole"
+    parsed_reply = desk.call(in_turn(answer("pause_turn", text("half")), answer("end_turn", text("whole"))))
+    assert parsed_reply.text == "whole"
     assert sent(desk.requests[1].body["messages"])[-1]["role"] == "assistant"
 
 
@@ -183,13 +183,13 @@ def test_thoughts_go_back_as_they_came(desk: Desk) -> None:
 
 
 def test_turns_are_limited(desk: Desk) -> None:
-    seen = desk.call(lambda _: Reply("on", (Use("list_files", {}),)), turns_max=3)
-    assert code_of(seen) == "turn-limit"
-    assert len(seen.usage) == 3
+    parsed_reply = desk.call(lambda _: Reply("on", (Use("list_files", {}),)), turns_max=3)
+    assert code_of(parsed_reply) == "turn-limit"
+    assert len(parsed_reply.usage) == 3
 
 
 @pytest.mark.parametrize(
-    ("failure", "asked"),
+    ("failure", "count"),
     [
         (Refusal(529, "overloaded_error", "Overloaded", SOON), 3),
         (Refusal(503, "api_error", "x", SOON), 3),
@@ -200,11 +200,11 @@ def test_turns_are_limited(desk: Desk) -> None:
         (Refusal(401, "authentication_error", "x", SOON), 1),
     ],
 )
-def test_what_is_tried_again(failure: Refusal, asked: int, desk: Desk) -> None:
-    seen = desk.call(lambda _: failure)
-    assert seen.problem is not None
-    assert len(desk.requests) == asked
-    assert len(desk.told("retry")) == asked - 1
+def test_what_is_tried_again(failure: Refusal, count: int, desk: Desk) -> None:
+    parsed_reply = desk.call(lambda _: failure)
+    assert parsed_reply.problem is not None
+    assert len(desk.requests) == count
+    assert len(desk.told("retry")) == count - 1
 
 
 @pytest.mark.parametrize(
@@ -223,35 +223,35 @@ def test_what_answers_without_a_kind_is_known_by_its_status(status: int, code: s
 def test_what_passes_is_passed(desk: Desk) -> None:
     failures = (refuses(529, "overloaded_error", "Overloaded", SOON), refuses(500, "api_error", "x", SOON))
     answers = [script(None) for script in failures]  # type: ignore[arg-type]
-    seen = desk.call(in_turn(*answers, Reply("ok")))
-    assert seen.text == "ok"
+    parsed_reply = desk.call(in_turn(*answers, Reply("ok")))
+    assert parsed_reply.text == "ok"
     assert [line["attempt"] for line in desk.told("retry")] == [1, 2]
     assert desk.waits == [0.001, 0.001]
 
 
 def test_a_long_wait_is_named(desk: Desk) -> None:
-    seen = desk.call(refuses(429, "rate_limit_error", "slow down", {"retry-after": "300"}))
-    assert seen.problem is not None
-    assert seen.problem.retry_after_seconds == 300
+    parsed_reply = desk.call(refuses(429, "rate_limit_error", "slow down", {"retry-after": "300"}))
+    assert parsed_reply.problem is not None
+    assert parsed_reply.problem.retry_after_seconds == 300
 
 
 def test_an_error_in_the_middle_of_a_stream(desk: Desk) -> None:
-    seen = desk.call(lambda _: breaks_off("rate_limit_error", "slow down"), turns_max=1)
-    assert code_of(seen) == "rate-limit"
-    assert len(seen.usage) == 1
-    assert seen.usage[0].input == 10
+    parsed_reply = desk.call(lambda _: breaks_off("rate_limit_error", "slow down"), turns_max=1)
+    assert code_of(parsed_reply) == "rate-limit"
+    assert len(parsed_reply.usage) == 1
+    assert parsed_reply.usage[0].input == 10
 
 
 def test_half_an_answer_runs_no_tool(desk: Desk) -> None:
-    seen = desk.call(in_turn(Cut(Reply("", (Use("write_file", {"path": "x", "content": "y"}),))), Reply("ok")))
-    assert seen.text == "ok"
+    parsed_reply = desk.call(in_turn(Cut(Reply("", (Use("write_file", {"path": "x", "content": "y"}),))), Reply("ok")))
+    assert parsed_reply.text == "ok"
     assert not (desk.work / "x").exists()
 
 
 def test_without_a_key_nothing_is_asked(desk: Desk) -> None:
-    seen = desk.call(works, environment={"ANTHROPIC_API_KEY": ""})
-    assert code_of(seen) == "auth-failure"
-    assert "set ANTHROPIC_API_KEY" in seen.problem_detail
+    parsed_reply = desk.call(works, environment={"ANTHROPIC_API_KEY": ""})
+    assert code_of(parsed_reply) == "auth-failure"
+    assert "set ANTHROPIC_API_KEY" in parsed_reply.problem_detail
     assert desk.requests == []
 
 
@@ -260,8 +260,8 @@ def test_without_a_key_no_prompt_is_waited_for(tmp_path: Path) -> None:
         raise AssertionError
 
     out = bytearray()
-    around = Environment(prompt, {}, tmp_path, lambda: tmp_path)
-    assert execute(msgspec.structs.replace(OPTIONS, count_only=True), around, OutputWriter(out.extend)) == 1
+    environment = Environment(prompt, {}, tmp_path, lambda: tmp_path)
+    assert execute(msgspec.structs.replace(OPTIONS, count_only=True), environment, OutputWriter(out.extend)) == 1
     assert "set ANTHROPIC_API_KEY" in json.loads(out.splitlines()[-1])["error"]["message"]
 
 
@@ -284,10 +284,10 @@ def test_an_empty_prompt_is_not_sent(desk: Desk) -> None:
 # sessions -------------------------------------------------------------------------------------------------------------
 def test_a_conversation_is_continued(desk: Desk) -> None:
     desk.call(works, prompt="Remember seven.")
-    seen = desk.call(lambda _: Reply("seven"), prompt="Which number?", resumes=True)
-    assert (seen.text, seen.session) == ("seven", "s-1")
-    said = desk.requests[0].user_texts()
-    assert (said[0], said[-1]) == ("Remember seven.", "Which number?")
+    parsed_reply = desk.call(lambda _: Reply("seven"), prompt="Which number?", resumes=True)
+    assert (parsed_reply.text, parsed_reply.session) == ("seven", "s-1")
+    texts = desk.requests[0].user_texts()
+    assert (texts[0], texts[-1]) == ("Remember seven.", "Which number?")
     desk.call(lambda _: Reply("eight"), prompt="And more?", resumes=True)
     assert len(desk.requests[0].body["messages"]) == 9
 
@@ -304,9 +304,9 @@ def test_a_conversation_of_another_directory_is_refused(desk: Desk) -> None:
     desk.call(works)
     desk.work = desk.place / "elsewhere"
     desk.work.mkdir()
-    seen = desk.call(works, resumes=True)
-    assert code_of(seen) == "session-missing"
-    assert str(desk.place / "work") in seen.problem_detail
+    parsed_reply = desk.call(works, resumes=True)
+    assert code_of(parsed_reply) == "session-missing"
+    assert str(desk.place / "work") in parsed_reply.problem_detail
 
 
 def _folder(path: Path) -> None:
@@ -330,8 +330,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_a_conversation_that_is_lost_is_a_clear_failure(damage: str, desk: Desk) -> None:
     desk.call(works)
     DAMAGES[damage](desk.state / "s-1.json")
-    seen = desk.call(works, resumes=True)
-    assert code_of(seen) == "session-missing"
+    parsed_reply = desk.call(works, resumes=True)
+    assert code_of(parsed_reply) == "session-missing"
     assert desk.requests == []
 
 
@@ -350,15 +350,15 @@ def test_a_conversation_is_kept_after_each_turn(desk: Desk) -> None:
     failing = refuses(400, "invalid_request_error", "x")
     used = Reply("", (Use("list_files", {}),))
     desk.call(lambda request: failing(request) if request.results() else used)
-    seen = desk.call(lambda _: Reply("went on"), resumes=True)
-    assert seen.text == "went on"
+    parsed_reply = desk.call(lambda _: Reply("went on"), resumes=True)
+    assert parsed_reply.text == "went on"
     assert [m["role"] for m in desk.requests[0].body["messages"]] == ["user", "assistant", "user", "user"]
 
 
 def test_where_nothing_can_be_kept_the_work_goes_on(desk: Desk) -> None:
     desk.state.write_text("a file")
-    seen = desk.call(works)
-    assert code_of(seen) == ""
+    parsed_reply = desk.call(works)
+    assert code_of(parsed_reply) == ""
     (note,) = desk.told("note")
     assert "not kept" in note["text"]
 
@@ -377,8 +377,8 @@ def test_old_conversations_are_forgotten(desk: Desk) -> None:
 # counting, signs of life, arguments -----------------------------------------------------------------------------------
 def test_tokens_are_counted_without_an_answer(desk: Desk) -> None:
     assert desk.call(works, count_only=True).ending == "success"
-    (told,) = desk.told("count")
-    assert told["input_tokens"] > 100
+    (document,) = desk.told("count")
+    assert document["input_tokens"] > 100
     assert desk.requests == []
     assert not desk.state.exists()
 
@@ -473,12 +473,12 @@ ANSWERS = (
 @given(st.lists(ANSWERS, min_size=1, max_size=4))
 def test_whatever_the_model_says_there_is_a_last_word(answers: list[Answer]) -> None:
     """And nothing outside the working directory came to be."""
-    place = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp())
     try:
-        desk = Desk(place)
-        seen = desk.call(in_turn(*answers), turns_max=4, tools=("read", "write"))
-        assert seen.problem is not None or seen.ending == "success"
+        desk = Desk(folder)
+        parsed_reply = desk.call(in_turn(*answers), turns_max=4, tools=("read", "write"))
+        assert parsed_reply.problem is not None or parsed_reply.ending == "success"
         assert "loop_failed" not in json.dumps(desk.lines[-1])
-        assert {path.name for path in place.iterdir()} <= {"work", "state"}
+        assert {path.name for path in folder.iterdir()} <= {"work", "state"}
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(folder)

@@ -41,39 +41,39 @@ def request(name: str, **usage: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", ANTHROPIC.known)
 def test_streams_of_the_real_program(name: str) -> None:
-    expected, seen = EXPECTED[name], reading(ANTHROPIC.stored(name))
-    problem = seen.problem
-    found = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-    assert (seen.ending, *found) == (expected.terminal, expected.code, expected.kind, expected.wait)
-    assert seen.version.startswith("2.")
-    assert seen.session == "11111111-2222-4333-8444-555555555555"
-    assert seen.undecodable_lines == 0
+    expected, parsed_reply = EXPECTED[name], reading(ANTHROPIC.stored(name))
+    problem = parsed_reply.problem
+    result = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
+    assert (parsed_reply.ending, *result) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert parsed_reply.version.startswith("2.")
+    assert parsed_reply.session == "11111111-2222-4333-8444-555555555555"
+    assert parsed_reply.undecodable_lines == 0
 
 
 def test_a_finished_call() -> None:
-    seen = reading(ANTHROPIC.stored("works"))
-    assert seen.text == "Done: note.md is there."
-    first, second, last = seen.usage
+    parsed_reply = reading(ANTHROPIC.stored("works"))
+    assert parsed_reply.text == "Done: note.md is there."
+    first, second, last = parsed_reply.usage
     assert (first.requests, first.reasoning, first.cache_write_1h) == (1, 40, 0)
     assert second.cache_write_1h > 0
     assert last.input == last.cache_read + last.cache_write_5m + last.cache_write_1h + 12
-    assert seen.reported_nanousd is None
+    assert parsed_reply.reported_nanousd is None
 
 
 def test_what_was_used_before_the_stream_was_cut_counts() -> None:
-    seen = reading(ANTHROPIC.stored("cut"))
-    assert len(seen.usage) == 3
-    assert seen.problem_detail.startswith("connection error: peer closed connection")
-    assert seen.usage == reading(ANTHROPIC.stored("cut")).usage
+    parsed_reply = reading(ANTHROPIC.stored("cut"))
+    assert len(parsed_reply.usage) == 3
+    assert parsed_reply.problem_detail.startswith("connection error: peer closed connection")
+    assert parsed_reply.usage == reading(ANTHROPIC.stored("cut")).usage
 
 
 def test_usage() -> None:
-    whole = request(
+    document = request(
         "a", input_tokens=1, cache_read_input_tokens=20, cache_creation_input_tokens=300, output_tokens=4000,
         cache_creation={"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 200},
         output_tokens_details={"thinking_tokens": 7}, service_tier="priority",
     )  # fmt: skip
-    assert read(whole, ended()).usage == (
+    assert read(document, ended()).usage == (
         Usage(
             model="m", input=321, output=4000, cache_read=20, cache_write_5m=100, cache_write_1h=200, reasoning=7,
             requests=1, tier="priority",
@@ -81,7 +81,7 @@ def test_usage() -> None:
     )  # fmt: skip
     bare = request("b", input_tokens=5, output_tokens=6, cache_creation_input_tokens=3, service_tier="standard")
     assert read(bare).usage == (Usage(model="m", input=8, output=6, cache_write_5m=3, requests=1),)
-    assert len(read(whole, whole, bare, ended()).usage) == 2
+    assert len(read(document, document, bare, ended()).usage) == 2
     assert read(request("c"), request("d", input_tokens=-1, output_tokens=True)).usage == ()
     assert len(read(*[request("", input_tokens=1)] * 2).usage) == 2
 
@@ -153,6 +153,6 @@ LINES = st.binary(max_size=40) | EVENTS.map(lambda event: json.dumps(event).enco
 @examples(300)
 @given(st.lists(LINES, max_size=6), st.sampled_from([0, 1, 143, -9, None]))
 def test_any_bytes_give_a_reading(lines: list[bytes], code: int | None) -> None:
-    seen = reading(CallResult(stdout=b"\n".join(lines), stderr=b"\xff", exit=code, duration_ms=1))
-    assert seen.problem is not None or seen.ending == "success"
-    assert all(0 <= usage.cache_read <= usage.input and usage.reasoning <= usage.output for usage in seen.usage)
+    parsed_reply = reading(CallResult(stdout=b"\n".join(lines), stderr=b"\xff", exit=code, duration_ms=1))
+    assert parsed_reply.problem is not None or parsed_reply.ending == "success"
+    assert all(0 <= usage.cache_read <= usage.input and usage.reasoning <= usage.output for usage in parsed_reply.usage)

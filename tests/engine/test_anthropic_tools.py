@@ -37,14 +37,14 @@ def toolbox(root: Path) -> Toolbox:
     return Toolbox(Sandbox(root), ALL, {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": "k"}, lambda: None)
 
 
-def use(toolbox: Toolbox, tool: str, **given: object) -> str:
-    text, failed = toolbox.use(tool, given)
+def use(toolbox: Toolbox, tool: str, **document: object) -> str:
+    text, failed = toolbox.use(tool, document)
     assert not failed, text
     return text
 
 
-def refused(toolbox: Toolbox, tool: str, **given: object) -> str:
-    text, failed = toolbox.use(tool, given)
+def refused(toolbox: Toolbox, tool: str, **document: object) -> str:
+    text, failed = toolbox.use(tool, document)
     assert failed, text
     return text
 
@@ -108,12 +108,12 @@ def test_listing_and_searching_stay_inside(root: Path, toolbox: Toolbox) -> None
 
 @given(path=st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from(["/", ".", "\0"]), max_size=40))
 def test_no_path_leads_out(path: str) -> None:
-    place = Sandbox(Path("/usr/lib"))
+    sandbox = Sandbox(Path("/usr/lib"))
     try:
-        found = place.resolve(path)
+        folder = sandbox.resolve(path)
     except ToolError:
         return
-    assert found.is_relative_to(place.root)
+    assert folder.is_relative_to(sandbox.root)
 
 
 def test_a_fifo_is_not_waited_for(root: Path, toolbox: Toolbox) -> None:
@@ -175,8 +175,8 @@ def test_replacing_is_exact(root: Path, toolbox: Toolbox) -> None:
 
 def test_replacing_makes_no_file_too_large(root: Path, toolbox: Toolbox) -> None:
     (root / "a").write_text("a" * 100_000)
-    told = refused(toolbox, "edit_file", path="a", old="a", new="b" * 1000, all=True)
-    assert told == "a would have 100000000 bytes; 10000000 are the most"
+    output = refused(toolbox, "edit_file", path="a", old="a", new="b" * 1000, all=True)
+    assert output == "a would have 100000000 bytes; 10000000 are the most"
     assert (root / "a").read_text() == "a" * 100_000
 
 
@@ -212,8 +212,8 @@ def test_without_a_repository_nothing_is_listed(tmp_path: Path) -> None:
 
 def test_searching_is_bounded(root: Path, toolbox: Toolbox) -> None:
     (root / "many").write_text("x\n" * 1000)
-    found = use(toolbox, "search_files", expression="x").split("\n")
-    assert len(found) == MATCHES_MAX + 1
+    texts = use(toolbox, "search_files", expression="x").split("\n")
+    assert len(texts) == MATCHES_MAX + 1
     assert "no regular expression" in refused(toolbox, "search_files", expression="(")
     (root / "nul").write_bytes(b"x\0")
     assert "nul" not in use(toolbox, "search_files", expression="x", pattern="nul")
@@ -246,8 +246,10 @@ def test_output_of_any_size_is_bounded(toolbox: Toolbox) -> None:
 
 def test_a_time_limit_ends_all_of_a_command(root: Path, toolbox: Toolbox) -> None:
     began = time.monotonic()
-    said = refused(toolbox, "run_command", command="sh -c 'sleep 61.5 & sleep 61.5' & echo on; wait", timeout_seconds=1)
-    assert said == "on\n\n[ended after 1 s, its time limit]"
+    output = refused(
+        toolbox, "run_command", command="sh -c 'sleep 61.5 & sleep 61.5' & echo on; wait", timeout_seconds=1
+    )
+    assert output == "on\n\n[ended after 1 s, its time limit]"
     assert time.monotonic() - began < 10
     assert not _running("61.5")
 
@@ -295,15 +297,15 @@ def test_wrong_arguments_are_told(toolbox: Toolbox) -> None:
 def test_the_offer_says_what_the_tools_take() -> None:
     """Each tool's own form takes just what its schema names."""
     box = Toolbox(Sandbox(Path()), ALL, {}, lambda: None)
-    told = {tool["name"]: tool["input_schema"] for tool in box.definitions()}
+    document = {tool["name"]: tool["input_schema"] for tool in box.definitions()}
     forms = {form.name: form for kind in FORMS.values() for form in kind}
-    assert set(told) == set(forms)
+    assert set(document) == set(forms)
     for name, form in forms.items():
-        assert set(told[name]["properties"]) == set(form.__struct_fields__), name
+        assert set(document[name]["properties"]) == set(form.__struct_fields__), name
         required = [field for field in form.__struct_fields__ if field not in _optional(form)]
-        assert told[name].get("required", []) == required, name
-        assert told[name]["additionalProperties"] is False
-        assert not {"title", "$ref"} & told[name].keys()
+        assert document[name].get("required", []) == required, name
+        assert document[name]["additionalProperties"] is False
+        assert not {"title", "$ref"} & document[name].keys()
     names = [tool["name"] for tool in Toolbox(Sandbox(Path()), ("write",), {}, lambda: None).definitions()]
     assert names == ["write_file", "edit_file"]
     assert Toolbox(Sandbox(Path()), (), {}, lambda: None).definitions() == []

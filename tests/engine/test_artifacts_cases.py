@@ -52,14 +52,15 @@ def ids(value: object) -> str | None:
 
 @pytest.mark.parametrize(("kind", "case"), cases(), ids=ids)
 def test_rules_and_lines(kind: str, case: Case) -> None:
-    found = validate(load_rules()[kind], case.content, "where", replace(Limits(), **case.limits), case.others)
+    rule_findings = validate(load_rules()[kind], case.content, "where", replace(Limits(), **case.limits), case.others)
     wanted = [(name, int(line) if line else None) for name, _, line in (text.partition(":") for text in case.breaks)]
     assert [
-        (f.violation.rule, f.violation.line if line else None) for f, (_, line) in zip(found, wanted, strict=True)
+        (f.violation.rule, f.violation.line if line else None)
+        for f, (_, line) in zip(rule_findings, wanted, strict=True)
     ] == wanted
 
 
-@pytest.mark.parametrize(("kind", "case"), [one for one in cases() if one[1].parsed is not None], ids=ids)
+@pytest.mark.parametrize(("kind", "case"), [item for item in cases() if item[1].parsed is not None], ids=ids)
 def test_extraction(kind: str, case: Case) -> None:
     assert parse_artifact(load_rules()[kind], case.content or "") == msgspec.convert(case.parsed, ParsedArtifact)
 

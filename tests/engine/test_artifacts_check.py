@@ -22,10 +22,10 @@ def facts(*changed: str, artifacts: dict[str, ParsedArtifact] | None = None, **l
     )
 
 
-def broken(name: str, given: FeatureRuleInput) -> list[tuple[str, str]]:
-    found = tuple(FEATURE_RULES[name](given))
-    assert all(finding.message.endswith(f" [{finding.violation.rule}]") for finding in found)
-    return [(finding.violation.rule, finding.violation.path) for finding in found]
+def broken(name: str, feature_rule_input: FeatureRuleInput) -> list[tuple[str, str]]:
+    rule_findings = tuple(FEATURE_RULES[name](feature_rule_input))
+    assert all(finding.message.endswith(f" [{finding.violation.rule}]") for finding in rule_findings)
+    return [(finding.violation.rule, finding.violation.path) for finding in rule_findings]
 
 
 PLANNED = {
@@ -51,8 +51,8 @@ def test_size_names_every_limit_that_is_passed() -> None:
 
 
 def test_files_listed() -> None:
-    given = facts("a.py", "c.py", "d.py", "tasks/f/code.md", artifacts=PLANNED)
-    assert broken("files_listed", given) == [("files_listed", "d.py")]
+    feature_rule_input = facts("a.py", "c.py", "d.py", "tasks/f/code.md", artifacts=PLANNED)
+    assert broken("files_listed", feature_rule_input) == [("files_listed", "d.py")]
 
 
 def test_files_max_counts_no_outputs() -> None:
@@ -61,7 +61,7 @@ def test_files_max_counts_no_outputs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "result"),
     [
         ("BREAKING CHANGE: `load` takes a path", True),
         ("- **BREAKING CHANGE:** `load` takes a path", True),
@@ -71,10 +71,10 @@ def test_files_max_counts_no_outputs() -> None:
         ("Breaking changes: none", False),
     ],
 )
-def test_breaking_is_what_an_artifact_announces_as_such(line: str, found: bool) -> None:
+def test_breaking_is_what_an_artifact_announces_as_such(line: str, result: bool) -> None:
     parsed = parse_artifact(load_rules()["techspec"], f"# T\n\n## Approach\nSimple.\n{line}\n")
-    given = facts(artifacts={"techspec": parsed})
-    assert broken("breaking", given) == ([("breaking", "techspec")] if found else [])
+    feature_rule_input = facts(artifacts={"techspec": parsed})
+    assert broken("breaking", feature_rule_input) == ([("breaking", "techspec")] if result else [])
 
 
 def test_tests_only() -> None:

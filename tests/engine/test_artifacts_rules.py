@@ -47,29 +47,29 @@ def test_runs_pin_rules_without_loss() -> None:
 def test_ids_are_unique_and_begin_with_the_name_of_the_set(rules: RuleSet) -> None:
     ids = [rule.id for rule in rules.rules]
     assert len(set(ids)) == len(ids)
-    assert all(one.partition(".")[0] == rules.name for one in ids)
+    assert all(text.partition(".")[0] == rules.name for text in ids)
 
 
 @each_set
 def test_every_rule_and_alias_and_number_is_stated(rules: RuleSet) -> None:
     stated = requirements(rules, Limits(techspec_files_max=7, task_files_max=4))
     assert len(stated) == len(rules.rules)
-    for rule, words in zip(rules.rules, stated, strict=True):
-        assert not MESSAGE_SLOT.search(words)
+    for rule, text in zip(rules.rules, stated, strict=True):
+        assert not MESSAGE_SLOT.search(text)
         for alias in getattr(rule, "aliases", ()) if not isinstance(rule, FieldRule) else ():
-            assert f'"{alias}"' in words
+            assert f'"{alias}"' in text
         for value in getattr(rule, "values", ()):
-            assert f'"{value}"' in words
+            assert f'"{value}"' in text
         limits = [getattr(rule, "min", None) or None, getattr(rule, "max", None)]
         for limit in limits:
             if limit is not None and limit != 1:
-                assert str(resolve_limit(limit, Limits(techspec_files_max=7, task_files_max=4))) in words
+                assert str(resolve_limit(limit, Limits(techspec_files_max=7, task_files_max=4))) in text
         if isinstance(rule, SectionRule):
-            assert all(f"`{key}:`" in words for key in rule.keys)
+            assert all(f"`{key}:`" in text for key in rule.keys)
         if isinstance(rule, FileList):
-            assert all(f'"{word}"' in words for word in rule.ignored)
+            assert all(f'"{word}"' in text for word in rule.ignored)
         if isinstance(rule, FieldRule) and rule.within is None:
-            assert f"`{rule.field}`" in words
+            assert f"`{rule.field}`" in text
 
 
 @each_set
@@ -112,8 +112,8 @@ def test_messages_say_where_what_and_how(snapshot: SnapshotAssertion) -> None:
         limits = replace(Limits(), **case.limits)
         return [f.message for f in validate(load_rules()[kind], case.content, f"tasks/f/{kind}", limits, case.others)]
 
-    said = {f"{kind}: {case.name}": messages(kind, case) for kind, case in cases() if case.breaks}
-    assert said == snapshot
+    output = {f"{kind}: {case.name}": messages(kind, case) for kind, case in cases() if case.breaks}
+    assert output == snapshot
 
 
 def test_every_message_begins_with_its_place_and_ends_with_its_rule() -> None:
@@ -143,8 +143,8 @@ def test_a_message_is_one_line_whatever_the_artifact_says() -> None:
         '[{"id": "a\\nb", "files_touched": ["../x\\ny"], "depends_on": ["a\\nb", "c\\u2028d"]}, {"id": "a\\nb"}]'
         + " " * 60
     )
-    found = validate(load_rules()["tasks"], text, "t.json", Limits(), {})
+    rule_findings = validate(load_rules()["tasks"], text, "t.json", Limits(), {})
     assert {"tasks.id", "tasks.files", "tasks.known", "tasks.unique", "tasks.order"} <= {
-        finding.violation.rule for finding in found
+        finding.violation.rule for finding in rule_findings
     }
-    assert all(len(finding.message.splitlines()) == 1 for finding in found)
+    assert all(len(finding.message.splitlines()) == 1 for finding in rule_findings)

@@ -49,11 +49,11 @@ def test_what_lacks_a_field_breaks_both(name: str, data: st.DataObject) -> None:
         rule for rule in draft.rules.rules if isinstance(rule, FieldRule) and not rule.optional and not rule.within
     ]
     lost = data.draw(st.sampled_from(fields))
-    for each in (lost.field, *lost.aliases):
-        draft.items[0].pop(each, None)
+    for value in (lost.field, *lost.aliases):
+        draft.items[0].pop(value, None)
     assert not jsonschema.Draft7Validator(schema(name)).is_valid(json.loads(draft.text))
-    found = validate(draft.rules, draft.text, "a.json", Limits(), draft.others)
-    assert any(one.violation.rule == lost.id for one in found)
+    rule_findings = validate(draft.rules, draft.text, "a.json", Limits(), draft.others)
+    assert any(rule_finding.violation.rule == lost.id for rule_finding in rule_findings)
 
 
 def test_limits_are_the_settings_own() -> None:

@@ -33,8 +33,8 @@ def test_what_is_wrong_is_said_with_its_place(name: str) -> None:
 
 
 def test_the_cases_cover_every_code_of_the_parser() -> None:
-    told = "".join(case["errors"] for case in REFUSED.values())
-    assert [f"MZ40{number:02}" for number in range(1, 10) if f"[MZ40{number:02}]" not in told] == []
+    output = "".join(case["errors"] for case in REFUSED.values())
+    assert [f"MZ40{number:02}" for number in range(1, 10) if f"[MZ40{number:02}]" not in output] == []
 
 
 def test_the_whole_syntax_at_once() -> None:
@@ -170,14 +170,14 @@ def parses_or_is_refused(text: str) -> bool:
     try:
         items = parse_backlog(text, "f.md")
     except MzError as error:
-        return all(each.code.startswith("MZ40") and each.location for each in error.diagnostics)
-    known = {item.id for item in items}
+        return all(diagnostic.code.startswith("MZ40") and diagnostic.location for diagnostic in error.diagnostics)
+    feature_ids = {item.id for item in items}
     for item in items:
         assert parse_name(item.id)
         assert item.title.isprintable() or item.title.strip()
         assert "\x1b" not in item.title + item.body
-        assert known.issuperset(item.depends_on)
-    return len(known) == len(items) > 0
+        assert feature_ids.issuperset(item.depends_on)
+    return len(feature_ids) == len(items) > 0
 
 
 def item(
@@ -193,7 +193,7 @@ def item(
         body="",
         status=status,
         priority=priority,
-        depends_on=tuple(FeatureId(each) for each in depends_on),
+        depends_on=tuple(FeatureId(text) for text in depends_on),
         order=at,
         source=name,
         line=1,
@@ -208,16 +208,16 @@ def test_ready_items_go_by_priority_and_then_by_source() -> None:
         item("d", at=3, priority=Priority.MEDIUM),
         item("e", at=4, priority=Priority.MEDIUM),
     ]
-    assert [each.id for each in order_items(items)] == ["d", "a", "e", "b", "c"]
+    assert [backlog_item.id for backlog_item in order_items(items)] == ["d", "a", "e", "b", "c"]
 
 
 @given(st.permutations(range(8)), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=12))
 def test_no_item_comes_before_what_it_needs(priorities: list[int], pairs: list[tuple[int, int]]) -> None:
     needs = {n: sorted({low for low, high in pairs if low < high == n}) for n in range(8)}
     items = [item(str(n), *map(str, needs[n]), at=7 - n, priority=Priority(priorities[n] % 4)) for n in range(8)]
-    ordered = [each.id for each in order_items(items)]
+    ordered = [backlog_item.id for backlog_item in order_items(items)]
     assert sorted(ordered) == [str(n) for n in range(8)]
-    assert all(ordered.index(FeatureId(need)) < ordered.index(each.id) for each in items for need in each.depends_on)
+    assert all(ordered.index(FeatureId(need)) < ordered.index(entry.id) for entry in items for need in entry.depends_on)
 
 
 def test_only_what_can_be_delivered_is_planned() -> None:
@@ -231,8 +231,10 @@ def test_only_what_can_be_delivered_is_planned() -> None:
         item("stuck", at=6, status=ItemStatus.BLOCKED),
     ]
     chosen = plan_backlog(items)
-    assert [(each.id, each.depends_on) for each in chosen.items] == [("a", ()), ("d", ("a",))]
-    assert [(each.item.id, each.reason, each.blocked_by) for each in chosen.left_out] == [
+    assert [(backlog_item.id, backlog_item.depends_on) for backlog_item in chosen.items] == [("a", ()), ("d", ("a",))]
+    assert [
+        (left_out_item.item.id, left_out_item.reason, left_out_item.blocked_by) for left_out_item in chosen.left_out
+    ] == [
         ("done", "done", None),
         ("wip", "in-progress", None),
         ("b", "dependency", "wip"),
@@ -243,20 +245,23 @@ def test_only_what_can_be_delivered_is_planned() -> None:
 
 def test_one_feature_alone_needs_its_dependencies_done_before() -> None:
     items = [item("a", at=0), item("b", "a", at=1), item("c", at=2)]
-    alone = plan_backlog(items, only=["b"])
-    assert [each.id for each in alone.items] == []
-    assert [(each.item.id, each.reason) for each in alone.left_out] == [
+    backlog_plan = plan_backlog(items, only=["b"])
+    assert [element.id for element in backlog_plan.items] == []
+    assert [(entry.item.id, entry.reason) for entry in backlog_plan.left_out] == [
         ("a", "not-asked-for"),
         ("b", "dependency"),
         ("c", "not-asked-for"),
     ]
     later = plan_backlog(items, only=["b"], delivered=["a"])
-    assert [(each.id, each.depends_on) for each in later.items] == [("b", ())]
-    assert [(each.item.id, each.reason) for each in later.left_out] == [("a", "delivered"), ("c", "not-asked-for")]
+    assert [(backlog_item.id, backlog_item.depends_on) for backlog_item in later.items] == [("b", ())]
+    assert [(left_out_item.item.id, left_out_item.reason) for left_out_item in later.left_out] == [
+        ("a", "delivered"),
+        ("c", "not-asked-for"),
+    ]
 
 
 def test_a_backlog_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "features.md").write_bytes(b"\xef\xbb\xbf## [FEAT] a: A\r\n")
-    assert [each.source for each in read_backlog(tmp_path, "features.md")] == ["features.md#a"]
+    assert [backlog_item.source for backlog_item in read_backlog(tmp_path, "features.md")] == ["features.md#a"]
     with pytest.raises(MzError, match="MZ2001"):
         read_backlog(tmp_path, "other.md")

@@ -53,25 +53,37 @@ def sample(
 
 def test_a_fit_is_the_median_call() -> None:
     """One call that ran wild moves nothing."""
-    found = median_coefficients(CELL, [sample(used=used) for used in (4000, 5000, 5000, 6000, 900_000)])
-    assert (found.agent, found.model, found.phase, found.calls) == ("a", "m", "code", 5)
-    assert (found.input, found.output, found.cache_read, found.cache_write) == (5.0, 0.5, 0.5, 0.1)
-    assert (found.input_tokens, found.output_tokens) == (5000, 1000)
+    coefficients = median_coefficients(CELL, [sample(used=used) for used in (4000, 5000, 5000, 6000, 900_000)])
+    assert (coefficients.agent, coefficients.model, coefficients.phase, coefficients.calls) == ("a", "m", "code", 5)
+    assert (coefficients.input, coefficients.output, coefficients.cache_read, coefficients.cache_write) == (
+        5.0,
+        0.5,
+        0.5,
+        0.1,
+    )
+    assert (coefficients.input_tokens, coefficients.output_tokens) == (5000, 1000)
 
 
 def test_cells_with_enough_calls_and_no_others() -> None:
     samples = [*[sample()] * GROUP_CALLS_MIN, *[sample(phase="plan")] * (GROUP_CALLS_MIN - 1), *[sample(model="n")]]
-    cells = [(one.coefficients.agent, one.coefficients.model, one.coefficients.phase) for one in calibrate(samples)]
+    cells = [
+        (
+            group_calibration.coefficients.agent,
+            group_calibration.coefficients.model,
+            group_calibration.coefficients.phase,
+        )
+        for group_calibration in calibrate(samples)
+    ]
     assert cells == [("a", "", ""), ("a", "m", ""), CELL]
     assert groups_with_too_few_calls(samples) == ((("a", "m", "plan"), 4), (("a", "n", "code"), 1))
 
 
 def test_the_error_after_is_that_of_calls_that_were_not_looked_at() -> None:
     """Six calls alike are estimated without error; of six that have nothing in common none helps another."""
-    (alike,) = (one for one in calibrate([sample()] * 6) if one.coefficients.phase)
+    (alike,) = (item for item in calibrate([sample()] * 6) if item.coefficients.phase)
     assert (alike.error_before, alike.error_after, alike.helps) == (0.5, 0.0, True)
     odd = [sample(used=used) for used in (2000, 2000, 2000, 200_000, 200_000, 200_000)]
-    (unlike,) = (one for one in calibrate(odd) if one.coefficients.phase)
+    (unlike,) = (group_calibration for group_calibration in calibrate(odd) if group_calibration.coefficients.phase)
     assert unlike.error_after > 0.9
     assert not unlike.helps
 
@@ -80,7 +92,9 @@ def test_calls_that_their_own_coefficients_do_not_help_are_not_left_to_those_of_
     """Nine phases alike would else say of the tenth, which is like nothing, that it takes forty times as much."""
     unlike = [sample(used=used, phase="plan") for used in (2000, 2000, 2000, 200_000, 200_000, 200_000)]
     fitted = calibrate([*unlike, *[sample(used=40_000)] * 9])
-    assert [one.coefficients.phase for one in fitted if not one.helps] == ["plan"]
+    assert [group_calibration.coefficients.phase for group_calibration in fitted if not group_calibration.helps] == [
+        "plan"
+    ]
     kept = useful_coefficients(fitted)
     assert expected_tokens(kept, "a", "m", "code", 1000, 2000).input == 40_000
     assert expected_tokens(kept, "a", "m", "plan", 1000, 2000) == expected_tokens((), "a", "m", "plan", 1000, 2000)
@@ -93,9 +107,9 @@ def test_medians_of_others(values: list[float]) -> None:
     assert medians_of_others(values) == slowly
 
 
-@pytest.mark.parametrize(("ratio", "said"), [(0.89, "high"), (0.9, "fits"), (1.1, "fits"), (1.11, "low")])
-def test_advice(ratio: float, said: str) -> None:
-    assert classify_ratio(ratio) == said
+@pytest.mark.parametrize(("ratio", "output"), [(0.89, "high"), (0.9, "fits"), (1.1, "fits"), (1.11, "low")])
+def test_advice(ratio: float, output: str) -> None:
+    assert classify_ratio(ratio) == output
 
 
 def known(agent: str = "a", model: str = "", phase: str = "", times: float = 2.0) -> Coefficients:
@@ -107,8 +121,10 @@ def known(agent: str = "a", model: str = "", phase: str = "", times: float = 2.0
 
 def test_the_most_exact_cell_counts() -> None:
     table = (known(), known(model="m", times=3.0), known(model="m", phase="code", times=4.0))
-    found = [coefficients_for(table, *cell) for cell in (CELL, ("a", "m", "plan"), ("a", "x", "code"), ("b", "m", "x"))]
-    assert [each and each.input for each in found] == [4.0, 3.0, 2.0, None]
+    coefficients = [
+        coefficients_for(table, *cell) for cell in (CELL, ("a", "m", "plan"), ("a", "x", "code"), ("b", "m", "x"))
+    ]
+    assert [item and item.input for item in coefficients] == [4.0, 3.0, 2.0, None]
 
 
 def test_what_is_expected() -> None:
@@ -126,18 +142,18 @@ def test_what_is_expected() -> None:
     )
 )  # fmt: skip
 def test_any_calls_give_coefficients_that_can_be_written_and_read(samples: list[CallSample]) -> None:
-    found = median_coefficients(CELL, samples)
-    guess = expected_tokens((found,), *CELL, samples[0].estimated_input_tokens, 2000)
+    coefficients = median_coefficients(CELL, samples)
+    guess = expected_tokens((coefficients,), *CELL, samples[0].estimated_input_tokens, 2000)
     assert 0 <= guess.cache_read + guess.cache_write <= max(guess.input, 0)
     assert calibrate(samples) is not None
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    found = (known(), known(agent='odd "name"', model="m[1m]", phase="code"))
+    result = (known(), known(agent='odd "name"', model="m[1m]", phase="code"))
     assert read_calibration(tmp_path) == ()
-    write_calibration(tmp_path, found)
-    assert read_calibration(tmp_path) == found
-    assert load_config(tmp_path, {}, {}).config.calibration == found
+    write_calibration(tmp_path, result)
+    assert read_calibration(tmp_path) == result
+    assert load_config(tmp_path, {}, {}).config.calibration == result
     assert format_calibration(()) == "calibration: []\n"
 
 

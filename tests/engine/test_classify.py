@@ -12,8 +12,8 @@ from mz_events.catalog.call import Problem, ProblemClass
 PATTERNS = load_patterns()
 
 
-def failed(words: str = "", **more: object) -> CallEnd:
-    fields: dict[str, object] = {"own_problem": None, "ending": "error", "exit": 1, "error_text": words, **more}
+def failed(error_text: str = "", **more: object) -> CallEnd:
+    fields: dict[str, object] = {"own_problem": None, "ending": "error", "exit": 1, "error_text": error_text, **more}
     return CallEnd(**fields)  # type: ignore[arg-type]
 
 
@@ -27,7 +27,7 @@ def says(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("text", "expected"),
     [
         ("You've hit your limit · resets 3pm (Europe/Paris)", "rate-limit"),
         ("Claude usage limit reached. Try again later.", "rate-limit"),
@@ -46,8 +46,8 @@ def says(text: str) -> str:
         ("", "exit-1"),
     ],
 )
-def test_words(words: str, expected: str) -> None:
-    assert code(failed(words)) == expected
+def test_words(text: str, expected: str) -> None:
+    assert code(failed(text)) == expected
 
 
 def test_a_rate_limit_comes_before_a_login() -> None:
@@ -63,7 +63,7 @@ def test_only_the_last_lines_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "seconds"),
+    ("text", "seconds"),
     [
         ("rate limit; retry-after: 17", 17),
         ("rate limit, try again in 5 minutes", 300),
@@ -73,8 +73,8 @@ def test_only_the_last_lines_are_read() -> None:
         ("rate limit, try again in 999999 hours", 604800),
     ],
 )
-def test_waits(words: str, seconds: int) -> None:
-    problem = classify(failed(words), PATTERNS)
+def test_waits(text: str, seconds: int) -> None:
+    problem = classify(failed(text), PATTERNS)
     assert problem is not None
     assert problem.kind is ProblemClass.TRANSIENT
     assert problem.retry_after_seconds == seconds

@@ -35,10 +35,10 @@ def test_every_way_to_end(name: str, tmp_path: Path) -> None:
 def test_it_works_in_its_directory_and_counts_exactly(tmp_path: Path) -> None:
     result, endpoint = CLAUDE.drive("works", tmp_path)
     assert (tmp_path / "work" / "note.md").read_text() == "# Hi\n"
-    seen = ADAPTER.parse_output(result)
-    assert sum(usage.requests or 0 for usage in seen.usage) == len(endpoint.requests) == 3
-    priced = GenaiPrices().price(seen.usage, JUNE_2026_US)
-    assert priced.nanousd == seen.reported_nanousd
+    parsed_reply = ADAPTER.parse_output(result)
+    assert sum(usage.requests or 0 for usage in parsed_reply.usage) == len(endpoint.requests) == 3
+    priced = GenaiPrices().price(parsed_reply.usage, JUNE_2026_US)
+    assert priced.nanousd == parsed_reply.reported_nanousd
 
 
 def test_it_offers_the_tools_that_were_asked_for(tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_a_session_is_continued(tmp_path: Path) -> None:
         there = {**outside, "ANTHROPIC_BASE_URL": endpoint.url}
         _run(tmp_path, there, first)
         again = spec("Which number?", session, resumes=True)
-        seen = ADAPTER.parse_output(_run(tmp_path, there, again))
+        parsed_reply = ADAPTER.parse_output(_run(tmp_path, there, again))
     assert endpoint.complaints == []
-    assert seen.text == "seven"
-    assert seen.session == session
+    assert parsed_reply.text == "seven"
+    assert parsed_reply.session == session
 
 
 def test_a_script_that_is_surprised_is_heard(tmp_path: Path) -> None:
@@ -76,17 +76,17 @@ def test_a_script_that_is_surprised_is_heard(tmp_path: Path) -> None:
 
     outside, call = _call(tmp_path, "surprise")
     with Endpoint(lost) as endpoint:
-        seen = ADAPTER.parse_output(_run(tmp_path, {**outside, "ANTHROPIC_BASE_URL": endpoint.url}, call))
-    assert seen.ending == "error"
-    assert "no answer to 'surprise" in seen.problem_detail
+        parsed_reply = ADAPTER.parse_output(_run(tmp_path, {**outside, "ANTHROPIC_BASE_URL": endpoint.url}, call))
+    assert parsed_reply.ending == "error"
+    assert "no answer to 'surprise" in parsed_reply.problem_detail
     assert len(endpoint.complaints) == 1
 
 
 def _remembers(request: Request) -> Answer:
-    said = "\n".join(request.user_texts())
-    if "Which number?" not in said:
+    output = "\n".join(request.user_texts())
+    if "Which number?" not in output:
         return Reply("I will.")
-    if "Remember seven." not in said:
+    if "Remember seven." not in output:
         raise Unexpected("the earlier conversation is missing")
     return Reply("seven")
 

@@ -65,9 +65,9 @@ def outside(tmp_path: Path, script: str, **more: str) -> dict[str, str]:
 
 
 def test_the_command_is_missing(tmp_path: Path) -> None:
-    found = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
-    assert found.code == "tool-missing"
-    assert "npm install" in found.fix
+    auth_check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    assert auth_check.code == "tool-missing"
+    assert "npm install" in auth_check.fix
 
 
 @pytest.mark.parametrize(
@@ -83,27 +83,27 @@ def test_the_command_is_missing(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_gives_no_version(tmp_path: Path, script: str, why: str) -> None:
-    found = ADAPTER.check_auth(outside(tmp_path, script, ANTHROPIC_API_KEY="tell-nobody"))
-    assert (found.code, found.version) == ("tool-missing", "")
-    assert found.message == f"{tmp_path}/bin/claude --version printed no version ({why})"
+    auth_check = ADAPTER.check_auth(outside(tmp_path, script, ANTHROPIC_API_KEY="tell-nobody"))
+    assert (auth_check.code, auth_check.version) == ("tool-missing", "")
+    assert auth_check.message == f"{tmp_path}/bin/claude --version printed no version ({why})"
 
 
 def test_the_command_cannot_be_executed(tmp_path: Path) -> None:
     (programs.put_program(tmp_path, "claude", "") / "claude").write_text("#!/no/such/interpreter\n")
-    found = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
-    assert found.message.endswith("(" + f"{tmp_path}/claude: No such file or directory; it printed nothing)")
+    auth_check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    assert auth_check.message.endswith("(" + f"{tmp_path}/claude: No such file or directory; it printed nothing)")
 
 
 def test_nobody_is_logged_in(tmp_path: Path) -> None:
-    found = ADAPTER.check_auth(outside(tmp_path, "echo '2.1.197 (Claude Code)'"))
-    assert (found.code, found.version) == ("auth-missing", "2.1.197")
+    auth_check = ADAPTER.check_auth(outside(tmp_path, "echo '2.1.197 (Claude Code)'"))
+    assert (auth_check.code, auth_check.version) == ("auth-missing", "2.1.197")
 
 
 @pytest.mark.parametrize("name", ["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK"])
 def test_a_key_is_a_login(tmp_path: Path, name: str) -> None:
-    found = ADAPTER.check_auth(outside(tmp_path, "echo 2.1.197", **{name: "tell-nobody"}))
-    assert found.code == ""
-    assert "tell-nobody" not in repr(found)
+    auth_check = ADAPTER.check_auth(outside(tmp_path, "echo 2.1.197", **{name: "tell-nobody"}))
+    assert auth_check.code == ""
+    assert "tell-nobody" not in repr(auth_check)
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,10 @@ def test_a_login_in_home(tmp_path: Path, file: str, content: object) -> None:
 
 
 def test_a_login_elsewhere(tmp_path: Path) -> None:
-    place = tmp_path / "elsewhere"
-    place.mkdir()
-    (place / ".claude.json").write_text('{"oauthAccount": {}}')
-    assert ADAPTER.check_auth(outside(tmp_path, "echo 2.1.197", CLAUDE_CONFIG_DIR=str(place))).code == ""
+    path = tmp_path / "elsewhere"
+    path.mkdir()
+    (path / ".claude.json").write_text('{"oauthAccount": {}}')
+    assert ADAPTER.check_auth(outside(tmp_path, "echo 2.1.197", CLAUDE_CONFIG_DIR=str(path))).code == ""
 
 
 def test_a_broken_login_file_is_none(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ THREAD = "01a1ffbe-f7cb-7430-bb9f-b557a3820cbb"
 def test_the_command_line() -> None:
     started = invocation(spec("do it", None, tools=("read", "write")), {})
     settings = [started.argv[at + 1] for at, word in enumerate(started.argv) if word == "-c"]
-    rest = [word for word in started.argv if word != "-c" and word not in settings]
-    assert rest == [
+    texts = [word for word in started.argv if word != "-c" and word not in settings]
+    assert texts == [
         "codex", "exec", "--json", "--skip-git-repo-check", "-m", "gpt-6.1-sol", "-s", "workspace-write", "-",
     ]  # fmt: skip
     assert settings == [
@@ -74,29 +74,29 @@ def outside(tmp_path: Path, script: str, **more: str) -> dict[str, str]:
 
 
 def test_the_command_is_missing(tmp_path: Path) -> None:
-    found = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
-    assert found.code == "tool-missing"
-    assert "npm install -g @openai/codex" in found.fix
+    auth_check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    assert auth_check.code == "tool-missing"
+    assert "npm install -g @openai/codex" in auth_check.fix
 
 
 def test_nobody_is_logged_in(tmp_path: Path) -> None:
-    found = ADAPTER.check_auth(outside(tmp_path, "echo 'codex-cli 0.169.0'", OPENAI_API_KEY="not-read-by-codex"))
-    assert (found.code, found.version) == ("auth-missing", "0.169.0")
-    assert "codex login" in found.fix
+    auth_check = ADAPTER.check_auth(outside(tmp_path, "echo 'codex-cli 0.169.0'", OPENAI_API_KEY="not-read-by-codex"))
+    assert (auth_check.code, auth_check.version) == ("auth-missing", "0.169.0")
+    assert "codex login" in auth_check.fix
 
 
-@pytest.mark.parametrize("said", ["codex-cli 0.169.0", "0.169.0 (recorded)", "codex-cli 0.170.0-alpha.1"])
-def test_the_version(tmp_path: Path, said: str) -> None:
-    found = ADAPTER.check_auth(outside(tmp_path, f"echo '{said}'", CODEX_API_KEY="tell-nobody"))
-    assert found.code == ""
-    assert found.version in said
-    assert "tell-nobody" not in repr(found)
+@pytest.mark.parametrize("output", ["codex-cli 0.169.0", "0.169.0 (recorded)", "codex-cli 0.170.0-alpha.1"])
+def test_the_version(tmp_path: Path, output: str) -> None:
+    auth_check = ADAPTER.check_auth(outside(tmp_path, f"echo '{output}'", CODEX_API_KEY="tell-nobody"))
+    assert auth_check.code == ""
+    assert auth_check.version in output
+    assert "tell-nobody" not in repr(auth_check)
 
 
 def test_an_old_version_is_refused(tmp_path: Path) -> None:
-    found = ADAPTER.check_auth(outside(tmp_path, "echo codex-cli 0.143.0", CODEX_API_KEY="k"))
-    assert (found.code, found.version) == ("tool-missing", "0.143.0")
-    assert "0.169" in found.message
+    auth_check = ADAPTER.check_auth(outside(tmp_path, "echo codex-cli 0.143.0", CODEX_API_KEY="k"))
+    assert (auth_check.code, auth_check.version) == ("tool-missing", "0.143.0")
+    assert "0.169" in auth_check.message
 
 
 @pytest.mark.parametrize("place", ["home", "elsewhere"])

@@ -35,35 +35,35 @@ ENDINGS = ("works", "continued", "401", "429", "cut", "refused", "no-session", "
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_ways_to_end(name: str, tmp_path: Path) -> None:
-    result, seen = CODEX.check(name, tmp_path)
+    result, parsed_reply = CODEX.check(name, tmp_path)
     if name == "continued":
-        assert seen.session == ADAPTER.parse_output(replace(result, session_usage_before=())).session
-        assert [(usage.input, usage.output) for usage in seen.usage] == [CODEX.expected[name].tokens]
+        assert parsed_reply.session == ADAPTER.parse_output(replace(result, session_usage_before=())).session
+        assert [(usage.input, usage.output) for usage in parsed_reply.usage] == [CODEX.expected[name].tokens]
 
 
 @pytest.mark.parametrize("model", [codex_cli.MODEL, OLDER])
 def test_it_works_where_agents_work(model: str, tmp_path: Path) -> None:
     """In a process tree of ours, behind our fences, in a sandbox of its own; the key is in no argument or output."""
-    place = repository(tmp_path)
+    path = repository(tmp_path)
     with Endpoint(_touches) as endpoint:
         agents, call = _door(tmp_path, endpoint.url), _spec(model=model)
         result = agents.call(call)
     assert endpoint.complaints == []
-    seen = agents.adapter("codex").parse_output(result)
-    assert (seen.ending, seen.text, result.exit, result.problem) == ("success", "Done.", 0, None)
+    parsed_reply = agents.adapter("codex").parse_output(result)
+    assert (parsed_reply.ending, parsed_reply.text, result.exit, result.problem) == ("success", "Done.", 0, None)
     assert result.version == "0.169.0"
-    assert (place / "note.md").read_text() == "# Hi\n"
+    assert (path / "note.md").read_text() == "# Hi\n"
     assert not (tmp_path / "outside").exists()
-    (usage,) = seen.usage
+    (usage,) = parsed_reply.usage
     assert usage.model == model
-    assert GenaiPrices().price(seen.usage, JUNE_2026_US).nanousd
+    assert GenaiPrices().price(parsed_reply.usage, JUNE_2026_US).nanousd
     assert not left(call.key, 0)
 
 
 @pytest.mark.parametrize("ends", ["by itself", "killed"])
 def test_nothing_is_left_in_the_temporary_directory(ends: str, tmp_path: Path) -> None:
     """Nor is anything there while a command runs, which has one of its own."""
-    place, before = repository(tmp_path), _hidden()
+    path, before = repository(tmp_path), _hidden()
     seconds, idle = (2, 30) if ends == "by itself" else (600, 5)
     command = f"mktemp; mktemp -d -p $TMPDIR; ls -a $TMPDIR > begun; sleep {seconds}"
     with Endpoint(lambda request: Reply("Done.") if request.results() else _runs(request, command)) as endpoint:
@@ -72,7 +72,7 @@ def test_nothing_is_left_in_the_temporary_directory(ends: str, tmp_path: Path) -
         own = temporary_path(tmp_path, call.key, codex_cli.environment(tmp_path / "home", endpoint.url))
         with ThreadPoolExecutor() as pool:
             result = pool.submit(agents.call, call)
-            assert wait_for(place / "begun", "tmp.", 20).count("tmp.") == 2
+            assert wait_for(path / "begun", "tmp.", 20).count("tmp.") == 2
             meanwhile = _hidden(), own.exists()
     assert meanwhile == (before, True)
     assert (_hidden(), own.exists()) == (before, False)
@@ -80,12 +80,12 @@ def test_nothing_is_left_in_the_temporary_directory(ends: str, tmp_path: Path) -
 
 
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
-    place = repository(tmp_path)
+    path = repository(tmp_path)
     with Endpoint(_tries) as endpoint:
         agents = _door(tmp_path, endpoint.url)
-        seen = agents.adapter("codex").parse_output(agents.call(_spec(tools=("read",))))
-    assert (seen.ending, seen.text) == ("success", "It failed.")
-    assert not (place / "note.md").exists()
+        parsed_reply = agents.adapter("codex").parse_output(agents.call(_spec(tools=("read",))))
+    assert (parsed_reply.ending, parsed_reply.text) == ("success", "It failed.")
+    assert not (path / "note.md").exists()
 
 
 def test_a_call_that_hangs_is_ended_whole(tmp_path: Path) -> None:
@@ -119,15 +119,15 @@ def test_a_conversation_is_continued(tmp_path: Path) -> None:
         first = _plain(tmp_path / "work", outside, codex_cli.spec("Remember seven.", None))
         session = ADAPTER.parse_output(first).session
         again = codex_cli.spec("Which number?", session, resumes=True)
-        seen = ADAPTER.parse_output(_plain(tmp_path / "elsewhere", outside, again))
+        parsed_reply = ADAPTER.parse_output(_plain(tmp_path / "elsewhere", outside, again))
     assert endpoint.complaints == []
-    assert (seen.text, seen.session) == ("seven", session)
+    assert (parsed_reply.text, parsed_reply.session) == ("seven", session)
 
 
 def test_the_stored_streams_are_of_the_installed_version(tmp_path: Path) -> None:
     """Else `python -m tests.support.agent_cases codex` writes them anew."""
-    found = ADAPTER.check_auth(codex_cli.environment(tmp_path, "http://127.0.0.1:1"))
-    assert (found.code, found.version) == ("", ADAPTER.capabilities().reported_fields[-1].since)
+    auth_check = ADAPTER.check_auth(codex_cli.environment(tmp_path, "http://127.0.0.1:1"))
+    assert (auth_check.code, auth_check.version) == ("", ADAPTER.capabilities().reported_fields[-1].since)
 
 
 def _touches(request: Request) -> Answer:
@@ -163,10 +163,10 @@ def _shown(request: Request) -> list[str]:
 
 
 def _remembers(request: Request) -> Answer:
-    said = "\n".join(request.user_texts())
-    if "Which number?" not in said:
+    output = "\n".join(request.user_texts())
+    if "Which number?" not in output:
         return Reply("I will.")
-    if "Remember seven." not in said:
+    if "Remember seven." not in output:
         raise Unexpected("the earlier conversation is missing")
     return Reply("seven")
 

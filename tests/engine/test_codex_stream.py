@@ -44,25 +44,25 @@ def trouble(message: str) -> dict[str, object]:
     return {"type": "error", "message": message}
 
 
-def code(seen: ParsedReply) -> str:
-    return seen.problem.code if seen.problem else ""
+def code(parsed_reply: ParsedReply) -> str:
+    return parsed_reply.problem.code if parsed_reply.problem else ""
 
 
 @pytest.mark.parametrize("name", CODEX.known)
 def test_streams_of_the_real_cli(name: str) -> None:
-    expected, seen = CODEX.expected[name], reading(CODEX.stored(name))
-    problem = seen.problem
-    told = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-    assert (seen.ending, *told) == (expected.terminal, expected.code, expected.kind, expected.wait)
-    assert seen.undecodable_lines == 0
-    assert seen.reported_nanousd is None
+    expected, parsed_reply = CODEX.expected[name], reading(CODEX.stored(name))
+    problem = parsed_reply.problem
+    summary = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
+    assert (parsed_reply.ending, *summary) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    assert parsed_reply.undecodable_lines == 0
+    assert parsed_reply.reported_nanousd is None
 
 
 def test_a_finished_call() -> None:
-    seen = reading(CODEX.stored("works"))
-    assert seen.text == "Done: note.md is there."
-    assert seen.session == "11111111-2222-4333-8444-555555555555"
-    (usage,) = seen.usage
+    parsed_reply = reading(CODEX.stored("works"))
+    assert parsed_reply.text == "Done: note.md is there."
+    assert parsed_reply.session == "11111111-2222-4333-8444-555555555555"
+    (usage,) = parsed_reply.usage
     assert usage.input > usage.cache_read + usage.cache_write_5m > 0
     assert usage.requests is None
 
@@ -76,17 +76,17 @@ def test_what_the_thread_had_used_before_is_taken_off() -> None:
 
 
 def test_several_calls_before_are_taken_off() -> None:
-    one = Usage(model="m", input=100, output=10, cache_read=40, reasoning=3)
+    item = Usage(model="m", input=100, output=10, cache_read=40, reasoning=3)
     other = Usage(model="n", input=50, output=5, cache_write_1h=20)
-    told = finished(200, 18, cached_input_tokens=80, cache_write_input_tokens=25, reasoning_output_tokens=4)
-    seen = read(THREAD, TURN, told, earlier=(one, other))
-    assert seen.usage == (Usage(model="m", input=50, output=3, cache_read=40, cache_write_5m=5, reasoning=1),)
+    document = finished(200, 18, cached_input_tokens=80, cache_write_input_tokens=25, reasoning_output_tokens=4)
+    parsed_reply = read(THREAD, TURN, document, earlier=(item, other))
+    assert parsed_reply.usage == (Usage(model="m", input=50, output=3, cache_read=40, cache_write_5m=5, reasoning=1),)
 
 
 def test_a_thread_that_is_not_that_one_counts_whole() -> None:
     """Less than before: the count began anew. Better too much than a call for nothing."""
-    seen = read(THREAD, TURN, finished(30, 3), earlier=(Usage(model="m", input=100, output=10),))
-    assert seen.usage == (Usage(model="m", input=30, output=3),)
+    parsed_reply = read(THREAD, TURN, finished(30, 3), earlier=(Usage(model="m", input=100, output=10),))
+    assert parsed_reply.usage == (Usage(model="m", input=30, output=3),)
 
 
 def test_parts_are_no_more_than_the_whole() -> None:
@@ -103,20 +103,22 @@ def test_the_last_words_count() -> None:
 def test_reconnecting_is_no_end() -> None:
     going_on = read(THREAD, TURN, trouble("Reconnecting... 1/5 (x)"), exit_=None)
     assert going_on.ending == "no-terminal"
-    seen = read(
+    parsed_reply = read(
         THREAD, TURN, trouble("Reconnecting... 1/5 (unexpected status 401 Unauthorized)"), said("ok"), finished()
     )
-    assert (seen.ending, code(seen)) == ("success", "")
+    assert (parsed_reply.ending, code(parsed_reply)) == ("success", "")
 
 
 def test_a_call_that_broke_off_while_it_reconnected_says_why() -> None:
-    seen = read(THREAD, TURN, trouble("Reconnecting... 2/5 (unexpected status 429 Too Many Requests)"), exit_=-9)
-    assert (seen.ending, code(seen)) == ("no-terminal", "rate-limit")
+    parsed_reply = read(
+        THREAD, TURN, trouble("Reconnecting... 2/5 (unexpected status 429 Too Many Requests)"), exit_=-9
+    )
+    assert (parsed_reply.ending, code(parsed_reply)) == ("no-terminal", "rate-limit")
 
 
 def test_trouble_that_was_overcome_is_not_why_it_broke_off() -> None:
-    seen = read(THREAD, TURN, trouble("unexpected status 401 Unauthorized"), said("I go on."), exit_=-9)
-    assert code(seen) == "no-terminal"
+    parsed_reply = read(THREAD, TURN, trouble("unexpected status 401 Unauthorized"), said("I go on."), exit_=-9)
+    assert code(parsed_reply) == "no-terminal"
 
 
 def test_a_turn_that_was_begun_owes_an_end() -> None:
@@ -127,7 +129,10 @@ def test_work_before_a_failure_is_known_though_no_tokens_are_told() -> None:
     """A budget keeps the reservation of such a call; a call that was refused at once cost nothing."""
     limit = failed("You've hit your usage limit. Try again later.")
     refused, worked = read(THREAD, TURN, limit, exit_=1), read(THREAD, TURN, said("I begin."), limit, exit_=1)
-    assert [(one.usage, one.usage_incomplete) for one in (refused, worked)] == [((), False), ((), True)]
+    assert [(parsed_reply.usage, parsed_reply.usage_incomplete) for parsed_reply in (refused, worked)] == [
+        ((), False),
+        ((), True),
+    ]
     assert not read(THREAD, TURN, said("ok"), finished()).usage_incomplete
     assert read(THREAD, TURN, finished(), TURN, said("more"), limit, exit_=1).usage_incomplete
     warned = {"type": "item.completed", "item": {"id": "item_0", "type": "error", "message": "odd settings"}}
@@ -136,12 +141,12 @@ def test_work_before_a_failure_is_known_though_no_tokens_are_told() -> None:
 
 def test_an_answer_of_the_api_within_the_message_is_read() -> None:
     answer = {"type": "error", "status": 400, "error": {"code": "context_length_exceeded", "message": "Too much."}}
-    seen = read(THREAD, TURN, failed(json.dumps(answer)), exit_=1)
-    assert seen.problem_detail == "context_length_exceeded Too much."
+    parsed_reply = read(THREAD, TURN, failed(json.dumps(answer)), exit_=1)
+    assert parsed_reply.problem_detail == "context_length_exceeded Too much."
 
 
 @pytest.mark.parametrize(
-    ("words", "expected", "wait"),
+    ("text", "expected", "wait"),
     [
         ("You've hit your usage limit. Try again in 3 days 4 hours.", "rate-limit", 3 * 86400),
         ("You’ve hit your usage limit. Try again later.", "rate-limit", 600),
@@ -150,10 +155,10 @@ def test_an_answer_of_the_api_within_the_message_is_read() -> None:
         ("Quota exceeded. Check your plan and billing details.", "billing", None),
     ],
 )
-def test_words_of_other_versions(words: str, expected: str, wait: int | None) -> None:
-    seen = read(THREAD, TURN, failed(words), exit_=1)
-    assert seen.problem is not None
-    assert (seen.problem.code, seen.problem.retry_after_seconds) == (expected, wait)
+def test_words_of_other_versions(text: str, expected: str, wait: int | None) -> None:
+    parsed_reply = read(THREAD, TURN, failed(text), exit_=1)
+    assert parsed_reply.problem is not None
+    assert (parsed_reply.problem.code, parsed_reply.problem.retry_after_seconds) == (expected, wait)
 
 
 def test_what_we_did_ourselves_comes_first() -> None:

@@ -27,8 +27,8 @@ OLD = MIN_AGE_SECONDS + 60
 
 def age(path: Path, seconds: float = OLD) -> None:
     at = time.time() - seconds
-    for each in (*(path.rglob("*") if path.is_dir() else ()), path):
-        os.utime(each, (at, at))
+    for item in (*(path.rglob("*") if path.is_dir() else ()), path):
+        os.utime(item, (at, at))
 
 
 def gather(story: Story, dry_run: bool = False) -> CollectedGarbage:
@@ -37,10 +37,10 @@ def gather(story: Story, dry_run: bool = False) -> CollectedGarbage:
 
 @pytest.fixture
 def told(tmp_path: Path) -> Story:
-    story = Story(tmp_path)
-    story.begin("login")
-    story.deliver("login")
-    return story
+    recorded_run = Story(tmp_path)
+    recorded_run.begin("login")
+    recorded_run.deliver("login")
+    return recorded_run
 
 
 def test_what_nothing_cites_goes_once_it_is_old(told: Story) -> None:
@@ -76,9 +76,9 @@ def test_spools_of_recorded_calls_go_and_open_ones_stay(told: Story) -> None:
     told.ask("login", waiting)
     keys = {told.ref("login", "prd").key: True, waiting.key: False, f"{RUN}/gone/prd/-/1/1/agent.builder": True}
     for key in keys:
-        place = spool_directory(folder, key)
-        place.mkdir(parents=True)
-        (place / "stdout").write_text("words")
+        path = spool_directory(folder, key)
+        path.mkdir(parents=True)
+        (path / "stdout").write_text("words")
     assert gather(told).spools.count == 0, "they are young"
     age(folder)
     done = gather(told)

@@ -106,8 +106,8 @@ def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path) ->
     assert (loaded.config.agent, loaded.config.parallel_max, loaded.config.base) == ("three", 5, None)
     assert (loaded.config.budget.run_nanousd, loaded.config.budget.feature_nanousd) == (7_250_000_000, 10**9)
     assert loaded.config.denied_paths == ("a", "b")
-    told = {name: origin for name, origin in loaded.origins.items() if origin != "default"}
-    assert told == {
+    texts = {name: origin for name, origin in loaded.origins.items() if origin != "default"}
+    assert texts == {
         "agent": "command line",
         "budget.feature": "mz.yaml:3:3",
         "budget.run": "MZ_BUDGET_RUN",
@@ -127,9 +127,9 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         "workspace: {copy: [/etc/passwd], setup: ['']}\npull_requests: {remote: ''}\n"
         "budget: {run: a lot}\nlimits: {wait_max: 8d}\ndenied_paths: ['']\npass_environment: [A-B]\n"
     )
-    told = [line for line in refused(tmp_path, text, MZ_BUDGET_FEATURE="-1").splitlines() if line.startswith("error")]
+    lines = [line for line in refused(tmp_path, text, MZ_BUDGET_FEATURE="-1").splitlines() if line.startswith("error")]
     name = "is not a name: use at most 64 letters, digits, `_` and `-`, beginning with a letter or digit"
-    assert told == [
+    assert lines == [
         "error[MZ2011] MZ_BUDGET_FEATURE: '-1' is not an amount of dollars",
         f"error[MZ2013] mz.yaml:1:8 `agent`: 'my agent' {name}",
         "error[MZ2013] mz.yaml:2:7 `base`: '-x' is not usable as a branch or remote name",
@@ -153,8 +153,8 @@ def test_what_has_another_form_hides_nothing_else(tmp_path: Path) -> None:
         "parallel_max: two\nbudget: {run: lots, fature: 1}\nlimits: {wait_max: 3 hours}\n"
         "workspace: {setup: [1], copy: [/etc]}\ncommands: {test: {run: 1}, lint: {run: x, timeout: y}}\n"
     )
-    told = [line for line in refused(tmp_path, text, MZ_BASE="-x").splitlines() if line.startswith("error")]
-    assert told == [
+    lines = [line for line in refused(tmp_path, text, MZ_BASE="-x").splitlines() if line.startswith("error")]
+    assert lines == [
         "error[MZ2011] MZ_BASE: '-x' is not usable as a branch or remote name",
         "error[MZ2006] mz.yaml:1:15 `parallel_max`: expected a whole number of at least 1 and at most 64, got 'two'",
         "error[MZ2010] mz.yaml:2:15 `budget.run`: 'lots' is not an amount of dollars",
@@ -187,8 +187,8 @@ def test_an_earlier_name_of_a_key_leads_to_the_new_one(tmp_path: Path, text: str
 
 
 def test_variables_and_flags_are_checked_like_the_file(tmp_path: Path) -> None:
-    told = refused(tmp_path, MZ_PARALLEL_MAX="many", MZ_AUTONOMY="full-auto")
-    assert told == (
+    output = refused(tmp_path, MZ_PARALLEL_MAX="many", MZ_AUTONOMY="full-auto")
+    assert output == (
         "error[MZ2011] MZ_AUTONOMY: 'full-auto' is not one of checkpoint, full_auto, supervised\n"
         "hint: did you mean `full_auto`?\n\n"
         "error[MZ2011] MZ_PARALLEL_MAX: expected a whole number of at least 1 and at most 64, got 'many'\n"
@@ -199,13 +199,13 @@ def test_variables_and_flags_are_checked_like_the_file(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    told = refused(tmp_path, MZ_MODELS_MID="\udcff")
-    assert told == "error[MZ2011] MZ_MODELS_MID: it is not UTF-8 text\nhint: set it to UTF-8 text"
+    output = refused(tmp_path, MZ_MODELS_MID="\udcff")
+    assert output == "error[MZ2011] MZ_MODELS_MID: it is not UTF-8 text\nhint: set it to UTF-8 text"
 
 
 def test_a_variable_that_is_nearly_a_setting_is_a_warning(tmp_path: Path) -> None:
     loaded = load_config(tmp_path, {"MZ_PARALEL_MAX": "3", "MZ_KEY": "run/x", "PATH": "/bin"}, {})
-    assert [each.hint for each in loaded.warnings] == ["did you mean `MZ_PARALLEL_MAX`?"]
+    assert [diagnostic.hint for diagnostic in loaded.warnings] == ["did you mean `MZ_PARALLEL_MAX`?"]
 
 
 @pytest.mark.parametrize("name", ["main", "feature/ü", "release-1.0", "a@b", "v1"])
@@ -278,7 +278,7 @@ def test_the_schema_is_for_draft_7_and_says_what_the_border_says(tmp_path: Path)
 
 
 def test_every_setting_is_described() -> None:
-    assert [each.name for each in list_settings() if not each.description.endswith(".")] == []
+    assert [setting_info.name for setting_info in list_settings() if not setting_info.description.endswith(".")] == []
 
 
 @given(st.integers(1, 7 * 86400))
@@ -287,9 +287,11 @@ def test_durations_survive_being_written(seconds: int) -> None:
 
 
 def test_durations_are_written_with_their_units() -> None:
-    assert [format_duration(each) for each in (30, 90, 3600, 5400, 86461)] == ["30s", "1m30s", "1h", "1h30m", "1d1m1s"]
+    assert [format_duration(item) for item in (30, 90, 3600, 5400, 86461)] == ["30s", "1m30s", "1h", "1h30m", "1d1m1s"]
     assert not [
-        each.name for each in list_settings() if str(loaded_default(each.name)).isdigit() and "wait" in each.name
+        setting_info.name
+        for setting_info in list_settings()
+        if str(loaded_default(setting_info.name)).isdigit() and "wait" in setting_info.name
     ]
 
 
@@ -311,24 +313,26 @@ def test_values_are_kept_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_variable_is_told_of_whatever_else_is_wrong(tmp_path: Path) -> None:
-    told = "warning[MZ2012] the variable MZ_PARALEL_MAX is not a setting and has no effect"
-    assert told in refused(tmp_path, MZ_PARALEL_MAX="3", MZ_AUTONOMY="x")
-    assert told in refused(tmp_path, "agnet: x\n", MZ_PARALEL_MAX="3")
+    output = "warning[MZ2012] the variable MZ_PARALEL_MAX is not a setting and has no effect"
+    assert output in refused(tmp_path, MZ_PARALEL_MAX="3", MZ_AUTONOMY="x")
+    assert output in refused(tmp_path, "agnet: x\n", MZ_PARALEL_MAX="3")
 
 
 @pytest.mark.parametrize("name", ["mz.yml", ".mz.yaml"])
 def test_settings_in_another_file_are_not_ignored(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("agent: x\n")
-    with pytest.raises(MzError) as alone:
+    with pytest.raises(MzError) as exception_info:
         load_config(tmp_path, {}, {})
-    assert str(alone.value) == f"error[MZ2014] {name} settings in {name} are not read\nhint: rename it to mz.yaml"
+    assert (
+        str(exception_info.value) == f"error[MZ2014] {name} settings in {name} are not read\nhint: rename it to mz.yaml"
+    )
     assert refused(tmp_path, "") == (
         f"error[MZ2014] {name} both mz.yaml and {name} exist\nhint: merge the settings into mz.yaml and remove {name}"
     )
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "output"),
     [
         (b"\xef\xbb\xbfagnet: x\r\n", "error[MZ2005] mz.yaml:1:1 unknown key `agnet`"),
         (b"agent: claude-code\r\nparallel_max: many\r\n", "error[MZ2006] mz.yaml:2:15 `parallel_max`: expected a"),
@@ -342,12 +346,12 @@ def test_settings_in_another_file_are_not_ignored(tmp_path: Path, name: str) -> 
         (b"--- {}\n--- {}\n", "error[MZ2003] mz.yaml:2:1 not YAML: "),
     ],
 )
-def test_bad_files_are_refused_with_place_and_hint(tmp_path: Path, data: bytes, said: str) -> None:
+def test_bad_files_are_refused_with_place_and_hint(tmp_path: Path, data: bytes, output: str) -> None:
     (tmp_path / "mz.yaml").write_bytes(data)
     with pytest.raises(MzError) as caught:
         load_config(tmp_path, {}, {})
-    assert str(caught.value).startswith(said)
-    assert all(each.hint for each in caught.value.diagnostics)
+    assert str(caught.value).startswith(output)
+    assert all(diagnostic.hint for diagnostic in caught.value.diagnostics)
 
 
 def test_a_byte_order_mark_and_crlf_are_no_fault(tmp_path: Path) -> None:

@@ -105,33 +105,38 @@ def conversation_after(*events: Event) -> AgentSession | None:
 
 def test_only_a_kept_session_is_remembered() -> None:
     assert conversation_after(asked(FIRST, kept=False), *ended(FIRST)) is None
-    found = conversation_after(asked(FIRST, shown=("one",)), *ended(FIRST))
-    assert found is not None
-    assert (found.id, sorted(found.seen_marks), found.usage_before, found.usage) == ("s", ["one"], (), (USED,))
+    agent_session = conversation_after(asked(FIRST, shown=("one",)), *ended(FIRST))
+    assert agent_session is not None
+    assert (agent_session.id, sorted(agent_session.seen_marks), agent_session.usage_before, agent_session.usage) == (
+        "s",
+        ["one"],
+        (),
+        (USED,),
+    )
 
 
 def test_the_agent_names_its_session() -> None:
-    found = conversation_after(asked(FIRST), *ended(FIRST, session="its-own"))
-    assert found is not None
-    assert found.id == "its-own"
+    agent_session = conversation_after(asked(FIRST), *ended(FIRST, session="its-own"))
+    assert agent_session is not None
+    assert agent_session.id == "its-own"
 
 
 def test_a_later_call_adds_to_what_was_shown_and_used() -> None:
     refused = (ChangesChecked(ref=FIRST, tree=BASE), ArtifactValidated(ref=FIRST))
-    found = conversation_after(
+    agent_session = conversation_after(
         asked(FIRST, shown=("one",)), *ended(FIRST), *refused, asked(SECOND, resumes=True, shown=("two",)),
         *ended(SECOND),
     )  # fmt: skip
-    assert found is not None
-    assert found.seen_marks == {"one", "two"}
-    assert found.usage_before == (USED,)
-    assert found.usage == (Usage(model="m", input=20, output=4, requests=2),)
+    assert agent_session is not None
+    assert agent_session.seen_marks == {"one", "two"}
+    assert agent_session.usage_before == (USED,)
+    assert agent_session.usage == (Usage(model="m", input=20, output=4, requests=2),)
 
 
 def test_a_better_reading_of_the_same_call_counts_once() -> None:
-    found = conversation_after(asked(FIRST), *ended(FIRST), ended(FIRST)[1])
-    assert found is not None
-    assert found.usage == (USED,)
+    agent_session = conversation_after(asked(FIRST), *ended(FIRST), ended(FIRST)[1])
+    assert agent_session is not None
+    assert agent_session.usage == (USED,)
 
 
 def test_what_the_builder_handed_over_it_knows_and_what_a_reviewer_said_it_does_not() -> None:
@@ -139,12 +144,12 @@ def test_what_the_builder_handed_over_it_knows_and_what_a_reviewer_said_it_does_
     checked = (ChangesChecked(ref=FIRST, tree=BASE), parsed, ArtifactValidated(ref=FIRST))
     review = ref("plan", role="reviewer")
     verdict = replace(parsed, artifact="verdict", digest=Digest("f" * 64))
-    found = conversation_after(
+    agent_session = conversation_after(
         asked(FIRST), *ended(FIRST), *checked, asked(review, kept=False), *ended(review),
         ChangesChecked(ref=review, tree=BASE), verdict,
     )  # fmt: skip
-    assert found is not None
-    assert found.seen_marks == {text_mark(parsed.digest)}
+    assert agent_session is not None
+    assert agent_session.seen_marks == {text_mark(parsed.digest)}
 
 
 def test_usage_is_summed_by_model() -> None:
@@ -204,9 +209,9 @@ BREAKS: dict[str, tuple[tuple[Event, ...], SessionDropReason]] = {
 @pytest.mark.parametrize("what", BREAKS)
 def test_what_breaks_a_session(what: str) -> None:
     events, reason = BREAKS[what]
-    found = conversation_after(asked(FIRST), *events)
-    assert found is not None
-    assert found.drop_reason is reason
+    agent_session = conversation_after(asked(FIRST), *events)
+    assert agent_session is not None
+    assert agent_session.drop_reason is reason
 
 
 TOLD: tuple[Event, ...] = (
@@ -246,9 +251,9 @@ def test_any_order_of_sessions_and_agents_has_an_answer(events: list[Event], fai
 
 
 def test_an_agent_that_asks_for_a_person_keeps_its_session() -> None:
-    found = conversation_after(asked(FIRST), *ended(FIRST, "agent-blocker", terminal="success"))
-    assert found is not None
-    assert found.drop_reason is None
+    agent_session = conversation_after(asked(FIRST), *ended(FIRST, "agent-blocker", terminal="success"))
+    assert agent_session is not None
+    assert agent_session.drop_reason is None
 
 
 def test_a_missing_session_is_no_failure_but_only_where_one_was_continued() -> None:
@@ -285,11 +290,11 @@ def deliver(world: World, pinned: Pins, seed: int = 7) -> World:
 
 def requests(world: World, feature: str) -> list[AgentRequested]:
     stream = world.store.read(feature_stream(trial.RUN, FeatureId(feature)))
-    return [one.event for one in stream if isinstance(one.event, AgentRequested)]
+    return [item.event for item in stream if isinstance(item.event, AgentRequested)]
 
 
 def breaks(world: World) -> list[SessionDropReason]:
-    return [one.event.reason for one in world.store.log if isinstance(one.event, SessionDropped)]
+    return [item.event.reason for item in world.store.log if isinstance(item.event, SessionDropped)]
 
 
 def delivered(world: World) -> bool:
@@ -304,30 +309,33 @@ def text(world: World, request: AgentRequested) -> str:
 def test_a_feature_without_trouble_has_one_session() -> None:
     world = deliver(new_world(), pins())
     assert delivered(world)
-    mine = [one for one in requests(world, "b") if one.ref.role == "builder"]
+    mine = [request for request in requests(world, "b") if request.ref.role == "builder"]
     assert len(mine) > 3
-    assert [one.resumes for one in mine] == [False, *([True] * (len(mine) - 1))]
-    assert len({one.session for one in mine}) == 1
-    assert all(one.keeps_session and (one.full_prompt_tokens is not None) == one.resumes for one in mine)
+    assert [item.resumes for item in mine] == [False, *([True] * (len(mine) - 1))]
+    assert len({entry.session for entry in mine}) == 1
+    assert all(
+        agent_requested.keeps_session and (agent_requested.full_prompt_tokens is not None) == agent_requested.resumes
+        for agent_requested in mine
+    )
 
 
 def test_a_reviewer_is_never_in_the_builders_session() -> None:
     world = deliver(new_world(), pins())
-    reviews = [one for one in requests(world, "a") if one.ref.role == "reviewer"]
+    reviews = [agent_requested for agent_requested in requests(world, "a") if agent_requested.ref.role == "reviewer"]
     assert reviews
-    assert not any(one.resumes or one.keeps_session or one.seen_marks for one in reviews)
-    builders = {one.session for one in requests(world, "a") if one.ref.role == "builder"}
-    assert builders.isdisjoint({one.session for one in reviews})
+    assert not any(item.resumes or item.keeps_session or item.seen_marks for item in reviews)
+    builders = {request.session for request in requests(world, "a") if request.ref.role == "builder"}
+    assert builders.isdisjoint({review.session for review in reviews})
 
 
 def test_a_rework_tells_only_what_is_new() -> None:
     world = deliver(new_world(), pins())
     first, rework = requests(world, "a")[:2]
     assert (first.full_prompt, first.resumes, rework.full_prompt, rework.resumes) == (True, False, False, True)
-    told = text(world, rework)
-    assert "## Rework" in told
-    assert "no plan" not in told, "it has written that itself"
-    assert "Plan Feature a" not in told
+    output = text(world, rework)
+    assert "## Rework" in output
+    assert "no plan" not in output, "it has written that itself"
+    assert "Plan Feature a" not in output
 
 
 def test_what_is_new_is_left_to_a_whole_prompt_that_is_shorter() -> None:
@@ -339,7 +347,7 @@ def test_what_is_new_is_left_to_a_whole_prompt_that_is_shorter() -> None:
 def test_a_rollback_ends_the_session_and_says_so() -> None:
     world = deliver(new_world(), pins())
     assert SessionDropReason.ROLLBACK in breaks(world)
-    stream = [one.event for one in world.store.read(feature_stream(trial.RUN, FeatureId("a")))]
+    stream = [item.event for item in world.store.read(feature_stream(trial.RUN, FeatureId("a")))]
     at, end = next((at, event) for at, event in enumerate(stream) if isinstance(event, SessionDropped))
     following = next(event for event in stream[at:] if isinstance(event, AgentRequested))
     assert following.full_prompt
@@ -353,7 +361,9 @@ def test_an_agent_without_sessions_begins_anew_every_time() -> None:
     deliver(world, pins())
     assert delivered(world)
     assert not any(
-        one.resumes or one.keeps_session or not one.full_prompt for name in ITEMS for one in requests(world, name)
+        agent_requested.resumes or agent_requested.keeps_session or not agent_requested.full_prompt
+        for name in ITEMS
+        for agent_requested in requests(world, name)
     )
     assert breaks(world) == []
 
@@ -363,7 +373,11 @@ def test_an_agent_may_name_its_sessions_itself() -> None:
     world.session_naming_agents.add("simulated")
     deliver(world, pins())
     assert delivered(world)
-    assert any(one.session and one.session.startswith("simulated-") for one in requests(world, "b") if one.resumes)
+    assert any(
+        agent_requested.session and agent_requested.session.startswith("simulated-")
+        for agent_requested in requests(world, "b")
+        if agent_requested.resumes
+    )
 
 
 class Forgets(World):
@@ -391,8 +405,8 @@ def test_a_session_that_the_agent_lost_is_replaced_without_counting_as_a_failure
         assert delivered(world)
         assert SessionDropReason.MISSING in breaks(world)
         assert not any(
-            isinstance(one.event, HumanRequested) and one.event.question_kind is QuestionKind.RETRIES
-            for one in world.store.log
+            isinstance(item.event, HumanRequested) and item.event.question_kind is QuestionKind.RETRIES
+            for item in world.store.log
         )
 
 
@@ -401,8 +415,8 @@ def sessions_are_whole(world: World) -> None:
     no rollback in between."""
     for feature in ITEMS:
         alive = ""
-        for one in world.store.read(feature_stream(trial.RUN, FeatureId(feature))):
-            match one.event:
+        for item in world.store.read(feature_stream(trial.RUN, FeatureId(feature))):
+            match item.event:
                 case AgentRequested(ref=ref, resumes=resumes, session=session) if ref.role == "builder":
                     assert not resumes or session == alive, (feature, ref)
                     alive = ""
@@ -445,18 +459,18 @@ def test_sessions_are_whole_in_any_interleaving(seed: int) -> None:
 
 
 def test_a_call_that_a_crash_left_open_ends_its_session_and_no_other_crash_does() -> None:
-    pinned, seen = pins(), set()
+    pinned, observed = pins(), set()
     clean = new_world()
     trial.begin(clean, pinned, ALONE)
     trial.deliver(clean, pinned, 7)
     for cut in range(1, steps(pinned) + 1, 17):
         world = crash_at(pinned, cut)
-        lost = [one.event for one in world.store.log if isinstance(one.event, AgentLost)]
-        builders = [one for one in lost if one.ref.role == "builder"]
+        lost = [item.event for item in world.store.log if isinstance(item.event, AgentLost)]
+        builders = [agent_lost for agent_lost in lost if agent_lost.ref.role == "builder"]
         extra = len(breaks(world)) - len(breaks(clean))
         assert extra <= len(builders), cut
-        seen.add(bool(builders))
-    assert False in seen
+        observed.add(bool(builders))
+    assert False in observed
 
 
 @pytest.mark.slow

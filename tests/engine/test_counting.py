@@ -77,11 +77,11 @@ def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, k
 
     def reserved(tokens: int) -> int:
         guess = expected_tokens((known,) if known else (), "a", "m", "write", tokens, REPLY_TOKENS)
-        found = PRICES.estimate(
+        count = PRICES.estimate(
             "claude-sonnet-4-6", guess.input, guess.output, 1_790_000_000_000_000, guess.cache_read, guess.cache_write
         )
-        assert found is not None
-        return found
+        assert count is not None
+        return count
 
     fresh = estimated_input_tokens(None, prompt, None)
     going_on = estimated_input_tokens(None, prompt, replace(HELD, estimated_tokens=held))
@@ -90,15 +90,15 @@ def test_to_go_on_is_never_reserved_less_than_to_begin(held: int, prompt: int, k
 
 @given_any(st.binary(max_size=400))
 def test_any_bytes_are_a_count_or_none(said: bytes) -> None:
-    found = read_count(said)
-    assert found is None or 0 < found <= COUNT_MAX
+    count = read_count(said)
+    assert count is None or 0 < count <= COUNT_MAX
 
 
 # in a simulated world -------------------------------------------------------------------------------------------------
 def builders(world: World, feature: str = "b") -> list[AgentRequested]:
     stream = world.store.read(feature_stream(trial.RUN, FeatureId(feature)))
-    found = [one.event for one in stream if isinstance(one.event, AgentRequested)]
-    return [one for one in found if one.ref.role == "builder"]
+    requests = [recorded.event for recorded in stream if isinstance(recorded.event, AgentRequested)]
+    return [agent_requested for agent_requested in requests if agent_requested.ref.role == "builder"]
 
 
 def test_a_call_that_goes_on_counts_what_its_session_holds() -> None:
@@ -107,33 +107,38 @@ def test_a_call_that_goes_on_counts_what_its_session_holds() -> None:
     assert first.estimated_tokens > REPLY_TOKENS
     held = first.estimated_tokens
     assert len(others) > 2
-    for one in others:
-        assert (one.resumes, one.counted_tokens) == (True, None)
-        assert one.prompt_tokens is not None
-        assert one.estimated_tokens == held + one.prompt_tokens + REPLY_TOKENS
-        assert one.estimated_nanousd == one.estimated_tokens * NANO_PER_TOKEN
-        held = one.estimated_tokens
+    for agent_requested in others:
+        assert (agent_requested.resumes, agent_requested.counted_tokens) == (True, None)
+        assert agent_requested.prompt_tokens is not None
+        assert agent_requested.estimated_tokens == held + agent_requested.prompt_tokens + REPLY_TOKENS
+        assert agent_requested.estimated_nanousd == agent_requested.estimated_tokens * NANO_PER_TOKEN
+        held = agent_requested.estimated_tokens
 
 
 def test_a_session_that_begins_anew_holds_nothing() -> None:
     world = deliver(new_world(), pins())
-    whole = [one for feature in "abc" for one in builders(world, feature) if not one.resumes]
-    assert len(whole) > 3, "one for each feature, and one after each rollback"
-    for one in whole:
-        prompt = len(world.blobs.get(one.prompt).decode()) // 4
-        assert one.estimated_tokens == prompt + REPLY_TOKENS
+    requests = [
+        agent_requested
+        for feature in "abc"
+        for agent_requested in builders(world, feature)
+        if not agent_requested.resumes
+    ]
+    assert len(requests) > 3, "one for each feature, and one after each rollback"
+    for item in requests:
+        prompt = len(world.blobs.get(item.prompt).decode()) // 4
+        assert item.estimated_tokens == prompt + REPLY_TOKENS
 
 
 def counting(pinned: Pins, counts: Mapping[int, int | None]) -> tuple[World, list[AgentRequested]]:
     """A run whose agent counts some of the calls of `b`: by their number, from 0."""
-    world, seen = new_world(), list[str]()
+    world, texts = new_world(), list[str]()
 
     def count(spec: CallSpec) -> int | None:
         if spec.key.split("/")[1] != "b" or not spec.key.endswith(".builder"):
             return None
-        if spec.key not in seen:
-            seen.append(spec.key)
-        return counts.get(seen.index(spec.key))
+        if spec.key not in texts:
+            texts.append(spec.key)
+        return counts.get(texts.index(spec.key))
 
     world.count_tokens = count
     return world, builders(deliver(world, pinned))
@@ -146,17 +151,21 @@ def test_what_the_agent_counts_is_recorded_and_reserved() -> None:
     assert third.counted_tokens is None
     assert third.prompt_tokens is not None
     assert third.estimated_tokens == second.estimated_tokens + third.prompt_tokens + REPLY_TOKENS
-    reserved = {one.event.key: one.event.nanousd for one in world.store.log if isinstance(one.event, CallReserved)}
-    for one in (first, second, third):
-        assert reserved[one.ref.key] == one.estimated_tokens * NANO_PER_TOKEN
+    reserved = {
+        recorded.event.key: recorded.event.nanousd
+        for recorded in world.store.log
+        if isinstance(recorded.event, CallReserved)
+    }
+    for agent_requested in (first, second, third):
+        assert reserved[agent_requested.ref.key] == agent_requested.estimated_tokens * NANO_PER_TOKEN
 
 
 def test_prompts_are_measured_alone_all_the_same() -> None:
     """What a session saves is told by its prompts (`mz cost --sessions`), counted or not."""
     _, plain = counting(pins(), {})
     _, counted = counting(pins(), {0: 7_000, 1: 9_500, 2: 11_000})
-    assert [(one.prompt_tokens, one.full_prompt_tokens) for one in plain] == [
-        (one.prompt_tokens, one.full_prompt_tokens) for one in counted
+    assert [(item.prompt_tokens, item.full_prompt_tokens) for item in plain] == [
+        (agent_requested.prompt_tokens, agent_requested.full_prompt_tokens) for agent_requested in counted
     ]
 
 
@@ -169,15 +178,15 @@ def ask(root: Path, script: str, **more: Any) -> tuple[int | None, str]:
 
 def test_a_question_leaves_nothing_behind(tmp_path: Path) -> None:
     """Neither a spool, which could be taken for the call's, nor a process, nor, where that can be, a file."""
-    place = repository(tmp_path)
-    status, said = ask(tmp_path, 'pwd; echo "$MZ_KEY"; (setsid sleep 600 &); touch note 2>/dev/null; exit 3')
-    cwd, key = said.split()
-    assert (status, cwd) == (3, str(place))
+    path = repository(tmp_path)
+    status, output = ask(tmp_path, 'pwd; echo "$MZ_KEY"; (setsid sleep 600 &); touch note 2>/dev/null; exit 3')
+    cwd, key = output.split()
+    assert (status, cwd) == (3, str(path))
     assert key.startswith("check/claude-code/")
     assert not left(key, 0)
     assert not (tmp_path / MZ_FOLDER / SPOOL_FOLDER).exists()
     fenced = best_level() in (guard.NAMESPACE, guard.USER_NAMESPACE)
-    assert [one.name for one in place.iterdir()] == ([] if fenced else ["note"])
+    assert [folder.name for folder in path.iterdir()] == ([] if fenced else ["note"])
 
 
 def test_a_question_that_hangs_ends_with_the_run(tmp_path: Path) -> None:
@@ -200,8 +209,8 @@ def test_a_question_has_no_temporary_directory_that_nobody_makes(tmp_path: Path)
 class Answers:
     """Processes that answer any question after the same time with the same words."""
 
-    def __init__(self, duration_ms: int, said: bytes) -> None:
-        self.duration_ms, self.said, self.questions = duration_ms, said, 0
+    def __init__(self, duration_ms: int, data: bytes) -> None:
+        self.duration_ms, self.said, self.questions = duration_ms, data, 0
 
     def spawn(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         raise AssertionError(spec.key)
@@ -216,7 +225,7 @@ class Answers:
 
 
 @pytest.mark.parametrize(
-    ("duration_ms", "said", "questions"),
+    ("duration_ms", "data", "questions"),
     [
         (COUNT_WAIT_MAX_MS, b"", 1),
         (COUNT_WAIT_MAX_MS - 1, b"", 3),
@@ -224,10 +233,10 @@ class Answers:
     ],
     ids=["waited for nothing", "refused", "slow"],
 )
-def test_nobody_waits_twice_for_nothing(duration_ms: int, said: bytes, questions: int) -> None:
-    processes = Answers(duration_ms, said)
+def test_nobody_waits_twice_for_nothing(duration_ms: int, data: bytes, questions: int) -> None:
+    processes = Answers(duration_ms, data)
     door, spec = AgentRegistry(processes, {}), replace(call(fresh_key()), agent="anthropic")
-    assert {door.count_tokens(spec) for _ in range(3)} == {7 if said else None}
+    assert {door.count_tokens(spec) for _ in range(3)} == {7 if data else None}
     assert processes.questions == questions
 
 
@@ -255,8 +264,8 @@ class CountsOnce(Messages):
 
 def works(request: Request) -> Answer:
     """Writes what the phase asks for."""
-    place = "letters/alpha.md" if request.prompt.startswith("Sign") else "notes/alpha.md"
-    return Reply("Done.") if request.results() else Reply("", (request.write(place, "# Alpha\nabout alpha\n"),))
+    text = "letters/alpha.md" if request.prompt.startswith("Sign") else "notes/alpha.md"
+    return Reply("Done.") if request.results() else Reply("", (request.write(text, "# Alpha\nabout alpha\n"),))
 
 
 @pytest.mark.slow
@@ -270,21 +279,23 @@ def test_a_run_reserves_by_the_count_and_goes_on_without(tmp_path: Path) -> None
             started = session.drive().started
             assert started is not None
             events = [one.event for one in session.store.read(feature_stream(started.run, FeatureId("alpha")))]
-            asked = [one for one in events if isinstance(one, AgentRequested)]
-            prompts = [estimate_tokens(session.blobs.get(one.prompt).decode()) for one in asked]
-    read = [one for one in events if isinstance(one, ReplyParsed)]
+            requests = [entry for entry in events if isinstance(entry, AgentRequested)]
+            prompts = [estimate_tokens(session.blobs.get(one.prompt).decode()) for one in requests]
+    read = [element for element in events if isinstance(element, ReplyParsed)]
     assert (endpoint.complaints, dialect.counted) == ([], 2)
-    assert [(one.ref.phase, one.resumes) for one in asked] == [("write", False), ("sign", True)]
-    assert [one.ending for one in read] == ["success", "success"]
-    write, sign = asked
+    assert [(one.ref.phase, one.resumes) for one in requests] == [("write", False), ("sign", True)]
+    assert [reply_parsed.ending for reply_parsed in read] == ["success", "success"]
+    write, sign = requests
     assert write.counted_tokens == read[0].usage[0].input, (
         "as the API counted its first request, instructions and tools too"
     )
     assert write.estimated_tokens == write.counted_tokens + REPLY_TOKENS > prompts[0] + REPLY_TOKENS
     assert sign.counted_tokens is None
     assert sign.estimated_tokens == write.estimated_tokens + prompts[1] + REPLY_TOKENS
-    assert [one.nanousd for one in events if isinstance(one, CallReserved)] == [one.estimated_nanousd for one in asked]
-    assert len(list((made.root / MZ_FOLDER / SPOOL_FOLDER).iterdir())) == len(asked), "questions leave none"
+    assert [item.nanousd for item in events if isinstance(item, CallReserved)] == [
+        agent_requested.estimated_nanousd for agent_requested in requests
+    ]
+    assert len(list((made.root / MZ_FOLDER / SPOOL_FOLDER).iterdir())) == len(requests), "questions leave none"
 
 
 class NeverCounts(Messages):
@@ -320,10 +331,10 @@ def test_a_run_that_is_ended_while_it_counts_asks_for_nothing(tmp_path: Path) ->
             dialect.over.set()
             assert started is not None
             streams = (feature_stream(started.run, FeatureId("alpha")), run_stream(started.run))
-            events = [one.event for stream in streams for one in session.store.read(stream)]
+            events = [item.event for stream in streams for item in session.store.read(stream)]
     assert dialect.asked.is_set()
-    assert not [one for one in events if isinstance(one, AgentRequested | CallReserved)]
-    assert [one.status for one in events if isinstance(one, FeatureStopped)] == [FeatureOutcome.INTERRUPTED]
+    assert not [element for element in events if isinstance(element, AgentRequested | CallReserved)]
+    assert [entry.status for entry in events if isinstance(entry, FeatureStopped)] == [FeatureOutcome.INTERRUPTED]
     assert endpoint.requests == []
 
 
@@ -331,22 +342,24 @@ def test_a_run_that_is_ended_while_it_counts_asks_for_nothing(tmp_path: Path) ->
 def test_the_program_counts_and_touches_nothing(tmp_path: Path) -> None:
     """A conversation that goes on is counted with all that it holds. Nobody is asked for an answer; no conversation is
     begun, made longer or, where it is old, forgotten."""
-    place, home = repository(tmp_path / "project"), tmp_path / "home"
+    path, home = repository(tmp_path / "project"), tmp_path / "home"
     kept = home / ".local" / "state" / "mz" / "anthropic" / "s-1.json"
     kept.parent.mkdir(parents=True)
-    said = [("user", "Write a note. " * 100), ("assistant", "It is written. " * 100)]
-    messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]
-    kept.write_text(json.dumps({"format": 1, "cwd": str(place), "messages": messages}))
+    output = [("user", "Write a note. " * 100), ("assistant", "It is written. " * 100)]
+    messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in output]
+    kept.write_text(json.dumps({"format": 1, "cwd": str(path), "messages": messages}))
     os.utime(kept, (1e9, 1e9))
     before = kept.read_bytes()
     with Endpoint(lambda _: Reply("This costs money.")) as endpoint:
-        around = anthropic_cli.environment(home, endpoint.url)
-        door = AgentRegistry(AgentProcesses(tmp_path / "project", around, Secrets({})), around)
+        texts = anthropic_cli.environment(home, endpoint.url)
+        door = AgentRegistry(AgentProcesses(tmp_path / "project", texts, Secrets({})), texts)
         spec = replace(call(fresh_key()), agent="anthropic", prompt="Make it longer.", session="s-2")
         fresh, going_on = door.count_tokens(spec), door.count_tokens(replace(spec, session="s-1", resumes=True))
     assert fresh is not None
     assert going_on is not None
-    assert going_on > fresh + estimate_tokens("".join(text for _, text in said)) > fresh > estimate_tokens(spec.prompt)
+    assert (
+        going_on > fresh + estimate_tokens("".join(text for _, text in output)) > fresh > estimate_tokens(spec.prompt)
+    )
     assert endpoint.requests == []
-    assert [(one.name, one.read_bytes()) for one in kept.parent.iterdir()] == [("s-1.json", before)]
-    assert list(place.iterdir()) == []
+    assert [(folder.name, folder.read_bytes()) for folder in kept.parent.iterdir()] == [("s-1.json", before)]
+    assert list(path.iterdir()) == []

@@ -85,8 +85,8 @@ def test_with_strategy_none_nothing_leaves_the_machine_and_nothing_is_waited_for
 def test_a_refused_delivery_is_tried_again_after_an_answer_without_paying_the_agent() -> None:
     failed = (*shipping(), base_merged(), DeliveryFailed(key="k", code="push-refused", detail=DIGEST))
     assert then(*failed) == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="push-refused", text=DIGEST)
-    asked = (*failed, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.UNROUTED))
-    assert then(*asked, answered(Verdict.APPROVE)) == Work.PUSH_BRANCH
+    events = (*failed, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.UNROUTED))
+    assert then(*events, answered(Verdict.APPROVE)) == Work.PUSH_BRANCH
 
 
 # the base -------------------------------------------------------------------------------------------------------------
@@ -127,9 +127,9 @@ def test_a_second_conflict_is_for_a_person_who_can_only_say_once_more_or_no() ->
     assert book.block_counts == {"base": 1}
     again = (*conflict(), conflict()[-1])
     assert then(*again) == act.AskPerson(question_kind=QuestionKind.CONFLICT, code="merge_base", text=DIGEST)
-    asked = (*again, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CONFLICT, code="merge_base"))
-    assert then(*asked, answered(Verdict.APPROVE)) == RolledBack(source="ship", to="build", keeps_tree=True)
-    assert then(*asked, answered(Verdict.REJECT)) == FeatureFailed(code="rejected")
+    events = (*again, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CONFLICT, code="merge_base"))
+    assert then(*events, answered(Verdict.APPROVE)) == RolledBack(source="ship", to="build", keeps_tree=True)
+    assert then(*events, answered(Verdict.REJECT)) == FeatureFailed(code="rejected")
 
 
 def test_no_rollback_takes_back_what_the_base_brought() -> None:
@@ -141,14 +141,14 @@ def test_no_rollback_takes_back_what_the_base_brought() -> None:
 def test_what_no_marker_can_show_is_for_a_person() -> None:
     merged = BaseMerged(key="k", base=OTHER, head=OTHER, tree=OTHER, changed=True, unmarked=(Path("logo.png"),))
     conflicted = (*shipping(), merged)
-    asked = (
+    events = (
         *conflicted,
         HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CONFLICT, code="merge_base.unmarked"),
     )
     assert then(*conflicted) == act.AskPerson(question_kind=QuestionKind.CONFLICT, code="merge_base.unmarked")
-    assert then(*asked, answered(Verdict.APPROVE)) == act.RunGate(gate="check", cause="base")
-    assert then(*asked, answered(Verdict.RETRY)) == act.BlockPhase(cause="base", check="merge_base")
-    assert then(*asked, answered(Verdict.REJECT)) == FeatureFailed(code="rejected")
+    assert then(*events, answered(Verdict.APPROVE)) == act.RunGate(gate="check", cause="base")
+    assert then(*events, answered(Verdict.RETRY)) == act.BlockPhase(cause="base", check="merge_base")
+    assert then(*events, answered(Verdict.REJECT)) == FeatureFailed(code="rejected")
 
 
 # checks ---------------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def hold(seconds: int) -> FeatureHeld:
 def test_pending_checks_give_the_slot_back_until_the_time_is_up() -> None:
     pending = (*READY, checks_seen(green=1, red=1, pending=1))
     assert then(*pending) == hold(3600)
-    assert then(*READY, checks_seen(known=False)) == hold(3600)
+    assert then(*READY, checks_seen(commit_known=False)) == hold(3600)
     again = (*pending, FeatureHeld(hold=Hold.CHECKS), HoldReleased(run_version=8, hold=Hold.CHECKS))
     assert then(*again) == Work.POLL_CHECKS
 
@@ -171,18 +171,24 @@ def test_checks_that_never_end_are_a_question() -> None:
         checks_seen(pending=1),
     )  # fmt: skip
     assert then(*waited, pins=pins) == act.AskPerson(question_kind=QuestionKind.CHECKS, code="await_checks")
-    asked = (*waited, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CHECKS, code="await_checks"))
-    assert then(*asked, answered(Verdict.APPROVE), pins=pins) == UnitCompleted(phase="ship", unit="")
-    assert then(*asked, answered(Verdict.RETRY), pins=pins) == Work.POLL_CHECKS
-    assert then(*asked, answered(Verdict.REJECT), pins=pins) == FeatureFailed(code="rejected")
+    events = (*waited, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CHECKS, code="await_checks"))
+    assert then(*events, answered(Verdict.APPROVE), pins=pins) == UnitCompleted(phase="ship", unit="")
+    assert then(*events, answered(Verdict.RETRY), pins=pins) == Work.POLL_CHECKS
+    assert then(*events, answered(Verdict.REJECT), pins=pins) == FeatureFailed(code="rejected")
 
 
 def test_a_pull_request_without_checks_waits_a_moment_for_the_first() -> None:
     """Checks appear one by one: a green one that is there first is not all of them."""
     pins = trial.pins(Config(pull_requests=PullRequests(strategy="draft", checks_settle=Duration(3))))
-    for seen in (checks_seen(), checks_seen(green=1)):
-        assert then(*READY, seen, pins=pins) == replace(hold(3), hold=Hold.TIMER)
-        waited = (*READY, seen, FeatureHeld(hold=Hold.TIMER), HoldReleased(run_version=8, hold=Hold.TIMER), seen)
+    for checks_polled in (checks_seen(), checks_seen(green=1)):
+        assert then(*READY, checks_polled, pins=pins) == replace(hold(3), hold=Hold.TIMER)
+        waited = (
+            *READY,
+            checks_polled,
+            FeatureHeld(hold=Hold.TIMER),
+            HoldReleased(run_version=8, hold=Hold.TIMER),
+            checks_polled,
+        )
         assert then(*waited, pins=pins) == UnitCompleted(phase="ship", unit="")
 
 
@@ -208,9 +214,9 @@ def test_red_checks_go_back_once_and_then_to_a_person_who_may_take_it_as_it_is()
     assert then(*red, block) == RolledBack(source="ship", to="build", keeps_tree=True)
     again = (*red, block, block)
     assert then(*again) == act.AskPerson(question_kind=QuestionKind.CHECKS, code="await_checks", text=DIGEST)
-    asked = (*again, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CHECKS, code="await_checks"))
-    assert then(*asked, answered(Verdict.APPROVE)) == UnitCompleted(phase="ship", unit="")
-    looked = (*asked, answered(Verdict.RETRY))
+    events = (*again, HumanRequested(phase="ship", unit="", question_kind=QuestionKind.CHECKS, code="await_checks"))
+    assert then(*events, answered(Verdict.APPROVE)) == UnitCompleted(phase="ship", unit="")
+    looked = (*events, answered(Verdict.RETRY))
     assert then(*looked) == Work.POLL_CHECKS
     assert then(*looked, checks_seen(green=1)) == UnitCompleted(phase="ship", unit="")
     assert then(*looked, checks_seen(red=1), block) == RolledBack(source="ship", to="build", keeps_tree=True)
@@ -250,8 +256,8 @@ def test_a_cancelled_feature_goes_on_from_wherever_it_stood() -> None:
 def test_a_question_or_a_hold_can_be_answered_by_beginning_again() -> None:
     waiting = (*shipping(), HumanRequested(phase="ship", unit="", question_kind=QuestionKind.UNROUTED))
     held = (*shipping(), FeatureHeld(hold=Hold.BUDGET))
-    for story in (waiting, held):
-        state = given(*story, retried("ship"))
+    for events in (waiting, held):
+        state = given(*events, retried("ship"))
         assert isinstance(state, Restoring)
         assert state.progress.completed_phases == ("plan",)
 

@@ -188,18 +188,22 @@ def test_a_refused_reply_is_sent_back_until_attempts_are_used_up() -> None:
 
 
 def test_rules_and_gates_share_one_allowance() -> None:
-    story = (*IN_BUILD, ran(), *refused_reply(ref("build", unit="u1")))
-    story = (*story, *build_call(2), gate("check", False))
-    assert then(*story) == act.CallAgent(role="builder", attempt=3)
-    story = (*story, *build_call(3), gate("check", False))
-    assert then(*story) == act.BlockPhase(cause="code", check="check", reports=(DIGEST,))
+    events = (*IN_BUILD, ran(), *refused_reply(ref("build", unit="u1")))
+    events = (*events, *build_call(2), gate("check", False))
+    assert then(*events) == act.CallAgent(role="builder", attempt=3)
+    events = (*events, *build_call(3), gate("check", False))
+    assert then(*events) == act.BlockPhase(cause="code", check="check", reports=(DIGEST,))
 
 
 def test_an_answer_grants_a_new_allowance_with_the_note() -> None:
-    story = (*IN_PLAN, *refused_reply(ref("plan")), *refused_reply(ref("plan", 2)), *refused_reply(ref("plan", 3)))
-    asked = HumanRequested(phase="plan", unit="", question_kind=QuestionKind.EXHAUSTED)
-    assert then(*story, asked) is None
-    answered = (*story, asked, HumanAnswered(run_version=5, verdict=Verdict.APPROVE, note=DIGEST, actor=DIGEST))
+    events = (*IN_PLAN, *refused_reply(ref("plan")), *refused_reply(ref("plan", 2)), *refused_reply(ref("plan", 3)))
+    human_requested = HumanRequested(phase="plan", unit="", question_kind=QuestionKind.EXHAUSTED)
+    assert then(*events, human_requested) is None
+    answered = (
+        *events,
+        human_requested,
+        HumanAnswered(run_version=5, verdict=Verdict.APPROVE, note=DIGEST, actor=DIGEST),
+    )
     assert then(*answered) == act.CallAgent(role="builder", attempt=4)
     state = given(*answered)
     assert isinstance(state, InPhase)
@@ -210,13 +214,13 @@ def test_an_answer_grants_a_new_allowance_with_the_note() -> None:
 
 
 def test_a_rejection_ends_the_feature() -> None:
-    story = (
+    events = (
         *IN_PLAN,
         *refused_reply(ref("plan")),
         HumanRequested(phase="plan", unit="", question_kind=QuestionKind.EXHAUSTED),
     )
     rejected = HumanAnswered(run_version=5, verdict=Verdict.REJECT, actor=DIGEST)
-    assert then(*story, rejected) == FeatureFailed(code="rejected")
+    assert then(*events, rejected) == FeatureFailed(code="rejected")
 
 
 # failed calls ---------------------------------------------------------------------------------------------------------
@@ -225,12 +229,12 @@ def problem(kind: ProblemClass, code: str = "x", retry: int | None = None) -> Pr
 
 
 def test_a_failed_call_is_repeated_and_counted_apart_from_refusals() -> None:
-    story: tuple[Event, ...] = IN_PLAN
+    events: tuple[Event, ...] = IN_PLAN
     for attempt in (1, 2, 3):
-        story = (*story, *replied(ref("plan", attempt), problem(ProblemClass.UNKNOWN)))
-        assert then(*story) == act.CallAgent(role="builder", attempt=attempt + 1)
-    story = (*story, *replied(ref("plan", 4), problem(ProblemClass.UNKNOWN)))
-    assert then(*story) == act.AskPerson(question_kind=QuestionKind.RETRIES, code="x")
+        events = (*events, *replied(ref("plan", attempt), problem(ProblemClass.UNKNOWN)))
+        assert then(*events) == act.CallAgent(role="builder", attempt=attempt + 1)
+    events = (*events, *replied(ref("plan", 4), problem(ProblemClass.UNKNOWN)))
+    assert then(*events) == act.AskPerson(question_kind=QuestionKind.RETRIES, code="x")
 
 
 def test_a_lost_call_is_repeated_under_a_new_key() -> None:
@@ -255,17 +259,17 @@ def test_a_lost_call_is_repeated_under_a_new_key() -> None:
     ("code", "retry", "seconds"), [("rate-limit", 90, 90), ("rate-limit", None, 600), ("overloaded", None, 30)]
 )
 def test_a_rate_limit_holds_the_feature_for_its_time(code: str, retry: int | None, seconds: int) -> None:
-    story = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.TRANSIENT, code, retry)))
-    replied_at = (len(story) - 1) * SECOND_US
+    events = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.TRANSIENT, code, retry)))
+    replied_at = (len(events) - 1) * SECOND_US
     expected = FeatureHeld(hold=Hold.TIMER, until_us=replied_at + seconds * SECOND_US, code=code)
-    assert then(*story) == expected
-    held = (*story, FeatureHeld(hold=Hold.TIMER, until_us=expected.until_us))
+    assert then(*events) == expected
+    held = (*events, FeatureHeld(hold=Hold.TIMER, until_us=expected.until_us))
     assert then(*held, HoldReleased(run_version=9, hold=Hold.TIMER)) == act.CallAgent(role="builder", attempt=2)
 
 
 def test_a_wait_that_is_too_long_is_a_question() -> None:
-    story = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.TRANSIENT, "rate-limit", 4000)))
-    assert then(*story) == act.AskPerson(question_kind=QuestionKind.LIMIT, code="rate-limit")
+    events = (*IN_PLAN, *replied(ref("plan"), problem(ProblemClass.TRANSIENT, "rate-limit", 4000)))
+    assert then(*events) == act.AskPerson(question_kind=QuestionKind.LIMIT, code="rate-limit")
 
 
 def test_a_fatal_problem_holds_and_a_blocker_asks() -> None:
@@ -277,9 +281,9 @@ def test_a_fatal_problem_holds_and_a_blocker_asks() -> None:
 
 def test_without_money_the_call_waits_and_the_same_role_goes_on() -> None:
     held = CallOverBudget(feature=FeatureId("a"), key="k", role="reviewer", nanousd=5)
-    story = (*IN_BUILD, ran(), *build_call(), gate("check", True), held)
-    assert then(*story) == FeatureHeld(hold=Hold.BUDGET)
-    released = (*story, FeatureHeld(hold=Hold.BUDGET), HoldReleased(run_version=9, hold=Hold.BUDGET))
+    events = (*IN_BUILD, ran(), *build_call(), gate("check", True), held)
+    assert then(*events) == FeatureHeld(hold=Hold.BUDGET)
+    released = (*events, FeatureHeld(hold=Hold.BUDGET), HoldReleased(run_version=9, hold=Hold.BUDGET))
     assert then(*released) == act.CallAgent(role="reviewer", attempt=1)
 
 
@@ -297,7 +301,7 @@ def test_a_block_leads_to_the_phase_of_its_cause() -> None:
     assert state.progress.completed_phases == ()
     assert state.progress.artifacts == {}
     assert then(*back) == act.RestoreTree(committed=False)
-    restored = (*back, *(one for one in restore_commit()), TreeRestored(tree=BASE))
+    restored = (*back, *(event for event in restore_commit()), TreeRestored(tree=BASE))
     assert then(*restored) == PhaseStarted(phase="plan", iteration=2, units=("",))
     again = given(*restored, PhaseStarted(phase="plan", iteration=2), UnitStarted(phase="plan", unit="", iteration=2))
     assert isinstance(again, InPhase)
@@ -313,10 +317,10 @@ def restore_commit() -> tuple[Event, ...]:
 
 
 def test_a_unit_goes_back_with_those_that_depend_on_it_and_no_other() -> None:
-    story = (*IN_BUILD, ran(), *build_call(), *committed("build", "u1"), UnitCompleted(phase="build", unit="u1"))
-    story = (*story, UnitStarted(phase="build", unit="u2", iteration=1), blocked(unit="u2"))
-    assert then(*story) == RolledBack(source="build", to="build", units=("u2", "u3"))
-    back = (*story, RolledBack(source="build", to="build", units=("u2", "u3")))
+    events = (*IN_BUILD, ran(), *build_call(), *committed("build", "u1"), UnitCompleted(phase="build", unit="u1"))
+    events = (*events, UnitStarted(phase="build", unit="u2", iteration=1), blocked(unit="u2"))
+    assert then(*events) == RolledBack(source="build", to="build", units=("u2", "u3"))
+    back = (*events, RolledBack(source="build", to="build", units=("u2", "u3")))
     assert isinstance(given(*back), BetweenPhases)
     assert then(*back) == PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3"))
     again = (
@@ -328,26 +332,26 @@ def test_a_unit_goes_back_with_those_that_depend_on_it_and_no_other() -> None:
 
 
 def test_a_cause_without_a_route_goes_to_a_person() -> None:
-    story = (*IN_BUILD, ran(), *build_call(), blocked("weather"))
-    assert then(*story) == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="weather.check", text=DIGEST)
+    events = (*IN_BUILD, ran(), *build_call(), blocked("weather"))
+    assert then(*events) == act.AskPerson(question_kind=QuestionKind.UNROUTED, code="weather.check", text=DIGEST)
 
 
 def test_the_third_time_on_the_same_issue_a_person_decides() -> None:
-    story: tuple[Event, ...] = IN_BUILD
+    events: tuple[Event, ...] = IN_BUILD
     for _ in range(2):
-        story = (*story, blocked())
-        assert then(*story) == RolledBack(source="build", to="build", units=("u1", "u2", "u3"))
-        story = (
-            *story,
+        events = (*events, blocked())
+        assert then(*events) == RolledBack(source="build", to="build", units=("u1", "u2", "u3"))
+        events = (
+            *events,
             RolledBack(source="build", to="build", units=("u1", "u2", "u3")),
             PhaseStarted(phase="build", iteration=1, units=("u1", "u2", "u3")),
             FilesClaimed(feature=FeatureId("a"), phase="build", paths=()),
             UnitStarted(phase="build", unit="u1", iteration=2),
         )
-    story = (*story, blocked())
-    assert then(*story) == act.AskPerson(question_kind=QuestionKind.ROLLBACKS, code="code.check", text=DIGEST)
-    asked = HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.ROLLBACKS)
-    pardoned = (*story, asked, HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST))
+    events = (*events, blocked())
+    assert then(*events) == act.AskPerson(question_kind=QuestionKind.ROLLBACKS, code="code.check", text=DIGEST)
+    human_requested = HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.ROLLBACKS)
+    pardoned = (*events, human_requested, HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST))
     assert then(*pardoned) == RolledBack(source="build", to="build", units=("u1", "u2", "u3"))
 
 
@@ -370,34 +374,34 @@ def test_a_verdict_with_a_cause_blocks() -> None:
 
 
 def test_a_critical_verdict_is_shown_to_a_person() -> None:
-    story = reviewed("CRITICAL", "none")
-    assert then(*story) == act.AskPerson(question_kind=QuestionKind.APPROVAL, code="verdict.severity")
-    asked = (
-        *story,
+    events = reviewed("CRITICAL", "none")
+    assert then(*events) == act.AskPerson(question_kind=QuestionKind.APPROVAL, code="verdict.severity")
+    request = (
+        *events,
         HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.APPROVAL, code="verdict.severity"),
     )
     approved = HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST)
-    assert then(*asked, approved) == Work.MAKE_COMMIT
+    assert then(*request, approved) == Work.MAKE_COMMIT
     rejected = HumanAnswered(run_version=7, verdict=Verdict.REJECT, note=DIGEST, actor=DIGEST)
-    assert then(*asked, rejected) == act.BlockPhase(cause="person", check="verdict.severity", text=DIGEST)
+    assert then(*request, rejected) == act.BlockPhase(cause="person", check="verdict.severity", text=DIGEST)
 
 
 def test_a_moved_ref_is_shown_to_a_person_before_the_reply_is_used() -> None:
     call = ref("plan")
     moved = RefMoved(ref=call, name="refs/heads/main", old="a", new="b")
-    story = (*IN_PLAN, requested(call), moved, *replied(call)[1:])
-    assert then(*story) == act.AskPerson(question_kind=QuestionKind.REPOSITORY, code="ref-moved")
-    asked = (*story, HumanRequested(phase="plan", unit="", question_kind=QuestionKind.REPOSITORY))
+    events = (*IN_PLAN, requested(call), moved, *replied(call)[1:])
+    assert then(*events) == act.AskPerson(question_kind=QuestionKind.REPOSITORY, code="ref-moved")
+    request = (*events, HumanRequested(phase="plan", unit="", question_kind=QuestionKind.REPOSITORY))
     approved = HumanAnswered(run_version=7, verdict=Verdict.APPROVE, actor=DIGEST)
-    assert then(*asked, approved) == Work.CHECK_CHANGES
+    assert then(*request, approved) == Work.CHECK_CHANGES
 
 
 def test_commits_that_do_not_merge_are_a_question_and_an_answer_tries_again() -> None:
     conflicted = (STARTED, WorkspaceConflicted(paths=(Path("x"),)))
     assert then(*conflicted) == act.AskPerson(question_kind=QuestionKind.CONFLICT, code="dependencies-conflict")
-    asked = (*conflicted, HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT))
+    request = (*conflicted, HumanRequested(phase="", unit="", question_kind=QuestionKind.CONFLICT))
     answered = HumanAnswered(run_version=9, verdict=Verdict.APPROVE, actor=DIGEST)
-    assert then(*asked, answered) == Work.CREATE_WORKSPACE
+    assert then(*request, answered) == Work.CREATE_WORKSPACE
 
 
 # totality -------------------------------------------------------------------------------------------------------------
@@ -408,7 +412,7 @@ STORIES = [
     (*IN_BUILD, blocked("spec"), RolledBack(source="build", to="plan"), *restore_commit(), TreeRestored(tree=BASE)),
     (*IN_PLAN, *refused_reply(ref("plan")), FeatureCancelled(run_version=8)),
 ]
-EVENTS = [event for story in STORIES for event in story]
+EVENTS = [event for trace in STORIES for event in trace]
 
 
 @hypothesis_given(st.lists(st.sampled_from(EVENTS), max_size=40))

@@ -80,28 +80,28 @@ def test_features_are_admitted_by_priority_then_as_listed() -> None:
 
 
 def test_no_more_features_run_than_there_are_slots() -> None:
-    story: tuple[Event, ...] = (
+    events: tuple[Event, ...] = (
         item(A),
         item(B, order=1),
         item(C, order=2),
         FeatureAdmitted(feature=A),
         FeatureAdmitted(feature=B),
     )
-    assert then(*story) == act.AwaitEvents(until_us=None)
-    assert then(*story, rested(A, FeatureOutcome.WAITING)) == admit(C)
+    assert then(*events) == act.AwaitEvents(until_us=None)
+    assert then(*events, rested(A, FeatureOutcome.WAITING)) == admit(C)
 
 
 def test_a_dependent_starts_from_the_delivered_commit_of_what_it_depends_on() -> None:
-    story: tuple[Event, ...] = (item(A), item(B, A, order=1), FeatureAdmitted(feature=A))
-    assert then(*story) == act.AwaitEvents(until_us=None)
-    assert then(*story, rested(A, FeatureOutcome.DELIVERED)) == admit(B, HEAD, onto=A)
+    events: tuple[Event, ...] = (item(A), item(B, A, order=1), FeatureAdmitted(feature=A))
+    assert then(*events) == act.AwaitEvents(until_us=None)
+    assert then(*events, rested(A, FeatureOutcome.DELIVERED)) == admit(B, HEAD, onto=A)
 
 
 def test_several_dependencies_are_merged_and_the_base_is_the_target() -> None:
-    story: tuple[Event, ...] = (item(A), item(B, order=1), item(C, A, B, order=2))
-    story = (*story, FeatureAdmitted(feature=A), FeatureAdmitted(feature=B))
-    story = (*story, rested(A, FeatureOutcome.DELIVERED), rested(B, FeatureOutcome.DELIVERED, head=BASE))
-    assert then(*story) == admit(C, HEAD, BASE)
+    events: tuple[Event, ...] = (item(A), item(B, order=1), item(C, A, B, order=2))
+    events = (*events, FeatureAdmitted(feature=A), FeatureAdmitted(feature=B))
+    events = (*events, rested(A, FeatureOutcome.DELIVERED), rested(B, FeatureOutcome.DELIVERED, head=BASE))
+    assert then(*events) == admit(C, HEAD, BASE)
 
 
 def test_a_dependency_that_an_earlier_run_delivered_counts() -> None:
@@ -111,18 +111,18 @@ def test_a_dependency_that_an_earlier_run_delivered_counts() -> None:
 
 @pytest.mark.parametrize("status", [FeatureOutcome.FAILED, FeatureOutcome.CANCELLED])
 def test_a_failed_dependency_holds_its_dependents_and_no_other(status: FeatureOutcome) -> None:
-    story: tuple[Event, ...] = (
+    events: tuple[Event, ...] = (
         item(A),
         item(B, A, order=1),
         item(C, B, order=2),
         FeatureAdmitted(feature=A),
         rested(A, status),
     )
-    assert then(*story) == ItemHeld(feature=B, blocked_by=A)
-    story = (*story, ItemHeld(feature=B, blocked_by=A))
-    assert then(*story) == ItemHeld(feature=C, blocked_by=B)
-    story = (*story, ItemHeld(feature=C, blocked_by=B))
-    assert then(*story) == RunIdle()
+    assert then(*events) == ItemHeld(feature=B, blocked_by=A)
+    events = (*events, ItemHeld(feature=B, blocked_by=A))
+    assert then(*events) == ItemHeld(feature=C, blocked_by=B)
+    events = (*events, ItemHeld(feature=C, blocked_by=B))
+    assert then(*events) == RunIdle()
 
 
 # claims ---------------------------------------------------------------------------------------------------------------
@@ -139,26 +139,26 @@ def test_a_claim_is_refused_while_one_of_its_files_is_in_flight() -> None:
 
 
 def test_the_held_feature_goes_on_when_the_holder_is_done_and_the_claim_is_compared() -> None:
-    story: tuple[Event, ...] = (*BOTH, CLAIMED, CONTENDED, rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM))
-    assert then(*story) == act.AwaitEvents(until_us=None)
-    story = (*story, rested(A, FeatureOutcome.DELIVERED, changed_paths=(Path("x"), Path("w"))))
+    events: tuple[Event, ...] = (*BOTH, CLAIMED, CONTENDED, rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM))
+    assert then(*events) == act.AwaitEvents(until_us=None)
+    events = (*events, rested(A, FeatureOutcome.DELIVERED, changed_paths=(Path("x"), Path("w"))))
     compared = ClaimCompared(feature=A, confirmed=(Path("x"),), unused=(Path("y"),), missed=(Path("w"),))
-    assert then(*story) == compared
-    story = (*story, ClaimCompared(feature=A, confirmed=(), unused=(), missed=()))
-    assert then(*story) == FeatureReleased(feature=B, hold=Hold.CLAIM)
-    story = (*story, FeatureReleased(feature=B, hold=Hold.CLAIM))
-    assert then(*story) == act.AwaitEvents(until_us=None)
+    assert then(*events) == compared
+    events = (*events, ClaimCompared(feature=A, confirmed=(), unused=(), missed=()))
+    assert then(*events) == FeatureReleased(feature=B, hold=Hold.CLAIM)
+    events = (*events, FeatureReleased(feature=B, hold=Hold.CLAIM))
+    assert then(*events) == act.AwaitEvents(until_us=None)
 
 
 def test_a_holder_that_waits_for_a_person_keeps_its_files() -> None:
-    story: tuple[Event, ...] = (
+    events: tuple[Event, ...] = (
         *BOTH,
         CLAIMED,
         CONTENDED,
         rested(B, FeatureOutcome.HELD, hold=Hold.CLAIM),
         rested(A, FeatureOutcome.WAITING),
     )
-    assert then(*story) == RunIdle()
+    assert then(*events) == RunIdle()
 
 
 # money ----------------------------------------------------------------------------------------------------------------
@@ -193,12 +193,12 @@ def test_a_held_call_goes_on_when_others_turned_out_cheaper() -> None:
         CallOverBudget(feature=A, key="k2", role="builder", nanousd=50),
         rested(A, FeatureOutcome.HELD, hold=Hold.BUDGET),
     )
-    story: tuple[Event, ...] = (*BOTH, CallReserved(feature=B, key="k", nanousd=60), *held)
+    events: tuple[Event, ...] = (*BOTH, CallReserved(feature=B, key="k", nanousd=60), *held)
     pins = budget(run=100)
-    assert then(*story, pins=pins) == act.AwaitEvents(until_us=None)
-    settled = (*story, CallSettled(feature=B, key="k", nanousd=20))
+    assert then(*events, pins=pins) == act.AwaitEvents(until_us=None)
+    settled = (*events, CallSettled(feature=B, key="k", nanousd=20))
     assert then(*settled, pins=pins) == FeatureReleased(feature=A, hold=Hold.BUDGET)
-    dear = (*story, CallSettled(feature=B, key="k", nanousd=60), rested(B, FeatureOutcome.DELIVERED))
+    dear = (*events, CallSettled(feature=B, key="k", nanousd=60), rested(B, FeatureOutcome.DELIVERED))
     assert then(*dear, pins=pins) == RunIdle()
 
 
@@ -228,22 +228,22 @@ def test_a_fatal_problem_halts_the_run_and_a_resume_goes_on() -> None:
 
 
 def test_after_a_stop_nothing_starts_until_the_run_is_resumed() -> None:
-    story: tuple[Event, ...] = (
+    events: tuple[Event, ...] = (
         item(A),
         item(B, order=1),
         FeatureAdmitted(feature=A),
         RunStopRequested(),
         rested(A, FeatureOutcome.INTERRUPTED),
     )
-    assert then(*story) == RunIdle()
-    assert then(*story, RunResumed(mz_version="1")) == admit(B)
+    assert then(*events) == RunIdle()
+    assert then(*events, RunResumed(mz_version="1")) == admit(B)
 
 
 # the end --------------------------------------------------------------------------------------------------------------
 def test_a_run_is_finished_when_every_item_has_ended() -> None:
-    story: tuple[Event, ...] = (*BOTH, rested(A, FeatureOutcome.DELIVERED))
-    assert then(*story, rested(B, FeatureOutcome.FAILED)) == RunFinished()
-    assert then(*story, rested(B, FeatureOutcome.WAITING)) == RunIdle()
+    events: tuple[Event, ...] = (*BOTH, rested(A, FeatureOutcome.DELIVERED))
+    assert then(*events, rested(B, FeatureOutcome.FAILED)) == RunFinished()
+    assert then(*events, rested(B, FeatureOutcome.WAITING)) == RunIdle()
 
 
 def test_one_failure_leaves_the_others_alone() -> None:
@@ -251,8 +251,8 @@ def test_one_failure_leaves_the_others_alone() -> None:
 
 
 def test_an_answer_makes_the_feature_run_again() -> None:
-    story: tuple[Event, ...] = (item(A), FeatureAdmitted(feature=A), rested(A, FeatureOutcome.WAITING))
-    answered = given_run(STARTED, *story, AnswerAccepted(feature=A, verdict=Verdict.APPROVE, actor=DIGEST))
+    events: tuple[Event, ...] = (item(A), FeatureAdmitted(feature=A), rested(A, FeatureOutcome.WAITING))
+    answered = given_run(STARTED, *events, AnswerAccepted(feature=A, verdict=Verdict.APPROVE, actor=DIGEST))
     assert runnable_features(answered, frozenset(), 1) == (A,)
     assert [version for version, _ in answered.tracks[A].messages] == [3, 5]
 

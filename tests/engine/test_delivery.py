@@ -55,7 +55,7 @@ class Bench:
         return Counter(type(event).__name__ for event in self.events(feature))
 
     def events(self, feature: str = "b") -> list[Event]:
-        return [one.event for one in self.world.store.read(feature_stream(trial.RUN, FeatureId(feature)))]
+        return [recorded.event for recorded in self.world.store.read(feature_stream(trial.RUN, FeatureId(feature)))]
 
     def leave(self, *events: Event) -> None:
         self.world.store.append([Append(inbox_stream(trial.RUN), None, events)], self.world.now_us)
@@ -165,8 +165,8 @@ def test_red_checks_go_back_to_the_agent_with_their_log_and_the_mended_work_is_p
 
 
 def prompts(bench: Bench) -> list[str]:
-    asked = [event.prompt for event in bench.events() if isinstance(event, AgentRequested)]
-    return [bench.world.blobs.get(digest).decode() for digest in asked]
+    digests = [event.prompt for event in bench.events() if isinstance(event, AgentRequested)]
+    return [bench.world.blobs.get(digest).decode() for digest in digests]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_what_works_or_was_delivered_is_not_done_again(ended: bool) -> None:
         bench.run()
     bench.leave(retry(bench, None))
     bench.run()
-    run = [one.event for one in bench.world.store.read(run_stream(trial.RUN))]
+    run = [recorded.event for recorded in bench.world.store.read(run_stream(trial.RUN))]
     assert [event.accepted for event in run if isinstance(event, InboxRead)] == [False]
     assert not any(isinstance(event, RetryAccepted) for event in run)
 
@@ -303,7 +303,7 @@ def test_a_pause_starts_nothing_more_until_somebody_says_go_on() -> None:
     bench.world.on_wait = lambda: bench.leave(ResumePosted(actor=who))
     coordinator = bench.run()
     assert {status(coordinator, feature) for feature in "bd"} == {FeatureOutcome.DELIVERED}
-    kinds = [type(one.event) for one in bench.world.store.read(run_stream(trial.RUN))]
+    kinds = [type(recorded.event) for recorded in bench.world.store.read(run_stream(trial.RUN))]
     assert kinds.index(RunResumed) - kinds.index(RunPaused) == 2, "only the message that it may go on is in between"
 
 
@@ -352,8 +352,8 @@ def test_a_crash_anywhere_on_the_way_to_green_reaches_the_same_end() -> None:
         except Crash:
             bench.world.crash_at_step = None
             bench.resume()
-        found = end_of(bench)
-        calls = found.pop("calls")
-        assert found == {name: value for name, value in expected.items() if name != "calls"}, instant
+        end = end_of(bench)
+        calls = end.pop("calls")
+        assert end == {name: value for name, value in expected.items() if name != "calls"}, instant
         assert isinstance(calls, list)
         assert len(bench.world.call_keys) == len(set(bench.world.call_keys)), instant

@@ -50,9 +50,9 @@ def repo(tmp_path: Path) -> GitRepo:
 
 
 def checked(place: Path, environment: Mapping[str, str], online: bool = False) -> dict[str, DoctorCheck]:
-    found = run_checks(DoctorOptions(directory=place, environment=environment, online=online, now_seconds=NOW))
-    assert len({check.name for check in found.checks}) == len(found.checks)
-    return {check.name: check for check in found.checks}
+    doctor_report = run_checks(DoctorOptions(directory=place, environment=environment, online=online, now_seconds=NOW))
+    assert len({check.name for check in doctor_report.checks}) == len(doctor_report.checks)
+    return {check.name: check for check in doctor_report.checks}
 
 
 def statuses(checks: Mapping[str, DoctorCheck]) -> dict[str, str]:
@@ -115,21 +115,27 @@ def test_an_agent_that_is_needed_must_be_there(agent: Mapping[str, str], tmp_pat
 
 
 def test_an_agent_without_a_version_is_called_so(tmp_path: Path) -> None:
-    told = AgentDescription(command=("house",), version=(), ends=EndConditions(exits=(0,)))
+    agent_description = AgentDescription(command=("house",), version=(), ends=EndConditions(exits=(0,)))
     (tmp_path / "house").write_text("#!/bin/sh\n")
     (tmp_path / "house").chmod(0o755)
-    checks = {one.name: one for one in agent_checks({"PATH": str(tmp_path)}, "house", described={"house": told})}
+    checks = {
+        doctor_check.name: doctor_check
+        for doctor_check in agent_checks({"PATH": str(tmp_path)}, "house", described={"house": agent_description})
+    }
     assert checks["agent:house"].summary == "unknown version, logged in"
 
 
 def test_ways_to_log_in_are_said_once(tmp_path: Path) -> None:
     login = Login(variables=("HOUSE_KEY",), how="ask the caretaker")
-    told = AgentDescription(
+    agent_description = AgentDescription(
         command=("house",), version=(), login=login, passes=("HOUSE_KEY",), ends=EndConditions(exits=(0,))
     )
     (tmp_path / "house").write_text("#!/bin/sh\n")
     (tmp_path / "house").chmod(0o755)
-    checks = {one.name: one for one in agent_checks({"PATH": str(tmp_path)}, "house", described={"house": told})}
+    checks = {
+        doctor_check.name: doctor_check
+        for doctor_check in agent_checks({"PATH": str(tmp_path)}, "house", described={"house": agent_description})
+    }
     assert checks["agent:house"].hint == "log in (ask the caretaker; HOUSE_KEY)"
 
 
@@ -147,9 +153,9 @@ def test_an_agent_that_comes_with_mz_needs_only_a_key(tmp_path: Path) -> None:
 
 
 def test_an_error_becomes_a_check() -> None:
-    one = MzError("MZ2003", "not YAML", hint="mend it", location=SourceLocation("mz.yaml", 2, 1))
-    assert fail_with_error(one) == fail("mz.yaml:2:1 not YAML", "mend it")
-    both = [Diagnostic(code="MZ2012", message="odd", severity="warning"), *one.diagnostics, *one.diagnostics]
+    mz_error = MzError("MZ2003", "not YAML", hint="mend it", location=SourceLocation("mz.yaml", 2, 1))
+    assert fail_with_error(mz_error) == fail("mz.yaml:2:1 not YAML", "mend it")
+    both = [Diagnostic(code="MZ2012", message="odd", severity="warning"), *mz_error.diagnostics, *mz_error.diagnostics]
     assert fail_with_error(MzError.from_diagnostics(both), "see").summary == "mz.yaml:2:1 not YAML (and 1 more)"
     assert fail_with_error(MzError.from_diagnostics(both), "see").hint == "see"
 
@@ -208,7 +214,7 @@ def test_a_bare_repository(tmp_path: Path, agent: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "said"),
+    ("text", "name", "output"),
     [
         ("agnet: x\n", "settings", "mz.yaml:1:1 unknown key `agnet`"),
         ("agnet: x\nbse: x\n", "settings", "mz.yaml:1:1 unknown key `agnet` (and 1 more)"),
@@ -223,7 +229,7 @@ def test_a_bare_repository(tmp_path: Path, agent: Mapping[str, str]) -> None:
     ],
 )
 def test_what_is_wrong_with_a_project(
-    repo: GitRepo, agent: Mapping[str, str], tmp_path: Path, text: str, name: str, said: str
+    repo: GitRepo, agent: Mapping[str, str], tmp_path: Path, text: str, name: str, output: str
 ) -> None:
     own = "pipeline: own\nversion: 1\nphases:\n- {phase: a, gates: [{run: nowhere}], deliver: [push, open_pr]}\n"
     (repo.root / "pipelines").mkdir()
@@ -235,24 +241,24 @@ def test_what_is_wrong_with_a_project(
     gh.chmod(0o755)
     check = checked(repo.root, agent)[name]
     assert check.status is CheckStatus.FAIL
-    assert check.summary.startswith(said)
+    assert check.summary.startswith(output)
     assert check.hint
 
 
 def test_the_users_own_prices(repo: GitRepo, agent: Mapping[str, str], tmp_path: Path) -> None:
     outside = {**agent, "XDG_CONFIG_HOME": str(tmp_path / "config")}
     assert "own-prices" not in checked(repo.root, outside)
-    place = tmp_path / "config" / "mz" / "prices.yaml"
-    place.parent.mkdir(parents=True)
-    place.write_text("prices:\n- {model: m, input: 1, output: 2}\n")
-    assert checked(repo.root, outside)["own-prices"] == DoctorCheck("own-prices", *ok(f"{place}: 1 price"))
-    place.write_text("prices:\n- model: m\n  input: 1\n  output: much\n")
+    path = tmp_path / "config" / "mz" / "prices.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("prices:\n- {model: m, input: 1, output: 2}\n")
+    assert checked(repo.root, outside)["own-prices"] == DoctorCheck("own-prices", *ok(f"{path}: 1 price"))
+    path.write_text("prices:\n- model: m\n  input: 1\n  output: much\n")
     check = checked(repo.root, outside)["own-prices"]
-    assert (check.status, check.summary.startswith(f"{place}:4:11 ")) == (CheckStatus.FAIL, True)
-    place.write_bytes(b"\xff")
+    assert (check.status, check.summary.startswith(f"{path}:4:11 ")) == (CheckStatus.FAIL, True)
+    path.write_bytes(b"\xff")
     assert checked(repo.root, outside)["own-prices"].status is CheckStatus.FAIL
-    place.unlink()
-    place.symlink_to("nowhere")
+    path.unlink()
+    path.symlink_to("nowhere")
     assert checked(repo.root, outside)["own-prices"].status is CheckStatus.FAIL
 
 
@@ -265,9 +271,9 @@ def test_logs_of_every_kind(repo: GitRepo, agent: Mapping[str, str]) -> None:
     path = repo.root / ".mz/mz.db"
     with SqliteStore(path):
         pass
-    before = sorted(each.name for each in path.parent.iterdir())
+    before = sorted(item.name for item in path.parent.iterdir())
     assert checked(repo.root, agent)["log"].summary == "format 1, current"
-    assert sorted(each.name for each in path.parent.iterdir()) == before
+    assert sorted(folder.name for folder in path.parent.iterdir()) == before
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     newer = checked(repo.root, agent)["log"]
@@ -284,14 +290,14 @@ def test_a_log_at_work_is_read_beside_its_writer(repo: GitRepo, agent: Mapping[s
 def test_only_online_asks_remote_and_forge(repo: GitRepo, agent: Mapping[str, str], tmp_path: Path) -> None:
     (repo.root / "mz.yaml").write_text("pull_requests: {strategy: ready}\nbase: main\n")
     repo.git("remote", "add", "origin", str(tmp_path / "nowhere.git"))
-    heard, gh = tmp_path / "heard", tmp_path / "tools/bin/gh"
-    gh.write_text(f'#!/bin/sh\necho "$@" >> {heard}\necho a-secret-token\n')
+    path, gh = tmp_path / "heard", tmp_path / "tools/bin/gh"
+    gh.write_text(f'#!/bin/sh\necho "$@" >> {path}\necho a-secret-token\n')
     gh.chmod(0o755)
     offline = checked(repo.root, agent)
     assert (offline["remote"].status, offline["gh"].status) == (CheckStatus.OK, CheckStatus.OK)
     online = checked(repo.root, agent, online=True)
     assert (online["remote"].status, online["gh"].summary) == (CheckStatus.WARN, "logged in")
-    assert heard.read_text().splitlines() == ["auth token", "auth status"]
+    assert path.read_text().splitlines() == ["auth token", "auth status"]
     assert "a-secret-token" not in "".join(f"{check}" for check in (*offline.values(), *online.values()))
     subprocess.run(["git", "init", "--quiet", "--bare", str(tmp_path / "nowhere.git")], check=True)
     assert checked(repo.root, agent, online=True)["remote"].hint == "push it once: git push origin main"

@@ -74,7 +74,7 @@ def test_an_unknown_code_cannot_be_raised_unnoticed() -> None:
 
 
 def test_exit_codes_are_those_that_were_published() -> None:
-    assert {each.name: each.value for each in Exit} == {
+    assert {item.name: item.value for item in Exit} == {
         "OK": 0,
         "VERDICT": 1,
         "USAGE": 2,
@@ -95,7 +95,7 @@ def test_exit_codes_are_those_that_were_published() -> None:
 
 
 def test_the_published_order_decides_between_several() -> None:
-    order = [Exit(each) for each in (70, 11, 20, 22, 21, 1, 6, 5, 3, 4, 125, 0)]
+    order = [Exit(item) for item in (70, 11, 20, 22, 21, 1, 6, 5, 3, 4, 125, 0)]
     for before, after in itertools.combinations(order, 2):
         assert most_severe([after, before]) is before
     assert most_severe([]) is Exit.OK
@@ -103,11 +103,11 @@ def test_the_published_order_decides_between_several() -> None:
 
 def test_any_two_exit_codes_have_one_answer() -> None:
     """The published order with the refusals put in where they were published too; whichever comes first is told."""
-    order = [Exit(each) for each in (70, 11, 2, 10, 15, 16, 20, 22, 21, 1, 6, 5, 3, 4, 125, 0)]
+    order = [Exit(item) for item in (70, 11, 2, 10, 15, 16, 20, 22, 21, 1, 6, 5, 3, 4, 125, 0)]
     assert sorted(order) == sorted(Exit)
-    for one, other in itertools.permutations(Exit, 2):
-        assert most_severe([one, other]) is min((one, other), key=order.index)
-        assert most_severe([one, other, one]) is most_severe([other, one])
+    for entry, other in itertools.permutations(Exit, 2):
+        assert most_severe([entry, other]) is min((entry, other), key=order.index)
+        assert most_severe([entry, other, entry]) is most_severe([other, entry])
 
 
 def test_in_a_bisection_not_comparable_beats_drift_and_recording_only() -> None:
@@ -118,5 +118,5 @@ def test_in_a_bisection_not_comparable_beats_drift_and_recording_only() -> None:
 
 
 def test_every_exit_code_has_a_rank() -> None:
-    for each in Exit:
-        assert most_severe([each]) is each
+    for item in Exit:
+        assert most_severe([item]) is item

@@ -29,9 +29,9 @@ def run(root: Path, command: str, timeout_seconds: int = 30, **more: object) -> 
 
 
 def test_a_command_line_runs_in_the_worktree(tmp_path: Path) -> None:
-    place = repository(tmp_path)
+    path = repository(tmp_path)
     result = run(tmp_path, "pwd && echo problem >&2; echo end; exit 5")
-    assert result.output == f"{place}\nproblem\nend\n".encode()
+    assert result.output == f"{path}\nproblem\nend\n".encode()
     assert result.exit == 5
     assert result.duration_ms < 30_000
 
@@ -80,12 +80,12 @@ def test_endless_output_keeps_both_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 1500, 2000, 2001])
 def test_what_is_left_out_is_counted(tmp_path: Path, size: int) -> None:
-    whole = bytes(65 + index % 26 for index in range(size))
-    (repository(tmp_path) / "data").write_bytes(whole)
+    data = bytes(65 + index % 26 for index in range(size))
+    (repository(tmp_path) / "data").write_bytes(data)
     output = run(tmp_path, "cat data", kept_bytes=1000).output
     missing = max(0, size - 1000)
     gap = f"\n[mz: {missing} bytes left out]\n".encode() if missing else b""
-    assert output == whole[:500] + gap + whole[500:][max(0, len(whole[500:]) - 500) :]
+    assert output == data[:500] + gap + data[500:][max(0, len(data[500:]) - 500) :]
 
 
 def test_a_missing_worktree_is_a_failure_with_words(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ LIMIT = problem(ProblemClass.TRANSIENT, "rate-limit", 3000)
 
 
 def after(*problems: Problem, pins: Pins = TWO, switched: tuple[Event, ...] = ()) -> act.Action | None:
-    calls = [event for at, one in enumerate(problems, 1) for event in replied(ref("plan", at), one)]
+    calls = [event for at, item in enumerate(problems, 1) for event in replied(ref("plan", at), item)]
     return when_decided(given(*IN_PLAN, *switched, *calls), pins)
 
 
@@ -53,7 +53,7 @@ def switch(attempt: int, source: str, to: str, code: str = "x") -> AgentSwitched
 
 
 @pytest.mark.parametrize(
-    "one",
+    "item",
     [
         LOGIN,
         LIMIT,
@@ -63,13 +63,13 @@ def switch(attempt: int, source: str, to: str, code: str = "x") -> AgentSwitched
         problem(ProblemClass.TRANSIENT, "rate-limit"),
     ],
 )
-def test_what_one_agent_cannot_do_the_next_one_does(one: Problem) -> None:
-    assert after(one) == switch(1, "simulated", "two", one.code)
-    assert not isinstance(after(one, pins=ONE), AgentSwitched), "it is off by default"
+def test_what_one_agent_cannot_do_the_next_one_does(item: Problem) -> None:
+    assert after(item) == switch(1, "simulated", "two", item.code)
+    assert not isinstance(after(item, pins=ONE), AgentSwitched), "it is off by default"
 
 
 @pytest.mark.parametrize(
-    "one",
+    "item",
     [
         problem(ProblemClass.TRANSIENT, "rate-limit", 300),
         problem(ProblemClass.TRANSIENT, "overloaded"),
@@ -80,8 +80,8 @@ def test_what_one_agent_cannot_do_the_next_one_does(one: Problem) -> None:
         problem(ProblemClass.NEEDS_PERSON, "agent-blocker"),
     ],
 )
-def test_what_would_meet_any_agent_is_decided_as_without_others(one: Problem) -> None:
-    assert after(one) == after(one, pins=ONE)
+def test_what_would_meet_any_agent_is_decided_as_without_others(item: Problem) -> None:
+    assert after(item) == after(item, pins=ONE)
 
 
 def test_transient_failures_that_do_not_end_are_a_reason_too() -> None:
@@ -89,9 +89,9 @@ def test_transient_failures_that_do_not_end_are_a_reason_too() -> None:
     assert after(*[overloaded] * 3) == act.CallAgent(role="builder", attempt=4)
     assert after(*[overloaded] * 4) == switch(4, "simulated", "two", "overloaded")
     odd = problem(ProblemClass.UNKNOWN, "exit-1")
-    asked = after(*[odd] * 4)
-    assert isinstance(asked, act.AskPerson)
-    assert asked.question_kind is QuestionKind.RETRIES
+    restore_tree = after(*[odd] * 4)
+    assert isinstance(restore_tree, act.AskPerson)
+    assert restore_tree.question_kind is QuestionKind.RETRIES
 
 
 def test_the_next_agent_has_retries_of_its_own_and_is_called_at_once() -> None:
@@ -104,11 +104,11 @@ def test_the_next_agent_has_retries_of_its_own_and_is_called_at_once() -> None:
 
 
 def test_the_last_agents_problem_is_decided_as_ever() -> None:
-    story = (*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"))
-    story = (*story, *replied(ref("plan", 2), LOGIN))
-    assert when_decided(given(*story), TWO) == switch(2, "simulated", "three", "auth-failure")
-    story = (*story, switch(2, "two", "three"), *replied(ref("plan", 3), LOGIN))
-    assert when_decided(given(*story), TWO) == FeatureHeld(hold=Hold.FATAL, code="auth-failure")
+    events = (*IN_PLAN, *replied(ref("plan"), LOGIN), switch(1, "one", "two"))
+    events = (*events, *replied(ref("plan", 2), LOGIN))
+    assert when_decided(given(*events), TWO) == switch(2, "simulated", "three", "auth-failure")
+    events = (*events, switch(2, "two", "three"), *replied(ref("plan", 3), LOGIN))
+    assert when_decided(given(*events), TWO) == FeatureHeld(hold=Hold.FATAL, code="auth-failure")
 
 
 def test_who_comes_after_whom() -> None:
@@ -176,30 +176,36 @@ def run(sessions: bool = False) -> World:
 
 def requests(world: World) -> list[AgentRequested]:
     stream = world.store.read(feature_stream(trial.RUN, FeatureId("b")))
-    return [one.event for one in stream if isinstance(one.event, AgentRequested)]
+    return [recorded.event for recorded in stream if isinstance(recorded.event, AgentRequested)]
 
 
 def test_a_feature_is_delivered_by_the_agent_that_took_over() -> None:
     world = run()
     tracks = fold_run(world.store.read(run_stream(trial.RUN))).tracks.values()
     assert all(track.last_stop is not None and track.last_stop.status is FeatureOutcome.DELIVERED for track in tracks)
-    agents = [one.agent for one in requests(world)]
+    agents = [agent_requested.agent for agent_requested in requests(world)]
     at = agents.index("other")
     assert set(agents[at:]) == {"other"}, "it stays for the rest of the feature"
     assert set(agents[:at]) == {"simulated"}
-    switches = [one.event for one in world.store.log if isinstance(one.event, AgentSwitched)]
-    assert {(one.source, one.to, one.code) for one in switches} == {("simulated", "other", "auth-failure")}
+    switches = [recorded.event for recorded in world.store.log if isinstance(recorded.event, AgentSwitched)]
+    assert {(agent_switched.source, agent_switched.to, agent_switched.code) for agent_switched in switches} == {
+        ("simulated", "other", "auth-failure")
+    }
     assert len(switches) == 2, "once a feature"
 
 
 def test_another_agent_has_a_session_of_its_own() -> None:
     world = run(sessions=True)
-    ends = [one.event.reason for one in world.store.log if isinstance(one.event, SessionDropped)]
+    ends = [recorded.event.reason for recorded in world.store.log if isinstance(recorded.event, SessionDropped)]
     assert ends == [SessionDropReason.FAILED, SessionDropReason.FAILED]
-    first = next(one for one in requests(world) if one.agent == "other")
+    first = next(request for request in requests(world) if request.agent == "other")
     assert (first.full_prompt, first.resumes, first.keeps_session) == (True, False, True)
-    later = [one for one in requests(world) if one.agent == "other" and one.ref.role == "builder"][1:]
-    assert all(one.resumes for one in later)
+    later = [
+        agent_requested
+        for agent_requested in requests(world)
+        if agent_requested.agent == "other" and agent_requested.ref.role == "builder"
+    ][1:]
+    assert all(item.resumes for item in later)
 
 
 def test_settings_of_models_are_those_of_the_first_agent() -> None:
@@ -209,7 +215,11 @@ def test_settings_of_models_are_those_of_the_first_agent() -> None:
     pins = trial.pins(config)
     trial.begin(world, pins, {"b": ()})
     trial.deliver(world, pins, 3)
-    assert {(one.agent, one.model) for one in requests(world) if one.ref.phase != "ship"} == {
+    assert {
+        (agent_requested.agent, agent_requested.model)
+        for agent_requested in requests(world)
+        if agent_requested.ref.phase != "ship"
+    } == {
         ("simulated", "large"),
         ("other", "simulated"),
     }

@@ -29,16 +29,18 @@ NOW = 1_790_000_000_000_000
 
 
 def lacks(config: Config) -> list[tuple[str, str, str]]:
-    return [(each.code, each.severity, each.message) for each in missing_tools(PIPELINE, config)]
+    return [
+        (diagnostic.code, diagnostic.severity, diagnostic.message) for diagnostic in missing_tools(PIPELINE, config)
+    ]
 
 
 def unpriced(config: Config) -> list[str]:
-    return [each.message for each in unpriced_models(PIPELINE, config, {"known"}.__contains__)]
+    return [diagnostic.message for diagnostic in unpriced_models(PIPELINE, config, {"known"}.__contains__)]
 
 
 def test_every_phase_with_a_tool_that_the_agent_lacks_is_named() -> None:
-    told = "the phases `code`, `test` ask for the tool `shell`, which the agent aider does not have"
-    assert lacks(Config(agent="aider")) == [("MZ3019", "warning", told)]
+    output = "the phases `code`, `test` ask for the tool `shell`, which the agent aider does not have"
+    assert lacks(Config(agent="aider")) == [("MZ3019", "warning", output)]
     assert lacks(Config(agent="claude-code")) == []
 
 
@@ -50,7 +52,7 @@ def test_an_agent_that_says_nothing_of_tools_may_have_all() -> None:
     silent = AgentDescription(command=("x",), ends=EndConditions(exits=(0,)))
     writes = AgentDescription(command=("x",), ends=EndConditions(exits=(0,)), allowed=ToolArguments(write=("--edit",)))
     assert lacks(Config(agent="own", agents={"own": silent})) == []
-    assert [told[-1] for told in lacks(Config(agent="own", agents={"own": writes}))] == [
+    assert [lack[-1] for lack in lacks(Config(agent="own", agents={"own": writes}))] == [
         "the phases `code`, `test` ask for the tool `shell`, which the agent own does not have"
     ]
 
@@ -71,16 +73,16 @@ def test_models_without_a_price_are_named_where_money_is_limited() -> None:
 
 
 def test_models_of_an_agent_that_may_take_over_are_its_own() -> None:
-    known = Models(cheap="known", mid="known", premium="known")
-    (said,) = unpriced(Config(models=known, failover=("codex",), budget=LIMITED))
-    assert all(name in said for name in built_in_adapters()["codex"].capabilities().models.values())
+    expected = Models(cheap="known", mid="known", premium="known")
+    (output,) = unpriced(Config(models=expected, failover=("codex",), budget=LIMITED))
+    assert all(name in output for name in built_in_adapters()["codex"].capabilities().models.values())
 
 
 def test_the_models_that_agents_choose_have_prices() -> None:
     """Kiro's are names of its own, and say what a plan includes."""
     prices = GenaiPrices()
     for name in built_in_adapters().keys() - {"kiro"}:
-        found = unpriced_models(
+        diagnostics = unpriced_models(
             PIPELINE, Config(agent=name, budget=LIMITED), lambda model: prices.estimate(model, 1, 1, NOW) is not None
         )
-        assert found == (), name
+        assert diagnostics == (), name

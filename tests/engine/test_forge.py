@@ -167,9 +167,9 @@ def test_a_reply_lost_on_the_way_leaves_one_pull_request(repo: GitRepo, gh: Fake
     port = forge(repo, gh, fault="lost-reply")
     with pytest.raises(RemoteError):
         port.open("feat/f1", "main", "t", BODY, draft=False)
-    found = port.find("feat/f1", KEY)
-    assert found is not None
-    assert found.number == 1
+    pull_request = port.find("feat/f1", KEY)
+    assert pull_request is not None
+    assert pull_request.number == 1
     with pytest.raises(RemoteError, match="already exists"):
         port.open("feat/f1", "main", "t", BODY, draft=False)
     assert len(gh.pulls) == 1
@@ -220,14 +220,14 @@ def test_a_forge_that_never_answers_is_given_up(repo: GitRepo, gh: FakeGh) -> No
 
 @pytest.mark.slow
 def test_what_gh_had_started_ends_with_it(repo: GitRepo, tmp_path: pathlib.Path) -> None:
-    bin_, seen = tmp_path / "bin", tmp_path / "pid"
+    bin_, folder = tmp_path / "bin", tmp_path / "pid"
     bin_.mkdir()
-    (bin_ / "gh").write_text(f"#!/bin/sh\nsleep 600 & echo $! > {seen}.new; mv {seen}.new {seen}; wait\n")
+    (bin_ / "gh").write_text(f"#!/bin/sh\nsleep 600 & echo $! > {folder}.new; mv {folder}.new {folder}; wait\n")
     (bin_ / "gh").chmod(0o755)
     path = f"{bin_}{os.pathsep}{os.environ['PATH']}"
     with pytest.raises(RemoteError, match="did not end within"):
         GhForge(repo.root, "origin", {**os.environ, "PATH": path}, timeout_seconds=1).find("feat/f1", KEY)
-    stat = pathlib.Path(f"/proc/{seen.read_text().strip()}/stat")
+    stat = pathlib.Path(f"/proc/{folder.read_text().strip()}/stat")
     late = time.monotonic() + 10
     while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < late
@@ -235,14 +235,14 @@ def test_what_gh_had_started_ends_with_it(repo: GitRepo, tmp_path: pathlib.Path)
 
 
 def test_what_would_make_gh_talk_to_a_person_is_kept_from_it(repo: GitRepo, tmp_path: pathlib.Path) -> None:
-    bin_, seen = tmp_path / "bin", tmp_path / "seen"
+    bin_, folder = tmp_path / "bin", tmp_path / "seen"
     bin_.mkdir()
-    (bin_ / "gh").write_text(f"#!/bin/sh\nenv > {seen}\necho '[]'\n")
+    (bin_ / "gh").write_text(f"#!/bin/sh\nenv > {folder}\necho '[]'\n")
     (bin_ / "gh").chmod(0o755)
-    told = {"GH_FORCE_TTY": "1", "GH_DEBUG": "api", "CLICOLOR_FORCE": "1", "GH_TOKEN": "t"}
+    texts = {"GH_FORCE_TTY": "1", "GH_DEBUG": "api", "CLICOLOR_FORCE": "1", "GH_TOKEN": "t"}
     path = f"{bin_}{os.pathsep}{os.environ['PATH']}"
-    assert GhForge(repo.root, "origin", {**os.environ, **told, "PATH": path}).find("feat/f1", KEY) is None
-    names = {line.partition("=")[0] for line in seen.read_text().splitlines()}
+    assert GhForge(repo.root, "origin", {**os.environ, **texts, "PATH": path}).find("feat/f1", KEY) is None
+    names = {line.partition("=")[0] for line in folder.read_text().splitlines()}
     assert {"GH_TOKEN", "GH_PROMPT_DISABLED", "NO_COLOR"} <= names
     assert not names & {"GH_FORCE_TTY", "GH_DEBUG", "CLICOLOR_FORCE"}
 

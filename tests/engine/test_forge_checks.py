@@ -137,14 +137,14 @@ def test_a_pull_request_that_is_not_there_is_refused(root: pathlib.Path, gh: Fak
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["pr view", "pr checks"])
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "text"),
     [("server-error", "HTTP 502"), ("rate-limit", "rate limit exceeded"), ("nonsense", "unexpected reply")],
 )
 def test_what_goes_wrong_is_no_state_of_checks(
-    root: pathlib.Path, gh: FakeGh, verb: str, fault: str, words: str
+    root: pathlib.Path, gh: FakeGh, verb: str, fault: str, text: str
 ) -> None:
     gh.plan(["green"])
-    with pytest.raises(RemoteError, match=words):
+    with pytest.raises(RemoteError, match=text):
         forge(root, gh, fault=f"{fault}={verb}").checks(1, HEAD)
 
 
@@ -178,9 +178,9 @@ def test_a_log_is_what_the_failed_step_printed(root: pathlib.Path, gh: FakeGh) -
     gh.plan(["red"])
     gh.log(1000, LOG)
     port = forge(root, gh)
-    found = port.checks(1, HEAD)
-    assert found
-    assert port.failed_log(found[0]) == PLAIN
+    ci_checks = port.checks(1, HEAD)
+    assert ci_checks
+    assert port.failed_log(ci_checks[0]) == PLAIN
 
 
 def test_a_job_that_ended_has_a_log_while_its_run_goes_on(root: pathlib.Path, gh: FakeGh) -> None:
@@ -253,9 +253,9 @@ def test_the_end_of_a_log() -> None:
 def test_a_red_run_is_started_again(root: pathlib.Path, gh: FakeGh) -> None:
     gh.plan(["red", "rerun", "pending", "green"])
     port = forge(root, gh)
-    states = [found[0].state for _ in range(2) if (found := port.checks(1, HEAD))]
+    states = [ci_checks[0].state for _ in range(2) if (ci_checks := port.checks(1, HEAD))]
     port.rerun("100")
-    states += [found[0].state for _ in range(2) if (found := port.checks(1, HEAD))]
+    states += [result[0].state for _ in range(2) if (result := port.checks(1, HEAD))]
     assert states == ["red", "red", "pending", "green"]
     assert gh.reruns == ["100"]
     assert ["run", "rerun", "--repo", "ada/engine", "100", "--failed"] in gh.calls

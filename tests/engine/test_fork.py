@@ -59,7 +59,7 @@ def pins_of(session: RunProcess, run: str) -> Pins:
 def test_a_fork_goes_on_live_and_pays_only_for_itself(done: tuple[Workshop, str], session: RunProcess) -> None:
     workshop, run = done
     before = events_of(session, run)
-    at = max(one.version for one in before if isinstance(one.event, PhaseStarted) and one.event.phase == "sign") - 1
+    at = max(item.version for item in before if isinstance(item.event, PhaseStarted) and item.event.phase == "sign") - 1
     workshop.script.write_text(json.dumps(OTHER))
     forked = session.fork(run, "alpha", at, ForkChange(model="claude-opus-4-6"))
     state = session.drive()
@@ -69,8 +69,8 @@ def test_a_fork_goes_on_live_and_pays_only_for_itself(done: tuple[Workshop, str]
     assert forked.version == at
     assert state.tracks["alpha"].last_stop is not None
     assert state.tracks["alpha"].last_stop.status is FeatureOutcome.WAITING  # The pipeline wants a person's word here.
-    assert [one.is_forked_copy for one in after] == [one.version <= at for one in after]
-    assert [one.causation for one in after[:at]] == [one.event_ref for one in before[:at]]
+    assert [entry.is_forked_copy for entry in after] == [one.version <= at for one in after]
+    assert [element.causation for element in after[:at]] == [one.event_ref for one in before[:at]]
     calls = [one.event for one in after if isinstance(one.event, AgentRequested) and not one.is_forked_copy]
     assert [(call.ref.phase, call.ref.iteration, call.model) for call in calls] == [("sign", 2, "claude-opus-4-6")]
     assert calls[0].ref.key.startswith(f"{name}/alpha/sign/")
@@ -79,7 +79,7 @@ def test_a_fork_goes_on_live_and_pays_only_for_itself(done: tuple[Workshop, str]
     assert len({call.key for call in paid}) == len(paid)
     assert [call.phase for call in paid if call.run == name] == ["sign"]
     assert {call.run for call in paid} == {run, name}
-    view = run_view(name, sorted((*session.store.read(f"run/{name}"), *after), key=lambda one: one.position))  # type: ignore[arg-type]
+    view = run_view(name, sorted((*session.store.read(f"run/{name}"), *after), key=lambda recorded: recorded.position))  # type: ignore[arg-type]
     (feature,) = view.features
     assert (feature.input_tokens, len(feature.calls), len(feature.paid_calls)) == (100, 5, 1)
     assert view.committed_nanousd > 0
@@ -92,7 +92,7 @@ def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
     heads = workshop.repository.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
     with ReadModelStore(None, session.store, (DELIVERED,)) as views:
         views.refresh()
-        known = latest_deliveries(views.rows(DELIVERED))
+        deliveries = latest_deliveries(views.rows(DELIVERED))
     session.fork(run, "alpha", 1, ForkChange())
     state = session.drive()
     name = state.started.run if state.started else ""
@@ -105,16 +105,16 @@ def test_a_fork_has_branches_of_its_own_and_counts_for_nothing_else(
     assert find_unfinished_run(session.store) is None
     with ReadModelStore(None, session.store, (DELIVERED,)) as views:
         views.refresh()
-        assert latest_deliveries(views.rows(DELIVERED)) == known
+        assert latest_deliveries(views.rows(DELIVERED)) == deliveries
 
 
 def test_a_call_under_way_is_made_anew(done: tuple[Workshop, str], session: RunProcess) -> None:
     _, run = done
     events, pins = events_of(session, run), pins_of(session, run)
-    for one in events:
-        if isinstance(one.event, AgentRequested | AgentReplied):
-            version, state = fork_point(events, pins, one.version)
-            assert version < one.version
+    for recorded in events:
+        if isinstance(recorded.event, AgentRequested | AgentReplied):
+            version, state = fork_point(events, pins, recorded.version)
+            assert version < recorded.version
             assert not isinstance(decide_feature(state, pins), BEFORE_MESSAGES)
             assert not isinstance(events[version - 1].event, CallReserved)
 
@@ -140,8 +140,10 @@ def test_another_prompt_is_that_of_the_phase_that_goes_on(done: tuple[Workshop, 
     workshop.script.write_text(json.dumps(OTHER))
     session.fork(run, "alpha", at, ForkChange(prompt="Sign {{ title }} differently."))
     name = _run(session.drive())
-    asked = [one.event for one in events_of(session, name) if isinstance(one.event, AgentRequested)][-1]
-    assert session.blobs.get(asked.prompt) == b"Sign The first differently.\n"
+    agent_requested = [
+        recorded.event for recorded in events_of(session, name) if isinstance(recorded.event, AgentRequested)
+    ][-1]
+    assert session.blobs.get(agent_requested.prompt) == b"Sign The first differently.\n"
 
 
 def _run(state: RunState) -> str:

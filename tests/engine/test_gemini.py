@@ -84,9 +84,12 @@ def test_a_prompt_of_any_size_and_script_goes_in() -> None:
 
 def test_a_prompt_that_would_be_cut_off_is_refused() -> None:
     spawn = Started()
-    seen = ADAPTER.parse_output(ADAPTER.run_phase(spec("é" * 4_194_305, None), {}, spawn))
-    assert seen.problem is not None
-    assert (seen.problem.code, seen.problem_detail) == ("prompt-too-long", "gemini takes prompts of up to 8 MiB")
+    parsed_reply = ADAPTER.parse_output(ADAPTER.run_phase(spec("é" * 4_194_305, None), {}, spawn))
+    assert parsed_reply.problem is not None
+    assert (parsed_reply.problem.code, parsed_reply.problem_detail) == (
+        "prompt-too-long",
+        "gemini takes prompts of up to 8 MiB",
+    )
     assert spawn.invocations == []
 
 
@@ -94,11 +97,11 @@ def test_a_prompt_that_would_be_cut_off_is_refused() -> None:
 @given(st.sets(st.sampled_from(sorted(TOOLS))))
 def test_a_policy_allows_what_is_asked_for_and_no_more(tools: set[Tool]) -> None:
     rules = tomllib.loads(policy_text(tools))["rule"]
-    asked = {name for tool in tools for name in TOOLS[tool]}
+    texts = {name for tool in tools for name in TOOLS[tool]}
     for name in {name for names in TOOLS.values() for name in names} | {"web_fetch", "invoke_agent", "new_tool"}:
         fits = [rule for rule in rules if name in rule["toolName"] or rule["toolName"] == ["*"]]
         first = max(fits, key=lambda rule: rule["priority"])
-        assert first["decision"] == ("allow" if name in asked else "deny")
+        assert first["decision"] == ("allow" if name in texts else "deny")
 
 
 def test_prohibitions_of_the_users_own_stand_above_what_is_allowed() -> None:
@@ -159,27 +162,27 @@ def outside(tmp_path: Path, script: str = "echo 0.61.0", **more: str) -> dict[st
 
 
 def test_the_command_is_missing(tmp_path: Path) -> None:
-    found = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
-    assert found.code == "tool-missing"
-    assert "npm install -g @google/gemini-cli" in found.fix
+    auth_check = ADAPTER.check_auth({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    assert auth_check.code == "tool-missing"
+    assert "npm install -g @google/gemini-cli" in auth_check.fix
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo hello", "echo 0.61.0; exit 3", ":"])
 def test_the_command_gives_no_version(tmp_path: Path, script: str) -> None:
-    found = ADAPTER.check_auth(outside(tmp_path, script, GEMINI_API_KEY="k"))
-    assert (found.code, found.version) == ("tool-missing", "")
+    auth_check = ADAPTER.check_auth(outside(tmp_path, script, GEMINI_API_KEY="k"))
+    assert (auth_check.code, auth_check.version) == ("tool-missing", "")
 
 
 def test_nobody_is_logged_in(tmp_path: Path) -> None:
-    found = ADAPTER.check_auth(outside(tmp_path))
-    assert (found.code, found.version) == ("auth-missing", "0.61.0")
+    auth_check = ADAPTER.check_auth(outside(tmp_path))
+    assert (auth_check.code, auth_check.version) == ("auth-missing", "0.61.0")
 
 
 @pytest.mark.parametrize("name", ["GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"])
 def test_a_key_is_a_login(tmp_path: Path, name: str) -> None:
-    found = ADAPTER.check_auth(outside(tmp_path, **{name: "tell-nobody"}))
-    assert found.code == ""
-    assert "tell-nobody" not in repr(found)
+    auth_check = ADAPTER.check_auth(outside(tmp_path, **{name: "tell-nobody"}))
+    assert auth_check.code == ""
+    assert "tell-nobody" not in repr(auth_check)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def talks(request: Request) -> Answer:
         request.read("copy.md"),
     )
     results = request.results()
-    if any(one.failed for one in results) or (len(results) > 2 and "# Hello" not in results[2].text):
+    if any(tool_result.failed for tool_result in results) or (len(results) > 2 and "# Hello" not in results[2].text):
         raise Unexpected(f"a tool failed: {results}")
     if len(results) < len(steps):
         return Reply("On it.", (steps[len(results)],), thoughts=11)
@@ -94,16 +94,16 @@ def test_it_has_the_tools_that_were_asked_for(tmp_path: Path, tools: tuple[str, 
     (tmp_path / "work" / "README.md").write_text("of the project")
     with Endpoint(reaches) as endpoint:
         there = {**outside, "GOOGLE_GEMINI_BASE_URL": endpoint.url}
-        seen = _call(tmp_path, there, spec(ADAPTER.format_prompt(ODD), None, tools=tools))
+        parsed_reply = _call(tmp_path, there, spec(ADAPTER.format_prompt(ODD), None, tools=tools))
     assert endpoint.requests[0].tools == offered
-    assert seen.text == "True True"
+    assert parsed_reply.text == "True True"
     assert not list(tmp_path.rglob("beyond.md")) + list(tmp_path.rglob("ran.md"))
     assert endpoint.requests[0].prompt == ODD
     assert not any("of the project" in text for text in endpoint.requests[0].user_texts())
 
 
 def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
-    place = repository(tmp_path)
+    path = repository(tmp_path)
     key = fresh_key()
 
     def hangs(request: Request) -> Answer:
@@ -117,8 +117,8 @@ def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
         call = spec("Work.", None, key=key, worktree=PLACE, total_seconds=60, idle_seconds=6)
         reading = agents.adapter("gemini").parse_output(agents.call(call))
     assert not left(key, 0)
-    assert (place / "note.md").read_text() == "# Hi\n"
-    assert (place / "begun").exists()
+    assert (path / "note.md").read_text() == "# Hi\n"
+    assert (path / "begun").exists()
     assert not list((tmp_path / "temporary").iterdir())
     assert reading.problem is not None
     assert (reading.ending, reading.problem.code) == ("no-terminal", "idle")

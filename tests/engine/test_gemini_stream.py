@@ -42,30 +42,37 @@ def piece(text: str) -> dict[str, object]:
     return {"type": "message", "role": "assistant", "content": text, "delta": True}
 
 
-def problem_of(seen: ParsedReply) -> tuple[str, ProblemClass | None, int | None]:
-    if seen.problem is None:
+def problem_of(parsed_reply: ParsedReply) -> tuple[str, ProblemClass | None, int | None]:
+    if parsed_reply.problem is None:
         return "", None, None
-    return seen.problem.code, seen.problem.kind, seen.problem.retry_after_seconds
+    return parsed_reply.problem.code, parsed_reply.problem.kind, parsed_reply.problem.retry_after_seconds
 
 
 @pytest.mark.parametrize("name", GEMINI.known)
 def test_streams_of_the_real_cli(name: str) -> None:
-    expected, seen = GEMINI.expected[name], reading(GEMINI.stored(name))
-    assert (seen.ending, *problem_of(seen)) == (expected.terminal, expected.code, expected.kind, expected.wait)
-    assert seen.undecodable_lines == 0
-    assert bool(seen.problem_detail) == (seen.problem is not None and name not in ("terminated", "interrupted"))
+    expected, parsed_reply = GEMINI.expected[name], reading(GEMINI.stored(name))
+    assert (parsed_reply.ending, *problem_of(parsed_reply)) == (
+        expected.terminal,
+        expected.code,
+        expected.kind,
+        expected.wait,
+    )
+    assert parsed_reply.undecodable_lines == 0
+    assert bool(parsed_reply.problem_detail) == (
+        parsed_reply.problem is not None and name not in ("terminated", "interrupted")
+    )
 
 
 def test_a_finished_call() -> None:
-    seen = reading(GEMINI.stored("works"))
-    assert seen.text == "Done: note.md is there."
-    assert seen.session == "11111111-2222-4333-8444-555555555555"
-    (usage,) = seen.usage
+    parsed_reply = reading(GEMINI.stored("works"))
+    assert parsed_reply.text == "Done: note.md is there."
+    assert parsed_reply.session == "11111111-2222-4333-8444-555555555555"
+    (usage,) = parsed_reply.usage
     assert usage.model == "gemini-2.5-pro"
     assert usage.input > usage.cache_read > 0
     assert usage.reasoning == 0
     assert usage.requests is None
-    assert seen.reported_nanousd is None
+    assert parsed_reply.reported_nanousd is None
 
 
 def test_what_the_model_thought_is_output() -> None:
@@ -80,13 +87,13 @@ def test_an_answer_that_was_begun_twice_is_told_once() -> None:
 @pytest.mark.parametrize("name", GEMINI.known)
 def test_every_prefix_is_read(name: str) -> None:
     result = GEMINI.stored(name)
-    whole = reading(result)
+    parsed_reply = reading(result)
     for cut in range(0, len(result.stdout.rstrip()), 7):
-        seen = reading(CallResult(stdout=result.stdout[:cut], stderr=b"", exit=0, duration_ms=1))
-        assert seen.ending == "no-terminal"
-        assert seen.problem is not None
-        assert seen.session in (None, whole.session)
-        assert seen.undecodable_lines <= 1
+        observed = reading(CallResult(stdout=result.stdout[:cut], stderr=b"", exit=0, duration_ms=1))
+        assert observed.ending == "no-terminal"
+        assert observed.problem is not None
+        assert observed.session in (None, parsed_reply.session)
+        assert observed.undecodable_lines <= 1
 
 
 @examples(100)
@@ -101,42 +108,46 @@ def test_any_shape_in_any_field_is_read(data: st.DataObject) -> None:
         if isinstance(stats, dict) and stats:
             stats[data.draw(st.sampled_from(sorted(stats)))] = data.draw(JSON)
         events.append(event)
-    seen = read(*events)
-    assert all(usage.input >= usage.cache_read >= 0 and usage.output >= usage.reasoning >= 0 for usage in seen.usage)
+    parsed_reply = read(*events)
+    assert all(
+        usage.input >= usage.cache_read >= 0 and usage.output >= usage.reasoning >= 0 for usage in parsed_reply.usage
+    )
 
 
 def test_lines_that_are_no_json_are_counted() -> None:
-    seen = read(b"warning: \xff\xfe", b"[1, 2]", b"[" * 100_000, b"1" * 10_000, b"", finished(), b'{"type": "resu')
-    assert seen.ending == "success"
-    assert seen.undecodable_lines == 5
+    parsed_reply = read(
+        b"warning: \xff\xfe", b"[1, 2]", b"[" * 100_000, b"1" * 10_000, b"", finished(), b'{"type": "resu'
+    )
+    assert parsed_reply.ending == "success"
+    assert parsed_reply.undecodable_lines == 5
 
 
 @pytest.mark.parametrize("status", ["error", "cancelled", None, True, 1])
 def test_only_success_is_success(status: object) -> None:
-    seen = read(piece("all done"), {"type": "result", "status": status})
-    assert seen.ending == "error"
-    assert seen.problem is not None
+    parsed_reply = read(piece("all done"), {"type": "result", "status": status})
+    assert parsed_reply.ending == "error"
+    assert parsed_reply.problem is not None
 
 
 def test_exit_0_without_a_result_is_a_failure() -> None:
-    seen = read({"type": "init", "session_id": "s", "model": "m"}, piece("all done"), exit_=0)
-    assert (seen.ending, problem_of(seen)[0]) == ("no-terminal", "no-terminal")
-    assert (seen.session, seen.text, seen.usage) == ("s", "all done", ())
+    parsed_reply = read({"type": "init", "session_id": "s", "model": "m"}, piece("all done"), exit_=0)
+    assert (parsed_reply.ending, problem_of(parsed_reply)[0]) == ("no-terminal", "no-terminal")
+    assert (parsed_reply.session, parsed_reply.text, parsed_reply.usage) == ("s", "all done", ())
 
 
 def test_a_whole_answer_before_an_error_is_kept() -> None:
     """Some versions end so, without saying what failed in the result itself."""
     broken = {"type": "error", "severity": "error", "message": "The model response was blocked due to safety settings."}
-    seen = read(piece("all done"), broken, failed())
-    assert seen.text == "all done"
-    assert problem_of(seen)[:2] == ("refused", ProblemClass.PHASE)
-    assert seen.problem_detail == broken["message"]
+    parsed_reply = read(piece("all done"), broken, failed())
+    assert parsed_reply.text == "all done"
+    assert problem_of(parsed_reply)[:2] == ("refused", ProblemClass.PHASE)
+    assert parsed_reply.problem_detail == broken["message"]
 
 
 def test_a_warning_on_the_way_is_none_in_the_end() -> None:
     warned = {"type": "error", "severity": "warning", "message": "Loop detected, stopping execution"}
-    seen = read(warned, piece("all done"), finished())
-    assert (seen.problem, seen.problem_detail) == (None, "")
+    parsed_reply = read(warned, piece("all done"), finished())
+    assert (parsed_reply.problem, parsed_reply.problem_detail) == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +172,7 @@ def test_what_we_did_ourselves_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "wait"),
+    ("text", "wait"),
     [
         ("Please retry in 34.07s.", 35),
         ("retry in 2s", 2),
@@ -171,8 +182,8 @@ def test_what_we_did_ourselves_comes_first() -> None:
         ("quota exceeded", 600),
     ],
 )
-def test_the_wait_that_the_api_asks_for(words: str, wait: int) -> None:
-    error = {"type": "unknown", "message": f'[API Error: {{"error":{{"code":429,"message":"{words}"}}}}]'}
+def test_the_wait_that_the_api_asks_for(text: str, wait: int) -> None:
+    error = {"type": "unknown", "message": f'[API Error: {{"error":{{"code":429,"message":"{text}"}}}}]'}
     assert problem_of(read(failed(error=error), exit_=173)) == ("rate-limit", ProblemClass.TRANSIENT, wait)
 
 
@@ -185,8 +196,8 @@ def test_the_status_may_stand_in_the_report_alone() -> None:
 # text -----------------------------------------------------------------------------------------------------------------
 def test_what_was_said_after_the_last_tool_is_the_text() -> None:
     tool, answer = {"type": "tool_use", "tool_name": "t"}, {"type": "tool_result", "status": "success"}
-    seen = read(piece("I "), piece("look."), tool, answer, piece("All "), piece("is well."), finished())
-    assert seen.text == "All is well."
+    parsed_reply = read(piece("I "), piece("look."), tool, answer, piece("All "), piece("is well."), finished())
+    assert parsed_reply.text == "All is well."
 
 
 def test_with_no_word_after_the_last_tool_the_words_before_are_the_text() -> None:
@@ -196,8 +207,8 @@ def test_with_no_word_after_the_last_tool_the_words_before_are_the_text() -> Non
 
 
 def test_the_prompt_is_no_text() -> None:
-    seen = read({"type": "message", "role": "user", "content": "Write."}, piece("ok"), finished())
-    assert seen.text == "ok"
+    parsed_reply = read({"type": "message", "role": "user", "content": "Write."}, piece("ok"), finished())
+    assert parsed_reply.text == "ok"
 
 
 def test_a_whole_message_replaces_the_pieces() -> None:
@@ -223,23 +234,23 @@ def test_a_beginning_that_is_told_again_counts_once(pieces: tuple[str, ...], tex
 
 @given(st.lists(st.text("ab ", min_size=1, max_size=30), max_size=12))
 def test_the_end_of_what_was_said_is_always_there(pieces: list[str]) -> None:
-    whole = "".join(pieces)
+    value = "".join(pieces)
     text = join_pieces(pieces)
-    assert whole.endswith(text)
-    assert bool(text) == bool(whole)
+    assert value.endswith(text)
+    assert bool(text) == bool(value)
 
 
 # tokens ---------------------------------------------------------------------------------------------------------------
 def stats(**models: dict[str, int]) -> dict[str, object]:
-    return {"stats": {"total_tokens": 1, "models": {name.replace("_", "-"): each for name, each in models.items()}}}
+    return {"stats": {"total_tokens": 1, "models": {name.replace("_", "-"): counts for name, counts in models.items()}}}
 
 
 def test_several_models_are_told_apart() -> None:
     pro = {"total_tokens": 1578, "input_tokens": 1000, "output_tokens": 300, "cached": 400, "input": 600}
     lite = {"total_tokens": 30, "input_tokens": 20, "output_tokens": 10, "cached": 0, "input": 20}
     idle = {"total_tokens": 0, "input_tokens": 0, "output_tokens": 0}
-    seen = read({"type": "init", "model": "auto"}, finished(**stats(pro=pro, flash_lite=lite, idle=idle)))
-    assert seen.usage == (
+    parsed_reply = read({"type": "init", "model": "auto"}, finished(**stats(pro=pro, flash_lite=lite, idle=idle)))
+    assert parsed_reply.usage == (
         Usage(model="flash-lite", input=20, output=10),
         Usage(model="pro", input=1000, output=578, cache_read=400, reasoning=278),
     )

@@ -60,19 +60,24 @@ def test_sessions_are_begun_and_continued_by_their_arguments() -> None:
 
 
 def test_tools_without_a_place_in_the_command_stand_at_the_end() -> None:
-    told = msgspec.structs.replace(
+    agent_description = msgspec.structs.replace(
         house(),
         command=("house-agent",),
         denied=msgspec.convert({"write": ["--no-changes"], "shell": ["--no-run"]}, type(house().denied)),
     )
-    assert invocation(told, tools=("read",)).argv == ("house-agent", "look", "--no-changes", "--no-run")
+    assert invocation(agent_description, tools=("read",)).argv == ("house-agent", "look", "--no-changes", "--no-run")
 
 
 def test_what_it_can_do_follows_from_its_description() -> None:
-    said = adapter().capabilities()
-    assert (said.sessions, said.streaming, said.reports_money, said.token_counting) == (True, True, True, "exact")
-    assert said.models == {"cheap": "house-2", "mid": "house-2", "premium": "house-2-large"}
-    (tells,) = said.reported_fields
+    output = adapter().capabilities()
+    assert (output.sessions, output.streaming, output.reports_money, output.token_counting) == (
+        True,
+        True,
+        True,
+        "exact",
+    )
+    assert output.models == {"cheap": "house-2", "mid": "house-2", "premium": "house-2-large"}
+    (tells,) = output.reported_fields
     assert (tells.model, tells.requests, tells.money, tells.session, tells.cache_writes) == (
         True,
         True,
@@ -84,8 +89,8 @@ def test_what_it_can_do_follows_from_its_description() -> None:
 
 @pytest.mark.parametrize("name", ["house", *bundled_descriptions()])
 def test_described_agents_keep_the_contract_of_all_agents(name: str) -> None:
-    found = check_contract(all_adapters({"house": house()})[name])
-    assert [one.message for one in found if isinstance(one, Finding)] == []
+    remarks = check_contract(all_adapters({"house": house()})[name])
+    assert [remark.message for remark in remarks if isinstance(remark, Finding)] == []
 
 
 # whether it can be called ---------------------------------------------------------------------------------------------
@@ -110,7 +115,7 @@ def test_without_a_key_or_a_version_a_person_is_told(tmp_path: Path, says: str, 
 
 def test_a_program_that_is_missing_is_installed_or_changed_where_it_stands(tmp_path: Path) -> None:
     nowhere = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    fixes = {name: one.check_auth(nowhere).fix for name, one in all_adapters({"house": house()}).items()}
+    fixes = {name: item.check_auth(nowhere).fix for name, item in all_adapters({"house": house()}).items()}
     assert fixes["house"] == "install it or change the command of house, or name another agent in mz.yaml"
     assert fixes["aider"] == "install aider (pip install aider-chat), or name another agent in mz.yaml"
     assert "kiro.dev" in fixes["kiro"]
@@ -124,12 +129,12 @@ def test_a_program_that_is_missing_is_installed_or_changed_where_it_stands(tmp_p
 
 def test_a_login_may_be_a_file_and_a_version_may_be_missing(tmp_path: Path) -> None:
     login = msgspec.convert({"files": ["~/.house/login"]}, type(house().login))
-    told = msgspec.structs.replace(house(), version=(), login=login)
+    agent_description = msgspec.structs.replace(house(), version=(), login=login)
     environment = outside(tmp_path, "exit 1")
-    assert adapter(told).check_auth(environment).code == "auth-missing"
+    assert adapter(agent_description).check_auth(environment).code == "auth-missing"
     (tmp_path / ".house").mkdir()
     (tmp_path / ".house" / "login").write_text("")
-    assert adapter(told).check_auth(environment).code == ""
+    assert adapter(agent_description).check_auth(environment).code == ""
 
 
 def test_preflight_knows_what_mz_yaml_describes(tmp_path: Path) -> None:
@@ -183,19 +188,19 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, name: str) -> None:
-    old, new, place, words = BROKEN[name]
+    old, new, text, value = BROKEN[name]
     assert old in HOUSE
-    said = refused(tmp_path, HOUSE.replace(old, new))
-    assert words in said, said
-    assert f"mz.yaml:{place}" in said, said
+    output = refused(tmp_path, HOUSE.replace(old, new))
+    assert value in output, output
+    assert f"mz.yaml:{text}" in output, output
 
 
 def test_unknown_keys_and_kinds_are_refused(tmp_path: Path) -> None:
-    said = refused(tmp_path, HOUSE.replace("passes:", "pases:").replace("kind: transient", "kind: passing"))
-    assert "unknown key `pases`" in said
-    assert "did you mean `passes`?" in said
-    assert "33:32" in said
-    assert "passing is not one of fatal, needs-person, phase, transient" in said.replace("'", "").replace("`", "")
+    output = refused(tmp_path, HOUSE.replace("passes:", "pases:").replace("kind: transient", "kind: passing"))
+    assert "unknown key `pases`" in output
+    assert "did you mean `passes`?" in output
+    assert "33:32" in output
+    assert "passing is not one of fatal, needs-person, phase, transient" in output.replace("'", "").replace("`", "")
 
 
 @pytest.mark.parametrize(("old", "new"), [("form: jsonl", "form: xml"), ("passes: [HOUSE_KEY]", "passes: {}")])
@@ -203,20 +208,22 @@ def test_what_follows_from_a_wrong_value_is_not_told_besides(tmp_path: Path, old
     (tmp_path / "mz.yaml").write_text(HOUSE.replace(old, new) + "base: -x\n")
     with pytest.raises(MzError) as caught:
         load_config(tmp_path, {}, {})
-    assert [each.code for each in caught.value.diagnostics] == ["MZ2006", "MZ2013"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["MZ2006", "MZ2013"]
     assert "`base`" in caught.value.diagnostics[1].message
 
 
 @pytest.mark.parametrize("name", ["claude-code", "kiro", "aider"])
 def test_names_of_mzs_own_agents_are_taken(tmp_path: Path, name: str) -> None:
     assert name in built_in_adapters()
-    said = refused(tmp_path, HOUSE.replace("  house:", f"  {name}:"))
-    assert "mz.yaml:4:3" in said
-    assert "mz has a built-in agent of that name" in said
+    output = refused(tmp_path, HOUSE.replace("  house:", f"  {name}:"))
+    assert "mz.yaml:4:3" in output
+    assert "mz has a built-in agent of that name" in output
 
 
 def test_what_comes_with_mz_has_no_faults() -> None:
-    assert {name: list(description_errors(told)) for name, told in bundled_descriptions().items()} == {
+    assert {
+        name: list(description_errors(agent_description)) for name, agent_description in bundled_descriptions().items()
+    } == {
         "aider": [],
         "kiro": [],
     }

@@ -26,7 +26,7 @@ def described(**parts: object) -> AgentDescription:
 
 
 def read(told: AgentDescription, *events: object, exit_: int | None = 0, stderr: bytes = b"") -> ParsedReply:
-    stdout = b"\n".join(one if isinstance(one, bytes) else json.dumps(one).encode() for one in events)
+    stdout = b"\n".join(event if isinstance(event, bytes) else json.dumps(event).encode() for event in events)
     return reading(told, CallResult(stdout=stdout, stderr=stderr, exit=exit_, duration_ms=1, model="asked"))
 
 
@@ -34,25 +34,25 @@ def reading(told: AgentDescription, result: CallResult) -> ParsedReply:
     return DescribedAgent("house", told, load_patterns()).parse_output(result)
 
 
-def code(seen: ParsedReply) -> str:
-    return seen.problem.code if seen.problem else ""
+def code(parsed_reply: ParsedReply) -> str:
+    return parsed_reply.problem.code if parsed_reply.problem else ""
 
 
 # what ends a call -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("exit_", [0, 1, 143, -9, None])
 def test_an_object_says_how_it_ended_whatever_the_exit_code(exit_: int | None) -> None:
-    told = described(output=LINES, ends=WELL)
-    good = read(told, {"type": "result", "ok": True, "words": "It is done."}, exit_=exit_)
+    agent_description = described(output=LINES, ends=WELL)
+    good = read(agent_description, {"type": "result", "ok": True, "words": "It is done."}, exit_=exit_)
     assert (good.ending, good.text, good.problem) == ("success", "It is done.", None)
-    assert read(told, {"type": "result", "ok": False}, exit_=exit_).ending == "error"
-    assert code(read(told, {"type": "other"}, exit_=exit_)) == "no-terminal"
+    assert read(agent_description, {"type": "result", "ok": False}, exit_=exit_).ending == "error"
+    assert code(read(agent_description, {"type": "other"}, exit_=exit_)) == "no-terminal"
 
 
 def test_the_last_object_that_says_something_decides() -> None:
-    told = described(output=LINES, ends=WELL)
+    agent_description = described(output=LINES, ends=WELL)
     good, bad = {"type": "result", "ok": True}, {"type": "result", "ok": False}
-    assert read(told, bad, good, {"type": "bye"}).ending == "success"
-    assert read(told, good, bad, {"type": "bye"}).ending == "error"
+    assert read(agent_description, bad, good, {"type": "bye"}).ending == "success"
+    assert read(agent_description, good, bad, {"type": "bye"}).ending == "error"
 
 
 def test_true_is_not_one() -> None:
@@ -61,43 +61,48 @@ def test_true_is_not_one() -> None:
 
 def test_what_was_begun_anew_has_to_be_finished_anew() -> None:
     ends = {"open": [{"type": "ask"}], "success": [{"type": "told"}], "last": {"type": "bye"}}
-    told = described(output=LINES, ends=ends)
+    agent_description = described(output=LINES, ends=ends)
     ask, answer, bye = {"type": "ask"}, {"type": "told"}, {"type": "bye"}
-    assert read(told, ask, answer, bye).ending == "success"
-    assert read(told, ask, answer, ask, bye).ending == "error"
-    assert read(told, ask, answer, ask).ending == "no-terminal"
-    assert read(told, ask, answer).ending == "no-terminal"
+    assert read(agent_description, ask, answer, bye).ending == "success"
+    assert read(agent_description, ask, answer, ask, bye).ending == "error"
+    assert read(agent_description, ask, answer, ask).ending == "no-terminal"
+    assert read(agent_description, ask, answer).ending == "no-terminal"
 
 
 def test_exit_codes_count_where_the_description_says_so() -> None:
-    told = described(output=LINES, ends={**WELL, "exits": [0, 3]})
+    agent_description = described(output=LINES, ends={**WELL, "exits": [0, 3]})
     good = {"type": "result", "ok": True}
-    assert [read(told, good, exit_=exit_).ending for exit_ in (0, 3, 1, None)] == [
+    assert [read(agent_description, good, exit_=exit_).ending for exit_ in (0, 3, 1, None)] == [
         "success", "success", "error", "success",
     ]  # fmt: skip
 
 
 def test_words_need_an_exit_code_and_cannot_be_silence() -> None:
-    told = described(ends={"exits": [0]})
-    assert (read(told, b"I did it.\n").ending, read(told, b"I did it.\n").text) == ("success", "I did it.")
-    assert code(read(told, b" \n")) == "no-terminal"
-    assert read(told, b"I did it.\n", exit_=1).ending == "error"
-    assert read(told, b"I did it.\n", exit_=None).ending == "no-terminal"
+    agent_description = described(ends={"exits": [0]})
+    assert (read(agent_description, b"I did it.\n").ending, read(agent_description, b"I did it.\n").text) == (
+        "success",
+        "I did it.",
+    )
+    assert code(read(agent_description, b" \n")) == "no-terminal"
+    assert read(agent_description, b"I did it.\n", exit_=1).ending == "error"
+    assert read(agent_description, b"I did it.\n", exit_=None).ending == "no-terminal"
 
 
 def test_words_that_prove_and_disprove() -> None:
-    told = described(ends={"proof": {"words": "^paid"}, "disproof": {"stream": "stdout", "words": "limit hit"}})
-    assert read(told, b"yes", stderr=b"x\npaid 3\n", exit_=None).ending == "success"
-    assert read(told, b"yes", stderr=b"unpaid\n").ending == "no-terminal"
-    assert read(told, b"yes\nlimit hit\n", stderr=b"paid 3\n").ending == "no-terminal"
+    agent_description = described(
+        ends={"proof": {"words": "^paid"}, "disproof": {"stream": "stdout", "words": "limit hit"}}
+    )
+    assert read(agent_description, b"yes", stderr=b"x\npaid 3\n", exit_=None).ending == "success"
+    assert read(agent_description, b"yes", stderr=b"unpaid\n").ending == "no-terminal"
+    assert read(agent_description, b"yes\nlimit hit\n", stderr=b"paid 3\n").ending == "no-terminal"
 
 
 def test_no_session_is_an_option_of_the_next_call() -> None:
-    told = described(output={**LINES, "session": {"path": "id"}}, ends=WELL)
-    seen = [reading(told, CallResult(stdout=line, stderr=b"", exit=0, duration_ms=1)).session for line in (
-        b'{"id": "s-1"}', b'{"id": "--yolo"}', b'{"id": ""}', b'{"id": 7}',
-    )]  # fmt: skip
-    assert seen == ["s-1", None, None, None]
+    agent_description = described(output={**LINES, "session": {"path": "id"}}, ends=WELL)
+    lines = (b'{"id": "s-1"}', b'{"id": "--yolo"}', b'{"id": ""}', b'{"id": 7}')
+    results = (CallResult(stdout=line, stderr=b"", exit=0, duration_ms=1) for line in lines)
+    sessions = [reading(agent_description, result).session for result in results]
+    assert sessions == ["s-1", None, None, None]
 
 
 def test_what_we_did_to_the_call_wins() -> None:
@@ -109,14 +114,16 @@ def test_what_we_did_to_the_call_wins() -> None:
 # failures -------------------------------------------------------------------------------------------------------------
 def test_failures_by_the_words_of_the_description_then_by_those_that_all_agents_share() -> None:
     full = {"code": "full", "kind": "transient", "words": ["house is full"], "retry_after": 7}
-    told = described(output={**LINES, "error": {"path": "why"}, "status": {"path": "http"}}, ends=WELL, problems=[full])
+    agent_description = described(
+        output={**LINES, "error": {"path": "why"}, "status": {"path": "http"}}, ends=WELL, problems=[full]
+    )
     bad = {"type": "result", "ok": False}
-    seen = read(told, {**bad, "why": "the house is full"})
-    assert seen.problem == Problem(kind=ProblemClass.TRANSIENT, code="full", retry_after_seconds=7)
-    assert (seen.problem_detail, seen.text) == ("the house is full", "the house is full")
-    assert code(read(told, {**bad, "http": 429})) == "rate-limit"
-    assert code(read(told, bad, stderr=b"Invalid API key\n")) == "auth-failure"
-    assert code(read(told, bad, exit_=4)) == "exit-4"
+    parsed_reply = read(agent_description, {**bad, "why": "the house is full"})
+    assert parsed_reply.problem == Problem(kind=ProblemClass.TRANSIENT, code="full", retry_after_seconds=7)
+    assert (parsed_reply.problem_detail, parsed_reply.text) == ("the house is full", "the house is full")
+    assert code(read(agent_description, {**bad, "http": 429})) == "rate-limit"
+    assert code(read(agent_description, bad, stderr=b"Invalid API key\n")) == "auth-failure"
+    assert code(read(agent_description, bad, exit_=4)) == "exit-4"
 
 
 # tokens and money -----------------------------------------------------------------------------------------------------
@@ -124,7 +131,7 @@ USED = {"where": {"type": "use"}, "input": "n.in", "output": "n.out"}
 
 
 def used(told: object, *events: object, earlier: tuple[Usage, ...] = ()) -> tuple[Usage, ...]:
-    stdout = b"\n".join(json.dumps(each).encode() for each in events)
+    stdout = b"\n".join(json.dumps(event).encode() for event in events)
     result = CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1, model="asked", session_usage_before=earlier)
     return reading(described(output={**LINES, "usage": told}, ends=WELL), result).usage
 
@@ -134,8 +141,8 @@ def use(into: int, out: int, **more: object) -> dict[str, object]:
 
 
 def test_requests_add_up_and_sums_of_a_call_replace_one_another() -> None:
-    each = used({**USED, "counts": "request"}, use(10, 1), use(20, 2))
-    assert [(one.model, one.input, one.output, one.requests) for one in each] == [
+    usages = used({**USED, "counts": "request"}, use(10, 1), use(20, 2))
+    assert [(usage.model, usage.input, usage.output, usage.requests) for usage in usages] == [
         ("asked", 10, 1, 1),
         ("asked", 20, 2, 1),
     ]
@@ -145,8 +152,8 @@ def test_requests_add_up_and_sums_of_a_call_replace_one_another() -> None:
 
 def test_sums_of_a_session_count_what_came_since() -> None:
     before = Usage(model="asked", input=100, output=10, cache_read=50)
-    (rest,) = used({**USED, "cache_read": "n.hit", "counts": "session"}, use(130, 14, hit=70), earlier=(before,))
-    assert (rest.input, rest.output, rest.cache_read) == (30, 4, 20)
+    (usage,) = used({**USED, "cache_read": "n.hit", "counts": "session"}, use(130, 14, hit=70), earlier=(before,))
+    assert (usage.input, usage.output, usage.cache_read) == (30, 4, 20)
 
 
 def test_sums_of_another_session_count_whole() -> None:
@@ -157,17 +164,17 @@ def test_sums_of_another_session_count_whole() -> None:
 
 def test_parts_of_what_came_since_are_no_more_than_all_of_it() -> None:
     before = Usage(model="asked", input=100, output=10, cache_read=0)
-    (rest,) = used({**USED, "cache_read": "n.hit", "counts": "session"}, use(110, 14, hit=70), earlier=(before,))
-    assert (rest.input, rest.cache_read) == (10, 10)
+    (usage,) = used({**USED, "cache_read": "n.hit", "counts": "session"}, use(110, 14, hit=70), earlier=(before,))
+    assert (usage.input, usage.cache_read) == (10, 10)
 
 
 def test_caches_and_thoughts_apart_are_added() -> None:
-    told = {
+    collections = {
         **USED, "cache_read": "n.hit", "cache_write": "n.put", "cache_write_1h": "n.hour", "reasoning": "n.why",
         "cached": "apart", "thoughts": "apart", "model": "m",
     }  # fmt: skip
-    (one,) = used(told, {**use(10, 1, hit=5, put=4, hour=3, why=2), "m": "house-2"})
-    assert one == Usage(
+    (usage,) = used(collections, {**use(10, 1, hit=5, put=4, hour=3, why=2), "m": "house-2"})
+    assert usage == Usage(
         model="house-2", input=19, output=3, cache_read=5, cache_write_5m=1, cache_write_1h=3, reasoning=2
     )
 
@@ -179,11 +186,11 @@ def test_counts_that_are_none_are_nothing() -> None:
 
 
 def test_money_is_exact_and_nothing_reported_is_not_free() -> None:
-    told = described(output={**LINES, "usage": USED, "money": {"path": "usd"}}, ends=WELL)
-    assert read(told, {"usd": "0.1"}, {"usd": 0.123456789}).reported_nanousd == 123_456_789
-    assert read(told, use(1, 1), {"usd": 0}).reported_nanousd is None
-    assert read(told, {"usd": 0}).reported_nanousd == 0
-    assert read(told, {"usd": "free"}).reported_nanousd is None
+    agent_description = described(output={**LINES, "usage": USED, "money": {"path": "usd"}}, ends=WELL)
+    assert read(agent_description, {"usd": "0.1"}, {"usd": 0.123456789}).reported_nanousd == 123_456_789
+    assert read(agent_description, use(1, 1), {"usd": 0}).reported_nanousd is None
+    assert read(agent_description, {"usd": 0}).reported_nanousd == 0
+    assert read(agent_description, {"usd": "free"}).reported_nanousd is None
     per = described(output={**LINES, "money": {"path": "usd", "counts": "request"}}, ends=WELL)
     assert read(per, {"usd": 0.1}, {"usd": 0.2}).reported_nanousd == 300_000_000
 
@@ -192,24 +199,35 @@ def test_money_is_exact_and_nothing_reported_is_not_free() -> None:
 @pytest.mark.parametrize("before", [b"", b"Loading...\n"])
 def test_one_document_with_or_without_words_before_it(before: bytes) -> None:
     output = {"form": "json", "text": {"path": "answers.0.text"}, "session": {"path": "id"}}
-    told = described(output=output, ends={"success": [{"ok": True}]})
-    seen = read(told, before + json.dumps({"ok": True, "id": "s", "answers": [{"text": "Hi"}]}, indent=1).encode())
-    assert (seen.ending, seen.text, seen.session, seen.undecodable_lines) == ("success", "Hi", "s", 0)
-    assert read(told, before + b'{"ok": tr').undecodable_lines == 1
+    agent_description = described(output=output, ends={"success": [{"ok": True}]})
+    parsed_reply = read(
+        agent_description, before + json.dumps({"ok": True, "id": "s", "answers": [{"text": "Hi"}]}, indent=1).encode()
+    )
+    assert (parsed_reply.ending, parsed_reply.text, parsed_reply.session, parsed_reply.undecodable_lines) == (
+        "success",
+        "Hi",
+        "s",
+        0,
+    )
+    assert read(agent_description, before + b'{"ok": tr').undecodable_lines == 1
 
 
 def test_pieces_of_text_are_joined() -> None:
     output = {"form": "jsonl", "text": {"where": {"type": "piece"}, "path": "t", "joined": True}}
-    told = described(output=output, ends={"success": [{"type": "end"}]})
-    seen = read(told, {"type": "piece", "t": "one "}, {"type": "piece", "t": "two"}, {"type": "end"})
-    assert (seen.text, seen.undecodable_lines) == ("one two", 0)
-    assert read(told, b"no JSON", b"[1]").undecodable_lines == 2
+    agent_description = described(output=output, ends={"success": [{"type": "end"}]})
+    parsed_reply = read(
+        agent_description, {"type": "piece", "t": "one "}, {"type": "piece", "t": "two"}, {"type": "end"}
+    )
+    assert (parsed_reply.text, parsed_reply.undecodable_lines) == ("one two", 0)
+    assert read(agent_description, b"no JSON", b"[1]").undecodable_lines == 2
 
 
 def test_colours_go_and_what_the_description_takes_out() -> None:
-    told = described(output={"remove": ["^> ", "^Tokens: .*"]}, ends={"exits": [0]})
-    seen = read(told, b"\x1b[?25l\x1b[38;5;141m> \x1b[0mHello\r\n\nTokens: 5\n\x1b]0;title\x07there\x1b[0m\n")
-    assert seen.text == "Hello\n\nthere"
+    agent_description = described(output={"remove": ["^> ", "^Tokens: .*"]}, ends={"exits": [0]})
+    parsed_reply = read(
+        agent_description, b"\x1b[?25l\x1b[38;5;141m> \x1b[0mHello\r\n\nTokens: 5\n\x1b]0;title\x07there\x1b[0m\n"
+    )
+    assert parsed_reply.text == "Hello\n\nthere"
 
 
 WAYS = "(a+)+$"
@@ -230,8 +248,8 @@ ALL_BUT = b"\n".join([b"a" * (LINE_CHARS_MAX - 1) + b"b"] * 100)
     ids=["remove", "version", "proof", "disproof", "problems"],
 )
 def test_no_output_is_searched_for_ever(parts: dict[str, object]) -> None:
-    seen = reading(described(**parts), CallResult(stdout=ALL_BUT, stderr=ALL_BUT, exit=0, duration_ms=1))
-    assert (seen.ending == "success") is (seen.problem is None)
+    parsed_reply = reading(described(**parts), CallResult(stdout=ALL_BUT, stderr=ALL_BUT, exit=0, duration_ms=1))
+    assert (parsed_reply.ending == "success") is (parsed_reply.problem is None)
 
 
 MANY = "x{0,1000}" * 50 + "y"
@@ -267,19 +285,21 @@ def test_streams_of_the_programs_that_mz_describes(agent: str, ending: object) -
     from mz_qa.conformance.endings import StoredEnding
 
     assert isinstance(ending, StoredEnding)
-    seen, expected = built_in_adapters()[agent].parse_output(ending.result), ending.expected
-    problem = seen.problem
-    told = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-    assert (seen.ending, *told) == (expected.terminal, expected.code, expected.kind, expected.wait)
+    parsed_reply, expected = built_in_adapters()[agent].parse_output(ending.result), ending.expected
+    problem = parsed_reply.problem
+    summary = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
+    assert (parsed_reply.ending, *summary) == (expected.terminal, expected.code, expected.kind, expected.wait)
 
 
 def test_aiders_words_are_those_of_its_model() -> None:
     (works,) = [ending for ending in stored_endings("aider") if ending.name == "works"]
-    seen = built_in_adapters()["aider"].parse_output(works.result)
-    assert seen.text.startswith("I write the note.")
-    assert seen.version == "0.86.2"
-    assert not {"Tokens:", "Aider", "Applied", "HTTPS"} & {word for word in seen.text.split() if word in seen.text}
-    assert (seen.reported_nanousd, [one.requests for one in seen.usage]) == (270_000, [1])
+    parsed_reply = built_in_adapters()["aider"].parse_output(works.result)
+    assert parsed_reply.text.startswith("I write the note.")
+    assert parsed_reply.version == "0.86.2"
+    assert not {"Tokens:", "Aider", "Applied", "HTTPS"} & {
+        word for word in parsed_reply.text.split() if word in parsed_reply.text
+    }
+    assert (parsed_reply.reported_nanousd, [item.requests for item in parsed_reply.usage]) == (270_000, [1])
 
 
 @given(st.lists(st.one_of(st.binary(max_size=60), st.from_regex(rb'\{"type": ?"(result|use)".{0,20}', fullmatch=True))))
@@ -287,6 +307,8 @@ def test_any_bytes_give_a_reading_or_a_failure(lines: list[bytes]) -> None:
     data = b"\n".join(lines)
     for form in ("jsonl", "json"):
         for stream in ("stdout", "stderr"):
-            told = described(output={**LINES, "form": form, "stream": stream, "usage": USED}, ends=WELL)
-            seen = reading(told, CallResult(stdout=data, stderr=data, exit=0, duration_ms=1))
-            assert (seen.ending == "success") is (seen.problem is None) or code(seen) == "agent-blocker"
+            agent_description = described(output={**LINES, "form": form, "stream": stream, "usage": USED}, ends=WELL)
+            parsed_reply = reading(agent_description, CallResult(stdout=data, stderr=data, exit=0, duration_ms=1))
+            assert (parsed_reply.ending == "success") is (parsed_reply.problem is None) or code(
+                parsed_reply
+            ) == "agent-blocker"

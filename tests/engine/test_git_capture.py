@@ -257,7 +257,9 @@ def test_names_that_no_event_may_hold(desk: Desk, name: bytes, shown: str) -> No
     pathlib.Path(os.fsdecode(path)).parent.mkdir(parents=True, exist_ok=True)
     pathlib.Path(os.fsdecode(path)).write_text("x")
     capture = desk.port.capture(desk.place, desk.base)
-    assert [(each.kind, each.path) for each in capture.forbidden_changes] == [("special", shown)]
+    assert [(forbidden_change.kind, forbidden_change.path) for forbidden_change in capture.forbidden_changes] == [
+        ("special", shown)
+    ]
     assert desk.tree(capture.tree) == desk.tree(desk.base)
     desk.port.ensure(desk.place, desk.base, desk.base)
     assert desk.state() == "## feat/f1"
@@ -271,7 +273,7 @@ def test_odd_names_of_the_users_own_files_stay_as_they_are(tmp_path: pathlib.Pat
     (desk.worktree / "new\nline").write_text("changed")
     (desk.worktree / "~/tilde").unlink()
     capture = desk.port.capture(desk.place, desk.base)
-    assert [(each.kind, each.path) for each in capture.forbidden_changes] == [
+    assert [(forbidden_change.kind, forbidden_change.path) for forbidden_change in capture.forbidden_changes] == [
         ("special", "new\\nline"),
         ("special", "~/tilde"),
     ]

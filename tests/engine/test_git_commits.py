@@ -183,9 +183,9 @@ def test_a_remote_that_refuses_or_is_not_there_says_so(desk: Desk, far: GitRepo)
 
 
 def test_ssh_never_asks(desk: Desk, tmp_path: pathlib.Path) -> None:
-    seen = tmp_path / "seen"
+    path = tmp_path / "seen"
     ssh = tmp_path / "ssh"
-    ssh.write_text(f'#!/bin/sh\necho "$@" > {seen}\ncut -d" " -f6 /proc/$$/stat >> {seen}\nexit 255\n')
+    ssh.write_text(f'#!/bin/sh\necho "$@" > {path}\ncut -d" " -f6 /proc/$$/stat >> {path}\nexit 255\n')
     ssh.chmod(0o755)
     desk.repo.git("remote", "add", "origin", "git@git.example.org:ada/engine.git")
     for environment, configured in (({"GIT_SSH_COMMAND": f"{ssh} -x"}, ""), ({}, f"{ssh} -y")):
@@ -193,7 +193,7 @@ def test_ssh_never_asks(desk: Desk, tmp_path: pathlib.Path) -> None:
             desk.repo.git("config", "core.sshCommand", configured)
         with pytest.raises(RemoteError):
             desk.another({**os.environ, **environment}).remote_head("origin", PLACE.branch)
-        arguments, session = seen.read_text().splitlines()
+        arguments, session = path.read_text().splitlines()
         assert "-o BatchMode=yes" in arguments
         assert int(session) != os.getsid(0), "it could reach the user's terminal"
 

@@ -217,7 +217,7 @@ def test_the_worktree_is_put_back(desk: Desk, act: Callable[[Desk], None], fresh
     assert desk.git("rev-parse", "HEAD") == desk.repo.head("feat/f1") == desk.base
     assert desk.git("symbolic-ref", "HEAD") == "refs/heads/feat/f1"
     assert desk.git("ls-files", "-v").splitlines() == [f"H {name}" for name in sorted(FILES)]
-    assert sorted(each.name for each in desk.worktree.iterdir()) == [".git", ".gitignore", "README.md", "src"]
+    assert sorted(path.name for path in desk.worktree.iterdir()) == [".git", ".gitignore", "README.md", "src"]
     assert desk.repo.git("symbolic-ref", "HEAD") == "refs/heads/main"
     assert len(list((desk.repo.root / ".git/worktrees").iterdir())) == 1
     assert not list((desk.repo.root / ".git").rglob("*.lock"))
@@ -305,7 +305,7 @@ def test_ignored_files_are_kept_when_they_were_there_or_are_to_be_kept(desk: Des
     desk.another().ensure(desk.place, desk.base, after)
     assert (desk.worktree / "build/sub/new").exists()
     desk.another().ensure(desk.place, desk.base, before)
-    left = {str(each.relative_to(desk.worktree)) for each in desk.worktree.rglob("*") if each.is_file()}
+    left = {str(path.relative_to(desk.worktree)) for path in desk.worktree.rglob("*") if path.is_file()}
     ignored = {"build/old", "old.log", "web/node_modules/x/y", "web/node_modules/new"}
     assert left == {*FILES, ".git", *ignored, ".venv/bin/z"}
     assert not (desk.worktree / "build/sub").exists()
@@ -358,14 +358,14 @@ TREES = st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), C
 def put(top: pathlib.Path, files: dict[str, tuple[str, bytes]]) -> None:
     """As much of it as fits together."""
     for name, (kind, content) in files.items():
-        place = top / name
+        path = top / name
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             if kind == "link":
-                place.symlink_to(os.fsdecode(content))
+                path.symlink_to(os.fsdecode(content))
             else:
-                place.write_bytes(content)
-                place.chmod(0o755 if kind == "exec" else 0o644)
+                path.write_bytes(content)
+                path.chmod(0o755 if kind == "exec" else 0o644)
         except OSError:
             continue
 

@@ -69,13 +69,13 @@ def descendants(pid: int) -> list[int]:
     return [*below, pid]
 
 
-def killed_after(desk: Desk, seconds: float, turn: str, whole: bool) -> list[list[str]]:
+def killed_after(desk: Desk, seconds: float, turn: str, full: bool) -> list[list[str]]:
     """Run the worker for a while, kill it (`whole`: with its gits), and return what it had said."""
     command = [sys.executable, "-c", WORKER, str(desk.repo.root), desk.base, turn]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
         time.sleep(seconds)
         assert worker.poll() is None
-        for pid in descendants(worker.pid) if whole else [worker.pid]:
+        for pid in descendants(worker.pid) if full else [worker.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         out, _ = worker.communicate()
@@ -83,21 +83,21 @@ def killed_after(desk: Desk, seconds: float, turn: str, whole: bool) -> list[lis
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [False, True], ids=["mz-alone", "with-its-gits"])
-def test_any_instant_will_do(tmp_path: pathlib.Path, whole: bool) -> None:
+@pytest.mark.parametrize("full", [False, True], ids=["mz-alone", "with-its-gits"])
+def test_any_instant_will_do(tmp_path: pathlib.Path, full: bool) -> None:
     desk = Desk(tmp_path)
     dice = random.Random(7)
     for turn in range(12):
-        said = killed_after(desk, 0.5 + dice.random() * 1.5, f"turn{turn}", whole)
+        rows = killed_after(desk, 0.5 + dice.random() * 1.5, f"turn{turn}", full)
         port = desk.another()
-        asked = [words[1] for words in said if words[0] == "asked"]
-        for key in asked[-1:]:
+        strings = [arguments[1] for arguments in rows if arguments[0] == "asked"]
+        for key in strings[-1:]:
             port.find_commit(PLACE, key)
         opened = port.open(PLACE, (desk.base,))
         assert isinstance(opened, WorkspaceCreated)
         captures = desk.repo.git("rev-list", "refs/mz/r1/f1").split()
-        assert {words[1] for words in said if words[0] == "captured"} <= set(captures)
-        done = [words for words in said if words[0] == "committed"]
+        assert {texts[1] for texts in rows if texts[0] == "captured"} <= set(captures)
+        done = [args for args in rows if args[0] == "committed"]
         for _, _, commit in done:
             assert desk.repo.git("cat-file", "-t", commit) == "commit"
         tree = port.capture(PLACE, opened.tree).tree

@@ -73,9 +73,9 @@ def test_both_sides_come_together(desk: Desk) -> None:
         "theirs": "100644 1",
     }
     assert not (desk.worktree / "src/lib").exists()
-    found = desk.another().find_commit(PLACE, KEY)
-    assert found is not None
-    assert found.commit == merged.commit
+    created_commit = desk.another().find_commit(PLACE, KEY)
+    assert created_commit is not None
+    assert created_commit.commit == merged.commit
 
 
 def test_what_is_in_the_branch_already_changes_nothing(desk: Desk) -> None:
@@ -222,9 +222,9 @@ def test_nothing_that_a_repository_configures_takes_part(desk: Desk, tmp_path: p
 
 
 def test_histories_that_have_nothing_in_common_are_refused(desk: Desk) -> None:
-    alone = Commit(desk.repo.git("commit-tree", f"{desk.base}^{{tree}}", "-m", "alone"))
+    commit = Commit(desk.repo.git("commit-tree", f"{desk.base}^{{tree}}", "-m", "alone"))
     with pytest.raises(RepositoryUnusable, match="unrelated histories"):
-        desk.port.merge(PLACE, desk.base, alone, MESSAGE)
+        desk.port.merge(PLACE, desk.base, commit, MESSAGE)
     assert desk.repo.head("feat/f1") == desk.base
 
 

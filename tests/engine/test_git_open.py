@@ -109,16 +109,18 @@ def test_a_repository_that_cannot_be_written_to(desk: Desk) -> None:
     )
     objects = desk.repo.root / ".git/objects"
     objects.chmod(0o555)
-    heard = subprocess.check_output([*POWERLESS, sys.executable, "-c", script, str(desk.repo.root)]).decode()
+    output = subprocess.check_output([*POWERLESS, sys.executable, "-c", script, str(desk.repo.root)]).decode()
     objects.chmod(0o755)
-    assert heard.startswith(f"read-only {objects} is not writable")
+    assert output.startswith(f"read-only {objects} is not writable")
 
 
 def test_a_repository_of_somebody_else_is_not_trusted(desk: Desk) -> None:
     """In git's own words for it, which it can be made to say."""
     environment = {**os.environ, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
-    asked = subprocess.run(["git", "rev-parse"], cwd=desk.repo.root, env=environment, capture_output=True, check=False)
-    refused = repository_error(desk.repo.root, ProgramResult(asked.returncode, b"", asked.stderr.decode()))
+    process = subprocess.run(
+        ["git", "rev-parse"], cwd=desk.repo.root, env=environment, capture_output=True, check=False
+    )
+    refused = repository_error(desk.repo.root, ProgramResult(process.returncode, b"", process.stderr.decode()))
     assert refused.code == "not-trusted"
     assert f"safe.directory {desk.repo.root}" in str(refused)
 

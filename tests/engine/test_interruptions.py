@@ -67,7 +67,7 @@ class Hands:
         )
 
     def events(self) -> list[Event]:
-        return [one.event for one in self.world.store.read(feature_stream(trial.RUN, B))]
+        return [recorded.event for recorded in self.world.store.read(feature_stream(trial.RUN, B))]
 
     def until(self, kind: type[Event]) -> None:
         while not any(isinstance(event, kind) for event in self.events()):
@@ -96,11 +96,11 @@ class Hands:
 
     def settled(self) -> bool:
         """Every request has one outcome, and no money is set aside any more."""
-        asked = Counter(event.ref.key for event in self.events() if isinstance(event, AgentRequested))
+        counter = Counter(event.ref.key for event in self.events() if isinstance(event, AgentRequested))
         answered = Counter(
             event.ref.key for event in self.events() if isinstance(event, AgentReplied | AgentFailed | AgentLost)
         )
-        return asked == answered and self.track.reservations == {}
+        return counter == answered and self.track.reservations == {}
 
 
 def broken_at(call: Callable[..., Any], time: int) -> Callable[..., Any]:
@@ -200,12 +200,12 @@ def test_a_call_that_never_began_costs_nothing() -> None:
 
 # rework ---------------------------------------------------------------------------------------------------------------
 def test_a_secret_that_a_rework_leaves_lying_is_found_again() -> None:
-    seen: list[str] = []
+    texts: list[str] = []
 
     def script(spec: CallSpec, files: Files) -> ScriptedReply:
         if "/build/u1/" in spec.key and spec.key.endswith("builder"):
-            seen.append(spec.key)
-            files_written = {"b1.txt": "SECRET"} if len(seen) == 1 else {}
+            texts.append(spec.key)
+            files_written = {"b1.txt": "SECRET"} if len(texts) == 1 else {}
             return ScriptedReply(files={**files_written, "notes/b.u1.md": "the first unit"})
         return trial.script(spec, files)
 
@@ -227,13 +227,13 @@ def with_ship(pins: Pins, **fields: Any) -> Pins:
 
 
 def test_rules_over_the_feature_see_what_all_replies_changed() -> None:
-    seen: list[str] = []
+    texts: list[str] = []
 
     def script(spec: CallSpec, files: Files) -> ScriptedReply:
         if "/ship/" not in spec.key:
             return trial.script(spec, files)
-        seen.append(spec.key)
-        if len(seen) > 1:
+        texts.append(spec.key)
+        if len(texts) > 1:
             return ScriptedReply(files={"f0.txt": "fine"})
         many = {f"f{number}.txt": "x" if number else "broken" for number in range(9)}
         return ScriptedReply(files={**many, "letters/b.md": "A letter about b"})
@@ -244,7 +244,7 @@ def test_rules_over_the_feature_see_what_all_replies_changed() -> None:
     pins = with_ship(pins, writable=("f*.txt",), gates=gates)
     pins = replace(pins, config=replace(pins.config, limits=replace(pins.config.limits, feature_files_max=3)))
     drive_run(world, trial.RUN, pins, 1)
-    checked = [one.event for one in world.store.log if isinstance(one.event, GateChecked)]
+    checked = [recorded.event for recorded in world.store.log if isinstance(recorded.event, GateChecked)]
     assert ("files_max", False) in [(event.gate, event.passed) for event in checked]
 
 
@@ -275,7 +275,7 @@ def test_a_phase_without_an_agent_asks_a_person_where_its_gate_fails() -> None:
 
 # people ---------------------------------------------------------------------------------------------------------------
 def test_another_try_after_a_review_is_the_builders() -> None:
-    story = (
+    events = (
         *IN_BUILD,
         *accepted(ref("build", unit="u1")),
         gate("check", True),
@@ -284,7 +284,7 @@ def test_another_try_after_a_review_is_the_builders() -> None:
         HumanRequested(phase="build", unit="u1", question_kind=QuestionKind.UNROUTED),
         HumanAnswered(run_version=9, verdict=Verdict.RETRY, note=NOTE, actor=DIGEST),
     )
-    assert when_decided(given(*story), trial.pins()) == act.CallAgent(role="builder", attempt=2)
+    assert when_decided(given(*events), trial.pins()) == act.CallAgent(role="builder", attempt=2)
 
 
 def test_notes_go_where_they_belong_once() -> None:
@@ -319,7 +319,7 @@ def test_notes_go_where_they_belong_once() -> None:
 def test_only_the_runs_own_branches_are_left_out_of_what_moved() -> None:
     names = ("refs/heads/feat/users-own", "refs/heads/me/feat/b", "refs/heads/feat/b", "refs/remotes/origin/feat/b")
     moved = moved_refs(dict.fromkeys(names, "1"), {}, frozenset({"feat/b"}))
-    assert [one.name for one in moved] == ["refs/heads/feat/users-own", "refs/heads/me/feat/b"]
+    assert [ref_change.name for ref_change in moved] == ["refs/heads/feat/users-own", "refs/heads/me/feat/b"]
 
 
 def test_what_a_feature_touched_does_not_count_what_it_started_from() -> None:

@@ -40,7 +40,7 @@ def test_feature_threads_find_their_tables_read() -> None:
 
 
 def test_secrets_are_known_by_the_names_of_their_variables() -> None:
-    found = environment_secrets(
+    texts = environment_secrets(
         {
             "ANTHROPIC_API_KEY": "a",
             "DEPLOY_TOKEN": "b",
@@ -51,11 +51,11 @@ def test_secrets_are_known_by_the_names_of_their_variables() -> None:
             "PATH": os.environ["PATH"],
         }
     )
-    assert sorted(found) == ["ANTHROPIC_API_KEY", "DB_PASSWORD", "DEPLOY_TOKEN"]
+    assert sorted(texts) == ["ANTHROPIC_API_KEY", "DB_PASSWORD", "DEPLOY_TOKEN"]
 
 
 def test_a_password_in_the_url_of_any_variable_is_a_secret() -> None:
-    found = environment_secrets(
+    texts = environment_secrets(
         {
             "DATABASE_URL": "postgres://shop:a%2Fb-long-password@db.example/shop",
             "CACHE_URL": "redis://localhost:6379/0",
@@ -63,7 +63,7 @@ def test_a_password_in_the_url_of_any_variable_is_a_secret() -> None:
             "PIP_INDEX_URL": "https://0123456789abcdef0123@pypi.example/simple",
         }
     )
-    assert found == {"DATABASE_URL": "a/b-long-password", "PIP_INDEX_URL": "0123456789abcdef0123"}
+    assert texts == {"DATABASE_URL": "a/b-long-password", "PIP_INDEX_URL": "0123456789abcdef0123"}
 
 
 def test_secrets_that_lie_in_a_repository_without_being_in_git(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_where_there_is_no_repository_the_environment_is_all(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "value"),
     [
         ("API_TOKEN=Zx9#qwertyuiop1234567890", "Zx9#qwertyuiop1234567890"),
         ("API_TOKEN=qwertyuiop # mine", "qwertyuiop"),
@@ -108,10 +108,10 @@ def test_where_there_is_no_repository_the_environment_is_all(tmp_path: Path) -> 
         ("# API_TOKEN=abcdefghijk", None),
     ],
 )
-def test_what_a_line_of_a_dotenv_file_means(text: str, found: str | None) -> None:
-    known = parse_dotenv(f"NAME=x\n{text}")
-    assert known.get("API_TOKEN") == found
-    assert known.get("OTHER_KEY") == ("0123456789" if "never" in text else None)
+def test_what_a_line_of_a_dotenv_file_means(text: str, value: str | None) -> None:
+    dotenv = parse_dotenv(f"NAME=x\n{text}")
+    assert dotenv.get("API_TOKEN") == value
+    assert dotenv.get("OTHER_KEY") == ("0123456789" if "never" in text else None)
 
 
 def test_a_dotenv_file_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:

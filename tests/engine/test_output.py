@@ -59,8 +59,12 @@ def test_counts(case: Counted) -> None:
 
 @pytest.mark.parametrize("case", COUNTED, ids=lambda case: case.name)
 def test_no_text_is_counted_for_two_runners(case: Counted) -> None:
-    runners = [one for one in output_patterns().runners if not one.alone]
-    spans = [match.span() for one in runners for match in re.finditer(one.block, case.raw, re.MULTILINE)]
+    runners = [runner for runner in output_patterns().runners if not runner.alone]
+    spans = [
+        match.span()
+        for runner_patterns in runners
+        for match in re.finditer(runner_patterns.block, case.raw, re.MULTILINE)
+    ]
     assert all(first == second or first[1] <= second[0] or second[1] <= first[0] for first in spans for second in spans)
     assert len(set(spans)) == len(spans)
 
@@ -123,7 +127,7 @@ def test_lines_that_say_nothing_are_not_part_of_a_signature() -> None:
 
 
 def test_two_runs_of_a_real_failing_suite_show_the_same(tmp_path: Path) -> None:
-    seen = set()
+    observed = set()
     for number in range(2):
         folder = tmp_path / f"run{number}"
         folder.mkdir()
@@ -136,7 +140,7 @@ def test_two_runs_of_a_real_failing_suite_show_the_same(tmp_path: Path) -> None:
         ran = subprocess.run([sys.executable, "-m", "unittest"], cwd=folder, capture_output=True, check=False)
         assert count_tests(ran.stderr) == (1, 1)
         text = excerpt(ran.stderr, (str(folder),)).replace(f"0.0{number + 1}", "0.0N")
-        seen.add((text, failure_signature(text)))
-    [(text, _)] = seen
+        observed.add((text, failure_signature(text)))
+    [(text, _)] = observed
     assert 'File "<worktree>/test_a.py"' in text
     assert str(tmp_path) not in text

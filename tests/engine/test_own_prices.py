@@ -60,14 +60,14 @@ def test_a_price_counts_from_its_day(prices: GenaiPrices) -> None:
 @pytest.mark.parametrize("written", ["Gateway/Odd[1m]", "gateway/odd", "*[1m]", "gateway/odd[*"])
 def test_a_model_is_written_as_the_agent_names_it(tmp_path: Path, written: str) -> None:
     """Only `*` stands for anything: brackets are part of names."""
-    found = GenaiPrices(rows(tmp_path, f'prices:\n- {{model: "{written}", input: "1", output: "1"}}\n'))
-    assert (found.estimate("gateway/odd[1m]", 1000, 0, 0) is None) == (written == "gateway/odd[*")
+    genai_prices = GenaiPrices(rows(tmp_path, f'prices:\n- {{model: "{written}", input: "1", output: "1"}}\n'))
+    assert (genai_prices.estimate("gateway/odd[1m]", 1000, 0, 0) is None) == (written == "gateway/odd[*")
 
 
 def test_nothing_but_the_star_stands_for_something_else(tmp_path: Path) -> None:
-    found = GenaiPrices(rows(tmp_path, 'prices:\n- {model: "own?[ab]c", input: "1", output: "1"}\n'))
-    assert found.estimate("own?[ab]c", 1000, 0, 0) == 1_000_000
-    assert found.estimate("own1ac", 1000, 0, 0) is None
+    genai_prices = GenaiPrices(rows(tmp_path, 'prices:\n- {model: "own?[ab]c", input: "1", output: "1"}\n'))
+    assert genai_prices.estimate("own?[ab]c", 1000, 0, 0) == 1_000_000
+    assert genai_prices.estimate("own1ac", 1000, 0, 0) is None
 
 
 def test_long_requests_and_tiers_have_their_own(prices: GenaiPrices) -> None:
@@ -90,9 +90,9 @@ def test_the_repository_comes_before_the_user(tmp_path: Path) -> None:
     (home / "mz" / "prices.yaml").write_text("prices:\n" + row.format(model="gateway/big") + row.format(model="own"))
     (tmp_path / "mz.yaml").write_text(TEXT)
     config = load_config(tmp_path, {}, {}).config
-    found = price_table(config, {"XDG_CONFIG_HOME": str(home)})
-    assert found.estimate("gateway/big", 1000, 0, at("2026-11-01")) == 1_000_000
-    assert found.estimate("own", 1000, 0, at("2026-11-01")) == 9_000_000
+    genai_prices = price_table(config, {"XDG_CONFIG_HOME": str(home)})
+    assert genai_prices.estimate("gateway/big", 1000, 0, at("2026-11-01")) == 1_000_000
+    assert genai_prices.estimate("own", 1000, 0, at("2026-11-01")) == 9_000_000
     assert price_table(config, {}).estimate("own", 1000, 0, at("2026-11-01")) is None
 
 
@@ -112,7 +112,7 @@ def test_events_name_what_was_gone_by(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "place", "said"),
+    ("line", "code", "place", "output"),
     [
         ("  input: cheap", "MZ2010", "mz.yaml:3:10", "'cheap' is not an amount"),
         ("  input: -1", "MZ2010", "mz.yaml:3:10", "'-1' is not an amount"),
@@ -127,12 +127,12 @@ def test_events_name_what_was_gone_by(tmp_path: Path) -> None:
         ("  input: 1\n  above: {tokens: 0, input: 1, output: 1}", "MZ2006", "mz.yaml:4:19", "`prices[0].above.tokens`"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, line: str, code: str, place: str, said: str) -> None:
+def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, line: str, code: str, place: str, output: str) -> None:
     with pytest.raises(MzError) as caught:
         rows(tmp_path, f"prices:\n- model: m\n{line}\n  output: 1\n")
     assert caught.value.code == code
     assert str(caught.value.location).startswith(place)
-    assert said in caught.value.message or code == "MZ2006"
+    assert output in caught.value.message or code == "MZ2006"
 
 
 def test_the_same_model_and_day_twice(tmp_path: Path) -> None:
@@ -142,12 +142,12 @@ def test_the_same_model_and_day_twice(tmp_path: Path) -> None:
 
 
 def test_the_users_file_is_checked_likewise(tmp_path: Path) -> None:
-    place = tmp_path / "mz" / "prices.yaml"
-    place.parent.mkdir()
-    place.write_text("prices:\n- model: m\n  input: 1\n  output: much\n")
+    path = tmp_path / "mz" / "prices.yaml"
+    path.parent.mkdir()
+    path.write_text("prices:\n- model: m\n  input: 1\n  output: much\n")
     with pytest.raises(MzError) as caught:
         user_prices({"XDG_CONFIG_HOME": str(tmp_path)})
-    assert str(caught.value.location) == f"{place}:4:11"
+    assert str(caught.value.location) == f"{path}:4:11"
 
 
 def test_the_example_of_the_page(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def ignores(rules: IgnoreRules, path: str, is_directory: bool) -> bool:
     """As the walker asks: from the top down, until something is ignored."""
     parts = path.encode().split(b"/")
     above = (b"/".join(parts[:count]) for count in range(1, len(parts)))
-    return any(rules.ignores(each, True) for each in above) or rules.ignores(path.encode(), is_directory)
+    return any(rules.ignores(data, True) for data in above) or rules.ignores(path.encode(), is_directory)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -21,14 +21,14 @@ KNOWN = KnownNames(
 def said_of(text: str) -> list[str]:
     try:
         pipeline, document = PipelineSource(name="p.yaml", text=text).parse()
-        found = lint_pipeline(pipeline, KNOWN, document)
+        result = lint_pipeline(pipeline, KNOWN, document)
     except MzError as error:
-        found = error.diagnostics
+        result = error.diagnostics
     return [
-        f"{each.location.line}:{each.location.column} {each.code} {each.message}"
-        + (f" ({each.hint})" if each.hint else "")
-        for each in found
-        if each.location
+        f"{diagnostic.location.line}:{diagnostic.location.column} {diagnostic.code} {diagnostic.message}"
+        + (f" ({diagnostic.hint})" if diagnostic.hint else "")
+        for diagnostic in result
+        if diagnostic.location
     ]
 
 
@@ -40,5 +40,5 @@ def test_everything_that_is_wrong_is_said_with_its_place(case: Path) -> None:
 
 
 def test_the_cases_cover_every_code_of_the_lint() -> None:
-    seen = {code for case in CASES for code in case.read_text().split() if code.startswith("MZ3")}
-    assert seen == {f"MZ30{number:02}" for number in range(2, 17)}
+    codes = {code for case in CASES for code in case.read_text().split() if code.startswith("MZ3")}
+    assert codes == {f"MZ30{number:02}" for number in range(2, 17)}

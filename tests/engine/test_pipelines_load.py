@@ -47,7 +47,7 @@ def test_built_in_pipelines_are_clean(tmp_path: Path, name: str) -> None:
 
 def test_a_built_in_pipeline_leaves_out_what_the_project_cannot_run(tmp_path: Path) -> None:
     _, warnings = load_pipeline("monozukuri", tmp_path, known("test"))
-    assert {(each.code, each.severity) for each in warnings} == {("MZ3009", "warning")}
+    assert {(diagnostic.code, diagnostic.severity) for diagnostic in warnings} == {("MZ3009", "warning")}
 
 
 def test_durations_become_seconds(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ def test_durations_become_seconds(tmp_path: Path) -> None:
 def test_a_pipeline_of_the_project_comes_before_a_built_in_one(tmp_path: Path) -> None:
     assert find_source("monozukuri", tmp_path).built_in
     write(tmp_path, "pipelines/monozukuri.yaml", SMALL)
-    found = find_source("monozukuri", tmp_path)
-    assert (found.built_in, found.parse()[0].pipeline) == (False, "small")
-    assert found.name == "pipelines/monozukuri.yaml"
+    pipeline_source = find_source("monozukuri", tmp_path)
+    assert (pipeline_source.built_in, pipeline_source.parse()[0].pipeline) == (False, "small")
+    assert pipeline_source.name == "pipelines/monozukuri.yaml"
 
 
 def test_a_path_names_a_file(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_timeouts_are_checked(text: str, told: str) -> None:
 def test_odd_forms_are_refused_by_form(text: str) -> None:
     with pytest.raises(MzError) as caught:
         PipelineSource(name="p.yaml", text=text).parse()
-    assert {each.code for each in caught.value.diagnostics} <= {"MZ2006", "MZ2007"}
+    assert {diagnostic.code for diagnostic in caught.value.diagnostics} <= {"MZ2006", "MZ2007"}
 
 
 @pytest.mark.parametrize(

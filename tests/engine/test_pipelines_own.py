@@ -70,8 +70,8 @@ def test_a_run_pins_them_with_its_pipeline(tmp_path: Path) -> None:
     assert plan.pins.templates["risks.md.j2"] == TEMPLATE
     rules = plan.pins.rules["risks"]
     assert validate(rules, "# T\n\n## Risks\n\nMany.\n", "r.md", Limits(), {}) == ()
-    (found,) = validate(rules, "# T\n\n## Hopes\n\nMany.\n", "r.md", Limits(), {})
-    assert found.message.startswith('r.md: no heading begins with "Risks"')
+    (rule_finding,) = validate(rules, "# T\n\n## Hopes\n\nMany.\n", "r.md", Limits(), {})
+    assert rule_finding.message.startswith('r.md: no heading begins with "Risks"')
 
 
 def test_one_that_is_called_like_a_built_in_takes_its_place(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_one_that_is_called_like_a_built_in_takes_its_place(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "said"),
+    ("text", "place", "output"),
     [
         ("line\n{% if %}", "2", "expected"),
         ("{{ title | upperr }}", "1", "no filter named 'upperr'"),
@@ -89,12 +89,12 @@ def test_one_that_is_called_like_a_built_in_takes_its_place(tmp_path: Path) -> N
         ("{% for each in notes %}{{ each }}{{ loop.index }}{% endfor %}{{ range(3) | list }}", "", ""),
     ],
 )
-def test_a_template_is_checked_before_it_is_needed(tmp_path: Path, text: str, place: str, said: str) -> None:
+def test_a_template_is_checked_before_it_is_needed(tmp_path: Path, text: str, place: str, output: str) -> None:
     give(tmp_path, {"templates/own.md.j2": text})
-    found = load_pipeline_files(tmp_path).diagnostics
-    assert [str(each.location) for each in found] == ([f"pipelines/templates/own.md.j2:{place}"] if place else [])
-    assert all(said in each.message and each.code == "MZ3017" for each in found), found
-    if found:
+    result = load_pipeline_files(tmp_path).diagnostics
+    assert [str(item.location) for item in result] == ([f"pipelines/templates/own.md.j2:{place}"] if place else [])
+    assert all(output in diagnostic.message and diagnostic.code == "MZ3017" for diagnostic in result), result
+    if result:
         with pytest.raises(MzError, match="MZ3017"):
             load_valid_pipeline_files(tmp_path)
 
@@ -111,23 +111,23 @@ def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None
     repo.commit({"mz.yaml": "pipeline: careful\n", "features.md": "## [FEAT] login: Log in\n\nPlease.\n"})
     with pytest.raises(MzError) as refused:
         make_plan(tmp_path, os.environ, {}, (), None, lambda text: Digest("0" * 64))
-    assert [(each.code, str(each.location)) for each in refused.value.diagnostics] == [
+    assert [(diagnostic.code, str(diagnostic.location)) for diagnostic in refused.value.diagnostics] == [
         ("MZ3017", "pipelines/careful.yaml:6:11")
     ] * 2
-    more, instructions = (each.message for each in refused.value.diagnostics)
+    more, instructions = (item.message for item in refused.value.diagnostics)
     assert more == "the template `risks.md.j2` does not define the block `more`, which house.md.j2:2 requires"
     assert (
         instructions
         == "the template `risks.md.j2` does not define the block `instructions`, which base.md.j2:16 requires"
     )
-    whole = "{% block more %}M{% endblock %}{% block instructions %}I{% endblock %}"
-    text = (tmp_path / "pipelines/templates/risks.md.j2").read_text() + whole
+    full = "{% block more %}M{% endblock %}{% block instructions %}I{% endblock %}"
+    text = (tmp_path / "pipelines/templates/risks.md.j2").read_text() + full
     give(tmp_path, {"templates/risks.md.j2": text})
     assert make_plan(tmp_path, os.environ, {}, (), None, lambda text: Digest("0" * 64)).warnings == ()
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "said"),
+    ("old", "new", "place", "output"),
     [
         ("name: risks", "name: risk", "1:7", "`name` must be the file's name"),
         ("shared: file", "shared: fiel", "5:11", "there is no shared rule `fiel`"),
@@ -141,7 +141,7 @@ def test_blocks_that_a_phase_lacks_are_told_before_a_run(tmp_path: Path) -> None
         ("name: risks", "name: [", "", ""),
     ],
 )
-def test_a_rule_set_is_checked_before_it_is_needed(tmp_path: Path, old: str, new: str, place: str, said: str) -> None:
+def test_a_rule_set_is_checked_before_it_is_needed(tmp_path: Path, old: str, new: str, place: str, output: str) -> None:
     assert old in RULES
     text = RULES.replace(old, new, 1)
     if "unique" in new:
@@ -150,5 +150,5 @@ def test_a_rule_set_is_checked_before_it_is_needed(tmp_path: Path, old: str, new
     material = load_pipeline_files(tmp_path)
     assert "risks" not in material.rules
     first = material.diagnostics[0]
-    assert said in first.message
+    assert output in first.message
     assert not place or (first.code, str(first.location)) == ("MZ3018", f"pipelines/rules/risks.yaml:{place}")

@@ -53,8 +53,8 @@ def nano(usd: str | None) -> int | None:
 # sums worked out by hand ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("case", PRICED, ids=lambda case: case.name)
 def test_sums_are_those_worked_out_by_hand(case: Priced) -> None:
-    found = PRICES.price(case.usage, at(case.at))
-    assert (found.nanousd, found.unpriced) == (nano(case.usd), case.unpriced)
+    result = PRICES.price(case.usage, at(case.at))
+    assert (result.nanousd, result.unpriced) == (nano(case.usd), case.unpriced)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,8 +74,8 @@ def test_sums_that_may_cross_a_step_are_known() -> None:
     card = PRICES.card("claude-sonnet-4-5", NOW)
     assert card is not None
     assert card.step_sizes == (200_000,)
-    some, many, one = (Usage(model="claude-sonnet-4-5", input=300_000, output=0, requests=n) for n in (None, 9, 1))
-    assert [may_cross_step(card, each) for each in (some, many, one)] == [True, True, False]
+    some, many, usage = (Usage(model="claude-sonnet-4-5", input=300_000, output=0, requests=n) for n in (None, 9, 1))
+    assert [may_cross_step(card, item) for item in (some, many, usage)] == [True, True, False]
     assert not may_cross_step(card, Usage(model="claude-sonnet-4-5", input=200_000, output=0))
 
 
@@ -121,9 +121,9 @@ def models_of(provider: Provider) -> list[tuple[str, str]]:
 
 MODELS = [
     (provider, model)
-    for each in get_snapshot().providers
-    if each.id in MAKERS
-    for provider, model in models_of(each)
+    for item in get_snapshot().providers
+    if item.id in MAKERS
+    for provider, model in models_of(item)
     if PRICES.estimate(model, 1, 1, NOW) is not None
 ]
 
@@ -141,8 +141,8 @@ def test_a_request_costs_what_the_table_says(
         model=of[1], input=plain + read + short + hour, output=output, cache_read=read, cache_write_5m=short,
         cache_write_1h=hour, requests=1, tier=tier,
     )  # fmt: skip
-    found = PRICES.entry(usage, at_us)
-    if found is None:
+    count = PRICES.entry(usage, at_us)
+    if count is None:
         assert tier, "only a tier that is not in the table has no price"
         return
     expected = genai_prices.calc_price(
@@ -154,7 +154,7 @@ def test_a_request_costs_what_the_table_says(
         genai_request_timestamp=EPOCH + timedelta(microseconds=at_us),
         price_context=dict.fromkeys(("processing", "service_tier", "speed"), tier) if tier else None,
     )  # fmt: skip
-    assert found == int((expected.total_price * 10**9).to_integral_value(ROUND_HALF_EVEN))
+    assert count == int((expected.total_price * 10**9).to_integral_value(ROUND_HALF_EVEN))
 
 
 def test_many_models_are_compared() -> None:
@@ -171,8 +171,8 @@ def test_a_price_by_the_time_of_day_is_not_kept_for_the_day() -> None:
 @settings(deadline=None)
 @given(st.text(max_size=40))
 def test_no_name_is_too_odd(name: str) -> None:
-    found = PRICES.estimate(name, 10, 10, NOW)
-    assert found is None or found >= 0
+    count = PRICES.estimate(name, 10, 10, NOW)
+    assert count is None or count >= 0
 
 
 # the table ------------------------------------------------------------------------------------------------------------
@@ -189,12 +189,12 @@ def test_the_table_is_loaded_when_it_is_needed() -> None:
 
 
 def test_threads_share_a_table() -> None:
-    prices, found = GenaiPrices(), set[RateCard | None]()
+    prices, rate_cards = GenaiPrices(), set[RateCard | None]()
     threads = [
-        threading.Thread(target=lambda: found.add(prices.card("claude-opus-4-8", NOW, "batch"))) for _ in range(8)
+        threading.Thread(target=lambda: rate_cards.add(prices.card("claude-opus-4-8", NOW, "batch"))) for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 1
+    assert len(rate_cards) == 1

@@ -38,9 +38,9 @@ def spawn(root: Path, script: str, stdin: bytes = b"", total_seconds: int = 20) 
 
 
 def test_a_call_runs_in_its_worktree_with_its_prompt(tmp_path: Path) -> None:
-    place = repository(tmp_path)
+    path = repository(tmp_path)
     result = spawn(tmp_path, "pwd; cat; echo oops >&2; exit 4", stdin=b"do it\n")
-    assert result.stdout == f"{place}\ndo it\n".encode()
+    assert result.stdout == f"{path}\ndo it\n".encode()
     assert result.stderr == b"oops\n"
     assert (result.exit, result.problem) == (4, None)
     assert 0 < result.duration_ms < 20_000
@@ -51,8 +51,8 @@ def test_a_call_sees_what_is_allowed_and_its_key(tmp_path: Path) -> None:
     key = fresh_key()
     invocation = Invocation(argv=("env",), stdin=b"", env={"AGENT_SETTING": "1", "HOME": "/own"})
     result = processes(tmp_path, passed=("EXTRA",)).spawn(call(key), invocation)
-    found = dict(line.partition("=")[::2] for line in result.stdout.decode().splitlines())
-    assert found == {
+    texts = dict(line.partition("=")[::2] for line in result.stdout.decode().splitlines())
+    assert texts == {
         "PATH": ENVIRONMENT["PATH"],
         "HOME": "/own",
         "LC_ALL": "C.UTF-8",
@@ -63,14 +63,14 @@ def test_a_call_sees_what_is_allowed_and_its_key(tmp_path: Path) -> None:
 
 def test_a_temporary_directory_of_its_own_is_gone_with_the_call(tmp_path: Path) -> None:
     repository(tmp_path)
-    around = tmp_path / "around"
-    around.mkdir()
+    path = tmp_path / "around"
+    path.mkdir()
     script = "cd $TMPDIR; ls -A; pwd; stat -c %a .; mkdir -p a/b; touch a/b/c; ln -s / root; chmod 0 a/b; chmod 500 a"
-    agents = AgentProcesses(tmp_path, {**ENVIRONMENT, "TMPDIR": str(around)}, Secrets({}))
-    asked = msgspec.structs.replace(shell(script), private_tmpdir=True)
-    own, mode = agents.spawn(call(fresh_key()), asked).stdout.decode().split()
-    assert (Path(own).parent, mode) == (around, "700")
-    assert not list(around.iterdir())
+    agents = AgentProcesses(tmp_path, {**ENVIRONMENT, "TMPDIR": str(path)}, Secrets({}))
+    invocation = msgspec.structs.replace(shell(script), private_tmpdir=True)
+    own, mode = agents.spawn(call(fresh_key()), invocation).stdout.decode().split()
+    assert (Path(own).parent, mode) == (path, "700")
+    assert not list(path.iterdir())
 
 
 @pytest.mark.parametrize("mode", [0o500, 0])
@@ -114,8 +114,8 @@ def test_secrets_are_taken_out_before_anything_is_written(tmp_path: Path) -> Non
     secret = ENVIRONMENT["TOKEN"]
     script = f"printf hunter2; sleep 0.2; echo -hunter2; echo {secret} >&2"
     result = processes(tmp_path).spawn(call(key), shell(script))
-    place = spool_directory(tmp_path / ".mz" / "spool", key)
-    for text in (result.stdout, result.stderr, *(path.read_bytes() for path in place.iterdir())):
+    folder = spool_directory(tmp_path / ".mz" / "spool", key)
+    for text in (result.stdout, result.stderr, *(path.read_bytes() for path in folder.iterdir())):
         assert secret.encode() not in text
     assert result.stdout.startswith(b"<")
 
@@ -174,7 +174,9 @@ def test_the_stop_token_ends_every_call(tmp_path: Path) -> None:
     threading.Timer(0.5, stop.set).start()
     for thread in threads:
         thread.join(20)
-    assert [(each.problem and each.problem.code, each.stdout) for each in results] == [("stopped", b"up\n")] * 3
+    assert [(call_result.problem and call_result.problem.code, call_result.stdout) for call_result in results] == [
+        ("stopped", b"up\n")
+    ] * 3
 
 
 ON_A_SMALL_DISK = """
@@ -223,12 +225,12 @@ def test_a_spool_cut_short_at_any_byte_is_no_spool_or_a_short_one(tmp_path: Path
     repository(tmp_path)
     key = fresh_key()
     processes(tmp_path).spawn(call(key), shell("echo out"))
-    place = spool_directory(tmp_path / ".mz" / "spool", key)
+    path = spool_directory(tmp_path / ".mz" / "spool", key)
     for name in ("exit.json", "meta.json"):
-        whole = (place / name).read_bytes()
-        for size in range(len(whole)):
-            (place / name).write_bytes(whole[:size])
-            held = load_spool(place)
+        data = (path / name).read_bytes()
+        for size in range(len(data)):
+            (path / name).write_bytes(data[:size])
+            held = load_spool(path)
             assert held is None or (held.stdout == b"out\n" and held.exit is None)
 
 
@@ -236,10 +238,10 @@ def test_a_new_call_under_an_old_key_has_not_ended(tmp_path: Path) -> None:
     repository(tmp_path)
     key = fresh_key()
     processes(tmp_path).spawn(call(key), shell("echo out"))
-    place = spool_directory(tmp_path / ".mz" / "spool", key)
+    path = spool_directory(tmp_path / ".mz" / "spool", key)
     meta = SpoolMeta(key=key, agent="a", model="m", argv=(), environment=(), started_us=1)
-    Spool(place, meta, Secrets({})).close()
-    held = load_spool(place)
+    Spool(path, meta, Secrets({})).close()
+    held = load_spool(path)
     assert held is not None
     assert (held.exit, held.stdout) == (None, b"")
 
@@ -282,8 +284,8 @@ def test_when_we_are_killed_nothing_is_left_but_the_output(tmp_path: Path, level
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
     )
-    place = spool_directory(tmp_path / ".mz" / "spool", key)
-    wait_for(place / "stdout", '"n":2')
+    folder = spool_directory(tmp_path / ".mz" / "spool", key)
+    wait_for(folder / "stdout", '"n":2')
     wait_until_marked(key, 4)
     holder.send_signal(signal.SIGKILL)
     holder.wait()
@@ -308,8 +310,8 @@ def test_the_spool_says_what_was_started_and_no_value(tmp_path: Path) -> None:
     key = fresh_key()
     processes(tmp_path).spawn(call(key), shell(f"true {ENVIRONMENT['TOKEN']}", AGENT_SETTING="a value"))
     meta = (spool_directory(tmp_path / ".mz" / "spool", key) / "meta.json").read_bytes()
-    found = msgspec.json.decode(meta)
-    assert found["key"] == key
-    assert found["environment"] == ["AGENT_SETTING", "HOME", "LC_ALL", "MZ_KEY", "PATH"]
+    result = msgspec.json.decode(meta)
+    assert result["key"] == key
+    assert result["environment"] == ["AGENT_SETTING", "HOME", "LC_ALL", "MZ_KEY", "PATH"]
     assert ENVIRONMENT["TOKEN"].encode() not in meta
     assert b"a value" not in meta

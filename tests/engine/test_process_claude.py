@@ -44,13 +44,13 @@ def door(root: Path, url: str) -> AgentRegistry:
 
 
 def test_a_whole_call_gives_a_reading(tmp_path: Path) -> None:
-    place = repository(tmp_path)
+    path = repository(tmp_path)
     with Endpoint(lambda request: script(request) if not request.results() else Reply("Done.")) as endpoint:
         agents = door(tmp_path, endpoint.url)
         result = agents.call(claude_cli.spec("Write a note.", None, key=fresh_key(), worktree=PLACE))
     reading = agents.adapter("claude-code").parse_output(result)
     assert (reading.ending, reading.text, result.exit, result.problem) == ("success", "Done.", 0, None)
-    assert (place / "note.md").read_text() == "# Hi\n"
+    assert (path / "note.md").read_text() == "# Hi\n"
 
 
 def test_a_hung_tool_ends_with_the_call(tmp_path: Path) -> None:
@@ -78,14 +78,14 @@ door(pathlib.Path(root), url).call(claude_cli.spec("Work.", None, key=key, workt
 
 
 def test_when_we_are_killed_the_agent_is_gone_and_its_words_are_kept(tmp_path: Path) -> None:
-    place = repository(tmp_path)
+    folder = repository(tmp_path)
     key = fresh_key()
     with Endpoint(script) as endpoint:
         holder = subprocess.Popen(
             [sys.executable, "-c", HOLDER, str(tmp_path), key, endpoint.url],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         )
-        wait_for(place / "begun", within_seconds=60)
+        wait_for(folder / "begun", within_seconds=60)
         wait_until_marked(key, 4)
         wait_for(spool_directory(tmp_path / ".mz" / "spool", key) / "stdout", '"Bash"')
         holder.send_signal(signal.SIGKILL)

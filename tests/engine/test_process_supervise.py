@@ -28,19 +28,19 @@ def launch(argv: tuple[str, ...], cwd: Path, key: str, **more: object) -> Launch
 
 
 def run(script: str, cwd: Path, bounds: ProcessLimits = MINUTE, **more: object) -> tuple[ProcessEnd, Heard]:
-    heard = Heard()
-    ended = supervise(launch(("sh", "-c", script), cwd, fresh_key(), **more), bounds, heard)
-    return ended, heard
+    sink = Heard()
+    ended = supervise(launch(("sh", "-c", script), cwd, fresh_key(), **more), bounds, sink)
+    return ended, sink
 
 
 @pytest.mark.parametrize("level", levels())
 def test_output_and_exit_come_through(tmp_path: Path, level: str) -> None:
-    heard = Heard()
+    sink = Heard()
     script = "echo out; echo err >&2; pwd; exit 3"
-    ended = supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, heard, level=level)
+    ended = supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, sink, level=level)
     assert (ended.reason, ended.exit) == (EndReason.EXITED, 3)
-    assert bytes(heard.stdout) == f"out\n{tmp_path}\n".encode()
-    assert bytes(heard.stderr) == b"err\n"
+    assert bytes(sink.stdout) == f"out\n{tmp_path}\n".encode()
+    assert bytes(sink.stderr) == b"err\n"
 
 
 def test_a_signal_is_a_negative_exit(tmp_path: Path) -> None:
@@ -50,44 +50,44 @@ def test_a_signal_is_a_negative_exit(tmp_path: Path) -> None:
 
 def test_a_large_prompt_goes_in_whole_and_ends(tmp_path: Path) -> None:
     prompt = os.urandom(4_000_000)
-    ended, heard = run("cat", tmp_path, stdin=prompt)
+    ended, sink = run("cat", tmp_path, stdin=prompt)
     assert ended.exit == 0
-    assert bytes(heard.stdout) == prompt
+    assert bytes(sink.stdout) == prompt
 
 
 def test_a_prompt_that_nobody_reads_harms_nothing(tmp_path: Path) -> None:
-    ended, heard = run("exec 0<&-; sleep 0.2; echo done", tmp_path, stdin=b"x" * 1_000_000)
+    ended, sink = run("exec 0<&-; sleep 0.2; echo done", tmp_path, stdin=b"x" * 1_000_000)
     assert ended.exit == 0
-    assert bytes(heard.stdout) == b"done\n"
+    assert bytes(sink.stdout) == b"done\n"
 
 
 def test_without_a_prompt_standard_input_is_empty(tmp_path: Path) -> None:
-    ended, heard = run("cat; echo end", tmp_path)
-    assert bytes(heard.stdout) == b"end\n"
+    ended, sink = run("cat; echo end", tmp_path)
+    assert bytes(sink.stdout) == b"end\n"
     assert ended.exit == 0
 
 
 @pytest.mark.parametrize("level", levels())
 def test_the_environment_is_exactly_the_given_one(tmp_path: Path, level: str) -> None:
-    heard = Heard()
+    sink = Heard()
     what = Launch(argv=("/usr/bin/env",), env={"MZ_KEY": "k", "ONLY": "this"}, cwd=tmp_path)
-    supervise(what, MINUTE, heard, level=level)
-    assert sorted(bytes(heard.stdout).split()) == [b"MZ_KEY=k", b"ONLY=this"]
+    supervise(what, MINUTE, sink, level=level)
+    assert sorted(bytes(sink.stdout).split()) == [b"MZ_KEY=k", b"ONLY=this"]
 
 
 @pytest.mark.parametrize("level", levels())
 def test_no_pipe_of_ours_goes_in(tmp_path: Path, level: str) -> None:
-    heard = Heard()
+    sink = Heard()
     program = "import os; print([fd for fd in range(256) if os.path.exists(f'/proc/self/fd/{fd}')])"
-    supervise(launch(python(program), tmp_path, fresh_key()), MINUTE, heard, level=level)
-    assert bytes(heard.stdout) == b"[0, 1, 2]\n"
+    supervise(launch(python(program), tmp_path, fresh_key()), MINUTE, sink, level=level)
+    assert bytes(sink.stdout) == b"[0, 1, 2]\n"
 
 
 def test_a_key_at_the_terminal_reaches_us_alone(tmp_path: Path) -> None:
-    heard = Heard()
+    sink = Heard()
     what = launch(python("import os; print(os.getsid(0))"), tmp_path, fresh_key())
-    supervise(what, MINUTE, heard, level=guard.SUBREAPER)
-    assert int(heard.stdout) != os.getsid(0)
+    supervise(what, MINUTE, sink, level=guard.SUBREAPER)
+    assert int(sink.stdout) != os.getsid(0)
 
 
 def test_a_slow_listener_still_hears_everything(tmp_path: Path) -> None:
@@ -100,22 +100,22 @@ def test_a_slow_listener_still_hears_everything(tmp_path: Path) -> None:
 
     widen = 1031  # F_SETPIPE_SZ, which Python 3.11 names on some systems only
     program = f"import fcntl, sys; fcntl.fcntl(1, {widen}, 1 << 20); sys.stdout.write('x' * 900_000)"
-    heard = Slow()
-    ended = supervise(launch(python(program), tmp_path, fresh_key()), MINUTE, heard)
-    assert (ended.exit, len(heard.stdout)) == (0, 900_000)
+    slow = Slow()
+    ended = supervise(launch(python(program), tmp_path, fresh_key()), MINUTE, slow)
+    assert (ended.exit, len(slow.stdout)) == (0, 900_000)
 
 
 def test_pipelines_meet_the_usual_signals(tmp_path: Path) -> None:
     """Python ignores SIGPIPE, and an ignored signal would be inherited."""
-    ended, heard = run("yes | head -n 1; trap", tmp_path, ProcessLimits(total_seconds=10))
+    ended, sink = run("yes | head -n 1; trap", tmp_path, ProcessLimits(total_seconds=10))
     assert ended.reason is EndReason.EXITED
-    assert bytes(heard.stdout) == b"y\n"
-    assert not heard.stderr
+    assert bytes(sink.stdout) == b"y\n"
+    assert not sink.stderr
 
 
 def test_merged_output_keeps_its_order(tmp_path: Path) -> None:
-    _, heard = run("for i in 1 2 3; do echo o$i; echo e$i >&2; done", tmp_path, merge_stderr=True)
-    assert bytes(heard.stdout).split() == [b"o1", b"e1", b"o2", b"e2", b"o3", b"e3"]
+    _, sink = run("for i in 1 2 3; do echo o$i; echo e$i >&2; done", tmp_path, merge_stderr=True)
+    assert bytes(sink.stdout).split() == [b"o1", b"e1", b"o2", b"e2", b"o3", b"e3"]
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
@@ -158,36 +158,36 @@ def test_arguments_too_long_for_the_system(tmp_path: Path) -> None:
 
 
 def test_the_total_limit_holds_while_output_flows(tmp_path: Path) -> None:
-    ended, heard = run(
+    ended, sink = run(
         "while :; do echo x; sleep 0.05; done", tmp_path, ProcessLimits(total_seconds=0.6, idle_seconds=5)
     )
     assert (ended.reason, ended.exit) == (EndReason.TIMEOUT, -15)
-    assert heard.stdout
+    assert sink.stdout
 
 
 @pytest.mark.slow
 def test_the_idle_limit_counts_from_the_last_byte(tmp_path: Path) -> None:
     script = "for i in 1 2 3 4 5; do echo x; sleep 0.2; done; sleep 60"
-    ended, heard = run(script, tmp_path, ProcessLimits(total_seconds=30, idle_seconds=0.6))
+    ended, sink = run(script, tmp_path, ProcessLimits(total_seconds=30, idle_seconds=0.6))
     assert ended.reason is EndReason.IDLE
-    assert bytes(heard.stdout) == b"x\n" * 5
+    assert bytes(sink.stdout) == b"x\n" * 5
 
 
 def test_ending_in_peace_after_our_signal_is_still_our_doing(tmp_path: Path) -> None:
     """Agents answer SIGTERM with success."""
     script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-    ended, heard = run(script, tmp_path, ProcessLimits(total_seconds=0.6))
+    ended, sink = run(script, tmp_path, ProcessLimits(total_seconds=0.6))
     assert (ended.reason, ended.exit) == (EndReason.TIMEOUT, 0)
-    assert bytes(heard.stdout) == b"up\nbye\n"
+    assert bytes(sink.stdout) == b"up\nbye\n"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", levels())
 def test_whoever_ignores_the_signal_is_killed_after_the_grace(tmp_path: Path, level: str) -> None:
-    key, heard = fresh_key(), Heard()
+    key, sink = fresh_key(), Heard()
     begun = time.monotonic()
     bounds = ProcessLimits(total_seconds=0.5, grace_seconds=0.3)
-    ended = supervise(launch(python(STUBBORN), tmp_path, key), bounds, heard, level=level)
+    ended = supervise(launch(python(STUBBORN), tmp_path, key), bounds, sink, level=level)
     assert (ended.reason, ended.exit) == (EndReason.TIMEOUT, -9)
     assert time.monotonic() - begun < 5
     assert not left(key, 0)
@@ -200,11 +200,11 @@ def test_nothing_outlives_the_command(tmp_path: Path, level: str, program: str) 
     """What it started in the background is gone when `supervise` returns."""
     key = fresh_key()
     script = '"$@" & "$@" & sleep 0.4; echo over'
-    heard = Heard()
+    sink = Heard()
     argv = ("sh", "-c", script, "sh", *python(program))
-    ended = supervise(launch(argv, tmp_path, key), MINUTE, heard, level=level)
+    ended = supervise(launch(argv, tmp_path, key), MINUTE, sink, level=level)
     assert (ended.reason, ended.exit) == (EndReason.EXITED, 0)
-    assert heard.stdout.endswith(b"over\n")
+    assert sink.stdout.endswith(b"over\n")
     assert not left(key, 0)
 
 
@@ -232,18 +232,18 @@ def test_without_the_mark_its_group_is_held_by_the_group(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("level", levels())
 def test_too_much_output_ends_it(tmp_path: Path, level: str) -> None:
-    heard = Heard()
+    sink = Heard()
     bounds = ProcessLimits(total_seconds=60, output_bytes=1_000_000)
-    ended = supervise(launch(("yes",), tmp_path, fresh_key()), bounds, heard, level=level)
+    ended = supervise(launch(("yes",), tmp_path, fresh_key()), bounds, sink, level=level)
     assert ended.reason is EndReason.OUTPUT_LIMIT
-    assert len(heard.stdout) <= 1_000_000
+    assert len(sink.stdout) <= 1_000_000
 
 
 def test_another_thread_can_end_it(tmp_path: Path) -> None:
-    stop, heard = threading.Event(), Heard()
+    stop, sink = threading.Event(), Heard()
     threading.Timer(0.5, stop.set).start()
     begun = time.monotonic()
-    ended = supervise(launch(("sleep", "60"), tmp_path, fresh_key()), MINUTE, heard, stop=stop)
+    ended = supervise(launch(("sleep", "60"), tmp_path, fresh_key()), MINUTE, sink, stop=stop)
     assert (ended.reason, ended.exit) == (EndReason.STOPPED, -15)
     assert time.monotonic() - begun < 5
 
@@ -268,7 +268,7 @@ def test_a_guard_that_is_killed_takes_its_tree_along(tmp_path: Path, level: str)
     thread.start()
     os.kill(min(wait_until_marked(key, 3)), 9)
     thread.join(15)
-    assert [each.reason for each in ended] == [EndReason.LOST]
+    assert [process_end.reason for process_end in ended] == [EndReason.LOST]
     assert not left(key, 0)
 
 
@@ -369,10 +369,10 @@ def test_a_careful_mount_can_be_fenced_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", levels())
 def test_process_ids_inside_are_those_of_proc(tmp_path: Path, level: str) -> None:
-    heard = Heard()
+    sink = Heard()
     script = 'read -r pid rest < /proc/self/stat; [ "$$" = "$pid" ] && echo same'
-    supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, heard, level=level)
-    assert bytes(heard.stdout) == b"same\n"
+    supervise(launch(("sh", "-c", script), tmp_path, fresh_key()), MINUTE, sink, level=level)
+    assert bytes(sink.stdout) == b"same\n"
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def data_for(phase: Phase) -> PromptData:
         phase=phase.phase,
         role="builder",
         unit=None,
-        inputs={one.artifact: f"# The {one.artifact}\n\nText of it.\n" for one in phase.inputs},
+        inputs={phase_input.artifact: f"# The {phase_input.artifact}\n\nText of it.\n" for phase_input in phase.inputs},
         outputs=tuple(
             OutputData(artifact=output.artifact, path=path, requirements=stated(output.rules)) for output, path in paths
         ),
@@ -135,7 +135,7 @@ def test_review(prompt_file: SnapshotAssertion) -> None:
 def test_every_enforced_rule_is_stated(name: str) -> None:
     text = prompt(name)
     for output in PIPELINE.find_phase(name).outputs:
-        assert [words for words in stated(output.rules) if words not in text] == []
+        assert [value for value in stated(output.rules) if value not in text] == []
 
 
 @pytest.mark.parametrize("name", PHASES)
@@ -207,22 +207,25 @@ def test_without_a_template_for_continuations_the_prompt_is_whole() -> None:
 
 @pytest.mark.parametrize("name", PHASES)
 def test_the_next_phase_of_a_session_leaves_out_what_is_known_and_nothing_else(name: str) -> None:
-    data, whole = data_for(PIPELINE.find_phase(name)), prompt(name)
-    known = SeenContent(
+    data, value = data_for(PIPELINE.find_phase(name)), prompt(name)
+    seen_content = SeenContent(
         rules=True, request=True, inputs=tuple(data.inputs)[:1], files=tuple(file.path for file in data.context)
     )
-    text = prompt(name, known=known)
-    assert len(text) < len(whole) - 900
-    for heading in re.findall(r"^#+ .*$", whole, re.MULTILINE):
-        dropped = ("## The request", *(f"### The artifact `{one}` of an earlier phase" for one in known.inputs))
-        dropped += tuple(f"### The file `{path}`" for path in known.files)
-        if heading not in (*dropped, "# tally", *(f"# The {one}" for one in known.inputs)):
+    text = prompt(name, known=seen_content)
+    assert len(text) < len(value) - 900
+    for heading in re.findall(r"^#+ .*$", value, re.MULTILINE):
+        dropped = (
+            "## The request",
+            *(f"### The artifact `{element}` of an earlier phase" for element in seen_content.inputs),
+        )
+        dropped += tuple(f"### The file `{path}`" for path in seen_content.files)
+        if heading not in (*dropped, "# tally", *(f"# The {entry}" for entry in seen_content.inputs)):
             assert heading in text
     for requirement in data.outputs[0].requirements:
         assert requirement in text
-    for one in known.inputs:
-        assert f"# The {one}" not in text
-        assert f"the artifact `{one}`" in text
+    for item in seen_content.inputs:
+        assert f"# The {item}" not in text
+        assert f"the artifact `{item}`" in text
     for unknown in tuple(data.inputs)[1:]:
         assert f"# The {unknown}" in text
     assert BEGIN not in text

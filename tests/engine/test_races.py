@@ -291,8 +291,8 @@ def test_a_stacked_pull_request_targets_the_base_after_its_dependency_was_merged
 
     bench.world.checks = checks
     assert status(bench.run(), "d") is FeatureOutcome.DELIVERED
-    asked = [event.target for event in bench.events("d") if isinstance(event, PullRequestRequested)]
-    assert asked == ["feat/b", "main"]
+    texts = [event.target for event in bench.events("d") if isinstance(event, PullRequestRequested)]
+    assert texts == ["feat/b", "main"]
     assert bench.world.targets[2] == "main"
 
 
@@ -357,10 +357,10 @@ def test_a_conflict_that_no_marker_shows_is_never_taken_for_mended(monkeypatch: 
     def silent(
         self: SimulatedWorkspace, place: FeatureWorktree, head: Commit, other: Commit, message: bytes
     ) -> MergeResult:
-        found = merge(self, place, head, other, message)
-        if not found.conflicts:
-            return found
-        files = {**self.world.objects[found.commit].files, "b1.txt": self.world.objects[head].files["b1.txt"]}
+        merge_result = merge(self, place, head, other, message)
+        if not merge_result.conflicts:
+            return merge_result
+        files = {**self.world.objects[merge_result.commit].files, "b1.txt": self.world.objects[head].files["b1.txt"]}
         made = self.world.write(Tree(files, head, message, other))
         self.world.refs[f"refs/heads/{place.branch}"] = made
         self.world.worktrees[place.feature] = dict(files)
@@ -383,13 +383,13 @@ def test_a_conflict_that_no_marker_shows_is_never_taken_for_mended(monkeypatch: 
 def test_a_forge_that_is_down_for_a_moment_asks_nobody(
     time: int, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench, asked = Bench(), list[int]()
+    bench, numbers = Bench(), list[int]()
 
     def checks(self: SimulatedForge, number: int, head: Commit) -> tuple[CiCheck, ...]:
-        asked.append(1)
-        if len(asked) == time:
+        numbers.append(1)
+        if len(numbers) == time:
             raise error
-        return (PENDING,) if len(asked) < 5 else (GREEN,)
+        return (PENDING,) if len(numbers) < 5 else (GREEN,)
 
     monkeypatch.setattr(SimulatedForge, "checks", checks)
     coordinator = bench.run()

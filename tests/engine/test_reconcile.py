@@ -79,7 +79,7 @@ def test_calls_that_we_ended_were_killed(outcome: str) -> None:
 
 
 def test_a_call_that_we_ended_and_that_says_zero_was_killed() -> None:
-    case = next(each for each in CASES if each.name == "a call that ended well and says that it cost nothing")
+    case = next(item for item in CASES if item.name == "a call that ended well and says that it cost nothing")
     assert explain_mismatch(msgspec.structs.replace(call(case), status="failed"), case.usage, PRICES)[0] == "killed"
 
 
@@ -113,7 +113,7 @@ def test_a_call_that_never_began_was_not_killed() -> None:
 
 
 def test_a_killed_call_that_told_both_right_agrees() -> None:
-    case = next(each for each in CASES if each.why == "match")
+    case = next(item for item in CASES if item.why == "match")
     assert explain_mismatch(msgspec.structs.replace(call(case), status="failed"), case.usage, PRICES)[0] == "match"
 
 
@@ -122,14 +122,14 @@ def test_a_killed_call_that_told_both_right_agrees() -> None:
 )
 def test_a_failed_call_that_said_what_it_cost_is_explained_first(name: str, why: str) -> None:
     """Its end may have come after the last word of the agent."""
-    case = next(each for each in CASES if each.name == name)
+    case = next(item for item in CASES if item.name == name)
     failed = msgspec.structs.replace(call(case), status="failed")
     assert explain_mismatch(failed, case.usage, PRICES)[0] == why
 
 
 def test_another_table_is_a_reason() -> None:
     """The call was priced by a table that was wrong, and today's says what the agent said."""
-    case = next(each for each in CASES if each.why == "match")
+    case = next(item for item in CASES if item.why == "match")
     why, detail = explain_mismatch(msgspec.structs.replace(call(case), computed_nanousd=1), case.usage, PRICES)
     assert (why, "today's" in detail) == ("promotion", True)
 
@@ -200,11 +200,11 @@ def test_hardly_any_random_sum_is_explained_by_a_pair() -> None:
         two = [amount for amount, _ in likely_pairs(usage, model, AT_US, PRICES) if amount is not None]
         rules = counting_rules(usage, model, AT_US, PRICES)
         singles = [rule.apply(CostBreakdown(usage)).nanousd(AT_US, PRICES) for rule in rules]
-        one = [amount for amount in singles if amount is not None]
+        amounts = [amount for amount in singles if amount is not None]
         paired += bool(two)
         for _ in range(sums):
             reported = numbers.randrange(computed // 4, computed * 5 // 4)
-            single = any(is_within_tolerance(reported, amount) for amount in one)
+            single = any(is_within_tolerance(reported, amount) for amount in amounts)
             by_pair += not single and any(is_within_tolerance(reported, amount) for amount in two)
     assert paired > calls / 4, "dear enough for a pair to mean something"
     assert by_pair * 1_000 <= calls * sums
@@ -234,6 +234,6 @@ class Counting(GenaiPrices):
 @pytest.mark.parametrize(("number", "parts"), [(200, 9), (3_000, 150)])
 def test_pairs_of_a_call_of_many_requests_take_no_more_work_than_is_allowed(number: int, parts: int) -> None:
     prices = Counting()
-    found = list(likely_pairs(entries(number, parts), "claude-sonnet-4-5", AT_US, prices))
-    assert bool(found) == (number == 200)
+    result = list(likely_pairs(entries(number, parts), "claude-sonnet-4-5", AT_US, prices))
+    assert bool(result) == (number == 200)
     assert prices.priced < PAIR_ENTRIES_MAX

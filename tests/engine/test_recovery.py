@@ -59,15 +59,15 @@ def nothing_twice(world: World) -> None:
             if line.startswith(b"Mz-Key")
         ]
         assert len(keys) == len(set(keys)), "a commit was made twice"
-    intents = [one.event.ref.key for one in world.store.log if isinstance(one.event, AgentRequested)]
+    intents = [recorded.event.ref.key for recorded in world.store.log if isinstance(recorded.event, AgentRequested)]
     assert len(intents) == len(set(intents))
 
 
 def nothing_open(world: World) -> None:
     """Every call that was asked for came to one outcome, and no money is set aside for any."""
-    asked = [one.event.ref.key for one in world.store.log if isinstance(one.event, AgentRequested)]
-    settled = [one.event.ref.key for one in world.store.log if isinstance(one.event, OUTCOMES)]
-    assert Counter(asked) == Counter(settled)
+    keys = [item.event.ref.key for item in world.store.log if isinstance(item.event, AgentRequested)]
+    settled = [recorded.event.ref.key for recorded in world.store.log if isinstance(recorded.event, OUTCOMES)]
+    assert Counter(keys) == Counter(settled)
     tracks = fold_run(world.store.read(run_stream(trial.RUN))).tracks
     assert {feature: track.reservations for feature, track in tracks.items()} == {feature: {} for feature in tracks}
 
@@ -81,7 +81,7 @@ def clean(pinned: Pins, seed: int) -> World:
 
 def test_the_trial_pipeline_exercises_every_mechanism() -> None:
     world = clean(trial.pins(), seed=1)
-    kinds = Counter(type(one.event).__name__ for one in world.store.log)
+    kinds = Counter(type(recorded.event).__name__ for recorded in world.store.log)
     for expected in (
         "GateChecked", "RolledBack", "HumanRequested", "HumanAnswered", "PullRequestOpened", "ClaimRejected",
         "HoldReleased", "ChangesChecked", "CallReserved", "ClaimCompared", "RunFinished", "CommandRan",
@@ -116,8 +116,8 @@ def test_a_salvaged_reply_tells_the_version_that_its_output_names() -> None:
     pinned = trial.pins()
     worlds = (crash_and_resume(pinned, cut, 7) for cut in range(20, 400, 10))
     salvaged = (
-        one.event for world in worlds for one in world.store.log
-        if isinstance(one.event, AgentReplied) and one.event.salvaged
+        recorded.event for world in worlds for recorded in world.store.log
+        if isinstance(recorded.event, AgentReplied) and recorded.event.salvaged
     )  # fmt: skip
     assert next(salvaged).version == "1"
 
@@ -199,14 +199,16 @@ def cancelled_at(pinned: Pins, cut: int, seed: int, dies_after: int | None) -> W
 @pytest.mark.slow
 @pytest.mark.parametrize("dies_after", [None, 9])
 def test_a_cancel_at_many_steps_ends_its_feature_and_no_other(dies_after: int | None) -> None:
-    pinned, seen = trial.pins(), set()
+    pinned, feature_outcomes = trial.pins(), set()
     for cut in range(1, steps_of_a_clean_run(pinned, 7) + 1, 41):
         world = cancelled_at(pinned, cut, 7, dies_after)
         state = fold_run(world.store.read(run_stream(trial.RUN)))
         ends = {feature: track.last_stop and track.last_stop.status for feature, track in state.tracks.items()}
-        seen.add(ends["c"])
+        feature_outcomes.add(ends["c"])
         assert state.finished, f"cut {cut}"
         assert ends == {"a": FeatureOutcome.DELIVERED, "b": FeatureOutcome.DELIVERED, "c": ends["c"]}, f"cut {cut}"
         nothing_twice(world)
         nothing_open(world)
-    assert seen == {FeatureOutcome.CANCELLED, FeatureOutcome.DELIVERED}, "cancels come before and after its delivery"
+    assert feature_outcomes == {FeatureOutcome.CANCELLED, FeatureOutcome.DELIVERED}, (
+        "cancels come before and after its delivery"
+    )

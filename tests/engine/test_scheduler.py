@@ -131,7 +131,7 @@ def test_a_rate_limit_is_waited_for() -> None:
     world, pins = world_of(Misbehaving(1, b=fails(ProblemClass.TRANSIENT, "rate-limit", 1)), ONE)
     state = run_threads(world, pins)
     assert statuses(state) == {"b": FeatureOutcome.DELIVERED}
-    kinds = [type(one.event).__name__ for one in world.store.read(run_stream(trial.RUN))]
+    kinds = [type(item.event).__name__ for item in world.store.read(run_stream(trial.RUN))]
     assert kinds.count("TimerFired") == 1
 
 
@@ -151,14 +151,16 @@ def test_the_budget_holds_calls_and_says_so() -> None:
 
 def test_money_is_set_aside_by_what_such_calls_took() -> None:
     """The estimate of tokens stays what it was, so that the next calibration compares like with like."""
-    known = Coefficients(agent="simulated", phase="", calls=5, input=3.0, output=0.5, input_tokens=1, output_tokens=1)
-    asked = []
-    for calibration in ((), (known,)):
+    coefficients = Coefficients(
+        agent="simulated", phase="", calls=5, input=3.0, output=0.5, input_tokens=1, output_tokens=1
+    )
+    requestses = []
+    for calibration in ((), (coefficients,)):
         world, pins = world_of(items=ONE, calibration=calibration)
         assert statuses(run_threads(world, pins)) == {"b": FeatureOutcome.DELIVERED}
-        events = [one.event for one in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
-        asked.append([event for event in events if isinstance(event, AgentRequested)])
-    for plain, fitted in zip(*asked, strict=True):
+        events = [item.event for item in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
+        requestses.append([event for event in events if isinstance(event, AgentRequested)])
+    for plain, fitted in zip(*requestses, strict=True):
         prompt = plain.estimated_tokens - REPLY_TOKENS
         assert fitted.estimated_tokens == plain.estimated_tokens
         assert plain.estimated_nanousd == plain.estimated_tokens * NANO_PER_TOKEN
@@ -176,7 +178,7 @@ def test_what_nobody_can_price_stays_set_aside() -> None:
     """A budget must not take it for nothing."""
     world, pins = world_of(items=ONE)
     state = run_threads(world, pins, Priceless(world))
-    events = [one.event for one in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
+    events = [item.event for item in world.store.read(feature_stream(trial.RUN, FeatureId("b")))]
     reserved = {event.key: event.nanousd for event in events if isinstance(event, CallReserved)}
     settled = {event.key: event.nanousd for event in events if isinstance(event, CallSettled)}
     assert settled == reserved
@@ -200,9 +202,9 @@ def test_changes_outside_the_contract_are_reverted_and_recorded() -> None:
     run_threads(world, pins)
     offences = [
         offence.path
-        for one in world.store.read(feature_stream(trial.RUN, FeatureId("b")))
-        if type(one.event).__name__ == "ChangesChecked"
-        for offence in one.event.forbidden_changes  # type: ignore[attr-defined]
+        for item in world.store.read(feature_stream(trial.RUN, FeatureId("b")))
+        if type(item.event).__name__ == "ChangesChecked"
+        for offence in item.event.forbidden_changes  # type: ignore[attr-defined]
     ]
     assert offences == ["stray.txt"]
     assert "stray.txt" not in world.commits("feat/b")[0].files
@@ -225,8 +227,10 @@ def test_an_answer_to_a_question_that_is_gone_is_refused_and_recorded() -> None:
     world, pins = world_of(items=ONE)
     trial.answer(world, "b")
     run_threads(world, pins)
-    taken = [one.event for one in world.store.read(run_stream(trial.RUN)) if type(one.event).__name__ == "InboxRead"]
-    assert [(event.accepted, event.rejection_code) for event in taken] == [(False, "not-waiting")]  # type: ignore[attr-defined]
+    events = [
+        item.event for item in world.store.read(run_stream(trial.RUN)) if type(item.event).__name__ == "InboxRead"
+    ]
+    assert [(event.accepted, event.rejection_code) for event in events] == [(False, "not-waiting")]  # type: ignore[attr-defined]
 
 
 def test_a_second_process_is_noticed_and_stops() -> None:
@@ -309,7 +313,7 @@ def test_a_new_budget_can_be_stored() -> None:
     run_threads(world, pins)
     coordinator = Coordinator(trial.RUN, pins, world.store, Hasty(world), lambda recorded: None)
     coordinator.set_budget(Budget(run_nanousd=Usd(7), feature_nanousd=Usd(5)))
-    changed = [one.event for one in world.store.read(run_stream(trial.RUN))][-1]
+    changed = [item.event for item in world.store.read(run_stream(trial.RUN))][-1]
     assert msgspec.json.decode(msgspec.json.encode(changed), type=BudgetChanged) == changed
 
 

@@ -32,14 +32,16 @@ def reading(
 def test_the_worst_of_what_is_known(
     terminal: Literal["success", "error", "no-terminal"], computed: int | None, reported: int | None, used: bool
 ) -> None:
-    told = reading(reported, used, terminal)
+    parsed_reply = reading(reported, used, terminal)
     price = Price(nanousd=computed if used else 0, unpriced=(), prices="")
-    settled = SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED)
-    known = [amount for amount in (reported, computed if used else None) if amount is not None]
+    settled = SettleCall(
+        "k", charged_cost(parsed_reply, price), (), may_be_higher(parsed_reply, price)
+    ).charged_nanousd(RESERVED)
+    amounts = [amount for amount in (reported, computed if used else None) if amount is not None]
     ended = terminal != "no-terminal"
     silent = terminal == "success" and not used and not reported
     sure = ended and not silent and not (used and computed is None and not reported)
-    assert settled == (max(known) if known and sure else max([RESERVED, *known]))
+    assert settled == (max(amounts) if amounts and sure else max([RESERVED, *amounts]))
 
 
 @pytest.mark.parametrize(
@@ -48,10 +50,13 @@ def test_the_worst_of_what_is_known(
 )
 def test_a_call_that_was_refused_took_nothing(kind: ProblemClass | None, settled: int) -> None:
     """A rate limit must not eat the budget; a failure in the middle of the work may have cost all of it."""
-    told = reading(None, False, "error", kind)
+    parsed_reply = reading(None, False, "error", kind)
     price = Price(nanousd=0, unpriced=(), prices="")
     assert (
-        SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == settled
+        SettleCall("k", charged_cost(parsed_reply, price), (), may_be_higher(parsed_reply, price)).charged_nanousd(
+            RESERVED
+        )
+        == settled
     )
 
 
@@ -59,22 +64,31 @@ def test_a_call_that_was_refused_took_nothing(kind: ProblemClass | None, settled
 @pytest.mark.parametrize("used", [True, False])
 def test_work_of_which_no_tokens_were_told_keeps_its_reservation(kind: ProblemClass, used: bool) -> None:
     """It broke off in the middle: what was told, if anything, is not all."""
-    told = replace(reading(None, used, "error", kind), usage_incomplete=True)
+    parsed_reply = replace(reading(None, used, "error", kind), usage_incomplete=True)
     price = Price(nanousd=40 if used else 0, unpriced=(), prices="")
     assert (
-        SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == RESERVED
+        SettleCall("k", charged_cost(parsed_reply, price), (), may_be_higher(parsed_reply, price)).charged_nanousd(
+            RESERVED
+        )
+        == RESERVED
     )
 
 
 @pytest.mark.parametrize(("reported", "settled"), [(None, RESERVED), (50, 50)])
 def test_a_sum_that_may_be_priced_too_low_keeps_its_reservation(reported: int | None, settled: int) -> None:
     """Unless the agent says itself what it took."""
-    told, price = reading(reported, True, "success"), Price(nanousd=40, unpriced=(), prices="", may_be_more=True)
+    parsed_reply, price = (
+        reading(reported, True, "success"),
+        Price(nanousd=40, unpriced=(), prices="", may_be_more=True),
+    )
     assert (
-        SettleCall("k", charged_cost(told, price), (), may_be_higher(told, price)).charged_nanousd(RESERVED) == settled
+        SettleCall("k", charged_cost(parsed_reply, price), (), may_be_higher(parsed_reply, price)).charged_nanousd(
+            RESERVED
+        )
+        == settled
     )
 
 
 def test_a_refusal_that_was_cut_off_may_have_cost_something() -> None:
-    told = reading(None, False, "no-terminal", ProblemClass.TRANSIENT)
-    assert charged_cost(told, Price(nanousd=0, unpriced=(), prices="")) is None
+    parsed_reply = reading(None, False, "no-terminal", ProblemClass.TRANSIENT)
+    assert charged_cost(parsed_reply, Price(nanousd=0, unpriced=(), prices="")) is None

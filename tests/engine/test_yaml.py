@@ -100,7 +100,7 @@ def test_a_key_without_a_value_counts_as_not_written() -> None:
 
 
 BILLION = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{one}: &{one} [{', '.join([f'*{before}'] * 10)}]\n" for before, one in pairwise("abcdefghi")
+    f"{item}: &{item} [{', '.join([f'*{before}'] * 10)}]\n" for before, item in pairwise("abcdefghi")
 )
 BOMBS = {
     "deep": "[" * 500_000,
@@ -133,7 +133,7 @@ def converts_or_is_refused(text: str) -> bool:
     try:
         decode_yaml(text, "f.yaml", Form)
     except MzError as error:
-        return all(each.code.startswith("MZ20") and each.location for each in error.diagnostics)
+        return all(diagnostic.code.startswith("MZ20") and diagnostic.location for diagnostic in error.diagnostics)
     return True
 
 
@@ -160,13 +160,13 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_the_explanation_agrees_with_the_decision(value: Any) -> None:
     """msgspec decides; whenever it refuses there is something to say, and never when it accepts."""
-    decoded, said = decode_value(value, msgspec.inspect.type_info(Form))
+    decoded, decode_errors = decode_value(value, msgspec.inspect.type_info(Form))
     try:
         msgspec.convert(decoded, Form)
     except msgspec.ValidationError:
-        assert said
+        assert decode_errors
     else:
-        assert said == []
+        assert decode_errors == []
 
 
 def test_files_that_are_not_text_are_refused(tmp_path: Path) -> None:

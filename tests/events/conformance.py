@@ -35,7 +35,7 @@ def units(count: int, first: int = 1) -> tuple[Event, ...]:
 
 
 def events_of(recorded: Iterable[Recorded[Event]]) -> list[Event]:
-    return [one.event for one in recorded]
+    return [item.event for item in recorded]
 
 
 class LogConformance:
@@ -57,8 +57,8 @@ class LogConformance:
 
     def test_several_streams_in_one_append(self, log: Log) -> None:
         recorded = log.append([Append(ONE, 0, units(2)), Append(OTHER, 0, units(1)), Append(ONE, 2, units(1, 9))], NOW)
-        assert [one.event_ref for one in recorded] == ["run/r/one@1", "run/r/one@2", "run/r/other@1", "run/r/one@3"]
-        assert [one.position for one in recorded] == [1, 2, 3, 4]
+        assert [entry.event_ref for entry in recorded] == ["run/r/one@1", "run/r/one@2", "run/r/other@1", "run/r/one@3"]
+        assert [item.position for item in recorded] == [1, 2, 3, 4]
         assert events_of(log.read(ONE)) == [unit(1), unit(2), unit(9)]
 
     def test_a_wrong_version_is_refused_and_nothing_is_kept(self, log: Log) -> None:
@@ -102,17 +102,17 @@ class LogConformance:
         log.append([Append(ONE, 0, units(1))], NOW)
         log.append([Append(OTHER, 0, units(1)), Append(ONE, 1, units(1))], NOW - 5)
         log.append([Append(ONE, 2, units(1))], NOW + 1)
-        assert [(one.recorded_at_us, one.observed_at_us) for one in log.read(ONE)] == [
+        assert [(item.recorded_at_us, item.observed_at_us) for item in log.read(ONE)] == [
             (NOW, NOW),
             (NOW, NOW - 5),
             (NOW + 1, NOW + 1),
         ]
-        assert [one.recorded_at_us for one in log.read(OTHER)] == [NOW - 5]
+        assert [recorded.recorded_at_us for recorded in log.read(OTHER)] == [NOW - 5]
 
     def test_reading_from_within(self, log: Log) -> None:
         log.append([Append(ONE, 0, units(3)), Append(OTHER, 0, units(3))], NOW)
-        assert [one.version for one in log.read(ONE, after=1)] == [2, 3]
-        assert [one.position for one in log.read_all(after=2)] == [3, 4, 5, 6]
+        assert [recorded.version for recorded in log.read(ONE, after=1)] == [2, 3]
+        assert [item.position for item in log.read_all(after=2)] == [3, 4, 5, 6]
         assert list(log.read(ONE, after=3)) == list(log.read_all(after=6)) == list(log.read_all(after=99)) == []
 
     @pytest.mark.parametrize(
@@ -120,22 +120,22 @@ class LogConformance:
     )
     def test_a_limit(self, log: Log, limit: int | None, positions: list[int]) -> None:
         log.append([Append(ONE, 0, units(4))], NOW)
-        assert [one.position for one in log.read_all(after=1, limit=limit)] == positions
+        assert [recorded.position for recorded in log.read_all(after=1, limit=limit)] == positions
 
     def test_more_than_a_page(self, log: Log) -> None:
         count = 2345
         log.append([Append(ONE, 0, units(count))], NOW)
-        assert [one.version for one in log.read(ONE)] == list(range(1, count + 1))
-        assert [one.position for one in log.read_all(after=1)] == list(range(2, count + 1))
-        assert [one.position for one in log.read_all(limit=1500)] == list(range(1, 1501))
+        assert [entry.version for entry in log.read(ONE)] == list(range(1, count + 1))
+        assert [item.position for item in log.read_all(after=1)] == list(range(2, count + 1))
+        assert [recorded.position for recorded in log.read_all(limit=1500)] == list(range(1, 1501))
 
     def test_the_store_may_be_used_while_a_reading_goes_on(self, log: Log) -> None:
         log.append([Append(ONE, 0, units(1500))], NOW)
         reading = log.read_all()
-        seen = list(islice(reading, 10))
+        recorded_events = list(islice(reading, 10))
         log.append([Append(ONE, 1500, units(1, 1501))], NOW)
-        seen += reading
-        assert [one.position for one in seen] == list(range(1, 1502))
+        recorded_events += reading
+        assert [recorded.position for recorded in recorded_events] == list(range(1, 1502))
 
     def test_streams_by_prefix(self, log: Log) -> None:
         odd = StreamId("run/r/o_e%")
@@ -150,24 +150,34 @@ class LogConformance:
             [Append(ONE, 0, (unit(1), PhaseStarted(phase="p", iteration=1), unit(2), PhaseCompleted(phase="p")))], NOW
         )
         wanted = (type_of(UnitStarted), type_of(PhaseCompleted))
-        assert [one.position for one in log.read_types(wanted, 0, 9)] == [1, 3, 4]
-        assert [one.position for one in log.read_types(wanted, 1, 3)] == [3]
+        assert [recorded.position for recorded in log.read_types(wanted, 0, 9)] == [1, 3, 4]
+        assert [item.position for item in log.read_types(wanted, 1, 3)] == [3]
         assert list(log.read_types((), 0, 9)) == list(log.read_types(wanted, 4, 9)) == []
 
     def test_by_type_over_pages(self, log: Log) -> None:
         log.append([Append(ONE, 0, units(2100))], NOW)
-        assert [one.position for one in log.read_types([type_of(UnitStarted)], 5, 2050)] == list(range(6, 2051))
+        assert [recorded.position for recorded in log.read_types([type_of(UnitStarted)], 5, 2050)] == list(
+            range(6, 2051)
+        )
 
     def test_the_chain_binds_each_event_to_the_one_before(self, log: Log) -> None:
         log.append([Append(ONE, 0, units(2)), Append(OTHER, 0, units(1))], NOW)
         log.append([Append(ONE, 2, units(1), causation="inbox/r@1")], NOW + 3)
         chain = GENESIS
-        for one in log.read(ONE):
-            name, schema, payload = CODEC.encode(one.event)
+        for recorded in log.read(ONE):
+            name, schema, payload = CODEC.encode(recorded.event)
             chain = link(
-                chain, ONE, one.version, name, schema, one.recorded_at_us, one.observed_at_us, one.causation, payload
+                chain,
+                ONE,
+                recorded.version,
+                name,
+                schema,
+                recorded.recorded_at_us,
+                recorded.observed_at_us,
+                recorded.causation,
+                payload,
             )
-            assert one.chain == chain == log.link(one.position)
+            assert recorded.chain == chain == log.link(recorded.position)
         assert next(log.read(OTHER)).chain != next(log.read(ONE)).chain
 
     def test_threads_may_share_it(self, log: Log) -> None:
@@ -182,5 +192,5 @@ class LogConformance:
             thread.start()
         for thread in threads:
             thread.join()
-        assert [one.position for one in log.read_all()] == list(range(1, 401))
+        assert [recorded.position for recorded in log.read_all()] == list(range(1, 401))
         assert log.streams() == (*((feature_stream("r", f"f{number}"), 50) for number in range(4)), (ONE, 200))

@@ -58,22 +58,22 @@ def full(directory: Path) -> None:
     room.write_bytes(bytes(1_000_000))
     path, blobs = directory / "mz.db", FileBlobs(directory / "blobs")
     with SqliteStore(path) as store:
-        kept, words = 0, ""
-        while not words:
-            words = append(store, kept, 50)
-            kept += 0 if words else 50
+        kept, text = 0, ""
+        while not text:
+            text = append(store, kept, 50)
+            kept += 0 if text else 50
         assert kept > 0
-        assert "mz.db" in words, words
-        assert "full" in words, words
+        assert "mz.db" in text, text
+        assert "full" in text, text
         assert "No space left" in refusal(lambda: blobs.put(os.urandom(500_000)))
-        assert [one.version for one in store.read(ONE)] == list(range(1, kept + 1))
+        assert [recorded.version for recorded in store.read(ONE)] == list(range(1, kept + 1))
         room.unlink()
         assert not [file for file in (directory / "blobs").rglob("*") if file.is_file()]
         store.append([Append(ONE, kept, (unit(0),))], NOW)
         assert blobs.get(blobs.put(b"room again")) == b"room again"
         assert store.verify() == ()
     with SqliteStore(path) as store:
-        assert [one.version for one in store.read(ONE)] == list(range(1, kept + 2))
+        assert [item.version for item in store.read(ONE)] == list(range(1, kept + 2))
 
 
 def crammed(directory: Path) -> None:
@@ -82,9 +82,9 @@ def crammed(directory: Path) -> None:
     fill(directory / "filler")
     for path, count in ((closed, 3), (crashed, 4)):
         with SqliteStore(path, read_only=True) as store:
-            assert [one.version for one in store.read(ONE)] == list(range(1, count + 1))
+            assert [recorded.version for recorded in store.read(ONE)] == list(range(1, count + 1))
     fill(directory / "filler again")
-    assert "full" in (words := refusal(partial(SqliteStore, directory / "new.db"))), words
+    assert "full" in (text := refusal(partial(SqliteStore, directory / "new.db"))), text
     assert not (directory / "new.db").exists()
 
 
@@ -94,7 +94,7 @@ def read_only(directory: Path) -> None:
     subprocess.run(["mount", "-o", "remount,bind,ro", directory], check=True)
     for path, count in ((closed, 3), (crashed, 4)):
         with SqliteStore(path, read_only=True) as store:
-            assert [one.version for one in store.read(ONE)] == list(range(1, count + 1))
+            assert [recorded.version for recorded in store.read(ONE)] == list(range(1, count + 1))
             assert store.verify() == ()
             assert "read-only" in append(store, count, 1)
     for path in (closed, crashed, directory / "none.db"):

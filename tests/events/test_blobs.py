@@ -74,9 +74,9 @@ def test_an_erased_blob_is_missing_until_it_is_put_again(blobs: FileBlobs) -> No
 def test_every_flipped_byte_is_noticed(blobs: FileBlobs) -> None:
     data = b"short and sweet"
     digest = blobs.put(data)
-    whole = blobs.path(digest).read_bytes()
-    for place in range(len(whole)):
-        blobs.path(digest).write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+    content = blobs.path(digest).read_bytes()
+    for index in range(len(content)):
+        blobs.path(digest).write_bytes(content[:index] + bytes([content[index] ^ 0x55]) + content[index + 1 :])
         try:
             assert blobs.get(digest) == data
         except BlobDamaged as error:
@@ -95,10 +95,10 @@ def test_a_blob_cut_short_is_damaged_and_mended_by_the_next_put(blobs: FileBlobs
 
 
 def test_another_blobs_bytes_are_not_taken_for_it(blobs: FileBlobs) -> None:
-    one, other = blobs.put(b"one"), blobs.put(b"other")
-    blobs.path(other).replace(blobs.path(one))
+    digest, other = blobs.put(b"one"), blobs.put(b"other")
+    blobs.path(other).replace(blobs.path(digest))
     with pytest.raises(BlobDamaged):
-        blobs.get(one)
+        blobs.get(digest)
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
@@ -116,18 +116,18 @@ def test_a_place_that_cannot_be_read(blobs: FileBlobs) -> None:
 
 
 def test_threads_may_put_the_same_at_once(blobs: FileBlobs) -> None:
-    found: list[bytes] = []
+    contents: list[bytes] = []
 
     def work() -> None:
         for number in range(20):
-            found.append(blobs.get(blobs.put(TEXT + bytes([number]))))
+            contents.append(blobs.get(blobs.put(TEXT + bytes([number]))))
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 120
+    assert len(contents) == 120
     assert len(files(blobs)) == 20
 
 

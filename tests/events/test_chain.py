@@ -102,8 +102,8 @@ def test_a_changed_field(path: Path, column: str) -> None:
 def test_every_bit_of_a_payload_counts(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         (size,) = connection.execute("SELECT length(payload) FROM event WHERE position = 2").fetchone()
-    for place in range(0, size, 7):
-        flipped = f"UPDATE event SET payload = substr(payload, 1, {place}) || '\t' || substr(payload, {place + 2})"
+    for index in range(0, size, 7):
+        flipped = f"UPDATE event SET payload = substr(payload, 1, {index}) || '\t' || substr(payload, {index + 2})"
         (damage,) = tamper(path, f"{flipped} WHERE position = 2")
         assert damage.event_ref == "run/r/one@2"
 
@@ -123,33 +123,33 @@ def test_a_deleted_event_whose_place_was_closed(path: Path) -> None:
     assert (damage.event_ref, damage.position) == ("run/r/one@2", 2)
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, 2), (2, 3), (1, 6)])
-def test_two_swapped_events(path: Path, one: int, other: int) -> None:
+@pytest.mark.parametrize(("count", "other"), [(1, 2), (2, 3), (1, 6)])
+def test_two_swapped_events(path: Path, count: int, other: int) -> None:
     """Their contents change places; versions and positions stay."""
     columns = "type, schema, recorded_at_us, observed_at_us, causation, payload, chain"
-    found = tamper(
-        path, f"CREATE TEMP TABLE held AS SELECT position, {columns} FROM event WHERE position IN ({one}, {other})",
+    damages = tamper(
+        path, f"CREATE TEMP TABLE held AS SELECT position, {columns} FROM event WHERE position IN ({count}, {other})",
         f"UPDATE event SET ({columns}) = (SELECT {columns} FROM held WHERE held.position = {other}) "
-        f"WHERE position = {one}",
-        f"UPDATE event SET ({columns}) = (SELECT {columns} FROM held WHERE held.position = {one}) "
+        f"WHERE position = {count}",
+        f"UPDATE event SET ({columns}) = (SELECT {columns} FROM held WHERE held.position = {count}) "
         f"WHERE position = {other}",
     )  # fmt: skip
-    assert found[0].position == one
+    assert damages[0].position == count
 
 
 def test_an_event_moved_to_another_stream(path: Path) -> None:
-    found = tamper(
+    damages = tamper(
         path, "UPDATE event SET version = 9 WHERE position = 5", "UPDATE event SET stream_id = 2, version = 2 "
         "WHERE position = 2", "UPDATE event SET stream_id = 1, version = 2 WHERE position = 5",
     )  # fmt: skip
-    assert {damage.position for damage in found} >= {2}
+    assert {damage.position for damage in damages} >= {2}
 
 
 @pytest.mark.parametrize("last", [5, 6, 1])
 def test_a_log_cut_short(path: Path, last: int) -> None:
-    found = tamper(path, f"DELETE FROM event WHERE position > {last}")
-    assert found
-    assert all("its head says" in damage.message for damage in found)
+    damages = tamper(path, f"DELETE FROM event WHERE position > {last}")
+    assert damages
+    assert all("its head says" in damage.message for damage in damages)
 
 
 def test_a_stream_cut_short_within_the_log(path: Path) -> None:
@@ -184,7 +184,7 @@ def test_bytes_overwritten_in_the_file(tmp_path: Path, eighth: int) -> None:
     with path.open("r+b") as file:
         file.seek(path.stat().st_size * eighth // 8)
         file.write(b"\xaa" * 2000)
-    whole = False
+    full = False
     with suppress(StoreUnusable), SqliteStore(path) as store:
-        whole = store.verify() == ()
-    assert not whole
+        full = store.verify() == ()
+    assert not full

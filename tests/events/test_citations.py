@@ -41,6 +41,6 @@ class Several(Event, frozen=True, kw_only=True, tag="test.several"):
 
 
 def test_lists_of_digests_and_of_what_holds_them() -> None:
-    one, two, three = (Digest(digit * 64) for digit in "123")
+    digest, two, three = (Digest(digit * 64) for digit in "123")
     problem = Problem(kind=ProblemClass.PHASE, code="x", detail=three)
-    assert cited_digests(Several(digests=(one, two), problems=(problem,), names=(one,))) == (one, two, three)
+    assert cited_digests(Several(digests=(digest, two), problems=(problem,), names=(digest,))) == (digest, two, three)

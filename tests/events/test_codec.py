@@ -100,9 +100,9 @@ def test_what_is_encoded_is_decoded(event: Event) -> None:
 
 
 def test_map_keys_are_sorted_so_that_equal_events_have_equal_bytes() -> None:
-    one = msgspec.structs.replace(sample(ArtifactParsed), fields={"severity": "LOW", "cause": "spec"})
+    artifact_parsed = msgspec.structs.replace(sample(ArtifactParsed), fields={"severity": "LOW", "cause": "spec"})
     other = msgspec.structs.replace(sample(ArtifactParsed), fields={"cause": "spec", "severity": "LOW"})
-    assert encode(one) == encode(other)
+    assert encode(artifact_parsed) == encode(other)
 
 
 @pytest.mark.parametrize(

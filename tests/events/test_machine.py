@@ -74,8 +74,8 @@ class LogMachine(RuleBasedStateMachine):
                 self.store.append(appends, now_us)
         else:
             recorded = self.store.append(appends, now_us)
-            assert [plain(one) for one in recorded] == self.model.entries[before:]
-            assert {one.observed_at_us for one in recorded} <= {now_us}
+            assert [plain(item) for item in recorded] == self.model.entries[before:]
+            assert {entry.observed_at_us for entry in recorded} <= {now_us}
 
     @rule()
     def open_again(self) -> None:
@@ -85,17 +85,17 @@ class LogMachine(RuleBasedStateMachine):
     @rule(stream=STREAMS, after=st.integers(0, 8))
     def read(self, stream: StreamId, after: int) -> None:
         expected = [entry for entry in self.model.entries if entry[0] == stream and entry[1] > after]
-        assert [plain(one) for one in self.store.read(stream, after)] == expected
+        assert [plain(recorded) for recorded in self.store.read(stream, after)] == expected
 
     @rule(after=st.integers(0, 12), limit=st.none() | st.integers(0, 5))
     def read_all(self, after: int, limit: int | None) -> None:
         expected = self.model.entries[after:][:limit]
-        assert [plain(one) for one in self.store.read_all(after, limit)] == expected
+        assert [plain(recorded) for recorded in self.store.read_all(after, limit)] == expected
 
     @rule(event=st.sampled_from(samples()), after=st.integers(0, 5), upto=st.integers(0, 12))
     def read_types(self, event: Event, after: int, upto: int) -> None:
         expected = [entry for entry in self.model.entries[after:upto] if type(entry[3]) is type(event)]
-        assert [plain(one) for one in self.store.read_types([type_of(event)], after, upto)] == expected
+        assert [plain(recorded) for recorded in self.store.read_types([type_of(event)], after, upto)] == expected
 
     @invariant()
     def whole(self) -> None:

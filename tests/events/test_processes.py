@@ -31,14 +31,14 @@ def test_four_processes_race_and_nothing_is_lost_or_counted_twice(tmp_path: Path
         time.sleep(0.01)
     with SqliteStore(path, read_only=True) as reader:
         followed = [
-            one.position for one in reader.follow(0, lambda: any(process.poll() is None for process in writers))
+            item.position for item in reader.follow(0, lambda: any(process.poll() is None for process in writers))
         ]
     for process in writers:
         process.communicate(timeout=60)
         assert process.returncode == 0
     with SqliteStore(path) as store:
         assert store.verify() == ()
-        assert followed == [one.position for one in store.read_all()] == list(range(1, 4 * 60 * 4 + 1))
+        assert followed == [recorded.position for recorded in store.read_all()] == list(range(1, 4 * 60 * 4 + 1))
         assert dict(store.streams()) == {ONE: 240, **{feature_stream("r", f"w{number}"): 180 for number in range(4)}}
 
 
@@ -58,7 +58,7 @@ def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> 
         acknowledged = int(lines[-1]) if lines else acknowledged
         with SqliteStore(path) as store:
             assert store.verify() == ()
-            events = [one.event for one in store.read(stream)]
+            events = [recorded.event for recorded in store.read(stream)]
             assert len(events) >= acknowledged
             assert len(events) % 5 == 0
             assert events == [unit(number) for number in range(1, len(events) + 1)]

@@ -90,14 +90,14 @@ def test_one_value_under_two_names_is_named_once() -> None:
 
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize(
-    "around", ["{}", "key={} ", '{{"a":"{}"}}', "a\t{}\nb", '"line\\n{}\\nline"', "({})", "https://x:{}@host/"]
+    "text", ["{}", "key={} ", '{{"a":"{}"}}', "a\t{}\nb", '"line\\n{}\\nline"', "({})", "https://x:{}@host/"]
 )
-def test_keys_are_found_by_their_shape(kind: str, around: str) -> None:
-    key = KEYS[kind].replace("\n", "\\n") if '"' in around else KEYS[kind]
-    data = around.format(key).encode()
+def test_keys_are_found_by_their_shape(kind: str, text: str) -> None:
+    key = KEYS[kind].replace("\n", "\\n") if '"' in text else KEYS[kind]
+    data = text.format(key).encode()
     findings = Secrets({}).find(data)
     assert {finding.name for finding in findings} == {kind.split()[0]}
-    assert Secrets({}).clean(data) == around.format("<redacted>").encode()
+    assert Secrets({}).clean(data) == text.format("<redacted>").encode()
     assert Secrets({}).names_in(data) == ((kind.split()[0],) if kind != "jwt" else ())
 
 
@@ -303,8 +303,8 @@ def test_a_line_is_held_only_while_a_secret_may_go_on() -> None:
 
 def test_a_private_key_that_never_ends_is_not_waited_for_for_ever() -> None:
     redactor = Redactor(Secrets({}))
-    given = b"-----BEGIN PRIVATE KEY-----\n" + BODY.encode() * 400
-    assert len(redactor.feed(given)) + len(redactor.feed(b"the end.\n")) > 0
+    data = b"-----BEGIN PRIVATE KEY-----\n" + BODY.encode() * 400
+    assert len(redactor.feed(data)) + len(redactor.feed(b"the end.\n")) > 0
     assert redactor.finish() == b""
 
 
@@ -320,8 +320,8 @@ def test_a_line_too_long_is_cut_and_marked(size: int, piece: int) -> None:
 
 @pytest.mark.parametrize("offset", [-20, -14, -7, -1, 0, 5])
 def test_a_line_is_never_cut_within_a_secret(offset: int) -> None:
-    place = LINE_BYTES_MAX + offset
-    line = b"x" * place + b"hunter2hunter2" + b"y" * LINE_BYTES_MAX
+    index = LINE_BYTES_MAX + offset
+    line = b"x" * index + b"hunter2hunter2" + b"y" * LINE_BYTES_MAX
     out = stream(SECRETS, line + b"\nnext\n", list(range(0, len(line), 65536)))
     assert out.endswith(CUT_MARKER + b"\nnext\n")
     assert b"hunter2" not in out
@@ -343,8 +343,8 @@ def test_redacting_twice_changes_nothing_more() -> None:
 @pytest.mark.slow
 def test_hundreds_of_megabytes_take_seconds() -> None:
     """A bound that only a change of kind would break: quadratic time, or a regular expression gone wild."""
-    words = b"the task-list said eyJ and sk-x, then -----BEGIN went on; " * 15
-    block = b'{"type":"assistant","text":"' + words + b'"}\n'
+    data = b"the task-list said eyJ and sk-x, then -----BEGIN went on; " * 15
+    block = b'{"type":"assistant","text":"' + data + b'"}\n'
     redactor = Redactor(Secrets({f"K{number}": letters(30 + number) for number in range(8)}))
     began = time.perf_counter()
     for _ in range(500):

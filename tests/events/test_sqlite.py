@@ -53,8 +53,8 @@ def test_it_is_there_when_opened_again(path: Path) -> None:
 
 
 def test_two_logs_have_two_ids(tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "a.db") as one, SqliteStore(tmp_path / "b.db") as other:
-        assert one.log_id != other.log_id
+    with SqliteStore(tmp_path / "a.db") as sqlite_store, SqliteStore(tmp_path / "b.db") as other:
+        assert sqlite_store.log_id != other.log_id
 
 
 def test_closing_leaves_one_file_and_its_lock(path: Path) -> None:
@@ -80,9 +80,9 @@ def test_several_stores_may_be_open(path: Path, log: SqliteStore) -> None:
     with SqliteStore(path) as other, SqliteStore(path, read_only=True) as reader:
         log.append([Append(ONE, 0, units(1))], NOW)
         other.append([Append(ONE, 1, units(1, 2))], NOW)
-        assert [one.version for one in reader.read(ONE)] == [1, 2]
+        assert [item.version for item in reader.read(ONE)] == [1, 2]
         log.append([Append(OTHER, 0, units(1))], NOW)
-        assert [one.stream for one in reader.read_all(after=2)] == [OTHER]
+        assert [recorded.stream for recorded in reader.read_all(after=2)] == [OTHER]
 
 
 def test_reading_only_refuses_to_append(path: Path) -> None:
@@ -103,12 +103,12 @@ def test_reading_where_nothing_is(path: Path) -> None:
 
 def test_followers_get_what_is_appended_meanwhile(path: Path, log: SqliteStore) -> None:
     log.append([Append(ONE, 0, units(2))], NOW)
-    seen: list[int] = []
+    numbers: list[int] = []
     done = threading.Event()
 
     def follow() -> None:
         with SqliteStore(path, read_only=True) as reader:
-            seen.extend(one.position for one in reader.follow(1, lambda: not done.is_set()))
+            numbers.extend(recorded.position for recorded in reader.follow(1, lambda: not done.is_set()))
 
     thread = threading.Thread(target=follow)
     thread.start()
@@ -116,7 +116,7 @@ def test_followers_get_what_is_appended_meanwhile(path: Path, log: SqliteStore) 
         log.append([Append(ONE, version, units(1))], NOW)
     done.set()
     thread.join()
-    assert seen == [2, 3, 4, 5]
+    assert numbers == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_named_and_left_alone(path: Path, damage: str, read_only: bool) -> None:
     filled(path, count=500)
-    do, words = DAMAGES[damage]
+    do, text = DAMAGES[damage]
     do(path)
     before = None if path.is_dir() else path.read_bytes()
-    with pytest.raises(StoreUnusable, match=words) as caught, SqliteStore(path, read_only=read_only) as store:
+    with pytest.raises(StoreUnusable, match=text) as caught, SqliteStore(path, read_only=read_only) as store:
         list(store.read_all())
     assert str(path) in str(caught.value)
     assert (None if path.is_dir() else path.read_bytes()) == before

@@ -64,7 +64,7 @@ def run_of(*own: Event, feature: Sequence[Event] = ()) -> tuple[Recorded[Event],
     """The run's own events, and after them those of feature `a`."""
     begun = (replace(sample(RunStarted), pipeline="trial"), replace(sample(ItemAdded), feature=A, quarantined=False))
     events = [*given.recorded(*begun, *own, stream="run/r1"), *given.recorded(*feature, stream="run/r1/a")]
-    return tuple(replace(each, position=at) for at, each in enumerate(events, 1))
+    return tuple(replace(event, position=at) for at, event in enumerate(events, 1))
 
 
 def audited(*feature: Event, pinned: PinnedRun | None = None) -> RunAudit:
@@ -77,11 +77,11 @@ def gaps(*feature: Event) -> list[Gap]:
 
 
 def test_a_clean_run_has_no_faults() -> None:
-    found = audited(*given.planned(), PhaseStarted(phase="build", iteration=1), *given.accepted(UNIT_CALL), RAN,
+    run_audit = audited(*given.planned(), PhaseStarted(phase="build", iteration=1), *given.accepted(UNIT_CALL), RAN,
                     given.gate("test", passed=True), COMMIT, CallPriced(key=CALL.key, computed_nanousd=1),
                     CallPriced(key=UNIT_CALL.key, computed_nanousd=1))  # fmt: skip
-    assert found.all_gaps == ()
-    assert found.delivered == ("a",)
+    assert run_audit.all_gaps == ()
+    assert run_audit.delivered == ("a",)
 
 
 def test_what_was_asked_changed_and_decided() -> None:
@@ -121,8 +121,8 @@ def test_artifacts_that_were_taken_back_are_not_shown() -> None:
 
 
 def test_people() -> None:
-    asked = (*given.OPENED, PhaseStarted(phase="build", iteration=1), question(QuestionKind.BLOCKER))
-    events = run_of(FeatureAdmitted(feature=A), feature=asked)
+    requested = (*given.OPENED, PhaseStarted(phase="build", iteration=1), question(QuestionKind.BLOCKER))
+    events = run_of(FeatureAdmitted(feature=A), feature=requested)
     answer = Recorded(
         events[0].stream, 4, 99, 9, 9,
         AnswerAccepted(feature=A, verdict=Verdict.RETRY, note=DIGEST, actor=DIGEST), "", b"",
@@ -183,13 +183,13 @@ def test_what_was_mended_is_no_gap(events: Sequence[Event]) -> None:
 
 
 def test_what_was_not_delivered() -> None:
-    told = run_of(
+    recorded_events = run_of(
         FeatureAdmitted(feature=A),
         FeatureStopped(feature=A, version=2, status=FeatureOutcome.FAILED, code="no"),
         RunFinished(),
         feature=given.OPENED,
     )
-    (gap,) = audit("r1", told, PinnedRun()).faults
+    (gap,) = audit("r1", recorded_events, PinnedRun()).faults
     assert (gap.kind, gap.event_refs) == ("not-delivered", ("run/r1/a@2",))
     (queued,) = audit("r1", run_of(), PinnedRun()).faults
     assert queued.event_refs == ("run/r1@2",), "where nothing else is known, the item itself"
@@ -197,11 +197,11 @@ def test_what_was_not_delivered() -> None:
 
 def test_an_item_that_was_delivered_before_is_no_gap() -> None:
     skipped = ItemSkipped(feature=FeatureId("b"), delivered_by="run/r0/b@9", changed=False)
-    found = audit("r1", run_of(skipped, feature=(RAN, DELIVERED)), PinnedRun())
-    assert [feature.view.status for feature in found.features] == ["delivered", "skipped"]
-    assert found.faults == ()
-    assert found.features[1].requested is not None
-    assert found.features[1].requested.skipped_for == "run/r0/b@9"
+    run_audit = audit("r1", run_of(skipped, feature=(RAN, DELIVERED)), PinnedRun())
+    assert [feature.view.status for feature in run_audit.features] == ["delivered", "skipped"]
+    assert run_audit.faults == ()
+    assert run_audit.features[1].requested is not None
+    assert run_audit.features[1].requested.skipped_for == "run/r0/b@9"
 
 
 def test_nothing_was_run_on_what_was_delivered() -> None:
@@ -209,8 +209,8 @@ def test_nothing_was_run_on_what_was_delivered() -> None:
 
 
 def test_refused_messages() -> None:
-    taken = InboxRead(version=1, accepted=False, rejection_code="not-waiting")
-    (gap,) = audit("r1", run_of(taken, feature=(RAN, DELIVERED)), PinnedRun()).all_gaps
+    inbox_read = InboxRead(version=1, accepted=False, rejection_code="not-waiting")
+    (gap,) = audit("r1", run_of(inbox_read, feature=(RAN, DELIVERED)), PinnedRun()).all_gaps
     assert (gap.kind, gap.event_refs) == ("refused", ("run/r1@3", "inbox/r1@1"))
 
 
@@ -231,8 +231,8 @@ def test_what_the_pipeline_asked_for_and_the_run_could_not_do() -> None:
     assert pinned is not None
     assert pinned.unconfigured_commands() == {"lint": ("build",), "build": ("dream",)}
     assert pinned.unchecked_phases() == ("dream",)
-    found = audited(RAN, pinned=pinned)
-    assert [(gap.kind, gap.event_refs, gap.is_fault) for gap in found.gaps] == [
+    run_audit = audited(RAN, pinned=pinned)
+    assert [(gap.kind, gap.event_refs, gap.is_fault) for gap in run_audit.gaps] == [
         ("left-out", ("run/r1@1",), False), ("left-out", ("run/r1@1",), False), ("unchecked", ("run/r1@1",), False)
     ]  # fmt: skip
 
@@ -245,20 +245,20 @@ def test_pins_that_cannot_be_read_are_said_to_be() -> None:
 
 def test_one_feature_only() -> None:
     other = replace(sample(ItemAdded), feature=FeatureId("b"))
-    found = audit(
+    run_audit = audit(
         "r1", run_of(other, feature=(*given.accepted(CALL), DELIVERED)), PinnedRun(config=PinnedConfig()), "b"
     )
-    assert [feature.view.feature for feature in found.features] == ["b"]
-    assert found.spending.total.calls == 0
+    assert [feature.view.feature for feature in run_audit.features] == ["b"]
+    assert run_audit.spending.total.calls == 0
 
 
 def test_it_agrees_with_the_other_projections() -> None:
-    told = run_of(feature=(*given.planned(), *given.refused_reply(UNIT_CALL), DELIVERED))
-    found = audit("r1", told, PinnedRun())
-    assert found.spending.total == totals(paid_calls(told))
-    assert found.features[0].spending.total == totals(paid_calls(told))
-    assert [feature.view.status for feature in found.features] == [
-        view.status for view in run_view("r1", told).features
+    recorded_events = run_of(feature=(*given.planned(), *given.refused_reply(UNIT_CALL), DELIVERED))
+    run_audit = audit("r1", recorded_events, PinnedRun())
+    assert run_audit.spending.total == totals(paid_calls(recorded_events))
+    assert run_audit.features[0].spending.total == totals(paid_calls(recorded_events))
+    assert [feature.view.status for feature in run_audit.features] == [
+        view.status for view in run_view("r1", recorded_events).features
     ]
 
 
@@ -271,23 +271,24 @@ def test_a_run_of_the_engine() -> None:
     world, pinned = trial.new_world(), trial.pins()
     trial.begin(world, pinned, {"a": (), "b": (), "c": ("a",)})
     trial.deliver(world, pinned, seed=1)
-    told = tuple(each for each in world.store.read_all() if not each.stream.startswith("inbox/"))
-    found = audit("r1", told, decode_pinned(encode_pins(pinned)))
-    assert (found.delivered, found.faults) == (("a", "b", "c"), ())
-    assert {gap.kind for gap in found.all_gaps} == {"reverted"}
-    assert [(fate, sums.calls) for fate, sums in found.spending.wasted_by_outcome] == [
+    recorded_events = tuple(recorded for recorded in world.store.read_all() if not recorded.stream.startswith("inbox/"))
+    run_audit = audit("r1", recorded_events, decode_pinned(encode_pins(pinned)))
+    assert (run_audit.delivered, run_audit.faults) == (("a", "b", "c"), ())
+    assert {gap.kind for gap in run_audit.all_gaps} == {"reverted"}
+    assert [(fate, sums.calls) for fate, sums in run_audit.spending.wasted_by_outcome] == [
         ("rejected", 2),
         ("superseded", 2),
     ]
-    first, *_ = found.features
-    assert [(each.verdict, each.question.question_kind if each.question else None) for each in first.decisions] == [
-        (Verdict.APPROVE, QuestionKind.APPROVAL)]  # fmt: skip
+    first, *_ = run_audit.features
+    (decision,) = first.decisions
+    assert decision.question
+    assert (decision.verdict, decision.question.question_kind) == (Verdict.APPROVE, QuestionKind.APPROVAL)
     decided = [gate.checked.event for gate in first.gates if gate.command]
     assert [(gate.unit, gate.gate, gate.passed) for gate in decided] == [
         ("u1", "check", False), ("u1", "check", True), ("u2", "check", True), ("u2", "check", True),
         ("u3", "check", True), ("u3", "final", True)]  # fmt: skip
     assert {made.call.outcome for made in first.artifacts if made.call} == {"kept"}
-    for view in run_view(trial.RUN, told).features:
+    for view in run_view(trial.RUN, recorded_events).features:
         progress = progress_of(fold(world.store.read(feature_stream(trial.RUN, view.feature))))
         assert progress is not None
         assert view.current_phases == tuple(progress.start_trees)

@@ -75,8 +75,8 @@ def test_a_rollback_supersedes_what_began_at_or_after_its_phase() -> None:
     assert outcomes(*events) == ["kept", "superseded"]
     other = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="build", units=("u2",)))
     assert outcomes(*other) == ["kept", "kept"]
-    whole = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="plan"))
-    assert outcomes(*whole) == ["superseded", "superseded"]
+    full = (*given.planned(), BUILD, UNIT, *built(), RolledBack(source="build", to="plan"))
+    assert outcomes(*full) == ["superseded", "superseded"]
 
 
 def test_calls_of_the_next_iteration_stand() -> None:

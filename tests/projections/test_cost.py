@@ -76,8 +76,8 @@ def test_failed_and_lost_calls_count() -> None:
 
 def test_totals_add_up_what_is_known_and_count_what_is_not() -> None:
     free = replace(ASKED, ref=replace(REF, key="k2"), estimated_nanousd=None)
-    found = totals(paid_calls(recorded([ASKED, free, READ, PRICED])))
-    assert found == Totals(
+    result = totals(paid_calls(recorded([ASKED, free, READ, PRICED])))
+    assert result == Totals(
         calls=2,
         open=2,
         unpriced=0,
@@ -107,8 +107,10 @@ def test_what_was_refused_costs_nothing() -> None:
     nothing = replace(READ, usage=(), reported_nanousd=None, ending="error")
     free, unread = replace(SETTLED, nanousd=0), replace(PRICED, computed_nanousd=None)
 
-    def found(asked: AgentRequested, read: ReplyParsed, priced: CallPriced, settled: CallSettled) -> int | None:
-        (call,) = paid_calls(recorded([asked, replied, read, priced, settled]))
+    def found(
+        agent_requested: AgentRequested, read: ReplyParsed, priced: CallPriced, settled: CallSettled
+    ) -> int | None:
+        (call,) = paid_calls(recorded([agent_requested, replied, read, priced, settled]))
         assert totals([call]).unpriced == (call.computed_nanousd is None)
         return call.computed_nanousd
 
@@ -165,5 +167,5 @@ def test_totals_are_sums_over_any_split(events: list[Event]) -> None:
     together = totals(calls)
     apart = [totals([call]) for call in calls]
     for name in Totals.__struct_fields__:
-        known = [amount for part in apart if (amount := getattr(part, name)) is not None]
-        assert getattr(together, name) == (sum(known) if known or name in ("calls", "open", "unpriced") else None)
+        amounts = [amount for part in apart if (amount := getattr(part, name)) is not None]
+        assert getattr(together, name) == (sum(amounts) if amounts or name in ("calls", "open", "unpriced") else None)

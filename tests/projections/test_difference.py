@@ -29,18 +29,22 @@ VIEW = FeatureView(
 
 
 def runs(left: FeatureView | None, right: FeatureView | None) -> tuple[RunView, RunView]:
-    one, two = (RunView(run=run, features=(view,) if view else ()) for run, view in (("l", left), ("r", right)))
-    return one, two
+    run_view, two = (RunView(run=run, features=(view,) if view else ()) for run, view in (("l", left), ("r", right)))
+    return run_view, two
 
 
 def between(left: FeatureView | None, right: FeatureView | None) -> dict[str, tuple[str | None, str | None]]:
-    found = run_difference(*runs(left, right), None, None)
-    return {each.path: (each.left, each.right) for feature in found.features for each in feature.differences}
+    difference = run_difference(*runs(left, right), None, None)
+    return {
+        field_difference.path: (field_difference.left, field_difference.right)
+        for feature in difference.features
+        for field_difference in feature.differences
+    }
 
 
 def test_a_run_does_not_differ_from_itself() -> None:
-    found = run_difference(*runs(VIEW, VIEW), {"a": [1]}, {"a": [1]})
-    assert (found.start_differences, found.features, found.differs) == ((), (), False)
+    difference = run_difference(*runs(VIEW, VIEW), {"a": [1]}, {"a": [1]})
+    assert (difference.start_differences, difference.features, difference.differs) == ((), (), False)
 
 
 def test_how_a_feature_went() -> None:
@@ -57,22 +61,25 @@ def test_how_a_feature_went() -> None:
 
 
 def test_a_feature_that_only_one_has() -> None:
-    found = run_difference(*runs(VIEW, None), None, None)
-    assert [(each.feature, each.in_left, each.in_right) for each in found.features] == [("login", True, False)]
-    assert found.differs
+    difference = run_difference(*runs(VIEW, None), None, None)
+    assert [
+        (feature_difference.feature, feature_difference.in_left, feature_difference.in_right)
+        for feature_difference in difference.features
+    ] == [("login", True, False)]
+    assert difference.differs
 
 
 def test_durations_are_measured() -> None:
-    found = run_difference(*runs(VIEW, replace(VIEW, ended_us=9_000)), None, None)
-    assert found.features[0].differences == (FieldDifference("duration_ms", "5", "9", non_deterministic=True),)
-    assert not found.differs
+    difference = run_difference(*runs(VIEW, replace(VIEW, ended_us=9_000)), None, None)
+    assert difference.features[0].differences == (FieldDifference("duration_ms", "5", "9", non_deterministic=True),)
+    assert not difference.differs
 
 
 def test_how_runs_were_started() -> None:
     left, right = runs(None, None)
-    found = run_difference(replace(left, pipeline="one"), replace(right, pipeline="two"), None, None)
-    assert found.start_differences == (FieldDifference("pipeline", "one", "two"),)
-    assert found.differs
+    difference = run_difference(replace(left, pipeline="one"), replace(right, pipeline="two"), None, None)
+    assert difference.start_differences == (FieldDifference("pipeline", "one", "two"),)
+    assert difference.differs
 
 
 @pytest.mark.parametrize(
@@ -93,16 +100,19 @@ def test_how_runs_were_started() -> None:
     ],
 )  # fmt: skip
 def test_pins(left: Any, right: Any, expected: dict[str, tuple[str | None, str | None]]) -> None:
-    found = run_difference(*runs(None, None), left, right)
-    assert {each.path: (each.left, each.right) for each in found.start_differences} == expected
+    difference = run_difference(*runs(None, None), left, right)
+    assert {
+        field_difference.path: (field_difference.left, field_difference.right)
+        for field_difference in difference.start_differences
+    } == expected
 
 
 def test_long_texts_are_told_by_their_digest() -> None:
-    (found,) = run_difference(*runs(None, None), {"t": "one\ntwo"}, {"t": "short"}).start_differences
-    assert found.left is not None
-    assert found.left.startswith("sha256:")
-    assert found.left.endswith("(2 lines, 7 characters)")
-    assert found.right == "short"
+    (field_difference,) = run_difference(*runs(None, None), {"t": "one\ntwo"}, {"t": "short"}).start_differences
+    assert field_difference.left is not None
+    assert field_difference.left.startswith("sha256:")
+    assert field_difference.left.endswith("(2 lines, 7 characters)")
+    assert field_difference.right == "short"
 
 
 json = st.recursive(
@@ -116,10 +126,11 @@ json = st.recursive(
 
 @given(json, json)
 def test_any_two_pins(left: Any, right: Any) -> None:
-    def start(one: Any, two: Any) -> dict[str, tuple[str | None, str | None]]:
+    def start(item: Any, two: Any) -> dict[str, tuple[str | None, str | None]]:
         return {
-            each.path: (each.left, each.right) for each in run_difference(*runs(None, None), one, two).start_differences
+            field_difference.path: (field_difference.left, field_difference.right)
+            for field_difference in run_difference(*runs(None, None), item, two).start_differences
         }
 
     assert start(left, left) == {}
-    assert start(right, left) == {path: (two, one) for path, (one, two) in start(left, right).items()}
+    assert start(right, left) == {path: (two, text) for path, (text, two) in start(left, right).items()}

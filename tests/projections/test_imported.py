@@ -59,27 +59,31 @@ logs = st.lists(st.tuples(st.sampled_from([A, B]), events), max_size=12)
 
 def by_hand(entries: Iterable[Entry]) -> dict[tuple[str, int, str, str], list[int]]:
     """Requests, tokens in and out, money: as a person would add them up."""
-    found: dict[tuple[str, int, str, str], list[int]] = defaultdict(lambda: [0] * 5)
+    result: dict[tuple[str, int, str, str], list[int]] = defaultdict(lambda: [0] * 5)
 
     def add(stream: str, usage: Usage, at_us: int, sign: int) -> None:
-        row = found[stream, at_us // US // 900 * 900, usage.model, usage.subagent]
-        asked = int(usage.input + usage.output > 0)
-        for place, number in enumerate((asked, usage.input, usage.output)):
-            row[place] += sign * number
+        row = result[stream, at_us // US // 900 * 900, usage.model, usage.subagent]
+        count = int(usage.input + usage.output > 0)
+        for index, number in enumerate((count, usage.input, usage.output)):
+            row[index] += sign * number
 
     for stream, event in entries:
         if isinstance(event, ImportedFileRead | ImportedTotalsReconciled):
-            for each in event.requests:
-                add(each.session or stream, each.usage, each.at_us, 1)
-                if each.before is not None:
-                    at_us = each.at_us if each.before_at_us is None else each.before_at_us
-                    add(each.session or stream, each.before, at_us, -1)
+            for imported_request in event.requests:
+                add(imported_request.session or stream, imported_request.usage, imported_request.at_us, 1)
+                if imported_request.before is not None:
+                    at_us = (
+                        imported_request.at_us
+                        if imported_request.before_at_us is None
+                        else imported_request.before_at_us
+                    )
+                    add(imported_request.session or stream, imported_request.before, at_us, -1)
         elif isinstance(event, ImportedPriced):
-            for one in event.sums:
-                row = found[one.session or stream, one.start_s, one.model, one.subagent]
-                row[3] += one.nanousd
-                row[4] += one.unpriced
-    return found
+            for priced_sum in event.sums:
+                row = result[priced_sum.session or stream, priced_sum.start_s, priced_sum.model, priced_sum.subagent]
+                row[3] += priced_sum.nanousd
+                row[4] += priced_sum.unpriced
+    return result
 
 
 def told(rows: Iterable[QuarterSum]) -> dict[tuple[str, int, str, str], list[int]]:
@@ -94,10 +98,10 @@ def told(rows: Iterable[QuarterSum]) -> dict[tuple[str, int, str, str], list[int
 def test_rows_are_what_the_events_add_up_to(
     tmp_path_factory: pytest.TempPathFactory, entries: list[Entry], cut: int, page: int
 ) -> None:
-    place = tmp_path_factory.mktemp("imported")
+    path = tmp_path_factory.mktemp("imported")
     with (
-        SqliteStore(place / "mz.db") as log,
-        ImportedStore(place / "views", log, page) as steps,
+        SqliteStore(path / "mz.db") as log,
+        ImportedStore(path / "views", log, page) as steps,
         ImportedStore(None, log, page) as handed,
         ImportedStore(None, log) as memory,
     ):
@@ -121,7 +125,7 @@ def everything(views: ImportedStore) -> list[object]:
         views.times(None).items(),
         views.counted_requests(keys).items(),
     )
-    return [sorted(map(repr, each)) for each in rows]
+    return [sorted(map(repr, row)) for row in rows]
 
 
 def filled(log: SqliteStore) -> None:
@@ -133,10 +137,16 @@ def test_a_request_is_found_by_its_key(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "views", log) as views:
         filled(log)
         views.refresh()
-        found = views.counted_requests([f"{number:032x}" for number in range(1500)])
-    assert list(found) == ["0" * 32]
-    known = found["0" * 32]
-    assert (known.session, known.at_us, known.dated, known.usage.output, known.reported_nanousd) == (A, 5, True, 4, 7)
+        result = views.counted_requests([f"{number:032x}" for number in range(1500)])
+    assert list(result) == ["0" * 32]
+    counted_request = result["0" * 32]
+    assert (
+        counted_request.session,
+        counted_request.at_us,
+        counted_request.dated,
+        counted_request.usage.output,
+        counted_request.reported_nanousd,
+    ) == (A, 5, True, 4, 7)
 
 
 @pytest.mark.parametrize("requests", [None, 1, 7])
@@ -153,34 +163,34 @@ def test_nothing_of_a_request_is_lost(tmp_path: Path, requests: int | None) -> N
 
 
 def test_times_are_of_the_session_that_is_asked_for(tmp_path: Path) -> None:
-    told = [
+    appends = [
         Append(stream, 0, (replace(sample(ImportedFileRead), requests=tuple(
             ImportedRequest(key=f"{at:032x}", at_us=at, usage=Usage(model="m", input=3, output=4)) for at in times
         )),))
         for stream, times in ((A, (5, 9)), (B, (7,)))
     ]  # fmt: skip
     with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "views", log) as views:
-        views.refresh(log.append(told, NOW))
+        views.refresh(log.append(appends, NOW))
         assert (views.times(A), views.times(B)) == ({A: (5, 9)}, {B: (7, 7)})
         assert views.times(None) == {A: (5, 9), B: (7, 7)}
         assert views.times("session/claude-code/nobody") == {}
 
 
 @pytest.mark.parametrize(
-    ("told", "lacks"),
+    ("told", "missing"),
     [
         ([("output-open",)], True), ([("output-open",), ()], False), ([("tool-requests",), ()], True),
         ([(), ("output-open",)], True), ([()], False),
     ],
 )  # fmt: skip
 def test_what_is_open_may_end_and_what_is_left_out_stays_so(
-    tmp_path: Path, told: list[tuple[str, ...]], lacks: bool
+    tmp_path: Path, told: list[tuple[str, ...]], missing: bool
 ) -> None:
     with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "views", log) as views:
         for start, codes in enumerate(told):
             read = replace(sample(ImportedFileRead), requests=(), offset_start=start, incomplete_reasons=codes)
             views.refresh(log.append([Append(A, None, (read,))], NOW))
-        assert views.incomplete_sessions() == ((A,) if lacks else ())
+        assert views.incomplete_sessions() == ((A,) if missing else ())
 
 
 @pytest.mark.parametrize("damage", ["garbage", "emptied", "other code", "other log"])

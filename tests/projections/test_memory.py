@@ -18,14 +18,18 @@ def changed(path: str) -> ChangesChecked:
 
 
 def test_what_passed_the_gate_after_a_failure_is_remembered() -> None:
-    known = failure_histories(recorded(changed("broken.py"), FAILED, changed("mended.py"), PASSED))["s1"]
-    assert (known.occurrences, known.fix_count, known.fixed_paths) == (1, 1, ("mended.py",))
-    assert known.fixed_by_event == "run/r1/a@4"
+    failure_history = failure_histories(recorded(changed("broken.py"), FAILED, changed("mended.py"), PASSED))["s1"]
+    assert (failure_history.occurrences, failure_history.fix_count, failure_history.fixed_paths) == (
+        1,
+        1,
+        ("mended.py",),
+    )
+    assert failure_history.fixed_by_event == "run/r1/a@4"
 
 
 def test_a_failure_that_was_never_mended_has_no_remedy() -> None:
-    known = failure_histories(recorded(changed("broken.py"), FAILED, FAILED))["s1"]
-    assert (known.occurrences, known.fix_count, known.fixed_paths) == (2, 0, ())
+    failure_history = failure_histories(recorded(changed("broken.py"), FAILED, FAILED))["s1"]
+    assert (failure_history.occurrences, failure_history.fix_count, failure_history.fixed_paths) == (2, 0, ())
 
 
 def test_another_gate_or_another_cell_mends_nothing() -> None:
@@ -44,7 +48,8 @@ def test_a_fork_knows_nothing_that_its_source_did_not() -> None:
     """Its copies are told by their causation; what it mends itself is learned."""
     own = recorded(FAILED, changed("mended.py"), PASSED)
     copies = tuple(
-        replace(one, stream=StreamId("run/r2/a"), position=one.position + 10, causation=one.event_ref) for one in own
+        replace(item, stream=StreamId("run/r2/a"), position=item.position + 10, causation=item.event_ref)
+        for item in own
     )
     assert failure_histories((*own, *copies)) == failure_histories(own)
     live = recorded(FAILED, changed("other.py"), PASSED, stream="run/r2/a")

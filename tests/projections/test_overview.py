@@ -145,7 +145,7 @@ def test_any_events_in_any_order_can_be_shown(events: Sequence[tuple[str, Event]
 
 
 def test_every_rest_is_a_status() -> None:
-    assert {rest.value for rest in FeatureOutcome} <= set(get_args(FeatureStatus))
+    assert {feature_outcome.value for feature_outcome in FeatureOutcome} <= set(get_args(FeatureStatus))
 
 
 def test_other_runs_change_nothing() -> None:
@@ -158,9 +158,9 @@ def test_other_runs_change_nothing() -> None:
 @given(st.lists(st.tuples(st.sampled_from(("login", "audit")), st.sampled_from(samples())), max_size=40))
 def test_it_agrees_with_the_other_projections(events: Sequence[tuple[str, Event]]) -> None:
     """Costs and open questions have projections of their own; nobody may see two truths."""
-    told = [recorded(feature_stream(RUN, feature), event, n) for n, (feature, event) in enumerate(events, 1)]
-    for view in run_view(RUN, told).features:
-        mine = [each for each in told if each.stream == feature_stream(RUN, view.feature)]
+    recorded_events = [recorded(feature_stream(RUN, feature), event, n) for n, (feature, event) in enumerate(events, 1)]
+    for view in run_view(RUN, recorded_events).features:
+        mine = [item for item in recorded_events if item.stream == feature_stream(RUN, view.feature)]
         if len({call.key for call in view.calls}) == len(view.calls):
             sums = totals(paid_calls(mine))
             assert (view.input_tokens, view.output_tokens) == (sums.input, sums.output)
@@ -280,9 +280,9 @@ def test_unknown_amounts_are_none() -> None:
 
 
 def test_the_last_reading_of_a_reply_counts() -> None:
-    one, two = Usage(model="m", input=10, output=1), Usage(model="m", input=20, output=2)
+    usage, two = Usage(model="m", input=10, output=1), Usage(model="m", input=20, output=2)
     call = ref()
-    view = of_login(asked(call), read(call, one, reported=7), read(call, one, two, reported=8),
+    view = of_login(asked(call), read(call, usage, reported=7), read(call, usage, two, reported=8),
                     CallPriced(key=call.key, computed_nanousd=9))  # fmt: skip
     assert (view.input_tokens, view.output_tokens) == (30, 3)
     assert (view.estimated_nanousd, view.reported_nanousd, view.computed_nanousd) == (5, 8, 9)

@@ -23,8 +23,8 @@ def recorded(*entries: tuple[StreamId, Event]) -> list[Recorded[Event]]:
 
 
 def test_a_question_waits_until_it_is_answered() -> None:
-    asked = sample(HumanRequested)
-    assert open_questions(recorded((ONE, asked))) == (
+    human_requested = sample(HumanRequested)
+    assert open_questions(recorded((ONE, human_requested))) == (
         Question(
             question_kind=QuestionKind.EXHAUSTED,
             code="code",
@@ -35,12 +35,14 @@ def test_a_question_waits_until_it_is_answered() -> None:
             event_ref="run/r/one@1",
         ),
     )
-    assert open_questions(recorded((ONE, asked), (ONE, sample(HumanAnswered)))) == ()
+    assert open_questions(recorded((ONE, human_requested), (ONE, sample(HumanAnswered)))) == ()
 
 
 def test_the_oldest_comes_first_and_only_the_newest_of_a_feature_counts() -> None:
-    asked = sample(HumanRequested)
-    events = recorded((ONE, asked), (OTHER, asked), (ONE, sample(HumanAnswered)), (ONE, asked))
+    human_requested = sample(HumanRequested)
+    events = recorded(
+        (ONE, human_requested), (OTHER, human_requested), (ONE, sample(HumanAnswered)), (ONE, human_requested)
+    )
     assert [(question.feature, question.since_us) for question in open_questions(events)] == [
         ("other", 20),
         ("one", 40),
@@ -62,16 +64,26 @@ def test_nothing_waits_in_an_empty_log() -> None:
 
 # what people said -----------------------------------------------------------------------------------------------------
 def test_a_decision_knows_its_question() -> None:
-    asked, given = sample(HumanRequested), replace(sample(AnswerAccepted), feature=FeatureId("one"))
-    events = recorded((ONE, asked), (RUN, given), (ONE, sample(HumanAnswered)), (RUN, replace(given, note=None)))
+    human_requested, answer_accepted = sample(HumanRequested), replace(sample(AnswerAccepted), feature=FeatureId("one"))
+    events = recorded(
+        (ONE, human_requested),
+        (RUN, answer_accepted),
+        (ONE, sample(HumanAnswered)),
+        (RUN, replace(answer_accepted, note=None)),
+    )
     first, second = decisions(events)
     assert first.question == open_questions(events[:1])[0]
-    assert (first.kind, first.verdict, first.at_us, first.event_ref) == ("answer", given.verdict, 20, "run/r@2")
+    assert (first.kind, first.verdict, first.at_us, first.event_ref) == (
+        "answer",
+        answer_accepted.verdict,
+        20,
+        "run/r@2",
+    )
     assert (second.question, second.note) == (None, None)
 
 
 def test_all_that_people_can_say_of_a_feature_is_a_decision() -> None:
-    kinds = [each.kind for each in decisions(recorded(*((RUN, sample(kind)) for kind in GIVEN)))]
+    kinds = [decision.kind for decision in decisions(recorded(*((RUN, sample(kind)) for kind in GIVEN)))]
     assert kinds == ["answer", "cancel", "retry"]
     retry = decisions(recorded((RUN, sample(RetryAccepted))))[0]
     assert (retry.phase, retry.verdict) == ("phase", None)
@@ -81,17 +93,17 @@ def test_what_became_of_a_letter() -> None:
     inbox = recorded(
         *((INBOX, sample(kind)) for kind in (AnswerPosted, CancelPosted, RetryPosted, PausePosted, ResumePosted))
     )
-    taken = (InboxRead(version=1, accepted=True), InboxRead(version=2, accepted=False, rejection_code="not-waiting"))
-    found = inbox_messages(inbox, recorded(*((RUN, event) for event in taken)))
-    assert [(each.kind, each.status, each.rejection_code) for each in found] == [
+    used = (InboxRead(version=1, accepted=True), InboxRead(version=2, accepted=False, rejection_code="not-waiting"))
+    result = inbox_messages(inbox, recorded(*((RUN, event) for event in used)))
+    assert [(item.kind, item.status, item.rejection_code) for item in result] == [
         ("answer", "accepted", ""),
         ("cancel", "rejected", "not-waiting"),
         ("retry", "pending", ""),
         ("pause", "pending", ""),
         ("resume", "pending", ""),
     ]
-    assert [each.feature for each in found] == ["feat-001", "feat-001", "feat-001", None, None]
-    assert (found[0].question, found[2].question) == (len("question"), None)
+    assert [inbox_message.feature for inbox_message in result] == ["feat-001", "feat-001", "feat-001", None, None]
+    assert (result[0].question, result[2].question) == (len("question"), None)
 
 
 def test_a_question_knows_its_version() -> None:

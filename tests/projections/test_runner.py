@@ -94,14 +94,14 @@ def test_rebuilt_from_zero_and_step_by_step_and_in_memory_are_the_same(
             steps.refresh()
             assert exact(steps, log)
         with (
-            ReadModelStore(directory / "whole.sqlite", log, MODELS) as whole,
+            ReadModelStore(directory / "whole.sqlite", log, MODELS) as read_model_store,
             ReadModelStore(None, log, MODELS, page) as memory,
         ):
-            whole.refresh()
+            read_model_store.refresh()
             memory.refresh()
-            assert exact(whole, log)
+            assert exact(read_model_store, log)
             assert exact(memory, log)
-            calls = [call for row in whole.rows(CALLS) for call in row.calls]
+            calls = [call for row in read_model_store.rows(CALLS) for call in row.calls]
             assert {*calls} == {*paid_calls(log.read_all())}
 
 
@@ -123,8 +123,8 @@ class Dying:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def read_types(self, types: Collection[str], after: int, upto: int) -> Iterator[Recorded[Event]]:
-        for recorded in self._log.read_types(types, after, upto):
+    def read_types(self, types: Collection[str], after: int, count: int) -> Iterator[Recorded[Event]]:
+        for recorded in self._log.read_types(types, after, count):
             self._left -= 1
             if self._left == 0 and self._code is not None:
                 os._exit(self._code)
@@ -162,12 +162,12 @@ def test_a_process_that_dies_while_it_takes_events_in(tmp_path: Path, store: Sql
 
 def test_two_processes_take_each_event_in_once(tmp_path: Path, store: SqliteStore) -> None:
     path = tmp_path / "views.sqlite"
-    with ReadModelStore(path, store, MODELS, 1) as one, ReadModelStore(path, store, MODELS, 2) as other:
+    with ReadModelStore(path, store, MODELS, 1) as read_model_store, ReadModelStore(path, store, MODELS, 2) as other:
         for entry in SMALL:
             append(store, [entry])
-            one.refresh()
+            read_model_store.refresh()
             other.refresh()
-        assert exact(one, store)
+        assert exact(read_model_store, store)
         assert exact(other, store)
 
 
@@ -261,8 +261,8 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, store: SqliteStore, damage: 
     path = tmp_path / "views.sqlite"
     with ReadModelStore(path, store, MODELS) as views:
         views.refresh()
-    whole = path.read_bytes()
-    path.write_bytes(whole[:4096] + b"\xaa" * (len(whole) - 4096) if damage is None else damage)
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"\xaa" * (len(data) - 4096) if damage is None else damage)
     with ReadModelStore(path, store, MODELS) as views:
         views.refresh()
         assert exact(views, store)
@@ -320,12 +320,14 @@ def test_an_item_that_was_not_delivered_may_be_done_again(store: SqliteStore) ->
 def test_the_newest_delivery_of_a_source_counts(store: SqliteStore) -> None:
     second = run_stream("0-sorted-first")
     again = replace(ITEM, body=Digest("0" * 64))
-    found = latest_deliveries(rows(store, DELIVERED, [
+    deliveries = latest_deliveries(rows(store, DELIVERED, [
         *SMALL, (second, again), (feature_stream("0-sorted-first", "a"), sample(FeatureDelivered))
     ]))  # fmt: skip
-    assert found["backlog.md#a"].run == "0-sorted-first"
+    assert deliveries["backlog.md#a"].run == "0-sorted-first"
     assert (
-        found["backlog.md#a"].text_sha256 == text_digest(again.title, again.body) != text_digest(ITEM.title, ITEM.body)
+        deliveries["backlog.md#a"].text_sha256
+        == text_digest(again.title, again.body)
+        != text_digest(ITEM.title, ITEM.body)
     )
 
 

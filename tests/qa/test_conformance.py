@@ -48,36 +48,36 @@ lines = st.lists(VALUES, max_size=4).map(lambda values: b"\n".join(json.dumps(va
 
 FEW = 600
 """Parses."""
-WORKS = next(one for one in stored_endings("claude-code") if one.name == "works")
+WORKS = next(stored_ending for stored_ending in stored_endings("claude-code") if stored_ending.name == "works")
 LATE = WORKS.result.stdout.rstrip().rfind(b"\n")
 """Bytes of that stream in front of its last line."""
 
 
 @pytest.mark.parametrize("adapter", built_in_adapters().values(), ids=lambda adapter: adapter.name)
 def test_what_comes_with_mz_keeps_the_contract(adapter: Adapter) -> None:
-    said = [
+    remarks = [
         *check_contract(adapter),
         *check_parser(adapter, stored_endings(adapter.name), stored_failures(), (), 4 * FEW),
     ]
-    assert findings(said) == []
-    counts = checked(said)
+    assert findings(remarks) == []
+    counts = checked(remarks)
     assert counts["endings"] > counts["streams"] > 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("adapter", built_in_adapters().values(), ids=lambda adapter: adapter.name)
 def test_what_comes_with_mz_keeps_it_through_real_processes(adapter: Adapter) -> None:
-    works = next(one for one in stored_endings(adapter.name) if one.name == "works")
-    said = list(run_adapter(adapter, works, os.environ))
-    assert findings(said) == []
-    assert checked(said) == {"rehearsals": 7}
+    works = next(ending for ending in stored_endings(adapter.name) if ending.name == "works")
+    remarks = list(run_adapter(adapter, works, os.environ))
+    assert findings(remarks) == []
+    assert checked(remarks) == {"rehearsals": 7}
 
 
 @pytest.mark.parametrize("agent", ["anthropic", "claude-code", "codex", "gemini"])
 def test_no_session_is_an_option_of_the_next_call(agent: str) -> None:
     """What an agent runs may write into the agent's output."""
     adapter = built_in_adapters()[agent]
-    (works,) = [one for one in stored_endings(agent) if one.name == "works"]
+    (works,) = [ending for ending in stored_endings(agent) if ending.name == "works"]
     real = adapter.parse_output(works.result).session
     assert real is not None
     forged = works.result.stdout.replace(real.encode(), b"--yolo")
@@ -100,8 +100,8 @@ def test_an_adapter_without_streams_proves_nothing(tmp_path: Path) -> None:
         parser = "unknown-agent/1"
 
     first = findings(check_adapters(project_of(tmp_path), {"unknown-agent": Unknown()}))
-    assert any("has no stored streams" in one.message for one in first)
-    assert all(one.kind == "ADAPTER" for one in first)
+    assert any("has no stored streams" in item.message for item in first)
+    assert all(finding.kind == "ADAPTER" for finding in first)
 
 
 def test_recordings_are_read_with_all_that_was_kept_of_the_call() -> None:
@@ -109,9 +109,9 @@ def test_recordings_are_read_with_all_that_was_kept_of_the_call() -> None:
     project = project_of(ROOT, ROOT / "recordings" / "library" / "monozukuri-aider")
     recorded = list(recorded_streams(project, "aider"))
     assert recorded
-    read = [built_in_adapters()["aider"].parse_output(one.result) for one in recorded]
-    assert {one.ending for one in read} == {"success"}
-    assert all(one.usage for one in read)
+    read = [built_in_adapters()["aider"].parse_output(stream.result) for stream in recorded]
+    assert {parsed_reply.ending for parsed_reply in read} == {"success"}
+    assert all(item.usage for item in read)
 
 
 # planted defects ------------------------------------------------------------------------------------------------------
@@ -128,7 +128,9 @@ class Broken(ClaudeCode):
         return reading
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        return super().run_phase(spec, environment, lambda given, one: spawn(given, self.started(one)))
+        return super().run_phase(
+            spec, environment, lambda call_spec, invocation: spawn(call_spec, self.started(invocation))
+        )
 
     def parse_output(self, result: CallResult, watch: ObjectObserver | None = None) -> ParsedReply:
         return self.read(result, super().parse_output(result, watch))
@@ -164,8 +166,8 @@ class Miscounts(Broken):
 
     def count_tokens(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> int | None:
         result = spawn(spec, Invocation(argv=("claude", "--count"), stdin=b"", env={}))
-        found = re.search(rb"-?[0-9]{1,40}", result.stdout)
-        return int(found[0]) if found else None
+        match = re.search(rb"-?[0-9]{1,40}", result.stdout)
+        return int(match[0]) if match else None
 
 
 class CountsAloud(Broken):
@@ -191,8 +193,8 @@ class Leaks(Broken):
 
 class Passes(Broken):
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
-        def other(given: CallSpec, one: Invocation) -> CallResult:
-            return spawn(given, replace(one, env={**one.env, **environment}))
+        def other(call_spec: CallSpec, invocation: Invocation) -> CallResult:
+            return spawn(call_spec, replace(invocation, env={**invocation.env, **environment}))
 
         return ClaudeCode.run_phase(self, spec, environment, other)
 
@@ -226,7 +228,7 @@ class Twice(Broken):
 
 
 @pytest.mark.parametrize(
-    ("adapter", "check", "words"),
+    ("adapter", "check", "text"),
     [
         (TakesMore, "functions", "estimate_tokens takes"),
         (NamesParser, "functions", "names its parser"),
@@ -248,10 +250,13 @@ class Twice(Broken):
         (Ignores, "tools", "alike with and without the tool read"),
     ],
 )
-def test_a_broken_contract_is_named(adapter: type[Broken], check: str, words: str) -> None:
-    found = [one for one in findings(check_contract(adapter())) if one.cause == f"claude-code.{check}"]
-    assert any(words in one.message for one in found), found
-    assert all((one.kind, one.fix) == ("ADAPTER", "fix the adapter, then run: mz doctor --self-test") for one in found)
+def test_a_broken_contract_is_named(adapter: type[Broken], check: str, text: str) -> None:
+    ones = [item for item in findings(check_contract(adapter())) if item.cause == f"claude-code.{check}"]
+    assert any(text in entry.message for entry in ones), ones
+    assert all(
+        (finding.kind, finding.fix) == ("ADAPTER", "fix the adapter, then run: mz doctor --self-test")
+        for finding in ones
+    )
 
 
 class Raises(Broken):
@@ -319,19 +324,19 @@ class Free(Broken):
 
 class Swells(Broken):
     def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
-        return replace(reading, usage=tuple(replace(one, cache_read=one.input + 1) for one in reading.usage))
+        return replace(reading, usage=tuple(replace(item, cache_read=item.input + 1) for item in reading.usage))
 
 
 class Nameless(Broken):
     def read(self, result: CallResult, reading: ParsedReply) -> ParsedReply:
-        return replace(reading, usage=tuple(replace(one, model="") for one in reading.usage))
+        return replace(reading, usage=tuple(replace(item, model="") for item in reading.usage))
 
 
 class Boasts(Broken):
     def capabilities(self) -> Capabilities:
-        said = super().capabilities()
+        output = super().capabilities()
         return replace(
-            said, reported_fields=(*said.reported_fields[:-1], replace(said.reported_fields[-1], thoughts=True))
+            output, reported_fields=(*output.reported_fields[:-1], replace(output.reported_fields[-1], thoughts=True))
         )
 
 
@@ -352,7 +357,7 @@ def failures_problem() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("adapter", "words"),
+    ("adapter", "text"),
     [
         (Raises, "raises on damaged bytes: KeyError: 'type'"),
         (Believes, "believes exit code 1 rather than the stream's final event"),
@@ -371,9 +376,9 @@ def failures_problem() -> Any:
         (Misreads, "parses the ending 429 as error, overloaded"),
     ],
 )
-def test_a_broken_parser_is_named(adapter: type[Broken], words: str) -> None:
-    found = findings(check_parser(adapter(), stored_endings("claude-code"), stored_failures(), (), FEW))
-    assert any(words in one.message for one in found), [one.message for one in found]
+def test_a_broken_parser_is_named(adapter: type[Broken], text: str) -> None:
+    result = findings(check_parser(adapter(), stored_endings("claude-code"), stored_failures(), (), FEW))
+    assert any(text in item.message for item in result), [finding.message for finding in result]
 
 
 class Stumbles(DescribedAgent):
@@ -389,27 +394,27 @@ class Stumbles(DescribedAgent):
 def test_damage_is_done_where_the_last_word_stands() -> None:
     """aider's stands on standard error."""
     aider = Stumbles("aider", bundled_descriptions()["aider"], load_patterns())
-    found = findings(check_parser(aider, stored_endings("aider"), (), (), FEW))
-    assert any("raises on damaged bytes: ValueError: lines" in one.message for one in found)
+    result = findings(check_parser(aider, stored_endings("aider"), (), (), FEW))
+    assert any("raises on damaged bytes: ValueError: lines" in finding.message for finding in result)
 
 
 def test_the_ends_that_everybody_meets_must_be_stored() -> None:
-    known = [one for one in stored_endings("claude-code") if one.expected.code != "auth-failure"]
-    (found,) = findings(check_coverage(Broken(), known))
-    assert "no stored streams of these endings: auth-failure" in found.message
+    endings = [ending for ending in stored_endings("claude-code") if ending.expected.code != "auth-failure"]
+    (finding,) = findings(check_coverage(Broken(), endings))
+    assert "no stored streams of these endings: auth-failure" in finding.message
 
 
 def test_what_is_told_depends_on_the_version() -> None:
-    said = Broken().capabilities()
+    output = Broken().capabilities()
     versions = ("1.0.3", "2.0.14", "2.1.4", "2.1.197", "3.0", "")
-    since = [fields_for_version(said, version).since for version in versions]
+    since = [fields_for_version(output, version).since for version in versions]
     assert since == ["", "2.0.14", "2.0.14", "2.1.197", "2.1.197", "2.1.197"]
 
 
 class Careless(Broken):
     def check_auth(self, environment: Mapping[str, str]) -> AuthCheck:
-        found = super().check_auth(environment)
-        return replace(found, message=environment.get("ANTHROPIC_API_KEY", ""))
+        auth_check = super().check_auth(environment)
+        return replace(auth_check, message=environment.get("ANTHROPIC_API_KEY", ""))
 
     def run_phase(self, spec: CallSpec, environment: Mapping[str, str], spawn: Spawn) -> CallResult:
         result = super().run_phase(spec, environment, spawn)
@@ -418,10 +423,10 @@ class Careless(Broken):
 
 @pytest.mark.slow
 def test_a_broken_call_is_named() -> None:
-    found = {one.cause: one.message for one in findings(run_adapter(Careless(), WORKS, os.environ))}
+    texts = {finding.cause: finding.message for finding in findings(run_adapter(Careless(), WORKS, os.environ))}
     wanted = {
         "check_auth": "reveals a secret", "answers": "changes the bytes", "redacts": "parses a reply differently",
         "fails": "classifies a rate limit as no-terminal",
         "times_out": "was ended by timeout", "idles": "was ended by idle", "missing": "when its program is missing",
     }  # fmt: skip
-    assert {check for check, words in wanted.items() if words in found.get(f"claude-code.{check}", "")} == set(wanted)
+    assert {check for check, text in wanted.items() if text in texts.get(f"claude-code.{check}", "")} == set(wanted)

@@ -50,10 +50,10 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_all_run_though_the_first_fails(project: Project) -> None:
-    heard: list[LayerResult] = []
-    result = run_gate(project, (1, 2, 3), on_result=heard.append, layers=layers(breaks, drifts, fine))
+    layer_results: list[LayerResult] = []
+    result = run_gate(project, (1, 2, 3), on_result=layer_results.append, layers=layers(breaks, drifts, fine))
     assert [layer.status for layer in result.layers] == ["failed", "failed", "passed"]
-    assert heard == list(result.layers)
+    assert layer_results == list(result.layers)
     assert result.first_failure is result.layers[0]
     assert result.layers[2].checked == {"things": 3}
     assert result.layers[2].remarks == ("all is well",)

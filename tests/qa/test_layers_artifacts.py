@@ -24,9 +24,9 @@ TRIAL = sorted((ROOT / "pipelines" / "rules").glob("*.yaml"))
 
 def rules_of(*rules: dict[str, Any], form: str = "markdown", **more: Any) -> RuleSet:
     """A rule set `own` of these rules."""
-    whole = [{"id": f"own.{rule.get('kind')}{at}", "requirement": "r", "message": "m", **rule}
+    documents = [{"id": f"own.{rule.get('kind')}{at}", "requirement": "r", "message": "m", **rule}
              for at, rule in enumerate(rules)]  # fmt: skip
-    return assemble_rules({"name": "own", "version": 1, "form": form, "rules": whole, **more}, shared_rules())
+    return assemble_rules({"name": "own", "version": 1, "form": form, "rules": documents, **more}, shared_rules())
 
 
 def field(name: str, kind: str, **more: Any) -> dict[str, Any]:
@@ -132,9 +132,9 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_rules_that_are_wrong_are_named(name: str) -> None:
-    rules, words = WRONG[name]
+    rules, text = WRONG[name]
     rule_findings = findings(check_rules(rules, Limits(), "pipelines/rules/own.yaml"))
-    assert any(words in finding.message for finding in rule_findings), rule_findings
+    assert any(text in finding.message for finding in rule_findings), rule_findings
     assert {(finding.kind, finding.file) for finding in rule_findings} == {("RULE", "pipelines/rules/own.yaml")}
 
 

@@ -38,9 +38,9 @@ Change = Callable[[Path], object]
 
 
 def test_everything_that_is_stored_is_read(tmp_path: Path) -> None:
-    said = list(check_bundled(project_of(tmp_path)))
-    assert findings(said) == []
-    counts = checked(said)
+    bundled = list(check_bundled(project_of(tmp_path)))
+    assert findings(bundled) == []
+    counts = checked(bundled)
     assert counts["event payloads"] >= len(CODEC.decoders)
     assert counts["events of stored logs"] > 100
     assert counts["stored cassettes"] >= 1
@@ -54,13 +54,13 @@ def test_the_fixtures_are_in_the_package() -> None:
 
 # events ---------------------------------------------------------------------------------------------------------------
 def test_an_event_without_a_stored_payload(tmp_path: Path) -> None:
-    (found,) = findings(check_payloads(tmp_path, [("phase.dreamt", 2)]))
-    assert (found.kind, found.cause) == ("FORMAT", "phase.dreamt")
-    assert "no stored payload of event phase.dreamt, schema 2" in found.message
+    (finding,) = findings(check_payloads(tmp_path, [("phase.dreamt", 2)]))
+    assert (finding.kind, finding.cause) == ("FORMAT", "phase.dreamt")
+    assert "no stored payload of event phase.dreamt, schema 2" in finding.message
 
 
 @pytest.mark.parametrize(
-    ("name", "payload", "words"),
+    ("name", "payload", "text"),
     [
         ("phase.dreamt.1", b"{}", "cannot be read any more"),
         ("phase.completed.1", b'{"type":"phase.completed"}', "cannot be read any more"),
@@ -68,10 +68,10 @@ def test_an_event_without_a_stored_payload(tmp_path: Path) -> None:
         ("phase.completed.1", b'{"type":"phase.completed","phase":"p","why":"x"}', "cannot be read any more"),
     ],
 )
-def test_a_payload_that_is_not_read(tmp_path: Path, name: str, payload: bytes, words: str) -> None:
+def test_a_payload_that_is_not_read(tmp_path: Path, name: str, payload: bytes, text: str) -> None:
     (tmp_path / f"{name}.json").write_bytes(payload)
-    (found,) = findings(check_payloads(tmp_path, []))
-    assert words in found.message
+    (finding,) = findings(check_payloads(tmp_path, []))
+    assert text in finding.message
 
 
 # logs -----------------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def edit(name: str, old: str, new: str) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "words", "detail"),
+    ("change", "text", "detail"),
     [
         (edit("log.jsonl", '"gate.checked","schema":1', '"gate.checked","schema":7'), "cannot be read any more", ""),
         (edit("log.jsonl", '"passed":true', '"passed":"yes"'), "cannot be read any more", ""),
@@ -95,14 +95,14 @@ def edit(name: str, old: str, new: str) -> Change:
         (edit("pins.json", '"pipeline":', '"pipelines":'), "cannot be decoded any more", ""),
     ],
 )  # fmt: skip
-def test_a_stored_log_that_means_something_else(tmp_path: Path, change: Change, words: str, detail: str) -> None:
+def test_a_stored_log_that_means_something_else(tmp_path: Path, change: Change, text: str, detail: str) -> None:
     shutil.copytree(LOG, tmp_path / "notes")
     assert findings(check_stored_log(tmp_path / "notes")) == []
     change(tmp_path / "notes")
-    found = findings(check_stored_log(tmp_path / "notes"))
-    assert [one.kind for one in found] == ["FORMAT"] * len(found)
-    assert any(words in one.message for one in found), found
-    assert any(line.startswith(detail) for one in found for line in one.detail or ("",))
+    result = findings(check_stored_log(tmp_path / "notes"))
+    assert [entry.kind for entry in result] == ["FORMAT"] * len(result)
+    assert any(text in finding.message for finding in result), result
+    assert any(line.startswith(detail) for item in result for line in item.detail or ("",))
 
 
 def test_a_log_is_written_down_and_read_back() -> None:
@@ -114,7 +114,7 @@ def test_what_a_log_means_says_something_of_everybody() -> None:
     meaning = project_events(read_log((LOG / "log.jsonl").read_bytes()))
     (run,) = (name for name in meaning if name.count("/") == 1)
     assert {name.removeprefix(run) for name in meaning} == {"", "/alpha", "/beta"}
-    assert [one["status"] for one in meaning[run]["view"]["features"]] == ["delivered", "delivered"]
+    assert [item["status"] for item in meaning[run]["view"]["features"]] == ["delivered", "delivered"]
 
 
 def test_fields_that_came_later_say_nothing() -> None:
@@ -124,85 +124,85 @@ def test_fields_that_came_later_say_nothing() -> None:
 
 # cassettes ------------------------------------------------------------------------------------------------------------
 def test_a_format_without_a_stored_cassette(tmp_path: Path) -> None:
-    (found,) = findings(check_stored_cassettes(tmp_path, [1]))
-    assert "no stored cassette of format 1" in found.message
+    (finding,) = findings(check_stored_cassettes(tmp_path, [1]))
+    assert "no stored cassette of format 1" in finding.message
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "text"),
     [
         (edit("f/prd.json", f'"format": {FORMAT}', f'"format": {FORMAT + 1}'), "use a newer mz"),
         (edit("f/prd.prompt.md", "", "x"), "has another digest"),
         (edit("cassette.yaml", "provenance: ", "provenances: "), "provenance"),
     ],
 )
-def test_a_cassette_of_the_project_that_cannot_be_read(tmp_path: Path, change: Change, words: str) -> None:
-    place = tmp_path / "recordings" / "small"
-    place.parent.mkdir()
-    save(cassette(recording("1" * 40)), place)
+def test_a_cassette_of_the_project_that_cannot_be_read(tmp_path: Path, change: Change, text: str) -> None:
+    path = tmp_path / "recordings" / "small"
+    path.parent.mkdir()
+    save(cassette(recording("1" * 40)), path)
     assert findings(check(project_of(tmp_path))) == []
-    change(place)
-    (found,) = findings(check(project_of(tmp_path)))
-    assert (found.kind, found.file) == ("UNREADABLE", "recordings/small")
-    assert words in found.message
-    assert str(tmp_path) not in found.message
+    change(path)
+    (finding,) = findings(check(project_of(tmp_path)))
+    assert (finding.kind, finding.file) == ("UNREADABLE", "recordings/small")
+    assert text in finding.message
+    assert str(tmp_path) not in finding.message
 
 
 # the project's own log ------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    story = tell(tmp_path_factory.mktemp("told"))
-    story.close()
-    return story.home
+    recorded_run = tell(tmp_path_factory.mktemp("told"))
+    recorded_run.close()
+    return recorded_run.home
 
 
 @pytest.fixture
 def home(told: Path, tmp_path: Path) -> Path:
     """A project with a log in which a run has its pins."""
     shutil.copytree(told / ".mz", tmp_path / ".mz")
-    story = Story(tmp_path)
-    pins = story.blobs.put((LOG / "pins.json").read_bytes())
-    story.close()
+    recorded_run = Story(tmp_path)
+    pins = recorded_run.blobs.put((LOG / "pins.json").read_bytes())
+    recorded_run.close()
     tamper(tmp_path, f"UPDATE event SET payload = json_set(payload, '$.pins', '{pins}') WHERE type = 'run.started'")
     return tmp_path
 
 
 def test_the_log_of_a_project(home: Path) -> None:
-    said = list(check_project_log(project_of(home)))
-    assert findings(said) == []
-    assert checked(said)["runs"] == 1
-    assert checked(said)["events of this project"] > 20
-    assert checked(said)["pins"] == 1
+    project_log = list(check_project_log(project_of(home)))
+    assert findings(project_log) == []
+    assert checked(project_log)["runs"] == 1
+    assert checked(project_log)["events of this project"] > 20
+    assert checked(project_log)["pins"] == 1
 
 
 @pytest.mark.parametrize(
-    ("statement", "kind", "words"),
+    ("statement", "kind", "text"),
     [
         ("UPDATE event SET schema = 9 WHERE type = 'run.idle'", "UNREADABLE", "which this version of mz does not know"),
         ("UPDATE event SET payload = '[]' WHERE type = 'run.idle'", "FORMAT", "is damaged"),
         ("UPDATE event SET payload = json_set(payload, '$.pins', 'ffff') WHERE type = 'run.started'", "FORMAT", RUN),
     ],
 )
-def test_a_log_that_is_not_understood(home: Path, statement: str, kind: str, words: str) -> None:
+def test_a_log_that_is_not_understood(home: Path, statement: str, kind: str, text: str) -> None:
     tamper(home, statement)
-    (found,) = findings(check_project_log(project_of(home)))
-    assert found.kind == kind
-    assert words in found.message
+    (finding,) = findings(check_project_log(project_of(home)))
+    assert finding.kind == kind
+    assert text in finding.message
 
 
 def test_pins_of_another_time(home: Path) -> None:
-    story = Story(home)
-    other = story.blobs.put(b'{"pipeline": {}}')
-    story.close()
+    recorded_run = Story(home)
+    other = recorded_run.blobs.put(b'{"pipeline": {}}')
+    recorded_run.close()
     tamper(home, f"UPDATE event SET payload = json_set(payload, '$.pins', '{other}') WHERE type = 'run.started'")
-    (found,) = findings(check_project_log(project_of(home)))
-    assert "cannot be decoded any more" in found.message
+    (finding,) = findings(check_project_log(project_of(home)))
+    assert "cannot be decoded any more" in finding.message
 
 
 def test_a_log_that_is_none(tmp_path: Path) -> None:
     (tmp_path / ".mz").mkdir()
     (tmp_path / ".mz" / "mz.db").write_bytes(b"no database" * 1000)
-    (found,) = findings(check_project_log(project_of(tmp_path)))
-    assert (found.kind, found.fix) == ("FORMAT", "mz audit --verify")
+    (finding,) = findings(check_project_log(project_of(tmp_path)))
+    assert (finding.kind, finding.fix) == ("FORMAT", "mz audit --verify")
     with pytest.raises((msgspec.DecodeError, StoreUnusable)):
         read_log(b"no log")

@@ -79,18 +79,18 @@ def test_a_cassette_that_cannot_be_read(copy: Copy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "value"),
     [
         ("noise: 3\n", "noise.yaml"),
         ("noise: [{class: FILES, path: a, reason: x}]\n", "entry 1"),
     ],
 )
-def test_noise_that_cannot_be_used(copy: Copy, text: str, words: str) -> None:
+def test_noise_that_cannot_be_used(copy: Copy, text: str, value: str) -> None:
     (copy.root / "recordings" / "noise.yaml").write_text(text)
     library, (finding,) = read_project_library(project_of(copy.root))
     assert library.noise == ()
     assert (finding.kind, finding.file) == ("PIPELINE", "recordings/noise.yaml")
-    assert words in finding.message
+    assert value in finding.message
     assert str(copy.root) not in finding.message
 
 

@@ -35,24 +35,24 @@ def test_a_project_that_has_just_begun_passes(
     GitRepo(tmp_path).commit({"README.md": "x"})
     monkeypatch.chdir(tmp_path)
     assert run(capsys, "init").exit == 0
-    said = list(check(project_of(tmp_path)))
-    assert findings(said) == []
-    assert checked(said)["pipelines"] == 1
-    assert checked(said)["backlog items"] == 1
+    output = list(check(project_of(tmp_path)))
+    assert findings(output) == []
+    assert checked(output)["pipelines"] == 1
+    assert checked(output)["backlog items"] == 1
 
 
 def test_a_pipeline_of_ones_own_passes_and_its_prompts_are_made(tmp_path: Path) -> None:
-    said = list(check(project_of(write(tmp_path))))
-    assert findings(said) == []
-    assert checked(said)["files of the project's own"] == 3
-    assert checked(said)["prompts"] == 2 * 6, "two phases"
+    output = list(check(project_of(write(tmp_path))))
+    assert findings(output) == []
+    assert checked(output)["files of the project's own"] == 3
+    assert checked(output)["prompts"] == 2 * 6, "two phases"
     assert "pipelines/notes.yaml: write.md.j2 does not state all rules to the agent of phase write; missing: 2" in (
-        remarks(said)
+        remarks(output)
     )
 
 
 @pytest.mark.parametrize(
-    ("changed", "file", "line", "words"),
+    ("changed", "file", "line", "text"),
     [
         ({"mz": "pipeline: notes\nbudgte: 3\n"}, "mz.yaml", 2, "MZ2005"),
         ({"mz": "pipeline: nothing\n"}, "pipelines/nothing.yaml", None, "MZ3001"),
@@ -70,13 +70,13 @@ def test_a_pipeline_of_ones_own_passes_and_its_prompts_are_made(tmp_path: Path) 
     ],
 )  # fmt: skip
 def test_a_fault_is_found_with_its_place(
-    tmp_path: Path, changed: dict[str, str], file: str, line: int | None, words: str
+    tmp_path: Path, changed: dict[str, str], file: str, line: int | None, text: str
 ) -> None:
-    found = findings(check(project_of(write(tmp_path, **changed))))
-    assert [one.kind for one in found] == ["PIPELINE"] * len(found)
-    assert any(one.file == file and words in one.message and line in (None, one.line) for one in found), found
+    result = findings(check(project_of(write(tmp_path, **changed))))
+    assert [finding.kind for finding in result] == ["PIPELINE"] * len(result)
+    assert any(item.file == file and text in item.message and line in (None, item.line) for item in result), result
 
 
 def test_one_broken_line_of_a_template_is_one_finding(tmp_path: Path) -> None:
-    found = findings(check(project_of(write(tmp_path, write=f"{{{{ inputs.nothing }}}}{ASK}"))))
-    assert len(found) == 1
+    result = findings(check(project_of(write(tmp_path, write=f"{{{{ inputs.nothing }}}}{ASK}"))))
+    assert len(result) == 1

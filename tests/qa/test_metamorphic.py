@@ -38,8 +38,8 @@ TURNS = b'{"type":"result","subtype":"error_max_turns","is_error":false}'
 
 
 def variants_of(fault: str) -> tuple[VariantOutcome, ...]:
-    place = bundled_library() / "faults"
-    return play_variants(load(place / fault), place / "project", without_git_variables(os.environ))
+    path = bundled_library() / "faults"
+    return play_variants(load(path / fault), path / "project", without_git_variables(os.environ))
 
 
 def broken(outcomes: tuple[VariantOutcome, ...]) -> dict[str, tuple[str, ...]]:
@@ -67,7 +67,7 @@ def test_every_variant_of_the_bundled_cassette_ends_well() -> None:
     cassette = load(bundled_library() / "monozukuri-claude-code")
     outcomes = play_variants(cassette, bundled_library() / "sample", without_git_variables(os.environ))
     assert broken(outcomes) == {}
-    assert {one.recording.identity.path for one in cassette.calls} <= {
+    assert {item.recording.identity.path for item in cassette.calls} <= {
         f"{outcome.feature}/{outcome.call}" for outcome in outcomes
     }
     assert len(outcomes) > 7000
@@ -76,10 +76,10 @@ def test_every_variant_of_the_bundled_cassette_ends_well() -> None:
 def _object(line: bytes) -> dict[str, Any]:
     """The last line of a stream; of one that was cut or is garbage, none of its fields."""
     try:
-        found = json.loads(line)
+        result = json.loads(line)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 @pytest.mark.parametrize("agent", sorted(name for name, agent in AGENTS.items() if agent.stdout_endings))
@@ -125,24 +125,24 @@ def test_a_user_asks_what_would_have_been(
     monkeypatch.chdir(GitRepo(tmp_path / "project").root)
     done = run(capsys, "replay", "--variants", "--json")
     assert done.exit == 0, done.err
-    (one,) = json.loads(done.out)["cassettes"]
-    assert (one["path"], one["broken"]) == ("recordings/killed", [])
-    assert one["played"] == sum(one["ends"].values()) > 500
+    (item,) = json.loads(done.out)["cassettes"]
+    assert (item["path"], item["broken"]) == ("recordings/killed", [])
+    assert item["played"] == sum(item["ends"].values()) > 500
     done = run(capsys, "replay", "recordings/killed", "--variants")
     assert done.exit == 0
-    assert f"{one['played']} variants: all ended in a named state, and no failure passed as a success" in done.out
-    told = run(capsys, "replay", "recordings/killed", "--inject", "note/write.a2=rate-limit")
-    assert told.exit == 0, told.err
-    assert told.out.splitlines()[1:] == [
+    assert f"{item['played']} variants: all ended in a named state, and no failure passed as a success" in done.out
+    result = run(capsys, "replay", "recordings/killed", "--inject", "note/write.a2=rate-limit")
+    assert result.exit == 0, result.err
+    assert result.out.splitlines()[1:] == [
         "  parsed: rate-limit (transient, in 5 s)", "  held (timer): rate-limit", "  released",
         "  called again: attempt 3", "  the work was accepted", "note ended: delivered",
     ]  # fmt: skip
-    told = run(capsys, "replay", "--inject", "note/write=auth-failure", "--json")
-    assert json.loads(told.out)["did"][:2] == ["parsed: auth-failure (fatal)", "the run halts: auth-failure"]
+    result = run(capsys, "replay", "--inject", "note/write=auth-failure", "--json")
+    assert json.loads(result.out)["did"][:2] == ["parsed: auth-failure (fatal)", "the run halts: auth-failure"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "output"),
     [
         (("--inject", "note/write=flood"), "there is no fault 'flood'; there are: rate-limit"),
         (("--inject", "write"), "there is no fault ''"),
@@ -154,21 +154,21 @@ def test_a_user_asks_what_would_have_been(
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(
-    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    args: tuple[str, ...], output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(GitRepo(tmp_path / "project").root)
-    done = run(capsys, "replay", str(bundled_library() / "faults" / "killed"), *words)
-    assert (done.exit, said in done.err) == (2, True), done.err
+    done = run(capsys, "replay", str(bundled_library() / "faults" / "killed"), *args)
+    assert (done.exit, output in done.err) == (2, True), done.err
 
 
 # it finds what it is there to find ------------------------------------------------------------------------------------
 def test_a_parser_that_believes_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "status_of", lambda result: "success")
-    found = broken(variants_of("killed"))
-    (words,) = found["note/write.a2: ends-error_max_turns-not-is_error (memory)"]
-    assert words == "a failure passed as success: it led to changes.checked"
-    assert "note/write.a2: success-then-api-error-500 (crash)" in found
+    actual = broken(variants_of("killed"))
+    (text,) = actual["note/write.a2: ends-error_max_turns-not-is_error (memory)"]
+    assert text == "a failure passed as success: it led to changes.checked"
+    assert "note/write.a2: success-then-api-error-500 (crash)" in actual
 
 
 def test_what_is_found_is_told_and_is_a_verdict(
@@ -186,17 +186,19 @@ def test_what_is_found_is_told_and_is_a_verdict(
 def test_a_core_that_never_rests_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature, "after_problem", lambda state, cell, *_: next_call(cell, cell.role))
     monkeypatch.setattr(
-        play, "derive_variants", lambda taken: [one for one in derive_variants(taken) if one.name == "empty"]
+        play,
+        "derive_variants",
+        lambda recorded: [variant for variant in derive_variants(recorded) if variant.name == "empty"],
     )
-    found = broken(variants_of("killed"))
-    assert found["note/write.a2: empty (memory)"] == ("it does not stop",)
+    result = broken(variants_of("killed"))
+    assert result["note/write.a2: empty (memory)"] == ("it does not stop",)
 
 
 def test_a_core_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(feature, "after_problem")
-    found = broken(variants_of("rate-limit"))
-    assert found["note: as-recorded (memory)"][0].startswith("internal error: NameError")
-    assert found["note/write: empty (memory)"][0].startswith("internal error: NameError")
+    result = broken(variants_of("rate-limit"))
+    assert result["note: as-recorded (memory)"][0].startswith("internal error: NameError")
+    assert result["note/write: empty (memory)"][0].startswith("internal error: NameError")
 
 
 # the properties by themselves -----------------------------------------------------------------------------------------
@@ -215,7 +217,7 @@ COMMIT: dict[str, object] = {"type": "commit.requested"}
 
 
 @pytest.mark.parametrize(
-    ("story", "success", "words"),
+    ("story", "success", "args"),
     [
         ([asked(), read(), COMMIT, DONE], True, ()),
         ([asked(), read(), COMMIT, DONE], False, ("a failure passed as success: it led to commit.requested",)),
@@ -230,8 +232,8 @@ COMMIT: dict[str, object] = {"type": "commit.requested"}
         ),
     ],
 )
-def test_what_does_not_hold_is_said(story: list[dict[str, object]], success: bool, words: tuple[str, ...]) -> None:
-    assert violations(CALL, success, story, "delivered") == words
+def test_what_does_not_hold_is_said(story: list[dict[str, object]], success: bool, args: tuple[str, ...]) -> None:
+    assert violations(CALL, success, story, "delivered") == args
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ PAGE = (ROOT / "docs" / "new-agent.md").read_text()
 
 
 def block(language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 def adapter() -> Adapter:
@@ -41,23 +41,23 @@ def endings() -> tuple[StoredEnding, ...]:
     stored = re.findall(r"^\| `(\S+\.exit\S+)` \| `(\{.*\})` \|$", PAGE, re.MULTILINE)
     made = []
     for file, line in stored:
-        found = STREAM_FILE_NAME.fullmatch(file)
-        assert found is not None
+        match = STREAM_FILE_NAME.fullmatch(file)
+        assert match is not None
         result = CallResult(
-            stdout=f"{line}\n".encode(), stderr=b"", exit=int(found[2]), duration_ms=1, model=REQUESTED_MODEL
+            stdout=f"{line}\n".encode(), stderr=b"", exit=int(match[2]), duration_ms=1, model=REQUESTED_MODEL
         )
-        made.append(StoredEnding(name=found[1], result=result, expected=expected[found[1]]))
-    assert {one.name for one in made} == set(expected)
+        made.append(StoredEnding(name=match[1], result=result, expected=expected[match[1]]))
+    assert {ending.name for ending in made} == set(expected)
     return tuple(made)
 
 
 def test_the_adapter_of_the_guide_conforms() -> None:
-    said = [*check_contract(adapter()), *check_parser(adapter(), endings(), stored_failures(), (), 1000)]
-    assert findings(said) == []
-    assert checked(said)["streams"] == len(endings())
+    remarks = [*check_contract(adapter()), *check_parser(adapter(), endings(), stored_failures(), (), 1000)]
+    assert findings(remarks) == []
+    assert checked(remarks)["streams"] == len(endings())
 
 
 @pytest.mark.slow
 def test_the_adapter_of_the_guide_conforms_through_real_processes() -> None:
-    (works,) = [one for one in endings() if one.name == "works"]
+    (works,) = [ending for ending in endings() if ending.name == "works"]
     assert findings(run_adapter(adapter(), works, os.environ)) == []

@@ -69,5 +69,7 @@ def test_the_seed_decides_the_order_and_nothing_else_does() -> None:
         world = trial.new_world()
         trial.begin(world, trial.pins(), ITEMS)
         drive_run(world, trial.RUN, trial.pins(), 11)
-        logs.append([(one.stream, one.version, one.event, one.chain) for one in world.store.log])
+        logs.append(
+            [(recorded.stream, recorded.version, recorded.event, recorded.chain) for recorded in world.store.log]
+        )
     assert logs[0] == logs[1]

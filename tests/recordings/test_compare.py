@@ -86,40 +86,40 @@ def test_a_story_has_no_money_no_names_and_no_waiting_for_others() -> None:
     held = FeatureHeld(hold=Hold.BUDGET)
     waits = CallOverBudget(feature=FeatureId("f"), key="k", role="builder", nanousd=1)
     answered = HumanAnswered(run_version=1, verdict=Verdict.APPROVE, actor=Digest("a" * 64))
-    told = feature_trace([STARTED, waits, held, FeatureHeld(hold=Hold.TIMER), answered, asked("x"), DONE])
+    events = feature_trace([STARTED, waits, held, FeatureHeld(hold=Hold.TIMER), answered, asked("x"), DONE])
     other = msgspec.structs.replace(answered, actor=Digest("b" * 64))
     cheaper = msgspec.structs.replace(asked("x"), estimated_nanousd=None)
-    assert told == feature_trace([STARTED, FeatureHeld(hold=Hold.TIMER), other, cheaper, DONE])
-    assert digest(encode_trace(told)) == log_digest(told)
+    assert events == feature_trace([STARTED, FeatureHeld(hold=Hold.TIMER), other, cheaper, DONE])
+    assert digest(encode_trace(events)) == log_digest(events)
 
 
 def test_stories_part_where_the_first_event_differs() -> None:
-    one, two = encode_trace([STARTED, DONE]), encode_trace([STARTED, PhaseCompleted(phase="spec")])
-    parted = first_difference(one, two)
+    data, two = encode_trace([STARTED, DONE]), encode_trace([STARTED, PhaseCompleted(phase="spec")])
+    parted = first_difference(data, two)
     assert parted is not None
     assert (parted.position, parted.lines()) == (2, ("  phase.completed", '-   phase: "prd"', '+   phase: "spec"'))
-    assert first_difference(one, one) is None
-    shorter = first_difference(one, encode_trace([STARTED]))
+    assert first_difference(data, data) is None
+    shorter = first_difference(data, encode_trace([STARTED]))
     assert shorter is not None
     assert shorter.lines() == ("- phase.completed", "+ nothing: the trace ended here")
 
 
 def test_a_field_that_events_did_not_have_yet_is_no_other_story() -> None:
     """Events gain fields; recordings of before stay good as long as these say nothing."""
-    told = encode_trace([FeatureHeld(hold=Hold.TIMER)])
-    before = told.replace(b'"code":null,', b"")
-    assert before != told
-    assert first_difference(before, told) is None
+    trace = encode_trace([FeatureHeld(hold=Hold.TIMER)])
+    before = trace.replace(b'"code":null,', b"")
+    assert before != trace
+    assert first_difference(before, trace) is None
     assert first_difference(before, encode_trace([FeatureHeld(hold=Hold.TIMER, code="rate-limit")])) is not None
 
 
 def test_a_prompt_that_changed_is_no_other_story() -> None:
-    one, two = (
+    data, two = (
         encode_trace(feature_trace([STARTED, asked("x"), DONE])),
         encode_trace(feature_trace([STARTED, asked("yy"), DONE])),
     )
-    assert first_difference(one, two) is not None
-    assert first_difference(with_produced_requests(one, two), two) is None
+    assert first_difference(data, two) is not None
+    assert first_difference(with_produced_requests(data, two), two) is None
 
 
 def test_the_first_event_that_differs_names_the_class() -> None:
@@ -172,8 +172,8 @@ def test_nothing_to_say_of_what_is_as_it_was() -> None:
 
 def test_a_miss_names_the_nearest_and_hides_what_could_not_be_reached() -> None:
     missed = Identity(pipeline="monozukuri", feature="f", phase="prd", attempt=2)
-    (found,) = compare_replay(tape(), happened(mismatches={}, missing_calls=(missed,)), TODAY)
-    assert (found.kind, found.call, found.detail) == ("MISSING", "prd.a2", ("  nearest: f/prd (attempt 1)",))
+    (finding,) = compare_replay(tape(), happened(mismatches={}, missing_calls=(missed,)), TODAY)
+    assert (finding.kind, finding.call, finding.detail) == ("MISSING", "prd.a2", ("  nearest: f/prd (attempt 1)",))
     assert nearest(cassette(), missed) is None
 
 
@@ -183,19 +183,21 @@ def test_what_builds_on_a_feature_that_stopped_is_not_blamed() -> None:
         for name, below in (("e", ()), ("f", ("e",)))
     )
     missed = Identity(pipeline="monozukuri", feature="e", phase="prd")
-    one = tape(items=items)._replace(traces={"e": b"", "f": b""})
-    found = compare_replay(one, happened(mismatches={}, missing_calls=(missed,)), TODAY)
-    assert [one.kind for one in found] == ["MISSING"]
+    item = tape(items=items)._replace(traces={"e": b"", "f": b""})
+    findings = compare_replay(item, happened(mismatches={}, missing_calls=(missed,)), TODAY)
+    assert [finding.kind for finding in findings] == ["MISSING"]
 
 
 def test_a_cassette_without_recordings_proves_nothing() -> None:
     nothing = happened(mismatches={}, requests={})
-    assert [one.message for one in compare_replay(cassette(), nothing, TODAY)] == ["the cassette has no recordings"]
+    assert [finding.message for finding in compare_replay(cassette(), nothing, TODAY)] == [
+        "the cassette has no recordings"
+    ]
 
 
 def test_unused_recordings() -> None:
-    (found,) = compare_replay(tape(), happened(mismatches={}), TODAY)
-    assert (found.kind, found.message) == ("UNUSED", "1 of 1 recordings of f are unused")
+    (finding,) = compare_replay(tape(), happened(mismatches={}), TODAY)
+    assert (finding.kind, finding.message) == ("UNUSED", "1 of 1 recordings of f are unused")
 
 
 def test_an_answer_that_predates_its_prompt_expires() -> None:
@@ -224,24 +226,26 @@ def test_one_edited_line_is_one_finding() -> None:
     )
     first, second, third = group_results(results)
     assert [first.kind, second.kind, third.kind] == ["PROMPT", "PROMPT", "COPIED"]
-    by_cause = {one.causes: one for one in (first, second)}
+    by_cause = {finding_group.causes: finding_group for finding_group in (first, second)}
     shared = by_cause["prd.md.j2", "spec.md.j2"]
     assert shared.message == "prd.md.j2, spec.md.j2: 3 prompts differ from the recording"
     assert shared.cassettes == ("a", "b", "c")
 
 
 def test_renewing_keeps_the_answer_and_nothing_else() -> None:
-    one = tape()
-    identity = one.calls[0].recording.identity
-    told = happened(mismatches={identity: CallMismatch(prompt="in <HOME>\n")}, traces={"f": encode_trace([STARTED])})
-    renewed, said = accept_differences(one, told, ("PROMPT",), "why not", "2026-06-02T00:00:00Z")
+    item = tape()
+    identity = item.calls[0].recording.identity
+    replay_outcome = happened(
+        mismatches={identity: CallMismatch(prompt="in <HOME>\n")}, traces={"f": encode_trace([STARTED])}
+    )
+    renewed, texts = accept_differences(item, replay_outcome, ("PROMPT",), "why not", "2026-06-02T00:00:00Z")
     (made,) = renewed.calls
     assert made.contents["prd.prompt.md"] == b"in <_HOME>\n"
-    assert made.contents["prd.stream-json"] == one.calls[0].contents["prd.stream-json"]
+    assert made.contents["prd.stream-json"] == item.calls[0].contents["prd.stream-json"]
     assert made.recording.accepted == Accepted(classes=("PROMPT",), reason="why not", at="2026-06-02T00:00:00Z")
-    assert said == ("accepted new inputs, kept the replies: f/prd",)
+    assert texts == ("accepted new inputs, kept the replies: f/prd",)
     assert renewed.manifest.traces == {}, "no story is written that nobody has accepted"
-    assert accept_differences(one, told, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (one, ())
+    assert accept_differences(item, replay_outcome, ("CONFIG",), "why not", "2026-06-02T00:00:00Z") == (item, ())
 
 
 @pytest.mark.parametrize(
@@ -260,19 +264,21 @@ def test_a_story_that_was_cut_short_is_never_renewed(more: dict[str, object]) ->
         for name, below in (("f", ()), ("g", ("f",)), ("h", ()))
     )
     recorded = dict.fromkeys(("f", "g", "h"), encode_trace([STARTED, DONE]))
-    one = tape(items=items)._replace(traces=recorded)
-    told = happened(traces={"f": encode_trace([STARTED]), "g": b"", "h": encode_trace([STARTED])}, **more)
-    assert "TRACE" in {found.kind for found in compare_replay(one, told, TODAY) if found.feature == "h"}
-    renewed, said = accept_differences(one, told, ACCEPTABLE, "r", "2026-06-02T00:00:00Z")
+    item = tape(items=items)._replace(traces=recorded)
+    replay_outcome = happened(traces={"f": encode_trace([STARTED]), "g": b"", "h": encode_trace([STARTED])}, **more)
+    assert "TRACE" in {
+        finding.kind for finding in compare_replay(item, replay_outcome, TODAY) if finding.feature == "h"
+    }
+    renewed, texts = accept_differences(item, replay_outcome, ACCEPTABLE, "r", "2026-06-02T00:00:00Z")
     assert renewed.traces == {**recorded, "h": encode_trace([STARTED])}
-    assert said == ("updated the trace of h",)
+    assert texts == ("updated the trace of h",)
 
 
 def test_what_is_no_longer_asked_for_is_dropped_and_the_story_accepted_at_once() -> None:
-    one = tape()._replace(traces={"f": encode_trace([STARTED, DONE])})
-    told = happened(mismatches={}, traces={"f": encode_trace([STARTED])})
-    left, _ = prune(one, told, compare_replay(one, told, TODAY))
-    assert accept_differences(left, told, ("TRACE",), "r", "2026-06-02T00:00:00Z")[0].traces == {
+    item = tape()._replace(traces={"f": encode_trace([STARTED, DONE])})
+    replay_outcome = happened(mismatches={}, traces={"f": encode_trace([STARTED])})
+    left, _ = prune(item, replay_outcome, compare_replay(item, replay_outcome, TODAY))
+    assert accept_differences(left, replay_outcome, ("TRACE",), "r", "2026-06-02T00:00:00Z")[0].traces == {
         "f": encode_trace([STARTED])
     }
 
@@ -281,13 +287,13 @@ def test_a_verdict_is_never_accepted_with_something_else() -> None:
     parsed = ArtifactParsed(artifact="prd", phase="prd", unit="", path=None, digest=NOTHING)
     gate = GateChecked(phase="prd", unit="", gate="test", passed=True)
     replace = msgspec.structs.replace
-    one = tape()._replace(traces={"f": encode_trace([parsed, gate])})
-    told = happened(
+    item = tape()._replace(traces={"f": encode_trace([parsed, gate])})
+    replay_outcome = happened(
         traces={"f": encode_trace([replace(parsed, fields={"severity": "LOW"}), replace(gate, passed=False)])}
     )
-    assert [found.kind for found in compare_replay(one, told, TODAY)] == ["ARTIFACT", "DECISION"]
-    assert accept_differences(one, told, ("ARTIFACT",), "r", "2026-06-02T00:00:00Z") == (one, ())
-    assert accept_differences(one, told, ("ARTIFACT", "DECISION"), "r", "2026-06-02T00:00:00Z")[1] == (
+    assert [finding.kind for finding in compare_replay(item, replay_outcome, TODAY)] == ["ARTIFACT", "DECISION"]
+    assert accept_differences(item, replay_outcome, ("ARTIFACT",), "r", "2026-06-02T00:00:00Z") == (item, ())
+    assert accept_differences(item, replay_outcome, ("ARTIFACT", "DECISION"), "r", "2026-06-02T00:00:00Z")[1] == (
         "updated the trace of f",
     )
 
@@ -297,13 +303,13 @@ def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
         ReplyParsed(ref=asked("x").ref, parser="a/1", ending="success", session=None, text=NOTHING, bad_lines=bad)
         for bad in (0, 1)
     ]
-    one = tape()._replace(traces={"f": encode_trace([reads[0]])})
-    told = happened(traces={"f": encode_trace([reads[1]])})
-    assert accept_differences(one, told, ("TRACE", "DECISION"), "r", "2026-06-02T00:00:00Z") == (one, ())
-    renewed, said = accept_differences(one, told, ("STREAM",), "r", "2026-06-02T00:00:00Z")
-    assert (renewed.traces, said) == ({"f": encode_trace([reads[1]])}, ("updated the trace of f",))
-    (found,) = compare_replay(one, told, TODAY)
-    assert (found.kind, found.call, found.fix) == (
+    item = tape()._replace(traces={"f": encode_trace([reads[0]])})
+    replay_outcome = happened(traces={"f": encode_trace([reads[1]])})
+    assert accept_differences(item, replay_outcome, ("TRACE", "DECISION"), "r", "2026-06-02T00:00:00Z") == (item, ())
+    renewed, texts = accept_differences(item, replay_outcome, ("STREAM",), "r", "2026-06-02T00:00:00Z")
+    assert (renewed.traces, texts) == ({"f": encode_trace([reads[1]])}, ("updated the trace of f",))
+    (finding,) = compare_replay(item, replay_outcome, TODAY)
+    assert (finding.kind, finding.call, finding.fix) == (
         "STREAM", "prd", "mz replay {cassette} --accept STREAM -m TEXT",
     )  # fmt: skip
 
@@ -322,23 +328,27 @@ def test_a_story_is_renewed_where_all_its_classes_are_accepted() -> None:
 )
 def test_whoever_wanted_the_network_is_named(key: str, effect: tuple[str, str, str]) -> None:
     assert parse_effect_key(key) == effect
-    found = [one for one in compare_replay(tape(), happened(network_attempts={key: 2}), TODAY) if one.kind == "NETWORK"]
-    assert [one.feature for one in found] == [effect[0]]
+    findings = [
+        item for item in compare_replay(tape(), happened(network_attempts={key: 2}), TODAY) if item.kind == "NETWORK"
+    ]
+    assert [finding.feature for finding in findings] == [effect[0]]
 
 
 def test_what_is_renewed_may_bring_no_secret() -> None:
     key = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
     old, secrets = tape(), Secrets({"API_KEY": "tell-nobody"})
     manifest = msgspec.structs.replace(old.manifest, evidence={"templates": {"a.j2": f"say\n{key}"}})
-    one = old.calls[0]
+    entry = old.calls[0]
     reason = Accepted(classes=("PROMPT",), reason="tell-nobody", at="2026-06-01T10:00:00Z")
-    argv = msgspec.structs.replace(one.recording, accepted=reason)
-    name = f"{one.recording.identity.name}.prompt.md"
-    taken = RecordedCall(argv, {**one.contents, name: b"tell-nobody"})
-    found = new_secrets(old, old._replace(manifest=manifest, calls=(taken,), traces={"f": b"tell-nobody"}), secrets)
-    assert [(each.kind, each.feature, each.call) for each in found] == [
+    argv = msgspec.structs.replace(entry.recording, accepted=reason)
+    name = f"{entry.recording.identity.name}.prompt.md"
+    recorded_call = RecordedCall(argv, {**entry.contents, name: b"tell-nobody"})
+    findings = new_secrets(
+        old, old._replace(manifest=manifest, calls=(recorded_call,), traces={"f": b"tell-nobody"}), secrets
+    )
+    assert [(finding.kind, finding.feature, finding.call) for finding in findings] == [
         ("SECRET", "", ""), ("SECRET", "f", "prd"), ("SECRET", "f", "prd"), ("SECRET", "f", ""),
     ]  # fmt: skip
-    assert "cassette.yaml (evidence.templates.a.j2)" in found[0].message
-    assert not any(key in each.message or "tell-nobody" in each.message for each in found)
+    assert "cassette.yaml (evidence.templates.a.j2)" in findings[0].message
+    assert not any(key in item.message or "tell-nobody" in item.message for item in findings)
     assert new_secrets(old._replace(manifest=manifest), old._replace(manifest=manifest), secrets) == ()

@@ -33,8 +33,8 @@ class Asked:
 
     def query(self, spec: CallSpec, invocation: Invocation) -> CallResult:
         self.questions.append(spec.key)
-        said = b'{"type": "count", "input_tokens": %d}\n' % ANEW
-        return CallResult(stdout=said, stderr=b"", exit=0, duration_ms=1)
+        data = b'{"type": "count", "input_tokens": %d}\n' % ANEW
+        return CallResult(stdout=data, stderr=b"", exit=0, duration_ms=1)
 
     def salvage(self, key: str) -> CallResult | None:
         raise AssertionError(key)
@@ -47,76 +47,78 @@ def cassette() -> Cassette:
 
 def called(cassette: Cassette, **more: object) -> CallSpec:
     """The first call of a feature, as it was made, in a run of today."""
-    taken = first(cassette)
-    prompt = taken.contents[f"{taken.recording.identity.name}.prompt.md"].decode()
+    call = first(cassette)
+    prompt = call.contents[f"{call.recording.identity.name}.prompt.md"].decode()
     spec = CallSpec(
         key="r9/group-thousands/prd/-/1/1/agent.builder",
         worktree=FeatureWorktree(run="r9", feature="group-thousands", branch="feat/group-thousands"),
-        agent="anthropic", model=taken.recording.model, prompt=prompt, session="s-9", resumes=False,
+        agent="anthropic", model=call.recording.model, prompt=prompt, session="s-9", resumes=False,
         tools=("read", "write"), total_seconds=9, idle_seconds=9,
     )  # fmt: skip
-    assert recorded_argv(spec, ADAPTER) == taken.recording.argv
+    assert recorded_argv(spec, ADAPTER) == call.recording.argv
     return replace(spec, **more)
 
 
 def first(cassette: Cassette) -> RecordedCall:
-    found = (one for one in cassette.calls if one.recording.identity.feature == "group-thousands")
-    return next(one for one in found if one.recording.identity.phase == "prd")
+    generator = (call for call in cassette.calls if call.recording.identity.feature == "group-thousands")
+    return next(item for item in generator if item.recording.identity.phase == "prd")
 
 
 NOWHERE = Path("/nowhere")
 OUTSIDE = {"HOME": "/nowhere"}
 
 
-def stock(cassette: Cassette, asked: Asked) -> CachedAgents:
-    return CachedAgents(cassette, NOWHERE, asked, NOWHERE, OUTSIDE)
+def stock(cassette: Cassette, requested: Asked) -> CachedAgents:
+    return CachedAgents(cassette, NOWHERE, requested, NOWHERE, OUTSIDE)
 
 
 def test_every_call_of_the_recorded_run_was_counted(cassette: Cassette) -> None:
     """As its own first request was, by the same endpoint."""
-    told = token_counts(cassette)
+    mapping = token_counts(cassette)
     requests = {}
-    for taken in cassette.calls:
-        identity = taken.recording.identity
-        stdout = next(data for name, data in taken.contents.items() if name == f"{identity.name}.jsonl")
+    for call in cassette.calls:
+        identity = call.recording.identity
+        stdout = next(data for name, data in call.contents.items() if name == f"{identity.name}.jsonl")
         usage = ADAPTER.parse_output(CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1)).usage
         unit = identity.unit or "-"
         key = (
             f"{identity.feature}/{identity.phase}/{unit}/{identity.iteration}/{identity.attempt}/agent.{identity.role}"
         )
         requests[key] = usage[0].input
-    assert told == requests
-    assert len(told) == 20
+    assert mapping == requests
+    assert len(mapping) == 20
 
 
 def test_a_replay_asks_nobody(cassette: Cassette) -> None:
-    asked = Asked()
-    crew = ReplayAgents(cassette, NOWHERE, asked, NOWHERE, OUTSIDE)
-    known = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
-    assert crew.count_tokens(called(cassette)) == known
-    assert crew.count_tokens(called(cassette, prompt="Another.")) == known, "its drift is the prompt's, not a number's"
+    requested = Asked()
+    crew = ReplayAgents(cassette, NOWHERE, requested, NOWHERE, OUTSIDE)
+    token_count = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
+    assert crew.count_tokens(called(cassette)) == token_count
+    assert crew.count_tokens(called(cassette, prompt="Another.")) == token_count, (
+        "its drift is the prompt's, not a number's"
+    )
     assert crew.count_tokens(called(cassette, key="r9/group-thousands/prd/-/1/7/agent.builder")) is None
-    assert asked.questions == []
+    assert requested.questions == []
 
 
 def test_recording_again_asks_only_about_what_is_new(cassette: Cassette, tmp_path: Path) -> None:
-    asked = Asked()
+    requested = Asked()
     identity = first(cassette).recording.identity
-    known = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
+    token_count = token_counts(cassette)["group-thousands/prd/-/1/1/agent.builder"]
 
     def team(served: CachedAgents) -> HybridAgents:
-        return HybridAgents({"library": served}, tmp_path / "asked", asked, {})
+        return HybridAgents({"library": served}, tmp_path / "asked", requested, {})
 
-    same = stock(cassette, asked)
-    assert team(same).count_tokens(called(cassette)) == known
-    assert asked.questions == []
+    same = stock(cassette, requested)
+    assert team(same).count_tokens(called(cassette)) == token_count
+    assert requested.questions == []
     assert team(same).count_tokens(called(cassette, prompt="Another.")) == ANEW
     assert team(same).count_tokens(called(cassette, model="another")) == ANEW
-    without = cassette._replace(calls=tuple(one for one in cassette.calls if one.identity != identity))
-    assert team(stock(without, asked)).count_tokens(called(cassette)) == ANEW
+    without = cassette._replace(calls=tuple(call for call in cassette.calls if call.identity != identity))
+    assert team(stock(without, requested)).count_tokens(called(cassette)) == ANEW
     untold = cassette._replace(traces={})
-    assert team(stock(untold, asked)).count_tokens(called(cassette)) == ANEW, "its story does not say"
-    assert len(asked.questions) == 4
+    assert team(stock(untold, requested)).count_tokens(called(cassette)) == ANEW, "its story does not say"
+    assert len(requested.questions) == 4
 
 
 @pytest.mark.parametrize("told", ['"x"', "-1", "0", "1" + "0" * 40, "true", "1.5", "[]"])
@@ -126,9 +128,9 @@ def test_what_can_be_no_count_makes_a_cassette_unusable(cassette: Cassette, tmp_
     def changed(story: bytes) -> bytes:
         return re.sub(rb'"counted_tokens": ?\d+', f'"counted_tokens":{told}'.encode(), story)
 
-    stories = {feature: changed(story) for feature, story in cassette.traces.items()}
+    stories = {feature: changed(content) for feature, content in cassette.traces.items()}
     assert stories != cassette.traces
-    seals = {feature: digest(story) for feature, story in stories.items()}
+    seals = {feature: digest(data) for feature, data in stories.items()}
     made = cassette._replace(manifest=replace(cassette.manifest, traces=seals), traces=stories)
     save(made, tmp_path / "harmed")
     with pytest.raises(CassetteUnreadable, match="is not an event"):

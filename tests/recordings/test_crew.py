@@ -19,16 +19,16 @@ IDENTITY = Identity(pipeline="monozukuri", feature="f", phase="prd")
 TOOLS = ("read", "write")
 
 
-def noted(place: Path, outcome: str, **asked: object) -> CallMismatch:
+def noted(place: Path, outcome: str, **document: object) -> CallMismatch:
     """What a crew notes of one call that is answered from a recording with this outcome."""
     worktree = repository(place / "repository")
     failure = Failure(kind="phase", code="timeout") if outcome == "failed" else None
-    one = recording(git(worktree, "rev-parse", "HEAD^{tree}"), outcome=outcome, exit=None, failure=failure)
+    item = recording(git(worktree, "rev-parse", "HEAD^{tree}"), outcome=outcome, exit=None, failure=failure)
     root = place / "repository"
     processes = AgentProcesses(root, {}, Secrets({}))
     outside = {"PATH": "/usr/bin:/bin", "HOME": str(place)}
-    crew = ReplayAgents(cassette(one), root, processes, place / "journal", outside)
-    call = spec(str(asked.pop("prompt", PROMPT)), OTHER_SESSION, **{"tools": TOOLS, **asked})
+    crew = ReplayAgents(cassette(item), root, processes, place / "journal", outside)
+    call = spec(str(document.pop("prompt", PROMPT)), OTHER_SESSION, **{"tools": TOOLS, **document})
     if outcome == "lost":
         with pytest.raises(Interrupted):
             crew.call(call)
@@ -55,12 +55,12 @@ def test_another_model_other_tools_and_another_prompt(tmp_path: Path, outcome: s
 def test_changes_that_do_not_fit_hide_nothing_else(tmp_path: Path) -> None:
     worktree = repository(tmp_path / "repository")
     (worktree / "note.md").write_text("It is there already.\n")
-    one = recording("1" * 40, outcome="failed", exit=None, failure=Failure(kind="phase", code="timeout"))
+    item = recording("1" * 40, outcome="failed", exit=None, failure=Failure(kind="phase", code="timeout"))
     root = tmp_path / "repository"
     processes = AgentProcesses(root, {}, Secrets({}))
     outside = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    crew = ReplayAgents(cassette(one), root, processes, tmp_path / "journal", outside)
+    crew = ReplayAgents(cassette(item), root, processes, tmp_path / "journal", outside)
     crew.call(spec(PROMPT, OTHER_SESSION, tools=TOOLS, model="claude-opus-4-6"))
-    found = crew.mismatches[IDENTITY]
-    assert found.rejection is not None
-    assert found.argv is not None
+    call_mismatch = crew.mismatches[IDENTITY]
+    assert call_mismatch.rejection is not None
+    assert call_mismatch.argv is not None

@@ -52,30 +52,30 @@ def cassette() -> Cassette:
 
 
 def test_every_feature_has_every_phase(cassette: Cassette) -> None:
-    found = {(one.recording.identity.feature, one.recording.identity.phase) for one in cassette.calls}
-    assert found == {(feature, phase) for feature in FEATURES for phase in PHASES}
+    result = {(call.recording.identity.feature, call.recording.identity.phase) for call in cassette.calls}
+    assert result == {(feature, phase) for feature in FEATURES for phase in PHASES}
 
 
 def test_one_specification_and_one_implementation_were_reworked(cassette: Cassette) -> None:
-    again = {one.recording.identity.path for one in cassette.calls if one.recording.identity.attempt > 1}
+    again = {call.recording.identity.path for call in cassette.calls if call.recording.identity.attempt > 1}
     assert again == {"month-compare/techspec.a2", "group-thousands/code.a2"}
 
 
 def test_they_were_made_by_the_real_cli_against_a_script(cassette: Cassette) -> None:
     assert cassette.manifest.provenance == "scripted-model"
-    for one in cassette.calls:
-        assert one.recording.version == "2.1.197"
-        assert (one.recording.outcome, one.recording.exit) == ("replied", 0)
+    for call in cassette.calls:
+        assert call.recording.version == "2.1.197"
+        assert (call.recording.outcome, call.recording.exit) == ("replied", 0)
 
 
 def test_their_streams_are_read_without_a_doubt(cassette: Cassette) -> None:
     adapter = ClaudeCode(load_patterns())
-    for one in cassette.calls:
-        stdout = one.contents[f"{one.recording.identity.name}.stream-json"]
-        seen = adapter.parse_output(CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1))
-        assert (seen.ending, seen.problem, seen.undecodable_lines) == ("success", None, 0)
-        assert seen.reported_nanousd
-        assert all(usage.input > 1000 for usage in seen.usage)
+    for call in cassette.calls:
+        stdout = call.contents[f"{call.recording.identity.name}.stream-json"]
+        parsed_reply = adapter.parse_output(CallResult(stdout=stdout, stderr=b"", exit=0, duration_ms=1))
+        assert (parsed_reply.ending, parsed_reply.problem, parsed_reply.undecodable_lines) == ("success", None, 0)
+        assert parsed_reply.reported_nanousd
+        assert all(usage.input > 1000 for usage in parsed_reply.usage)
 
 
 def test_they_name_no_place_of_the_machine_they_were_made_on() -> None:
@@ -110,15 +110,17 @@ class Played(NamedTuple):
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     """Spawning, streaming, parsing, rules, gates and git are real; only `claude` is played."""
-    place = tmp_path_factory.mktemp("demo") / "a place"
-    place.mkdir()
-    root, environment = set_stage(place, {**os.environ, "GITHUB_TOKEN": "tell-nobody", "ANTHROPIC_MODEL": "x"})
-    seen: list[Recorded[Event]] = []
-    with RunProcess(root, environment, seen.append) as session:
+    path = tmp_path_factory.mktemp("demo") / "a place"
+    path.mkdir()
+    root, environment = set_stage(path, {**os.environ, "GITHUB_TOKEN": "tell-nobody", "ANTHROPIC_MODEL": "x"})
+    recorded_events: list[Recorded[Event]] = []
+    with RunProcess(root, environment, recorded_events.append) as session:
         session.start({}, ())
         state = session.drive()
-        outcomes = [one.event for one in seen if isinstance(one.event, AgentReplied | AgentFailed)]
-        troubles = [session.blobs.get(one.stderr).decode() for one in outcomes if _went_wrong(one)]
+        outcomes = [item.event for item in recorded_events if isinstance(item.event, AgentReplied | AgentFailed)]
+        troubles = [
+            session.blobs.get(agent_failed.stderr).decode() for agent_failed in outcomes if _went_wrong(agent_failed)
+        ]
         assert state.started is not None
         recorded = record_run(
             record_sources(root, environment, session.store, session.blobs),
@@ -127,7 +129,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
             provenance="scripted-model",
             template=SAMPLE,
         ).cassette
-    return Played(seen, state, root, troubles, recorded)
+    return Played(recorded_events, state, root, troubles, recorded)
 
 
 def _went_wrong(outcome: AgentReplied | AgentFailed) -> bool:
@@ -144,7 +146,7 @@ def test_they_deliver_every_feature(played: Played) -> None:
 
 @pytest.mark.slow
 def test_what_was_refused_and_mended_is_in_the_log(played: Played) -> None:
-    events = [one.event for one in played.seen]
+    events = [recorded.event for recorded in played.seen]
     refused = {
         violation.rule for event in events if isinstance(event, ArtifactValidated) for violation in event.violations
     }
@@ -154,7 +156,7 @@ def test_what_was_refused_and_mended_is_in_the_log(played: Played) -> None:
 
 @pytest.mark.slow
 def test_reported_and_computed_money_agree(played: Played) -> None:
-    events = [one.event for one in played.seen]
+    events = [recorded.event for recorded in played.seen]
     reported = {event.ref.key: event.reported_nanousd for event in events if isinstance(event, ReplyParsed)}
     computed = {event.key: event.computed_nanousd for event in events if isinstance(event, CallPriced)}
     assert reported == computed
@@ -164,13 +166,13 @@ def test_reported_and_computed_money_agree(played: Played) -> None:
 @pytest.mark.slow
 def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cassette) -> None:
     """On another machine's paths, in another HOME, with other runs and sessions: not a byte differs."""
-    again = {one.recording.identity: one for one in played.recorded.calls}
-    for one in cassette.calls:
-        other = again.pop(one.recording.identity)
-        assert dict(other.contents) == dict(one.contents), one.recording.identity.path
+    again = {item.recording.identity: item for item in played.recorded.calls}
+    for call in cassette.calls:
+        other = again.pop(call.recording.identity)
+        assert dict(other.contents) == dict(call.contents), call.recording.identity.path
         measured = {"recorded_at": "", "duration_ms": 0}
         assert msgspec.structs.replace(other.recording, **measured) == msgspec.structs.replace(
-            one.recording, **measured
+            call.recording, **measured
         )
     assert again == {}
     world = msgspec.structs.replace(played.recorded.manifest.fixture, run="", clock_start="")
@@ -183,17 +185,17 @@ def test_a_replay_recorded_again_is_the_recording(played: Played, cassette: Cass
 @pytest.mark.timeout(900)
 def test_they_can_be_made_again_from_nothing(tmp_path: Path, cassette: Cassette) -> None:
     """The real CLI writes the same files and is asked the same questions as when the bundled recordings were made."""
-    again = {one.recording.identity: one for one in record_scene(SCENES[BUNDLED.name], tmp_path).calls}
-    assert again.keys() == {one.recording.identity for one in cassette.calls}
-    for one in cassette.calls:
-        other = again[one.recording.identity]
-        assert _fixed(other) == _fixed(one), one.recording.identity.path
+    again = {call.recording.identity: call for call in record_scene(SCENES[BUNDLED.name], tmp_path).calls}
+    assert again.keys() == {item.recording.identity for item in cassette.calls}
+    for entry in cassette.calls:
+        other = again[entry.recording.identity]
+        assert _fixed(other) == _fixed(entry), entry.recording.identity.path
 
 
-def _fixed(taken: RecordedCall) -> dict[str, object]:
+def _fixed(call: RecordedCall) -> dict[str, object]:
     """What is not measured: all but the stream, with its ids and times."""
-    recording = taken.recording
-    contents = {name: data for name, data in taken.contents.items() if not name.endswith(".stream-json")}
+    recording = call.recording
+    contents = {name: data for name, data in call.contents.items() if not name.endswith(".stream-json")}
     return {**contents, "argv": recording.argv, "trees": (recording.tree_before, recording.tree_after)}
 
 
@@ -204,11 +206,11 @@ def test_a_changed_template_is_drift(tmp_path: Path) -> None:
     features = root / "features.md"
     features.write_text(features.read_text().replace("I want to look at a single month", "Show me one month"))
     git(root, "commit", "-qam", "another wish")
-    seen: list[Recorded[Event]] = []
-    with RunProcess(root, environment, seen.append) as session:
+    recorded_events: list[Recorded[Event]] = []
+    with RunProcess(root, environment, recorded_events.append) as session:
         session.start({}, ("month-filter",))
         session.drive()
-        (reply,) = [one.event for one in seen if isinstance(one.event, AgentReplied)]
+        (reply,) = [recorded.event for recorded in recorded_events if isinstance(recorded.event, AgentReplied)]
         assert reply.exit == DRIFT
         assert (
             "+> The report always covers the whole journal. Show me one month"

@@ -57,17 +57,17 @@ def delivered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workshop, str]:
 def test_a_program_of_ones_own_delivers(delivered: tuple[Workshop, str]) -> None:
     made, run = delivered
     events = events_of(made, run)
-    asked = {(one.agent, one.model) for one in events if isinstance(one, AgentRequested)}
-    assert asked == {("house", "house-2")}
-    reads = [one for one in events if isinstance(one, ReplyParsed)]
-    good = [one for one in reads if one.ending == "success"]
+    requested = {(event.agent, event.model) for event in events if isinstance(event, AgentRequested)}
+    assert requested == {("house", "house-2")}
+    reads = [entry for entry in events if isinstance(entry, ReplyParsed)]
+    good = [read for read in reads if read.ending == "success"]
     assert len(good) == len(reads) - 1 == 7
-    assert {(one.reported_nanousd, one.usage[0].output, one.usage[0].cache_read) for one in good} == {
+    assert {(element.reported_nanousd, element.usage[0].output, element.usage[0].cache_read) for element in good} == {
         (15_000_000, 20, 10)
     }
-    (full,) = [one.problem for one in reads if one.problem]
+    (full,) = [reply_parsed.problem for reply_parsed in reads if reply_parsed.problem]
     assert (full.code, full.retry_after_seconds) == ("rate-limit", 5)
-    assert all(one.unpriced == ("house-2",) for one in events if isinstance(one, CallPriced) and one.unpriced)
+    assert all(item.unpriced == ("house-2",) for item in events if isinstance(item, CallPriced) and item.unpriced)
 
 
 def test_what_it_did_is_recorded_and_played_again(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_without_its_description_nothing_is_played(delivered: tuple[Workshop, st
 def test_a_changed_description_is_drift(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
     copy = clone(delivered[0].root, tmp_path / "clone")
     copy.edit("mz.yaml", 'command: [house-agent, --model, "{model}", ', 'command: [house-agent, -m, "{model}", ')
-    assert {(one.kind, one.cause) for one in copy.settle().findings} == {("CONFIG", "arguments")}
+    assert {(finding.kind, finding.cause) for finding in copy.settle().findings} == {("CONFIG", "arguments")}
 
 
 def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, str], tmp_path: Path) -> None:
@@ -100,19 +100,19 @@ def test_its_recordings_are_compared_as_any_agents(delivered: tuple[Workshop, st
     described = load_config(delivered[0].root, {}, {}).config.agents
     (first, *others) = old.calls
     (stream,) = [file.name for file in first.recording.files if file.kind == "stdout"]
-    told = first.contents[stream]
-    dearer = told.replace(b'"0.015"', b'"0.075"').replace(b'"kind": "hello"', b'"kind": "hello", "new": 1')
+    content = first.contents[stream]
+    dearer = content.replace(b'"0.015"', b'"0.075"').replace(b'"kind": "hello"', b'"kind": "hello", "new": 1')
     assert dearer.count(b"0.075") == dearer.count(b'"new"') == 1
     new = old._replace(calls=(first._replace(contents={**first.contents, stream: dearer}), *others))
-    found = compare_cassettes(old, new, described)
-    assert {(one.kind, one.message) for one in found} == {
+    findings = compare_cassettes(old, new, described)
+    assert {(item.kind, item.message) for item in findings} == {
         ("COST", "tokens or cost differ"),
         ("STREAM", "changes that the parser does not depend on: 1 difference from the old recording"),
     }
     assert compare_cassettes(old, new, {}) == ()
-    (seen,) = observe_cassette(old, described)
-    assert seen.shape.agent == "house"
-    assert "version" in str(seen.shape.events)
+    (observed_streams,) = observe_cassette(old, described)
+    assert observed_streams.shape.agent == "house"
+    assert "version" in str(observed_streams.shape.events)
     live = old._replace(manifest=msgspec.structs.replace(old.manifest, provenance="live"))
     (unknown,) = check_streams(live, {}, described)
     assert unknown.finding.message == "there is no baseline of house"
@@ -122,10 +122,14 @@ def test_its_other_ends_are_played(delivered: tuple[Workshop, str], tmp_path: Pa
     copy = clone(delivered[0].root, tmp_path / "clone")
     outcomes = play_variants(copy.cassette(), copy.root, without_git_variables(os.environ))
     assert len(outcomes) > 500
-    assert {one.variant: one.violations for one in outcomes if one.violations} == {}
+    assert {
+        variant_outcome.variant: variant_outcome.violations
+        for variant_outcome in outcomes
+        if variant_outcome.violations
+    } == {}
 
 
 def events_of(made: Workshop, run: str) -> list[Event]:
     with RunProcess(made.root, made.environment, lambda _: None) as session:
         streams = (feature_stream(run, feature) for feature in ("alpha", "beta"))
-        return [one.event for stream in streams for one in session.store.read(stream)]
+        return [recorded.event for stream in streams for recorded in session.store.read(stream)]

@@ -33,14 +33,14 @@ CODE, PRD, TASKS = "month-filter/code", "month-filter/prd", "month-filter/tasks"
 Change = Callable[[Cassette], Cassette]
 
 
-def told(found: Finding) -> tuple[str, str, str]:
-    return found.kind, risk_of(found), "/".join(filter(None, (found.feature, found.call)))
+def told(finding: Finding) -> tuple[str, str, str]:
+    return finding.kind, risk_of(finding), "/".join(filter(None, (finding.feature, finding.call)))
 
 
 def changes(*tables: tuple[str, Risk, str, Change]) -> list[object]:
     return [
-        pytest.param(kind, risk, place, change, id=f"{kind}-{at}")
-        for at, (kind, risk, place, change) in enumerate(tables)
+        pytest.param(kind, risk, table, change, id=f"{kind}-{at}")
+        for at, (kind, risk, table, change) in enumerate(tables)
     ]
 
 
@@ -52,8 +52,8 @@ def _last_line(text: str, kind: str) -> str:
     return [line for line in text.splitlines() if msgspec.json.decode(line).get("type") == kind][-1]
 
 
-def no_story(one: Cassette) -> Cassette:
-    return one._replace(traces={}, manifest=msgspec.structs.replace(one.manifest, traces={}))
+def no_story(cassette: Cassette) -> Cassette:
+    return cassette._replace(traces={}, manifest=msgspec.structs.replace(cassette.manifest, traces={}))
 
 
 SINGLE = changes(
@@ -74,14 +74,14 @@ SINGLE = changes(
     ),
     ("CONFIG", "medium", "", lambda one: with_world(one, items=one.manifest.fixture.items[1:])),
     ("FILES", "high", "", lambda one: with_world(one, base_tree="1" * 40)),
-    ("FILES", "high", CODE, lambda one: with_fields(one, CODE, tree_before="1" * 40)),
+    ("FILES", "high", CODE, lambda element: with_fields(element, CODE, tree_before="1" * 40)),
     ("FILES", "high", CODE, lambda one: with_fields(one, CODE, tree_after="1" * 40)),
-    ("FILES", "low", CODE, lambda one: with_file(one, CODE, "patch", lambda text: text.replace("+", "+ ", 9))),
+    ("FILES", "low", CODE, lambda entry: with_file(entry, CODE, "patch", lambda text: text.replace("+", "+ ", 9))),
     (
         "ARTIFACT",
         "high",
         PRD,
-        lambda one: with_file(one, PRD, "artifact", lambda text: text.replace("## Problem", "Problem")),
+        lambda item: with_file(item, PRD, "artifact", lambda text: text.replace("## Problem", "Problem")),
     ),
     ("ARTIFACT", "low", PRD, lambda one: with_file(one, PRD, "artifact", lambda text: f"{text}\n## Risks\nNone.\n")),
     ("ARTIFACT", "low", PRD, lambda one: with_file(one, PRD, "artifact", longer)),
@@ -188,23 +188,23 @@ def test_a_recording_is_as_itself() -> None:
 
 @pytest.mark.parametrize(("kind", "risk", "place", "change"), SINGLE)
 def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, place: str, change: Change) -> None:
-    (found,) = compare_cassettes(ONE, change(ONE), {})
-    assert told(found) == (kind, risk, place)
-    assert found.fix.startswith("mz rerecord {cassette} --")
+    (finding,) = compare_cassettes(ONE, change(ONE), {})
+    assert told(finding) == (kind, risk, place)
+    assert finding.fix.startswith("mz rerecord {cassette} --")
     assert compare_cassettes(change(ONE), change(ONE), {}) == ()
     other_side = compare_cassettes(change(ONE), ONE, {})
-    assert other_side or found.cause == "frames", "it is seen from the other side too; intact frames are no finding"
+    assert other_side or finding.cause == "frames", "it is seen from the other side too; intact frames are no finding"
 
 
 def test_an_event_after_the_final_one_that_lacks_a_field_is_two_findings() -> None:
     """The parser reads `message` of these events (it is one with the reader of transcripts), so that its absence is a
     defect by itself, whatever the order of the frames."""
-    found = compare_cassettes(
+    findings = compare_cassettes(
         ONE, with_file(ONE, CODE, "stdout", lambda text: f'{text}{{"type":"user","session_id":"s"}}\n'), {}
     )
-    assert [told(one) for one in found] == [("STREAM", "high", ""), ("STREAM", "medium", "")]
-    assert found[0].detail == ("- user message: object (read)",)
-    assert found[1].cause == "frames"
+    assert [told(finding) for finding in findings] == [("STREAM", "high", ""), ("STREAM", "medium", "")]
+    assert findings[0].detail == ("- user message: object (read)",)
+    assert findings[1].cause == "frames"
 
 
 def test_which_files_a_unit_may_change_is_no_matter_of_words() -> None:
@@ -212,22 +212,22 @@ def test_which_files_a_unit_may_change_is_no_matter_of_words() -> None:
         units = [{"id": "u1", "depends_on": [], "files": list(files)}]
         return with_event(ONE, "month-filter", "artifact.parsed", lambda line: {**line, "units": units})
 
-    (found,) = compare_cassettes(with_units("a.py"), with_units("a.py", "secrets.py"), {})
-    assert told(found) == ("ARTIFACT", "medium", "month-filter")
+    (finding,) = compare_cassettes(with_units("a.py"), with_units("a.py", "secrets.py"), {})
+    assert told(finding) == ("ARTIFACT", "medium", "month-filter")
 
 
 def test_another_model_is_told_once() -> None:
     recording = call(ONE, CODE).recording
     argv = tuple("claude-opus-5" if word == recording.model else word for word in recording.argv)
-    (found,) = compare_cassettes(ONE, with_fields(ONE, CODE, model="claude-opus-5", argv=argv), {})
-    assert (found.kind, found.cause) == ("CONFIG", "model")
-    assert found.detail == ("@@ -1 +1 @@", "-claude-code claude-sonnet-4-6", "+claude-code claude-opus-5")
+    (finding,) = compare_cassettes(ONE, with_fields(ONE, CODE, model="claude-opus-5", argv=argv), {})
+    assert (finding.kind, finding.cause) == ("CONFIG", "model")
+    assert finding.detail == ("@@ -1 +1 @@", "-claude-code claude-sonnet-4-6", "+claude-code claude-opus-5")
 
 
 def test_a_call_more_is_missing_in_the_old_one() -> None:
-    found = compare_cassettes(without_call(ONE, CODE), ONE, {})
-    assert [told(one) for one in found] == [("MISSING", "high", CODE)]
-    assert found[0].fix == "mz rerecord {cassette} --new"
+    findings = compare_cassettes(without_call(ONE, CODE), ONE, {})
+    assert [told(finding) for finding in findings] == [("MISSING", "high", CODE)]
+    assert findings[0].fix == "mz rerecord {cassette} --new"
 
 
 def test_a_prompt_that_holds_an_earlier_answer_differs_with_it() -> None:
@@ -235,53 +235,53 @@ def test_a_prompt_that_holds_an_earlier_answer_differs_with_it() -> None:
     line = next(
         line for line in _artifact(PRD).splitlines() if len(line) > 40 and line in _prompt("month-filter/techspec")
     )
-    one = with_file(ONE, PRD, "artifact", lambda text: text.replace(line, "Otherwise."))
+    cassette = with_file(ONE, PRD, "artifact", lambda text: text.replace(line, "Otherwise."))
     for path in [
-        each.recording.identity.path for each in ONE.calls if each.recording.identity.feature == "month-filter"
+        item.recording.identity.path for item in ONE.calls if item.recording.identity.feature == "month-filter"
     ]:
         if line in _prompt(path):
-            one = with_file(one, path, "prompt", lambda text: text.replace(line, "Otherwise."))
-    found = compare_cassettes(ONE, one, {})
-    assert {(each.kind, risk_of(each), each.cause) for each in found} == {
+            cassette = with_file(cassette, path, "prompt", lambda text: text.replace(line, "Otherwise."))
+    findings = compare_cassettes(ONE, cassette, {})
+    assert {(finding.kind, risk_of(finding), finding.cause) for finding in findings} == {
         ("ARTIFACT", "low", "prd.text"), ("PROMPT", "low", "earlier replies"),
     }  # fmt: skip
 
 
 def _artifact(path: str) -> str:
-    one = call(ONE, path)
-    file = one.recording.find("artifact")
+    item = call(ONE, path)
+    file = item.recording.find("artifact")
     assert file is not None
-    return one.contents[file.name].decode()
+    return item.contents[file.name].decode()
 
 
 def _prompt(path: str) -> str:
-    one = call(ONE, path)
-    file = one.recording.find("prompt")
+    item = call(ONE, path)
+    file = item.recording.find("prompt")
     assert file is not None
-    return one.contents[file.name].decode()
+    return item.contents[file.name].decode()
 
 
 def test_trees_after_other_files_are_not_told_again() -> None:
-    one = with_file(WHOLE, CODE, "patch", lambda text: text.replace("+", "+ ", 9))
-    one = with_fields(one, CODE, tree_after="1" * 40)
-    one = with_fields(one, "month-filter/tests", tree_before="1" * 40)
-    one = with_fields(one, "month-compare/prd", tree_before="2" * 40)
-    assert [told(found) for found in compare_cassettes(WHOLE, one, {})] == [("FILES", "low", CODE)]
-    one = with_fields(one, "group-thousands/prd", tree_before="2" * 40)
-    assert ("FILES", "high", "group-thousands/prd") in map(told, compare_cassettes(WHOLE, one, {}))
+    cassette = with_file(WHOLE, CODE, "patch", lambda text: text.replace("+", "+ ", 9))
+    cassette = with_fields(cassette, CODE, tree_after="1" * 40)
+    cassette = with_fields(cassette, "month-filter/tests", tree_before="1" * 40)
+    cassette = with_fields(cassette, "month-compare/prd", tree_before="2" * 40)
+    assert [told(finding) for finding in compare_cassettes(WHOLE, cassette, {})] == [("FILES", "low", CODE)]
+    cassette = with_fields(cassette, "group-thousands/prd", tree_before="2" * 40)
+    assert ("FILES", "high", "group-thousands/prd") in map(told, compare_cassettes(WHOLE, cassette, {}))
 
 
 def test_a_recording_without_stories_is_compared_by_its_calls() -> None:
     bare = no_story(ONE)
     assert compare_cassettes(bare, bare, {}) == ()
-    assert {found.kind for found in compare_cassettes(ONE, bare, {})} == {"TRACE"}
+    assert {finding.kind for finding in compare_cassettes(ONE, bare, {})} == {"TRACE"}
 
 
 def test_differences_are_bounded() -> None:
-    one = with_file(ONE, PRD, "prompt", lambda text: "".join(f"{at}\n" for at in range(5000)))
-    (found,) = compare_cassettes(ONE, one, {})
-    assert len(found.detail) == 41
-    assert found.detail[-1].startswith("... and ")
+    cassette = with_file(ONE, PRD, "prompt", lambda text: "".join(f"{at}\n" for at in range(5000)))
+    (finding,) = compare_cassettes(ONE, cassette, {})
+    assert len(finding.detail) == 41
+    assert finding.detail[-1].startswith("... and ")
 
 
 # how things are built -------------------------------------------------------------------------------------------------
@@ -291,8 +291,8 @@ def test_the_structure_of_an_artifact() -> None:
     assert structure('[{"id": "U1", "files": ["a"], "size": 2}]', "x.json") == (
         "[U1]", "[]", "[].files[]", "[].files[]: string", "[].id: string", "[].size: number",
     )  # fmt: skip
-    one, two = '{"units": [{"id": "a"}]}', '{"units": [{"id": "a"}, {"id": "b"}]}'
-    assert set(structure(two, "x.json")) - set(structure(one, "x.json")) == {"units[b]"}
+    value, two = '{"units": [{"id": "a"}]}', '{"units": [{"id": "a"}, {"id": "b"}]}'
+    assert set(structure(two, "x.json")) - set(structure(value, "x.json")) == {"units[b]"}
     assert set(structure("[{}, {}]", "x.json")) - set(structure("[{}]", "x.json")) == {"[1]"}
     assert structure("{", "x.json") == ("no JSON",)
 
@@ -304,8 +304,8 @@ def test_what_a_patch_changes() -> None:
         b"diff --git a/gone b/gone\ndeleted file mode 100644\nindex 1..0\n"
         b"diff --git a/mode b/mode\nold mode 100644\nnew mode 100755\n"
     )
-    found = {path: (one.kind, one.mode) for path, one in changed_files(patch).items()}
-    assert found == {"a b": ("added", "100755"), "gone": ("deleted", ""), "mode": ("modified", "100755")}
+    result = {path: (file_change.kind, file_change.mode) for path, file_change in changed_files(patch).items()}
+    assert result == {"a b": ("added", "100755"), "gone": ("deleted", ""), "mode": ("modified", "100755")}
     assert changed_files(b"no patch at all") == {}
 
 
@@ -336,6 +336,6 @@ def test_what_stories_say_beyond_that_is_never_relied_on() -> None:
         odd, "month-filter", "reply.parsed", lambda line: {**line, "problem": "x", "usage": None, "parser": []}
     )
     odd = with_event(odd, "month-filter", "artifact.parsed", lambda line: {"type": line["type"]})
-    assert {found.kind for found in compare_cassettes(ONE, odd, {})} >= {"STREAM"}
+    assert {finding.kind for finding in compare_cassettes(ONE, odd, {})} >= {"STREAM"}
     assert compare_cassettes(odd, odd, {}) == ()
     assert list(check_cassette(odd, None, GenaiPrices(), datetime(2026, 12, 1, tzinfo=UTC)))

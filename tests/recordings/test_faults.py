@@ -80,7 +80,7 @@ def small() -> Cassette:
 def test_the_recorded_answers_follow_the_fault() -> None:
     made, wanted = inject(small(), "f/prd", "rate-limit")
     first, second = made.calls
-    assert [one.recording.identity.name for one in made.calls] == ["prd", "prd.a2"]
+    assert [call.recording.identity.name for call in made.calls] == ["prd", "prd.a2"]
     assert wanted == first.recording.identity
     assert first.content("stdout") == FAULTS["rate-limit"].stdout.encode()
     assert first.content("prompt") == second.content("prompt")
@@ -95,22 +95,22 @@ def test_a_cassette_with_a_fault_is_one_like_any_other(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("call", "name", "words"),
+    ("call", "name", "text"),
     [
         ("f/prd", "flood", "there is no fault 'flood'; there are: rate-limit, "),
         ("f/code", "rate-limit", "the cassette has no call 'f/code'; it has: f/prd"),
         ("", "", "there is no fault ''"),
     ],
 )
-def test_a_fault_that_fits_nowhere_says_what_there_is(call: str, name: str, words: str) -> None:
-    with pytest.raises(InvalidFaultError, match=words):
+def test_a_fault_that_fits_nowhere_says_what_there_is(call: str, name: str, text: str) -> None:
+    with pytest.raises(InvalidFaultError, match=text):
         inject(small(), call, name)
 
 
 def test_an_agent_whose_words_are_not_known_has_what_needs_none() -> None:
     other = cassette(recording("0" * 40, agent="another"))
-    known = "timeout, idle, hang, killed, malformed-artifact, crash"
-    with pytest.raises(InvalidFaultError, match=rf"the form of rate-limit is not known for another; .*: {known}$"):
+    text = "timeout, idle, hang, killed, malformed-artifact, crash"
+    with pytest.raises(InvalidFaultError, match=rf"the form of rate-limit is not known for another; .*: {text}$"):
         inject(other, "f/prd", "rate-limit")
     assert len(inject(other, "f/prd", "idle")[0].calls) == 2
 

@@ -31,16 +31,16 @@ def stored(name: str) -> bytes:
 
 
 def transcript(data: bytes) -> TranscriptSummary:
-    found = detect_transcript(buffered(io.BytesIO(data)))
-    summary = SummaryBuilder(found.format)
-    for sighting in found.records():
+    detected_transcript = detect_transcript(buffered(io.BytesIO(data)))
+    summary = SummaryBuilder(detected_transcript.format)
+    for sighting in detected_transcript.records():
         summary.add(sighting)
     return summary.build()
 
 
 def tokens(*names: str) -> dict[str, int]:
     sums = [usage_totals(transcript(stored(name))) for name in names]
-    return {field: sum(one[field] or 0 for one in sums) for field in sums[0]}
+    return {field: sum(numbers[field] or 0 for numbers in sums) for field in sums[0]}
 
 
 @pytest.mark.parametrize("version", ["0.44.0", "0.61.0"])
@@ -70,12 +70,12 @@ def test_the_adapter_reads_the_same(name: str) -> None:
     call = GEMINI.stored(name)
     if not call.stdout:
         return
-    seen, read = built_in_adapters()["gemini"].parse_output(call), transcript(call.stdout)
-    assert (seen.ending, seen.session) == (read.status, read.session)
-    assert sum(usage.input for usage in seen.usage) == (usage_totals(read)["input"] or 0)
-    assert sum(usage.output for usage in seen.usage) == (usage_totals(read)["output"] or 0)
-    if seen.ending == "success":
-        assert seen.text == read.final_text
+    parsed_reply, read = built_in_adapters()["gemini"].parse_output(call), transcript(call.stdout)
+    assert (parsed_reply.ending, parsed_reply.session) == (read.status, read.session)
+    assert sum(usage.input for usage in parsed_reply.usage) == (usage_totals(read)["input"] or 0)
+    assert sum(usage.output for usage in parsed_reply.usage) == (usage_totals(read)["output"] or 0)
+    if parsed_reply.ending == "success":
+        assert parsed_reply.text == read.final_text
 
 
 def test_the_stored_stream_is_what_the_adapter_takes() -> None:
@@ -89,11 +89,13 @@ def test_a_log_is_read_on_where_it_was_left(name: str) -> None:
     """What is remembered between two lines is in the carry: requests, tools, names and prompts are the same."""
     lines = stored(name).splitlines()
     kinds = (ModelRequest, ToolUse, SessionInfo, UserPrompt, AssistantText)
-    whole = list(_sightings(lines, anew=False))
-    assert [one for one in _sightings(lines, anew=True) if isinstance(one, kinds)] == [
-        one for one in whole if isinstance(one, kinds)
+    records = list(_sightings(lines, anew=False))
+    assert [sighting for sighting in _sightings(lines, anew=True) if isinstance(sighting, kinds)] == [
+        item for item in records if isinstance(item, kinds)
     ]
-    assert sum(isinstance(one, ToolUse) for one in whole) == len({one.id for one in whole if isinstance(one, ToolUse)})
+    assert sum(isinstance(entry, ToolUse) for entry in records) == len(
+        {record.id for record in records if isinstance(record, ToolUse)}
+    )
 
 
 def _sightings(lines: list[bytes], *, anew: bool) -> Iterator[TranscriptRecord]:

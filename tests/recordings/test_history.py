@@ -54,7 +54,7 @@ def past() -> Past:
 
 
 def kinds(replayed: StreamReplay) -> list[tuple[str, DivergenceKind]]:
-    return [(one.event_ref, one.kind) for one in replayed.divergences]
+    return [(divergence.event_ref, divergence.kind) for divergence in replayed.divergences]
 
 
 # as recorded ----------------------------------------------------------------------------------------------------------
@@ -157,13 +157,16 @@ def test_a_difference_is_told_field_by_field_and_prose_line_by_line(past: Past) 
     event = events[at].event
     assert isinstance(event, AgentRequested)
     other = past.world.blobs.put(past.world.blobs.get(event.prompt).replace(b"Build", b"Construct"))
-    found = past.replay(edited(events, at, prompt=other)).divergences
-    assert [one.finding for one in found] == ["PROMPT"]
-    (field,) = found[0].differences
+    result = past.replay(edited(events, at, prompt=other)).divergences
+    assert [divergence.finding for divergence in result] == ["PROMPT"]
+    (field,) = result[0].differences
     assert field.field == "prompt"
     assert [line[:10] for line in field.lines if line[0] in "+-"] == ["-Construct", "+Build u1 "]
     nested = past.replay(edited(events, at, ref=replace(event.ref, attempt=9))).divergences
-    assert [(one.field, one.recorded, one.produced) for one in nested[0].differences] == [("ref.attempt", "9", "1")]
+    assert [
+        (event_field_difference.field, event_field_difference.recorded, event_field_difference.produced)
+        for event_field_difference in nested[0].differences
+    ] == [("ref.attempt", "9", "1")]
 
 
 # changed code, one for each kind --------------------------------------------------------------------------------------
@@ -175,8 +178,8 @@ def gate_before_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unpriced(key: str, nanousd: int | None, events: tuple[Event, ...], *rest: bool) -> SettleCall:
-        return SettleCall(key, nanousd, events[:1], *rest)
+    def unpriced(key: str, nanousd: int | None, events: tuple[Event, ...], *remaining: bool) -> SettleCall:
+        return SettleCall(key, nanousd, events[:1], *remaining)
 
     monkeypatch.setattr(call, "SettleCall", unpriced)
 
@@ -203,8 +206,8 @@ def another_parser(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     def stricter(*arguments: object) -> tuple[BrokenRule, ...]:
-        found = validate(*arguments)  # type: ignore[arg-type]
-        return (*found, BrokenRule(violation=Violation(rule="new"), message="new [new]"))
+        rule_findings = validate(*arguments)  # type: ignore[arg-type]
+        return (*rule_findings, BrokenRule(violation=Violation(rule="new"), message="new [new]"))
 
     monkeypatch.setattr(validation, "validate", stricter)
 
@@ -238,9 +241,9 @@ def test_code_that_breaks_off_is_told_with_its_place(past: Past, monkeypatch: py
 
     monkeypatch.setattr(validation, "FEATURE_RULES", dict.fromkeys(FEATURE_RULES, broken))
     monkeypatch.setattr(validation, "failure_signature", broken)
-    found = past.replay(past.stream("b")).divergences
-    assert {one.kind for one in found} == {"failure"}
-    assert found[0].note == "ZeroDivisionError: no"
+    result = past.replay(past.stream("b")).divergences
+    assert {divergence.kind for divergence in result} == {"failure"}
+    assert result[0].note == "ZeroDivisionError: no"
 
 
 # after a divergence ---------------------------------------------------------------------------------------------------
@@ -256,11 +259,14 @@ def test_later_divergences_are_found_too_and_grouped_by_cause(past: Past) -> Non
         (f"run/r1/a@{index_of(events, ReplyParsed, 6) + 1}", "result"),
     ]
     causes = group_by_cause(replayed.divergences)
-    assert [(one.first.kind, len(one.event_refs)) for one in causes] == [("arguments", 3), ("result", 1)]
-    told = findings_of(RunReplay(run="r1", mz_version="0", streams=(replayed,)))
-    assert [(one.kind, one.feature) for one in told] == [("CONFIG", "a"), ("STREAM", "a")]
-    assert "at run/r1/a@" in told[0].message
-    assert "and 2 more events" in told[0].message
+    assert [(divergence_cause.first.kind, len(divergence_cause.event_refs)) for divergence_cause in causes] == [
+        ("arguments", 3),
+        ("result", 1),
+    ]
+    findings = findings_of(RunReplay(run="r1", mz_version="0", streams=(replayed,)))
+    assert [(finding.kind, finding.feature) for finding in findings] == [("CONFIG", "a"), ("STREAM", "a")]
+    assert "at run/r1/a@" in findings[0].message
+    assert "and 2 more events" in findings[0].message
 
 
 def test_where_the_record_went_another_way_only_its_first_event_is_told(past: Past) -> None:
@@ -278,12 +284,12 @@ def test_an_intended_change_explains_what_it_explains(past: Past) -> None:
         lambda kind, fields: kind == "agent.requested" and set(fields) == {"template"},
     )  # fmt: skip
     replayed = past.replay(edited(events, index_of(events, ReplyParsed, 3), bad_lines=1), changes=(change,))
-    assert [(one.kind, one.intended_change) for one in replayed.divergences] == [
+    assert [(divergence.kind, divergence.intended_change) for divergence in replayed.divergences] == [
         ("arguments", "templates"),
         ("result", ""),
     ]
     history = RunReplay(run="r1", mz_version="0", streams=(replayed,))
-    assert [len(each) for each in (history.divergences, history.explained)] == [1, 1]
+    assert [len(item) for item in (history.divergences, history.explained)] == [1, 1]
 
 
 def test_an_explained_divergence_hides_no_later_one(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,10 +299,12 @@ def test_an_explained_divergence_hides_no_later_one(past: Past, monkeypatch: pyt
     events, _ = other_arguments(past.stream())
     change = IntendedChange("templates", "9.9", "why not", lambda what, fields: set(fields) == {"template"})
     monkeypatch.setattr(core, "apply_strict", refuses)
-    plain = [one.event_ref for one in past.replay(past.stream()).divergences]
-    found = [one.event_ref for one in past.replay(events, changes=(change,)).divergences if not one.intended_change]
+    plain = [divergence.event_ref for divergence in past.replay(past.stream()).divergences]
+    event_refs = [
+        item.event_ref for item in past.replay(events, changes=(change,)).divergences if not item.intended_change
+    ]
     assert plain
-    assert found == plain
+    assert event_refs == plain
 
 
 # any single decision --------------------------------------------------------------------------------------------------
@@ -309,20 +317,20 @@ class Edit(NamedTuple):
 def single_edits(events: Stream) -> Iterator[Edit]:
     """Each decision dropped, doubled, or in the place of the next one. What two features asked for at the same time may
     have come in either order."""
-    for at, one in enumerate(events[:-1]):
-        if one.event.KIND not in (EventKind.INTENT, EventKind.DERIVED) or isinstance(one.event, RunIdle):
+    for at, recorded in enumerate(events[:-1]):
+        if recorded.event.KIND not in (EventKind.INTENT, EventKind.DERIVED) or isinstance(recorded.event, RunIdle):
             continue
         end = at + 12  # What comes later can change nothing any more.
         yield Edit("drop", at, renumbered([*events[:at], *events[at + 1 : end]]))
         yield Edit("double", at, renumbered([*events[: at + 1], *events[at:end]]))
         after = events[at + 1].event
-        apart = getattr(after, "feature", "") != getattr(one.event, "feature", "") and isinstance(after, RunReply)
-        if after.KIND in (EventKind.INTENT, EventKind.DERIVED) and not (apart and isinstance(one.event, RunReply)):
+        apart = getattr(after, "feature", "") != getattr(recorded.event, "feature", "") and isinstance(after, RunReply)
+        if after.KIND in (EventKind.INTENT, EventKind.DERIVED) and not (apart and isinstance(recorded.event, RunReply)):
             yield Edit("swap", at, renumbered([*events[:at], events[at + 1], events[at], *events[at + 2 : end]]))
 
 
 def near(replayed: StreamReplay, at: int) -> bool:
-    return any(abs(int(one.event_ref.rpartition("@")[2]) - at - 1) <= 3 for one in replayed.divergences)
+    return any(abs(int(divergence.event_ref.rpartition("@")[2]) - at - 1) <= 3 for divergence in replayed.divergences)
 
 
 @pytest.mark.slow
@@ -347,7 +355,7 @@ def test_no_order_of_events_is_a_traceback(past: Past, data: st.DataObject) -> N
 
 def test_a_fact_that_may_not_come_is_a_divergence(past: Past) -> None:
     events = past.stream()
-    start = next(one for one in events if one.event.KIND is EventKind.EXTERNAL)
+    start = next(recorded for recorded in events if recorded.event.KIND is EventKind.EXTERNAL)
     replayed = past.replay(renumbered([*events[:9], start, *events[9:30]]))
     assert kinds(replayed) == [("run/r1/a@10", "order")]
 
@@ -419,8 +427,8 @@ def test_another_price_table_is_no_divergence(past: Past) -> None:
 def test_the_same_table_must_give_the_same_price(past: Past) -> None:
     events = past.stream("b")
     at = index_of(events, CallPriced)
-    found = past.replay(edited(events, at, computed_nanousd=1)).divergences
-    assert [(one.kind, one.finding) for one in found] == [("result", "COST")]
+    result = past.replay(edited(events, at, computed_nanousd=1)).divergences
+    assert [(divergence.kind, divergence.finding) for divergence in result] == [("result", "COST")]
 
 
 def test_runs_that_cannot_be_replayed(past: Past) -> None:
@@ -441,15 +449,15 @@ def test_runs_that_cannot_be_replayed(past: Past) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("text", "other"),
     [
         ("at 2026-01-02T03:04:05Z", "at 2025-11-30T23:00:00Z"),
         ("id 0f6b2a1e-9d34-4c0e-8f9a-1b2c3d4e5f60", "id 1f6b2a1e-9d34-4c0e-8f9a-1b2c3d4e5f60"),
         ("begun 1772366400", "begun 1772366401"),
     ],
 )
-def test_times_and_ids_are_chance(one: str, other: str) -> None:
-    assert masked(one) == masked(other)
+def test_times_and_ids_are_chance(text: str, other: str) -> None:
+    assert masked(text) == masked(other)
     assert masked("at most 10 files") != masked("at most 12 files")
 
 

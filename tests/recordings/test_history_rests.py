@@ -32,10 +32,12 @@ def test_code_that_does_not_wait_any_more_is_found(
         lambda now, pins: Work.CHECK_CHANGES if isinstance(now, state) else decide_feature(now, pins),
     )
     history = replay_run(past.world.store, trial.RUN, past.means)
-    assert sorted(one.event_ref for one in history.divergences) == sorted(
+    assert sorted(item.event_ref for item in history.divergences) == sorted(
         f"run/r1/{name}@{version}" for name, versions in places.items() for version in versions
     )
-    assert {(one.kind, one.recorded) for one in history.divergences} == {("decision", "feature.stopped")}
+    assert {(divergence.kind, divergence.recorded) for divergence in history.divergences} == {
+        ("decision", "feature.stopped")
+    }
     assert "the current code continues with: check changes" in history.divergences[0].note
 
 
@@ -48,7 +50,11 @@ def test_code_that_does_not_end_any_more_is_found_where_the_stream_ends(
         lambda now, pins: Work.CHECK_CHANGES if isinstance(now, Ended) else decide_feature(now, pins),
     )
     history = replay_run(past.world.store, trial.RUN, past.means)
-    assert [one.event_ref for one in history.divergences] == ["run/r1/a@173", "run/r1/b@122", "run/r1/c@122"]
+    assert [divergence.event_ref for divergence in history.divergences] == [
+        "run/r1/a@173",
+        "run/r1/b@122",
+        "run/r1/c@122",
+    ]
 
 
 def test_code_that_breaks_off_where_it_rested_is_found(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,18 +62,18 @@ def test_code_that_breaks_off_where_it_rested_is_found(past: Past, monkeypatch: 
         return decide_feature(now, pins) if not isinstance(now, Ended) else 1 // 0  # type: ignore[return-value]
 
     monkeypatch.setattr(core, "decide_feature", breaking)
-    found = replay_run(past.world.store, trial.RUN, past.means).divergences
-    assert [one.kind for one in found] == ["failure"] * 3
-    assert "ZeroDivisionError" in found[0].note
+    result = replay_run(past.world.store, trial.RUN, past.means).divergences
+    assert [divergence.kind for divergence in result] == ["failure"] * 3
+    assert "ZeroDivisionError" in result[0].note
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3, 5])
 def test_a_stream_that_ends_before_its_feature_rested_is_found(past: Past, gone: int) -> None:
     streams = {name: past.stream(name) for name in "abc"}
     replayed = replay_run_stream(past.run(), past.pins, {**streams, "a": streams["a"][:-gone]})
-    (one,) = [one for one in replayed.divergences if one.recorded == "feature.stopped"]
-    assert (one.event_ref, one.kind) == ("run/r1@63", "missing")
-    assert f"run/r1/a ends at event {173 - gone}, but the feature stopped at 173" in one.note
+    (divergence,) = [item for item in replayed.divergences if item.recorded == "feature.stopped"]
+    assert (divergence.event_ref, divergence.kind) == ("run/r1@63", "missing")
+    assert f"run/r1/a ends at event {173 - gone}, but the feature stopped at 173" in divergence.note
 
 
 def test_a_rest_that_was_brought_about_from_outside_asks_nothing_of_the_core(past: Past) -> None:

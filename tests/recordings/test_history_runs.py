@@ -112,11 +112,11 @@ def test_what_trees_hold_is_read_as_it_was_captured(recorded: Path) -> None:
 def test_a_run_that_was_killed_and_resumed_is_as_recorded(tmp_path: Path) -> None:
     """A call that ends at its limit, one that is lost with its process, and what the memory said of a failure."""
     broken = {"write": {"notes/beta.md": "# Beta\nit is broken here\n"}}
-    story = {**STORY, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
-    story["alpha.sign.1.1"] = {"run": f"touch {tmp_path}/home/mark; sleep 60"}
-    story["alpha.sign.1.2"] = STORY["alpha.sign.1.1"]
-    story["beta.write.1.2"], story["beta.write.1.3"] = broken, STORY["beta.write.1.2"]
-    workshop = Workshop(tmp_path, story, limit="3s")
+    document = {**STORY, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
+    document["alpha.sign.1.1"] = {"run": f"touch {tmp_path}/home/mark; sleep 60"}
+    document["alpha.sign.1.2"] = STORY["alpha.sign.1.1"]
+    document["beta.write.1.2"], document["beta.write.1.3"] = broken, STORY["beta.write.1.2"]
+    workshop = Workshop(tmp_path, document, limit="3s")
     process = subprocess.Popen([*MZ, "run"], cwd=workshop.root, env={**os.environ, **workshop.environment})
     while not (tmp_path / "home" / "mark").exists() and process.poll() is None:
         time.sleep(0.05)
@@ -136,35 +136,42 @@ def judged(root: Path, rules: RecheckRules) -> Recheck:
 
 def with_bytes(root: Path, least: int) -> RecheckRules:
     rules = load_valid_pipeline_files(root).rules["note"]
-    changed = tuple(replace(one, min=least) if isinstance(one, ByteSize) else one for one in rules.rules)
+    changed = tuple(
+        replace(maximum_field, min=least) if isinstance(maximum_field, ByteSize) else maximum_field
+        for maximum_field in rules.rules
+    )
     return RecheckRules(rule_sets={"note": replace(rules, rules=changed)}, limits=Limits())
 
 
 def test_by_the_rules_of_then_every_verdict_is_the_same(recorded: Path) -> None:
-    found = judged(recorded, with_bytes(recorded, 10))
-    assert (found.artifacts, found.rule_changes, found.not_recomputed) == (7, (), {})
+    recheck = judged(recorded, with_bytes(recorded, 10))
+    assert (recheck.artifacts, recheck.rule_changes, recheck.not_recomputed) == (7, (), {})
 
 
 def test_stricter_rules_fail_what_was_valid_with_rule_and_place(recorded: Path) -> None:
-    found = judged(recorded, with_bytes(recorded, 40))
-    assert {(one.artifact, one.now_fails) for one in found.rule_changes} == {("letter", True), ("note", True)}
-    first = found.rule_changes[0]
-    assert first.event_ref.startswith(f"run/{found.run}/alpha@")
+    recheck = judged(recorded, with_bytes(recorded, 40))
+    assert {(rule_change.artifact, rule_change.now_fails) for rule_change in recheck.rule_changes} == {
+        ("letter", True),
+        ("note", True),
+    }
+    first = recheck.rule_changes[0]
+    assert first.event_ref.startswith(f"run/{recheck.run}/alpha@")
     assert (first.phase, first.rule_set, first.violations[0].rule) == ("write", "note", "note.bytes")
     assert "at least 40 are needed [note.bytes]" in first.violations[0].message
 
 
 def test_milder_rules_pass_what_was_refused(recorded: Path) -> None:
-    found = judged(recorded, with_bytes(recorded, 1))
-    assert [(one.path, one.now_fails, one.violations[0].rule) for one in found.rule_changes] == [
-        ("notes/alpha.md", False, "note.bytes")
-    ]
+    recheck = judged(recorded, with_bytes(recorded, 1))
+    assert [
+        (rule_change.path, rule_change.now_fails, rule_change.violations[0].rule)
+        for rule_change in recheck.rule_changes
+    ] == [("notes/alpha.md", False, "note.bytes")]
 
 
 def test_what_cannot_be_judged_is_counted(recorded: Path, tmp_path: Path) -> None:
     nothing: dict[str, RuleSet] = {}
-    found = judged(recorded, RecheckRules(rule_sets=nothing, limits=Limits()))
-    assert (found.artifacts, found.not_recomputed) == (0, {NO_RULES: 7})
+    recheck = judged(recorded, RecheckRules(rule_sets=nothing, limits=Limits()))
+    assert (recheck.artifacts, recheck.not_recomputed) == (0, {NO_RULES: 7})
     root = tmp_path / "project"
     shutil.copytree(recorded / ".mz", root / ".mz", ignore=shutil.ignore_patterns("worktrees"))
     with log_of(root) as (store, blobs):
@@ -174,5 +181,5 @@ def test_what_cannot_be_judged_is_counted(recorded: Path, tmp_path: Path) -> Non
             for blob in shard.iterdir():
                 if shard.name + blob.name != kept:
                     blob.unlink()
-    found = judged(root, with_bytes(recorded, 10))
-    assert (found.artifacts, found.not_recomputed) == (0, {TEXTS_ERASED: 7})
+    recheck = judged(root, with_bytes(recorded, 10))
+    assert (recheck.artifacts, recheck.not_recomputed) == (0, {TEXTS_ERASED: 7})

@@ -31,7 +31,7 @@ def test_so_is_what_agents_did_that_nobody_knows_any_more(past: Past, feature: s
 
 
 def test_the_past_has_every_way_in_which_a_session_goes_on_and_ends(past: Past) -> None:
-    log = [one.event for one in past.world.store.log]
+    log = [recorded.event for recorded in past.world.store.log]
     ends = {event.reason for event in log if isinstance(event, SessionDropped)}
     assert {
         SessionDropReason.ROLLBACK,
@@ -40,8 +40,8 @@ def test_the_past_has_every_way_in_which_a_session_goes_on_and_ends(past: Past) 
         SessionDropReason.LOST,
     } <= ends
     assert any(isinstance(event, AgentSwitched) for event in log)
-    asked = [event for event in log if isinstance(event, AgentRequested)]
-    assert {(event.resumes, event.counted_tokens is None) for event in asked} == {
+    requests = [event for event in log if isinstance(event, AgentRequested)]
+    assert {(event.resumes, event.counted_tokens is None) for event in requests} == {
         (a, b) for a in (True, False) for b in (True, False)
     }
 
@@ -53,25 +53,32 @@ def test_a_session_that_today_would_end_is_found(
     events = past.stream("a")
     at = index_of(events, SessionDropped)
     shorter = renumbered([*events[:at], *events[at + 1 :]])
-    found = past.replay(shorter).divergences
-    assert found
-    assert found[0].produced == "session.dropped"
+    result = past.replay(shorter).divergences
+    assert result
+    assert result[0].produced == "session.dropped"
 
 
 def test_another_reason_is_found(past: Past) -> None:
     events = past.stream("a")
     at = index_of(events, SessionDropped)
     other = edited(events, at, reason=SessionDropReason.FORK)
-    found = past.replay(other).divergences
-    assert [one.event_ref for one in found][:1] == [f"run/r1/a@{at + 1}"]
+    result = past.replay(other).divergences
+    assert [divergence.event_ref for divergence in result][:1] == [f"run/r1/a@{at + 1}"]
 
 
 def test_what_was_counted_is_the_worlds_to_say_and_the_estimate_follows_from_it(past: Past) -> None:
     """Nobody is asked again: another count in the record makes another estimate."""
     events = past.stream("b")
-    at = next(at for at, one in enumerate(events) if isinstance(one.event, AgentRequested) and one.event.counted_tokens)
-    found = past.replay(edited(events, at, counted_tokens=77)).divergences
-    assert [one.event_ref for one in found][:1] == [f"run/r1/b@{at + 1}"]
-    produced = {each.field: each.produced for each in found[0].differences}
+    at = next(
+        at
+        for at, recorded in enumerate(events)
+        if isinstance(recorded.event, AgentRequested) and recorded.event.counted_tokens
+    )
+    result = past.replay(edited(events, at, counted_tokens=77)).divergences
+    assert [divergence.event_ref for divergence in result][:1] == [f"run/r1/b@{at + 1}"]
+    produced = {
+        event_field_difference.field: event_field_difference.produced
+        for event_field_difference in result[0].differences
+    }
     assert produced["estimated_tokens"] == str(77 + REPLY_TOKENS)
     assert "counted_tokens" not in produced

@@ -46,8 +46,8 @@ def test_differences_and_paths_are_those_that_git_itself_finds(tmp_path: Path, o
     repository = describe_repository(tmp_path, os.environ)
     objects = ObjectStore(Git(repository.directory, os.environ), repository.object_format)
     with GitTrees(tmp_path, os.environ) as trees:
-        for one, other in ((old, new), (new, old), (old, old)):
-            assert trees.changes(one, other) == tuple(content.changes(objects.changes(one, other)))
+        for commit, other in ((old, new), (new, old), (old, old)):
+            assert trees.changes(commit, other) == tuple(content.changes(objects.changes(commit, other)))
         assert len(trees.changes(old, new)) > 10
         assert trees.paths(old) == tuple(sorted((*BEFORE, "link")))
         assert trees.paths(new) == tuple(sorted((*AFTER, "link"))), "a submodule is no file"

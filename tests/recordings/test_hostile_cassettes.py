@@ -49,23 +49,23 @@ CHANGES: dict[str, Callable[[bytes, int, int], bytes]] = {
 def test_any_byte_of_any_file(victim: Path, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(path for path in victim.rglob("*") if path.is_file())))
     change = data.draw(st.sampled_from(sorted(CHANGES)))
-    whole = path.read_bytes()
-    at, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
-    path.write_bytes(CHANGES[change](whole, at, bit))
+    content = path.read_bytes()
+    at, bit = data.draw(st.integers(0, len(content) - 1)), data.draw(st.integers(0, 7))
+    path.write_bytes(CHANGES[change](content, at, bit))
     try:
         with pytest.raises(CassetteUnreadable):
             load(victim)
     finally:
-        path.write_bytes(whole)
+        path.write_bytes(content)
 
 
 def test_any_file_that_is_gone(victim: Path) -> None:
     for path in [path for path in victim.rglob("*") if path.is_file()]:
-        whole = path.read_bytes()
+        data = path.read_bytes()
         path.unlink()
         with pytest.raises(CassetteUnreadable):
             load(victim)
-        path.write_bytes(whole)
+        path.write_bytes(data)
     load(victim)
 
 
@@ -99,11 +99,11 @@ BOMB = "a: &a [1]\n" + "".join(f"{key}: &{key} [{', '.join([f'*{before}'] * 9)}]
     "abcdefgh", "bcdefghi", strict=True))  # fmt: skip
 HOSTILE: dict[str, Callable[[Path], object]] = {
     "newer": lambda place: replaced(place, "cassette.yaml", "format: 3", "format: 9"),
-    "older": lambda place: replaced(place, "cassette.yaml", "format: 3", "format: 1"),
+    "older": lambda position: replaced(position, "cassette.yaml", "format: 3", "format: 1"),
     "newer-recording": lambda place: replaced(place, "alpha/sign.json", '"format": 3', '"format": 9'),
     "no-manifest": lambda place: (place / "cassette.yaml").unlink(),
     "no-sums": lambda place: (place / SUMS).unlink(),
-    "no-patch": lambda place: (place / "alpha/write.patch").unlink(),
+    "no-patch": lambda location: (location / "alpha/write.patch").unlink(),
     "other-patch": lambda place: (place / "alpha/write.patch").write_text("other"),
     "leads-out": lambda place: replaced(place, "alpha/write.json", '"write.patch"', '"../../../etc/passwd"'),
     "absolute": lambda place: replaced(place, "alpha/write.json", '"write.patch"', '"/etc/passwd"'),
@@ -125,7 +125,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "deep-json": lambda place: (place / "alpha/write.json").write_text('{"format": ' + "[" * 100_000),
     "huge": lambda place: (place / "cassette.yaml").write_text("format: 3\nevidence:\n" + "- x\n" * 5_000_000),
     "case": lambda place: shutil.copytree(place / "alpha", place / "Alpha"),
-    "binary": lambda place: (place / "cassette.yaml").write_bytes(b"\xff\xfe\x00format: 3"),
+    "binary": lambda folder: (folder / "cassette.yaml").write_bytes(b"\xff\xfe\x00format: 3"),
     "never": lambda place: replaced(place, "cassette.yaml", "clock_start: '20", "clock_start: '00"),
     "folder": lambda place: foldered(place / "alpha/write.patch"),
     "loop": lambda place: linked(place, place.name),
@@ -148,14 +148,15 @@ def zoo(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("command", ["replay", "recordings lint"])
 def test_each_is_refused_and_the_sound_one_is_not(zoo: Path, command: str) -> None:
     before = sorted(str(path) for path in zoo.rglob("*"))
-    found = spawn(zoo, *command.split(), "--json")
-    assert found.exit == 125, found.err
-    assert "Traceback" not in found.out + found.err
+    result = spawn(zoo, *command.split(), "--json")
+    assert result.exit == 125, result.err
+    assert "Traceback" not in result.out + result.err
     kinds = {
-        Path(one["path"]).name: {each["kind"] for each in one["findings"]} for one in json.loads(found.out)["cassettes"]
+        Path(item["path"]).name: {entry["kind"] for entry in item["findings"]}
+        for item in json.loads(result.out)["cassettes"]
     }
     assert kinds.pop("notes") == set()
-    assert {name for name, found in kinds.items() if "UNREADABLE" not in found} == set()
+    assert {name for name, actual in kinds.items() if "UNREADABLE" not in actual} == set()
     assert set(kinds) == set(HOSTILE)
     assert sorted(str(path) for path in zoo.rglob("*")) == before
 
@@ -164,13 +165,23 @@ def test_each_is_refused_and_the_sound_one_is_not(zoo: Path, command: str) -> No
 def test_what_can_be_told_of_them(zoo: Path) -> None:
     listed = spawn(zoo, "recordings", "list", "--json")
     assert (listed.exit, "Traceback" in listed.err) == (125, False)
-    problems = {Path(one["path"]).name: one["problem"] for one in json.loads(listed.out)["cassettes"]}
+    problems = {Path(entry["path"]).name: entry["problem"] for entry in json.loads(listed.out)["cassettes"]}
     assert problems.pop("notes") is None
     assert set(problems) == set(HOSTILE)
-    told = ("newer", "no-manifest", "no-sums", "no-patch", "pipe-manifest", "gigabyte-manifest", "bomb", "deep", "loop")
-    assert all(problems[name] for name in told)
+    summary = (
+        "newer",
+        "no-manifest",
+        "no-sums",
+        "no-patch",
+        "pipe-manifest",
+        "gigabyte-manifest",
+        "bomb",
+        "deep",
+        "loop",
+    )
+    assert all(problems[name] for name in summary)
     doctor = json.loads(spawn(zoo, "doctor", "--json").out)["checks"]
-    (check,) = [each for each in doctor if each["name"] == "recordings"]
+    (check,) = [item for item in doctor if item["name"] == "recordings"]
     assert (check["status"], " unreadable: " in check["summary"]) == ("warn", True)
     single = spawn(zoo, "replay", "recordings/file")
     assert (single.exit, "MZ6001" in single.err) == (4, True)
@@ -182,17 +193,18 @@ def test_what_can_be_told_of_them(zoo: Path) -> None:
 def with_patch(cassette: Cassette, path: str, patch: str) -> Cassette:
     """The call leaves this patch."""
 
-    def changed(one: RecordedCall) -> RecordedCall:
-        file = one.recording.find("patch")
-        if one.recording.identity.path != path or file is None:
-            return one
+    def changed(call: RecordedCall) -> RecordedCall:
+        file = call.recording.find("patch")
+        if call.recording.identity.path != path or file is None:
+            return call
         data = patch.encode()
         files = tuple(
-            msgspec.structs.replace(each, sha256=digest(data)) if each is file else each for each in one.recording.files
+            msgspec.structs.replace(item, sha256=digest(data)) if item is file else item
+            for item in call.recording.files
         )
-        return RecordedCall(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+        return RecordedCall(msgspec.structs.replace(call.recording, files=files), {**call.contents, file.name: data})
 
-    return cassette._replace(calls=tuple(changed(one) for one in cassette.calls))
+    return cassette._replace(calls=tuple(changed(call) for call in cassette.calls))
 
 
 def creating(path: str, mode: str = "100755", text: str = "touch /tmp/harm") -> str:
@@ -206,22 +218,22 @@ def test_a_patch_that_leaves_the_tree(copy: Copy, tmp_path: Path, path: str) -> 
     patch = (link if path.startswith("through") else "") + creating(path)
     save(with_patch(copy.cassette(), "alpha/write", patch), copy.place, replace=True)
     before = sorted(tmp_path.iterdir())
-    (found,) = copy.settle().findings
-    assert (found.kind, found.feature, found.call) == ("FILES", "alpha", "write")
+    (finding,) = copy.settle().findings
+    assert (finding.kind, finding.feature, finding.call) == ("FILES", "alpha", "write")
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_program_that_is_no_agents(copy: Copy) -> None:
     """A stand-in for git would be called by the stand-ins, itself among them, without end."""
 
-    def changed(one: RecordedCall) -> RecordedCall:
-        argv = ("git", *one.recording.argv[1:])
-        return one._replace(recording=msgspec.structs.replace(one.recording, argv=argv))
+    def changed(call: RecordedCall) -> RecordedCall:
+        argv = ("git", *call.recording.argv[1:])
+        return call._replace(recording=msgspec.structs.replace(call.recording, argv=argv))
 
     cassette = copy.cassette()
     save(cassette._replace(calls=(changed(cassette.calls[0]), *cassette.calls[1:])), copy.place, replace=True)
     played = copy.settle()
-    assert [one.kind for one in played.findings] == ["UNREADABLE"]
+    assert [finding.kind for finding in played.findings] == ["UNREADABLE"]
     assert "calls 'git', which is not an agent's command" in played.findings[0].message
 
 
@@ -248,8 +260,8 @@ def test_a_world_that_cannot_be(copy: Copy, world: dict[str, object]) -> None:
     if "bundle_sha256" in world:
         made = made._replace(bundle=b"no bundle")
     save(made, copy.place, replace=True)
-    (found,) = copy.settle().findings
-    assert found.kind == "UNREADABLE"
+    (finding,) = copy.settle().findings
+    assert finding.kind == "UNREADABLE"
 
 
 @pytest.mark.parametrize("name", ["..", ".git", ".GIT"])
@@ -267,9 +279,9 @@ def test_a_repository_with_names_that_lead_out(copy: Copy, tmp_path: Path, name:
     data = (forge / "b").read_bytes()
     made = with_world(copy.cassette(), base_tree=outer, bundle_sha256=digest(data))
     save(made._replace(bundle=data), copy.place, replace=True)
-    (found,) = copy.settle().findings
-    assert found.kind == "UNREADABLE"
-    assert "cannot be created" in found.message
+    (finding,) = copy.settle().findings
+    assert finding.kind == "UNREADABLE"
+    assert "cannot be created" in finding.message
     linted = spawn(copy.root, "recordings", "lint", "recordings/notes")
     assert not (tmp_path / "harm").exists()
     assert linted.exit in (15, 125), linted.out + linted.err
@@ -285,37 +297,37 @@ def raw_tree(place: Path, data: bytes) -> str:
 
 # at the same time -----------------------------------------------------------------------------------------------------
 def test_what_is_renewed_meanwhile_is_read_whole(victim: Path, tmp_path: Path) -> None:
-    place = tmp_path / "busy"
-    shutil.copytree(victim, place)
-    one = load(place)
-    other = one._replace(manifest=msgspec.structs.replace(one.manifest, max_age_days=9))
+    folder = tmp_path / "busy"
+    shutil.copytree(victim, folder)
+    cassette = load(folder)
+    other = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, max_age_days=9))
     done = threading.Event()
 
     def write() -> None:
-        for each in [other, one] * 8:
-            overwrite(each, place)
+        for version in [other, cassette] * 8:
+            overwrite(version, folder)
         done.set()
 
     writer = threading.Thread(target=write)
     writer.start()
-    seen = set()
+    numbers = set()
     while not done.is_set():
-        seen.add(load(place).manifest.max_age_days)
+        numbers.add(load(folder).manifest.max_age_days)
     writer.join()
-    assert seen <= {None, 9}
+    assert numbers <= {None, 9}
     assert [path.name for path in tmp_path.iterdir()] == ["busy"]
 
 
 def test_what_was_changed_meanwhile_is_not_replaced(victim: Path, tmp_path: Path) -> None:
-    place = tmp_path / "busy"
-    shutil.copytree(victim, place)
-    cassette, seal = load(place), seal_of(place)
+    path = tmp_path / "busy"
+    shutil.copytree(victim, path)
+    cassette, seal = load(path), seal_of(path)
     other = cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, max_age_days=9))
-    overwrite(other, place)
+    overwrite(other, path)
     with pytest.raises(CassetteChanged, match="was changed by another process in the meantime"):
-        overwrite(cassette, place, seal)
-    assert load(place) == other
-    overwrite(cassette, place, seal_of(place))
+        overwrite(cassette, path, seal)
+    assert load(path) == other
+    overwrite(cassette, path, seal_of(path))
 
 
 @pytest.mark.slow
@@ -323,5 +335,5 @@ def test_a_cassette_that_vanishes_is_played_to_its_end(copy: Copy) -> None:
     cassette = copy.cassette()
     shutil.rmtree(copy.place)
     assert len(run_replay(cassette, copy.job()).mismatches) == 8
-    (found,) = copy.settle().findings
-    assert (found.kind, "cannot be read" in found.message) == ("UNREADABLE", True)
+    (finding,) = copy.settle().findings
+    assert (finding.kind, "cannot be read" in finding.message) == ("UNREADABLE", True)

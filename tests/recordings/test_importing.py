@@ -137,8 +137,8 @@ def test_the_same_file_under_two_names_counts_once(home: Path, files: Path) -> N
     write(files / "copy/b.jsonl", lines)
     outcome = take(home, files)
     assert (outcome.totals.new, outcome.totals.already_counted) == (2, 2)
-    with views(home) as found:
-        counts = count_session(found.files_of(f"session/claude-code/{SESSION}"))
+    with views(home) as imported_store:
+        counts = count_session(imported_store.files_of(f"session/claude-code/{SESSION}"))
     assert (counts.prompts, counts.tools) == (1, {"Read": 2})
 
 
@@ -151,7 +151,7 @@ def test_links_lead_nowhere_twice(home: Path, files: Path) -> None:
     os.mkfifo(files / "pipe.jsonl")
     outcome = take(home, files, files, path)
     assert (outcome.files, outcome.totals.new, outcome.totals.already_counted) == (1, 1, 0)
-    assert [Path(each.path).name for each in outcome.unreadable] == ["loop.jsonl"]
+    assert [Path(unreadable_file.path).name for unreadable_file in outcome.unreadable] == ["loop.jsonl"]
 
 
 def test_a_model_without_a_price_is_named_and_not_zero(home: Path, files: Path) -> None:
@@ -202,8 +202,8 @@ def test_a_file_that_grows_is_read_on(home: Path, files: Path) -> None:
     outcome = take(home, files)
     assert (outcome.totals.new, outcome.totals.already_counted, outcome.bytes_read) == (1, 0, len(request(4)) + 1)
     assert totals(home)[0] == 4
-    with views(home) as found:
-        (row,) = found.files()
+    with views(home) as imported_store:
+        (row,) = imported_store.files()
     assert (row.read.offset_end, row.read.lines) == (path.stat().st_size, 4)
     assert row.read.offset_end > before
 
@@ -212,7 +212,7 @@ def test_files_that_did_not_change_are_not_opened(home: Path, files: Path, monke
     write(files / "a.jsonl", [request(1)])
     take(home, files)
     opened: list[object] = []
-    monkeypatch.setattr(file_reader, "open", lambda *words, **_: opened.append(words), raising=False)
+    monkeypatch.setattr(file_reader, "open", lambda *args, **_: opened.append(args), raising=False)
     outcome = take(home, files)
     assert (outcome.unchanged, outcome.files_read, opened) == (1, 0, [])
 
@@ -226,8 +226,8 @@ def test_a_file_that_was_replaced_is_read_anew(home: Path, files: Path) -> None:
     assert totals(home)[0] == 4
     write(path, [request(9)])
     assert take(home, files).totals.new == 1
-    with views(home) as found:
-        (row,) = found.files()
+    with views(home) as imported_store:
+        (row,) = imported_store.files()
     assert (row.read.prompts, row.read.lines) == (0, 1)
 
 
@@ -263,10 +263,10 @@ def test_a_real_file_in_two_halves_is_the_same_as_at_once(home: Path, files: Pat
     """What a reader remembers is kept between two imports."""
     data = (STORED.parent / name).read_bytes()
     file = Path(name).name
-    whole = [replace(row, session="") for row in counted(home / "whole", files / "whole" / file, data)]
+    quarter_sums = [replace(row, session="") for row in counted(home / "whole", files / "whole" / file, data)]
     counted(home / "parts", files / "parts" / file, data[: len(data) // 2])
-    assert whole
-    assert [replace(row, session="") for row in counted(home / "parts", files / "parts" / file, data)] == whole
+    assert quarter_sums
+    assert [replace(row, session="") for row in counted(home / "parts", files / "parts" / file, data)] == quarter_sums
 
 
 def counted(home: Path, path: Path, data: bytes) -> tuple[QuarterSum, ...]:
@@ -291,8 +291,8 @@ def test_bad_lines_are_counted_and_passed_over(home: Path, files: Path) -> None:
     outcome = take(home, files)
     assert outcome.totals.new == 2
     assert outcome.undecodable_lines == 2
-    with views(home) as found:
-        (row,) = found.files()
+    with views(home) as imported_store:
+        (row,) = imported_store.files()
     assert row.read.unknown == {"novelty": 1}
 
 
@@ -309,8 +309,8 @@ def test_a_huge_line_is_passed_over_in_little_memory(home: Path, files: Path) ->
         "peak = re.search(r'VmHWM:\\s*(\\d+) kB', Path('/proc/self/status').read_text())\n"
         "print(found.totals.new, found.undecodable_lines, int(peak[1]) // 1024)"
     )
-    words = [sys.executable, "-c", program, str(home), str(files)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    args = [sys.executable, "-c", program, str(home), str(files)]
+    done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, check=True)
     new, bad, megabytes = map(int, done.stdout.split())
     assert (new, bad) == (2, 1)
     assert megabytes < 200
@@ -323,8 +323,8 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(home: Path, files: Pa
     loop.symlink_to(loop)
     outcome = take(home, files, loop, files / "notes.json")
     assert outcome.totals.new == 1
-    assert [each.path for each in outcome.unreadable] == [str(loop)]
-    assert [each.path for each in outcome.unknown_format] == [str(files / "notes.json")]
+    assert [item.path for item in outcome.unreadable] == [str(loop)]
+    assert [unreadable_file.path for unreadable_file in outcome.unknown_format] == [str(files / "notes.json")]
     assert take(home, files).skipped == 1
 
 
@@ -343,12 +343,12 @@ HOSTILE = ("../../etc", "a/b", "x" * 5000, "\u202eevil", "", "a b", "é", "a\x00
 @given(st.lists(st.sampled_from(HOSTILE) | st.text(max_size=40), min_size=5, max_size=5), st.integers(-5, 2**70))
 def test_names_of_files_can_do_no_harm(tmp_path_factory: pytest.TempPathFactory, names: list[str], number: int) -> None:
     session, model, agent, version, kind = (name.encode("utf-8", "replace").decode() for name in names)
-    place = tmp_path_factory.mktemp("hostile")
+    path = tmp_path_factory.mktemp("hostile")
     line = msgspec.json.decode(request(1, session=session, model=model, agent=agent, version=version))
     line["message"]["usage"]["output_tokens"] = number if number < 2**63 else str(number)
-    write(place / "f/a.jsonl", [msgspec.json.encode(line), msgspec.json.encode({"type": kind}), request(2)])
-    take(place / "data", place / "f")
-    with SqliteStore(place / "data" / LOG, read_only=True) as store:
+    write(path / "f/a.jsonl", [msgspec.json.encode(line), msgspec.json.encode({"type": kind}), request(2)])
+    take(path / "data", path / "f")
+    with SqliteStore(path / "data" / LOG, read_only=True) as store:
         for stream, _ in store.streams():
             assert stream.count("/") == 2
             assert len(stream) < 200
@@ -379,8 +379,8 @@ def test_no_word_of_anybody_is_kept(home: Path, files: Path) -> None:
 def test_what_mz_drove_is_marked(home: Path, files: Path) -> None:
     write(files / "a.jsonl", [request(1, cwd="/home/dev/app/.mz/worktrees/r1/login")])
     take(home, files)
-    with views(home) as found:
-        (session,) = found.sessions()
+    with views(home) as imported_store:
+        (session,) = imported_store.sessions()
     assert session.by_mz
 
 
@@ -425,22 +425,22 @@ def test_an_import_that_is_killed_loses_nothing_and_counts_nothing_twice(home: P
 def test_however_it_is_cut_and_ordered_each_request_counts_once(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    place = tmp_path_factory.mktemp("orders")
-    told = data.draw(st.lists(
+    folder = tmp_path_factory.mktemp("orders")
+    summary = data.draw(st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(1, 900), st.sampled_from(["", "sub"])),
         min_size=1, max_size=30,
     ))  # fmt: skip
     best: dict[int, int] = {}
-    for file, number, output, part in told:
-        path = place / f"f/{file}.jsonl"
+    for file, number, output, part in summary:
+        path = folder / f"f/{file}.jsonl"
         path.parent.mkdir(exist_ok=True)
         with open(path, "ab") as target:
             target.write(request(number, session=f"s-{file}", output=output, agent=part) + b"\n")
         best[number] = max(best.get(number, 0), output)
         if data.draw(st.booleans()):
-            take(place / "data", place / "f")
-    take(place / "data", place / "f")
-    requests, output, nanousd = totals(place / "data")
+            take(folder / "data", folder / "f")
+    take(folder / "data", folder / "f")
+    requests, output, nanousd = totals(folder / "data")
     assert (requests, output) == (len(best), sum(best.values()))
     assert nanousd == sum(10 * 3000 + 1000 * 300 + 200 * 3750 + output * 15000 for output in best.values())
 

@@ -73,8 +73,8 @@ def test_lines_may_end_with_a_carriage_return_alone(home: Path, files: Path) -> 
 def test_a_bad_line_between_carriage_returns_spoils_no_other(home: Path, files: Path) -> None:
     files.mkdir()
     (files / "old.jsonl").write_bytes(b"\r".join([request(1), b"{bad}", request(2)]))
-    taken = take(home, files)
-    assert (taken.totals.new, taken.undecodable_lines) == (2, 1)
+    import_outcome = take(home, files)
+    assert (import_outcome.totals.new, import_outcome.undecodable_lines) == (2, 1)
     assert totals(home)[0] == 2
 
 
@@ -165,10 +165,10 @@ def test_a_log_with_sums_of_its_own_and_the_streams_of_its_calls_are_the_same_mo
     """A session that was resumed: two calls with a stream each, and a log that tells what both came to."""
     lines = (STORED / "resumed-stream-2.1.329.jsonl").read_bytes().splitlines()
     end = next(number for number, line in enumerate(lines) if b'"type":"result"' in line) + 1
-    told = {"one": lines[:end], "two": lines[end:],
+    summary = {"one": lines[:end], "two": lines[end:],
             "log": (STORED / "resumed-session-2.1.329.jsonl").read_bytes().splitlines()}  # fmt: skip
     for name in order:
-        take(home, write(files / f"{name}.jsonl", told[name]))
+        take(home, write(files / f"{name}.jsonl", summary[name]))
     rows = sums(home)
     assert sum(row.computed_nanousd for row in rows) == money(home) == TOLD_RESUMED
     assert (sum(row.input for row in rows), sum(row.output for row in rows)) == (29_867, 5)
@@ -188,14 +188,14 @@ def test_calls_of_one_session_are_told_apart_by_what_they_say(home: Path, files:
 @pytest.mark.parametrize("order", list(permutations(("both", "one", "two"))), ids="-".join)
 def test_calls_of_several_sessions_in_one_file_count_for_each(home: Path, files: Path, order: tuple[str, ...]) -> None:
     """As `claude -p ... >> calls.jsonl` leaves them; and each session has a log of its own."""
-    told = {
+    contents = {
         "one": (STORED / "works-session-2.1.197.jsonl").read_bytes(),
         "two": another((STORED / "works-session-2.1.329.jsonl").read_bytes()),
     }
     streams = (STORED / "works-stream-2.1.197.jsonl", STORED / "works-stream-2.1.329.jsonl")
-    told["both"] = streams[0].read_bytes() + another(streams[1].read_bytes())
+    contents["both"] = streams[0].read_bytes() + another(streams[1].read_bytes())
     for name in order:
-        take(home, write(files / f"{name}.jsonl", told[name].splitlines()))
+        take(home, write(files / f"{name}.jsonl", contents[name].splitlines()))
     by_session: dict[str, int] = {}
     for row in sums(home):
         by_session[row.session] = by_session.get(row.session, 0) + row.computed_nanousd
@@ -211,13 +211,13 @@ def another(data: bytes) -> bytes:
 
 def test_a_stream_comes_to_the_same_however_often_it_is_read_while_it_grows(home: Path, files: Path) -> None:
     """Two processes: the second one's last end includes the one before it, but nothing of the first process."""
-    told = (answer(1, 300), result(3, 0.1), answer(2, 100), result(1, 0.05), answer(3, 100), result(2, 0.08))
+    summary = (answer(1, 300), result(3, 0.1), answer(2, 100), result(1, 0.05), answer(3, 100), result(2, 0.08))
     path = write(files / "a.jsonl", [])
-    for number in range(1, len(told) + 1):
-        write(path, [json.dumps(each).encode() for each in told[:number]])
+    for number in range(1, len(summary) + 1):
+        write(path, [json.dumps(document).encode() for document in summary[:number]])
         take(home, path)
-        seen = sum(row.input for row in sums(home)), money(home)
-    assert seen == (500, 180_000_000)
+        observed = sum(row.input for row in sums(home)), money(home)
+    assert observed == (500, 180_000_000)
 
 
 def test_a_last_line_that_is_whole_needs_no_end(home: Path, files: Path) -> None:
@@ -285,9 +285,9 @@ def test_an_import_that_dies_in_the_middle_of_a_file_goes_on_with_it(
     assert 1000 <= totals(home)[0] < 2500
     take(home, path)
     assert totals(home)[0] == 2500
-    said: list[ImportProgress] = []
-    again = importer.import_files(home, PRICES.entry, PRICES.table, [path], said.append, now=lambda: NOW)
-    assert (again.unchanged, said) == (1, [])
+    import_progresses: list[ImportProgress] = []
+    again = importer.import_files(home, PRICES.entry, PRICES.table, [path], import_progresses.append, now=lambda: NOW)
+    assert (again.unchanged, import_progresses) == (1, [])
 
 
 # numbers that cannot be -----------------------------------------------------------------------------------------------

@@ -66,8 +66,8 @@ def test_what_was_counted_is_taken_and_estimates_are_not(home: Path, tmp_path: P
 def test_events_tell_of_runs_but_not_of_tokens(home: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "events.jsonl", [json.dumps(event).encode() for event in EVENTS])
     assert take(home, path).totals.new == 0
-    with views(home) as found:
-        (file,) = found.files()
+    with views(home) as imported_store:
+        (file,) = imported_store.files()
     assert (file.session, file.read.prompts, file.read.tools) == ("session/monozukuri/run-7", 1, {"mz-code": 1})
 
 

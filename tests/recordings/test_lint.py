@@ -42,15 +42,16 @@ def linted(place: Path, environment: dict[str, str] | None = None) -> LintResult
 def holding(place: Path, kind: str, data: bytes) -> None:
     """The file of that kind holds the data, and everything says so."""
 
-    def changed(one: RecordedCall) -> RecordedCall:
-        file = next(file for file in one.recording.files if file.kind == kind)
+    def changed(call: RecordedCall) -> RecordedCall:
+        file = next(file for file in call.recording.files if file.kind == kind)
         files = tuple(
-            msgspec.structs.replace(each, sha256=digest(data)) if each is file else each for each in one.recording.files
+            msgspec.structs.replace(item, sha256=digest(data)) if item is file else item
+            for item in call.recording.files
         )
-        return RecordedCall(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+        return RecordedCall(msgspec.structs.replace(call.recording, files=files), {**call.contents, file.name: data})
 
-    found = load(place)
-    save(found._replace(calls=tuple(changed(one) for one in found.calls)), place, replace=True)
+    result = load(place)
+    save(result._replace(calls=tuple(changed(call) for call in result.calls)), place, replace=True)
 
 
 # in bytes -------------------------------------------------------------------------------------------------------------
@@ -68,10 +69,10 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize(("value", "named"), [(VALUE, "SHOP_TOKEN"), (KEY, "github-token")])
 def test_secrets_in_any_spelling(spelling: str, value: str, named: str) -> None:
     data = f"first\nhere: {SPELLINGS[spelling](value)}\n".encode()
-    found = [leak for leak in find_leaks(data, Secrets(SECRETS)) if leak.is_secret]
-    assert found
-    assert {leak.line for leak in found} == {2}
-    assert all(named in leak.description and value not in leak.description for leak in found)
+    leaks = [leak for leak in find_leaks(data, Secrets(SECRETS)) if leak.is_secret]
+    assert leaks
+    assert {leak.line for leak in leaks} == {2}
+    assert all(named in leak.description and value not in leak.description for leak in leaks)
 
 
 @pytest.mark.parametrize(
@@ -115,32 +116,32 @@ def test_places_count_characters() -> None:
 
 # in cassettes ---------------------------------------------------------------------------------------------------------
 def test_a_clean_one(place: Path) -> None:
-    found = linted(place)
-    assert (found.findings, found.format, found.recordings, found.files) == ((), FORMAT, 1, 6)
-    assert found.notices == ()
+    lint_result = linted(place)
+    assert (lint_result.findings, lint_result.format, lint_result.recordings, lint_result.files) == ((), FORMAT, 1, 6)
+    assert lint_result.notices == ()
 
 
 @pytest.mark.parametrize("kind", ["prompt", "stdout", "patch"])
 def test_a_secret_in_any_file(place: Path, kind: str) -> None:
     holding(place, kind, f"line\n  {VALUE}\n{KEY}\n".encode())
-    found = linted(place).findings
+    result = linted(place).findings
     names = {"prompt": "prd.prompt.md", "stdout": "prd.stream-json", "patch": "prd.patch"}
-    assert [(one.kind, one.file, one.line) for one in found] == [
+    assert [(finding.kind, finding.file, finding.line) for finding in result] == [
         ("SECRET", f"lib/small/f/{names[kind]}", 2), ("SECRET", f"lib/small/f/{names[kind]}", 3)
     ]  # fmt: skip
-    assert found[0].message == "the file contains the value of SHOP_TOKEN"
+    assert result[0].message == "the file contains the value of SHOP_TOKEN"
     assert VALUE not in repr(linted(place))
     assert KEY not in repr(linted(place))
 
 
 def test_a_secret_in_the_manifest_and_in_the_settings_of_a_call(place: Path) -> None:
     made = load(place)
-    (one,) = made.calls
-    argv = (*one.recording.argv, f"--token={VALUE}")
+    (call,) = made.calls
+    argv = (*call.recording.argv, f"--token={VALUE}")
     manifest = msgspec.structs.replace(made.manifest, evidence={"config": {"key": VALUE}})
-    taken = (RecordedCall(msgspec.structs.replace(one.recording, argv=argv), one.contents),)
-    save(Cassette(manifest, taken), place, replace=True)
-    assert [one.file for one in linted(place).findings] == ["lib/small/cassette.yaml", "lib/small/f/prd.json"]
+    recorded = (RecordedCall(msgspec.structs.replace(call.recording, argv=argv), call.contents),)
+    save(Cassette(manifest, recorded), place, replace=True)
+    assert [finding.file for finding in linted(place).findings] == ["lib/small/cassette.yaml", "lib/small/f/prd.json"]
 
 
 def test_a_secret_in_the_packed_repository(place: Path, tmp_path: Path) -> None:
@@ -152,34 +153,38 @@ def test_a_secret_in_the_packed_repository(place: Path, tmp_path: Path) -> None:
     world = msgspec.structs.replace(made.manifest.fixture, bundle_sha256=digest(bundle))
     manifest = msgspec.structs.replace(made.manifest, fixture=world)
     save(made._replace(manifest=manifest, bundle=bundle), place, replace=True)
-    found = linted(place)
-    assert [(one.file, one.line) for one in found.findings] == [("lib/small/repository.bundle:src/settings.py", 2)]
-    assert found.findings[0].fix.startswith("take it out of the project and commit, then: mz run && mz record")
-    assert not [notice for notice in found.notices if "bundle" in notice.file], "names in one's own files are one's own"
+    lint_result = linted(place)
+    assert [(finding.file, finding.line) for finding in lint_result.findings] == [
+        ("lib/small/repository.bundle:src/settings.py", 2)
+    ]
+    assert lint_result.findings[0].fix.startswith("take it out of the project and commit, then: mz run && mz record")
+    assert not [notice for notice in lint_result.notices if "bundle" in notice.file], (
+        "names in one's own files are one's own"
+    )
 
 
 def test_the_same_thing_many_times_is_told_a_few_times(place: Path) -> None:
     holding(place, "stdout", f"{VALUE}\n".encode() * 100)
-    found = linted(place).findings
-    assert [one.line for one in found] == [1, 2, 3, 4, 5]
-    assert found[-1].message.endswith(", and in 95 more lines")
+    result = linted(place).findings
+    assert [finding.line for finding in result] == [1, 2, 3, 4, 5]
+    assert result[-1].message.endswith(", and in 95 more lines")
 
 
 def test_what_is_damaged_is_looked_through_all_the_same(place: Path) -> None:
     (place / "f" / "prd.patch").write_text(f"{VALUE}\n")
-    found = linted(place).findings
-    assert [(one.kind, one.file) for one in found] == [
+    result = linted(place).findings
+    assert [(finding.kind, finding.file) for finding in result] == [
         ("UNREADABLE", "lib/small/f/prd.patch"), ("SECRET", "lib/small/f/prd.patch")
     ]  # fmt: skip
-    assert found[0].message == "f/prd.patch was changed since it was recorded: prd.json has another digest"
+    assert result[0].message == "f/prd.patch was changed since it was recorded: prd.json has another digest"
 
 
 def test_files_that_are_no_part_of_it(place: Path) -> None:
     (place / "notes.txt").write_text(VALUE)
     (place / "f" / "old").mkdir()
     (place / "f" / "old" / "x").write_text("")
-    found = linted(place).findings
-    assert [(one.kind, one.message) for one in found] == [
+    result = linted(place).findings
+    assert [(finding.kind, finding.message) for finding in result] == [
         ("SECRET", "the file contains the value of SHOP_TOKEN"),
         ("UNUSED", "f/old/x is not part of the cassette"),
         ("UNUSED", "notes.txt is not part of the cassette"),
@@ -192,6 +197,6 @@ def test_one_that_is_damaged_spoils_no_other(place: Path, tmp_path: Path) -> Non
     shutil.rmtree(copies[7] / "f")
     shown = {path: path.name for path in copies}
     results = list(lint_all(shown, SECRETS, os.environ))
-    assert [one.path for one in results if one.findings] == ["c0007"]
+    assert [lint_result.path for lint_result in results if lint_result.findings] == ["c0007"]
     assert len(results) == 40
     assert PROMPT.encode() in (copies[3] / "f" / "prd.prompt.md").read_bytes()

@@ -25,8 +25,8 @@ TEXTS = {
 
 def place(kind: FindingKind, *detail: str, **more: object) -> tuple[str, int | None]:
     fields = {"message": "x", "feature": "alpha", "call": "write.a2", "cause": "write.md.j2", **more}
-    (found,) = add_locations([Finding(kind=kind, detail=detail, **fields)], TEXTS, CASSETTE)  # type: ignore[arg-type]
-    return found.file, found.line
+    (finding,) = add_locations([Finding(kind=kind, detail=detail, **fields)], TEXTS, CASSETTE)  # type: ignore[arg-type]
+    return finding.file, finding.line
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,10 @@ def test_other_findings(kind: FindingKind, fields: dict[str, object], expected: 
 def test_files_of_a_cassette_elsewhere_are_not_named() -> None:
     stale = Finding(kind="EXPIRED", message="x")
     event = Finding(kind="TRACE", message="x", feature="alpha", line=3)
-    assert [(one.file, one.line) for one in add_locations([stale, event], TEXTS, "")] == [("", None), ("", None)]
+    assert [(finding.file, finding.line) for finding in add_locations([stale, event], TEXTS, "")] == [
+        ("", None),
+        ("", None),
+    ]
 
 
 def test_a_template_full_of_holes_is_searched_in_even_time() -> None:

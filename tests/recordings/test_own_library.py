@@ -34,8 +34,8 @@ def cassette(name: str) -> Cassette:
 def told(*names: str) -> Iterator[dict[str, Any]]:
     """Every event of these cassettes."""
     for name in names:
-        for story in cassette(name).traces.values():
-            yield from map(json.loads, story.splitlines())
+        for trace in cassette(name).traces.values():
+            yield from map(json.loads, trace.splitlines())
 
 
 def test_every_cassette_of_the_library_is_made_by_a_scene() -> None:
@@ -47,7 +47,7 @@ def test_every_cassette_of_the_library_is_made_by_a_scene() -> None:
 def test_they_were_made_by_the_real_cli_against_a_script(name: str) -> None:
     manifest, agent = cassette(name).manifest, SCENES[name].agent
     assert (manifest.name, manifest.agent, manifest.provenance) == (name, agent, "scripted-model")
-    (version,) = {one.recording.version for one in cassette(name).calls}
+    (version,) = {call.recording.version for call in cassette(name).calls}
     assert version == pinned().get(agent, version) != ""
 
 
@@ -75,12 +75,14 @@ def test_the_trial_goes_back_and_asks() -> None:
     """A rework, units, a reviewer, a rollback to an earlier phase, a person who rejects and then approves, a feature
     that builds on another."""
     events = list(told(TRIAL))
-    routes = [(one["source"], one["to"], one["units"]) for one in events if one["type"] == "phase.rolled-back"]
+    routes = [
+        (event["source"], event["to"], event["units"]) for event in events if event["type"] == "phase.rolled-back"
+    ]
     assert sorted(routes) == [("build", "build", ["broth"]), ("build", "build", ["loaf"]), ("build", "plan", [])]
-    causes = [one["cause"] for one in events if one["type"] == "phase.blocked"]
+    causes = [document["cause"] for document in events if document["type"] == "phase.blocked"]
     assert sorted(causes) == ["code", "person", "spec"]
-    assert [one["verdict"] for one in events if one["type"] == "human.answered"] == ["reject", "approve"]
-    named = {one.recording.identity.path for one in cassette(TRIAL).calls}
+    assert [fields["verdict"] for fields in events if fields["type"] == "human.answered"] == ["reject", "approve"]
+    named = {call.recording.identity.path for call in cassette(TRIAL).calls}
     assert named >= {"bread/plan.a2", "bread/build.dough.a2", "bread/build.loaf.i3.reviewer", "menu/ship"}
     assert {item.feature: item.depends_on for item in cassette(TRIAL).manifest.fixture.items} == {
         "bread": (), "soup": (), "menu": ("bread",),
@@ -90,26 +92,26 @@ def test_the_trial_goes_back_and_asks() -> None:
 def test_together_they_cover_what_can_go_wrong() -> None:
     """The bundled cassette has none of this."""
     events = list(told(*SCENES))
-    kinds = {one["type"] for one in events} - {one["type"] for one in told(BUNDLED.name)}
+    kinds = {entry["type"] for entry in events} - {fields["type"] for fields in told(BUNDLED.name)}
     assert kinds == {
         *("feature.held", "feature.hold-released", "feature.failed", "feature.cancelled"),
         *("human.requested", "human.answered", "phase.blocked", "phase.rolled-back", "tree.restored"),
         "session.dropped",
     }
-    problems = {(one["problem"]["kind"], one["problem"]["code"]) for one in events if one.get("problem")}
+    problems = {(event["problem"]["kind"], event["problem"]["code"]) for event in events if event.get("problem")}
     assert problems == {
         (ProblemClass.TRANSIENT.value, "rate-limit"),
         (ProblemClass.TRANSIENT.value, "connection"),
         (ProblemClass.FATAL.value, "auth-failure"),
         (ProblemClass.NEEDS_PERSON.value, "agent-blocker"),
     }
-    assert {one["question_kind"] for one in events if one["type"] == "human.requested"} == {
+    assert {element["question_kind"] for element in events if element["type"] == "human.requested"} == {
         "approval",
         "blocker",
         "exhausted",
     }
-    assert {one["hold"] for one in events if one["type"] == "feature.held"} == {"timer", "fatal"}
-    forbidden = {change["kind"] for one in events for change in one.get("forbidden_changes", ())}
+    assert {document["hold"] for document in events if document["type"] == "feature.held"} == {"timer", "fatal"}
+    forbidden = {change["kind"] for item in events for change in item.get("forbidden_changes", ())}
     assert forbidden == {"outside", "special", "commit"}
 
 
@@ -119,22 +121,22 @@ def test_together_they_cover_what_can_go_wrong() -> None:
 def test_the_trial_can_be_made_again_from_nothing(tmp_path: Path) -> None:
     """The same calls, prompts, patches, artifacts and stories; two features at the same time or not."""
     made, kept = record_scene(SCENES[TRIAL], tmp_path), cassette(TRIAL)
-    again = {one.recording.identity: one for one in made.calls}
-    assert again.keys() == {one.recording.identity for one in kept.calls}
-    for one in kept.calls:
-        assert plain(again[one.recording.identity]) == plain(one), one.recording.identity.path
+    again = {item.recording.identity: item for item in made.calls}
+    assert again.keys() == {call.recording.identity for call in kept.calls}
+    for entry in kept.calls:
+        assert plain(again[entry.recording.identity]) == plain(entry), entry.recording.identity.path
     assert stories(made) == stories(kept)
     assert made.bundle == kept.bundle
 
 
-def plain(taken: RecordedCall) -> dict[str, object]:
+def plain(call: RecordedCall) -> dict[str, object]:
     """A recording without what is measured, and without the stream: the CLI reports its own retries and waits there."""
-    kept = {name: data for name, data in taken.contents.items() if not name.endswith(".stream-json")}
-    recording = msgspec.to_builtins(msgspec.structs.replace(taken.recording, files=(), recorded_at="", duration_ms=0))
+    kept = {name: data for name, data in call.contents.items() if not name.endswith(".stream-json")}
+    recording = msgspec.to_builtins(msgspec.structs.replace(call.recording, files=(), recorded_at="", duration_ms=0))
     return {**recording, "contents": kept}
 
 
 def stories(made: Cassette) -> dict[str, bytes]:
     """Without the run's id."""
     run = made.manifest.fixture.run.encode()
-    return {feature: story.replace(run, b"<RUN>") for feature, story in made.traces.items()}
+    return {feature: data.replace(run, b"<RUN>") for feature, data in made.traces.items()}

@@ -142,28 +142,28 @@ def past(tmp_path: Path) -> Iterator[Past]:
 
 def test_a_call(past: Past) -> None:
     past.reply(f'{{"cwd":"{past.root}/.mz/worktrees/r/f","session_id":"{SESSION}"}}\n'.encode(), b"careful\n")
-    (one,) = past.record().calls
-    assert one.recording.argv[7:9] == ("--session-id", "<SESSION>")
-    assert one.recording.argv[-1] == "--tools=Read,Glob,Grep,Write,Edit"
-    assert "ANTHROPIC_API_KEY" in one.recording.environment
-    assert one.recording.tree_before == git(past.root, "rev-parse", f"{past.before}^{{tree}}")
-    assert one.recording.tree_after == git(past.root, "rev-parse", f"{past.after}^{{tree}}")
-    assert one.contents["prd.prompt.md"].decode() == PROMPT
-    assert one.contents["prd.stream-json"] == b'{"cwd":"<WORKTREE>","session_id":"<SESSION>"}\n'
-    assert one.contents["prd.stderr"] == b"careful\n"
-    assert one.contents["prd.md"] == b"# A document\n"
-    assert b"+# A document" in one.contents["prd.patch"]
+    (call,) = past.record().calls
+    assert call.recording.argv[7:9] == ("--session-id", "<SESSION>")
+    assert call.recording.argv[-1] == "--tools=Read,Glob,Grep,Write,Edit"
+    assert "ANTHROPIC_API_KEY" in call.recording.environment
+    assert call.recording.tree_before == git(past.root, "rev-parse", f"{past.before}^{{tree}}")
+    assert call.recording.tree_after == git(past.root, "rev-parse", f"{past.after}^{{tree}}")
+    assert call.contents["prd.prompt.md"].decode() == PROMPT
+    assert call.contents["prd.stream-json"] == b'{"cwd":"<WORKTREE>","session_id":"<SESSION>"}\n'
+    assert call.contents["prd.stderr"] == b"careful\n"
+    assert call.contents["prd.md"] == b"# A document\n"
+    assert b"+# A document" in call.contents["prd.patch"]
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("data", "name"),
     [(b'{"a":1}\n{"a":2}\n', "prd.jsonl"), (b'{"a":1}\n{"a"', "prd.jsonl"), (b'{\n"a":1}', "prd.json"),
      (b'{"a":1}\n', "prd.json"), (b"I did it.\n", "prd.txt"), (b"", "prd.txt")],
 )  # fmt: skip
-def test_a_stream_is_named_after_what_it_is(past: Past, said: bytes, name: str) -> None:
-    past.reply(said, agent="codex")
-    (one,) = past.record().calls
-    assert one.contents[name] == said
+def test_a_stream_is_named_after_what_it_is(past: Past, data: bytes, name: str) -> None:
+    past.reply(data, agent="codex")
+    (call,) = past.record().calls
+    assert call.contents[name] == data
 
 
 def test_what_a_session_had_used_before(past: Past) -> None:
@@ -177,13 +177,13 @@ def test_what_a_session_had_used_before(past: Past) -> None:
                 text=text, problem=None,
             )
         )  # fmt: skip
-    assert [one.recording.earlier for one in past.record().calls] == [(), (), (used,)]
+    assert [call.recording.earlier for call in past.record().calls] == [(), (), (used,)]
 
 
 def test_a_repository_that_was_moved_since(past: Past) -> None:
     past.reply(b'{"cwd":"/old place/x/.mz/worktrees/r/f","text":"see /old place/x/README.md"}\n')
-    (one,) = past.record().calls
-    assert one.contents["prd.stream-json"] == b'{"cwd":"<WORKTREE>","text":"see <REPOSITORY>/README.md"}\n'
+    (call,) = past.record().calls
+    assert call.contents["prd.stream-json"] == b'{"cwd":"<WORKTREE>","text":"see <REPOSITORY>/README.md"}\n'
 
 
 def test_failed_and_lost_calls_are_recorded_too(past: Past) -> None:
@@ -206,10 +206,10 @@ def test_a_review_hands_over_its_reply(past: Past) -> None:
     ref = past.reply(role="reviewer")
     text = past.blobs.put(b'{"severity": "NONE"}')
     past.add(ReplyParsed(ref=ref, parser="p/1", ending="success", session=None, text=text))
-    (one,) = past.record().calls
-    assert one.recording.argv[-1] == "--tools=Read,Glob,Grep"
-    assert one.contents["prd.reviewer.md"] == b'{"severity": "NONE"}'
-    file = one.recording.find("artifact")
+    (call,) = past.record().calls
+    assert call.recording.argv[-1] == "--tools=Read,Glob,Grep"
+    assert call.contents["prd.reviewer.md"] == b'{"severity": "NONE"}'
+    file = call.recording.find("artifact")
     assert file is not None
     assert (file.artifact, file.path) == ("verdict", "")
 
@@ -235,8 +235,8 @@ def test_a_secret_that_cannot_be_taken_out_stops_it(past: Past, secret: str, whe
 
 def test_a_secret_in_the_output_is_taken_out(past: Past) -> None:
     past.reply(b'{"text":"the key is hunter2hunter2"}\n')
-    (one,) = past.record(past.sources()._replace(secrets=Secrets({"TOKEN": "hunter2hunter2"}))).calls
-    assert b"hunter2" not in one.contents["prd.stream-json"]
+    (call,) = past.record(past.sources()._replace(secrets=Secrets({"TOKEN": "hunter2hunter2"}))).calls
+    assert b"hunter2" not in call.contents["prd.stream-json"]
 
 
 def test_a_run_that_never_was(past: Past) -> None:

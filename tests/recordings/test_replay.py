@@ -50,7 +50,7 @@ def test_the_digest_of_a_story_is_the_log_digest_of_its_events(recorded: Path, c
 
     world = copy.cassette().manifest.fixture
     with SqliteStore(recorded / ".mz" / "mz.db", read_only=True) as store:
-        events = [one.event for one in store.read(feature_stream(world.run, "alpha"))]
+        events = [item.event for item in store.read(feature_stream(world.run, "alpha"))]
     assert log_digest(feature_trace(events)) == copy.cassette().manifest.traces["alpha"]
 
 
@@ -61,13 +61,13 @@ def test_one_by_one_in_parallel_and_shuffled_are_the_same(copy: Copy) -> None:
         paths.append(copy.place.parent / name)
 
     def stories(workers: int, parallel: int, seed: int | None) -> list[dict[str, str]]:
-        told: list[str] = []
+        texts: list[str] = []
         jobs = [copy.job(path=str(path), parallel=parallel, seed=seed) for path in shuffled(tuple(paths), seed)]
-        played = replay_all(tuple(jobs), workers, lambda one: told.append(one.path))
-        assert sorted(told) == sorted(str(path) for path in paths)
-        assert [one.path for one in played] == [job.path for job in jobs]
-        assert [one.findings for one in played] == [()] * 3
-        return [one.trace_digests for one in played]
+        played = replay_all(tuple(jobs), workers, lambda replay_result: texts.append(replay_result.path))
+        assert sorted(texts) == sorted(str(path) for path in paths)
+        assert [element.path for element in played] == [job.path for job in jobs]
+        assert [entry.findings for entry in played] == [()] * 3
+        return [item.trace_digests for item in played]
 
     expected = [copy.cassette().manifest.traces] * 3
     assert stories(1, 1, None) == expected
@@ -88,17 +88,17 @@ def test_a_shallow_clone_at_another_commit_and_the_original_gone(tmp_path: Path)
 
 def test_calls_that_failed_or_were_lost_are_answered_without_a_process(tmp_path: Path) -> None:
     """A call that hangs until its limit, and one that is lost because mz is killed."""
-    story = {**STORY, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
-    story["alpha.sign.1.1"] = {"run": f"touch {tmp_path}/home/mark; sleep 60"}
-    story["alpha.sign.1.2"] = STORY["alpha.sign.1.1"]
-    workshop = Workshop(tmp_path, story, limit="3s")
+    document = {**STORY, "alpha.write.1.1": {"run": "sleep 60", "write": {"notes/alpha.md": "half"}}}
+    document["alpha.sign.1.1"] = {"run": f"touch {tmp_path}/home/mark; sleep 60"}
+    document["alpha.sign.1.2"] = STORY["alpha.sign.1.1"]
+    workshop = Workshop(tmp_path, document, limit="3s")
     process = subprocess.Popen([*MZ, "run"], cwd=workshop.root, env={**os.environ, **workshop.environment})
     while not (tmp_path / "home" / "mark").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
     made = workshop.record(workshop.run())
-    outcomes = {one.recording.identity.path: one.recording.outcome for one in made.cassette.calls}
+    outcomes = {call.recording.identity.path: call.recording.outcome for call in made.cassette.calls}
     assert outcomes["alpha/write"] == "failed"
     assert outcomes["alpha/sign"] == "lost"
     workshop.keep(made.cassette)
@@ -110,17 +110,17 @@ def test_calls_that_failed_or_were_lost_are_answered_without_a_process(tmp_path:
 
 def test_what_the_memory_said_and_a_fatal_stop_that_a_person_mended(tmp_path: Path) -> None:
     broken = {"write": {"notes/alpha.md": "# Alpha\nit is broken here\n"}}
-    story = {
+    document = {
         **STORY,
         "alpha.write.1.1": broken,
         "beta.write.1.1": {"write": {"notes/beta.md": "# Alpha\nit is broken here\n"}},
         "beta.sign.1.1": {"fail": "API Error: 401 authentication_error"},
         "beta.sign.1.2": STORY["beta.sign.1.1"],
     }
-    workshop = Workshop(tmp_path, story)
+    workshop = Workshop(tmp_path, document)
     made = workshop.record(workshop.run()).cassette
-    told = [hint.text for hint in made.manifest.fixture.hints if hint.feature == "beta"]
-    assert told == ["This failure was seen before; it was mended by changing notes/alpha.md."]
+    texts = [hint.text for hint in made.manifest.fixture.hints if hint.feature == "beta"]
+    assert texts == ["This failure was seen before; it was mended by changing notes/alpha.md."]
     workshop.keep(made)
     played = Copy(workshop.root).settle()
     assert (played.findings, played.calls_replayed) == ((), 9)
@@ -130,24 +130,24 @@ def test_nobody_waits_for_a_timer(copy: Copy) -> None:
     """The agent asks for half an hour; the clock of the world leaps."""
 
     def patient(cassette: Cassette) -> Cassette:
-        return cassette._replace(calls=tuple(_saying(one, b"retry-after: 1800") for one in cassette.calls))
+        return cassette._replace(calls=tuple(_saying(item, b"retry-after: 1800") for item in cassette.calls))
 
     rewrite(copy, patient)
     begun = time.monotonic()
-    (found,) = copy.settle().findings
-    assert (found.kind, found.feature, found.call) == ("STREAM", "beta", "write")
+    (finding,) = copy.settle().findings
+    assert (finding.kind, finding.feature, finding.call) == ("STREAM", "beta", "write")
     assert time.monotonic() - begun < 120
 
 
-def _saying(one: RecordedCall, words: bytes) -> RecordedCall:
-    file = one.recording.find("stderr")
+def _saying(call: RecordedCall, content: bytes) -> RecordedCall:
+    file = call.recording.find("stderr")
     if file is None:
-        return one
-    data = one.contents[file.name].replace(b"retry-after: 1", words)
+        return call
+    data = call.contents[file.name].replace(b"retry-after: 1", content)
     files = tuple(
-        msgspec.structs.replace(each, sha256=digest(data)) if each is file else each for each in one.recording.files
+        msgspec.structs.replace(item, sha256=digest(data)) if item is file else item for item in call.recording.files
     )
-    return RecordedCall(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+    return RecordedCall(msgspec.structs.replace(call.recording, files=files), {**call.contents, file.name: data})
 
 
 # what drifted ---------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_a_changed_prompt_is_drift_and_accepting_it_keeps_the_answers(copy: Copy
     renewed = copy.settle(accept=["PROMPT"], reason="shorter words")
     assert (renewed.findings, renewed.accepted_replies) == ((), 5)
     assert renewed.changes[0].startswith("accepted new inputs, kept the replies: alpha/write")
-    renewals = [taken.recording.accepted for taken in copy.cassette().calls if taken.recording.accepted is not None]
+    renewals = [call.recording.accepted for call in copy.cassette().calls if call.recording.accepted is not None]
     assert len(renewals) == 5
     accepted = renewals[0]
     assert (accepted.classes, accepted.reason) == (("PROMPT",), "shorter words")
@@ -217,8 +217,10 @@ def test_a_repository_that_is_another_one_is_an_effect(copy: Copy) -> None:
     """The agent of the second call began from what the first had left."""
 
     def other(cassette: Cassette) -> Cassette:
-        taken = [_with_patch(one) if one.recording.identity.path == "beta/write.a2" else one for one in cassette.calls]
-        return cassette._replace(calls=tuple(taken))
+        recorded = [
+            _with_patch(item) if item.recording.identity.path == "beta/write.a2" else item for item in cassette.calls
+        ]
+        return cassette._replace(calls=tuple(recorded))
 
     rewrite(copy, other)
     (effect,) = [finding for finding in copy.settle().findings if finding.kind == "FILES"]
@@ -227,25 +229,25 @@ def test_a_repository_that_is_another_one_is_an_effect(copy: Copy) -> None:
 
 def test_a_patch_that_does_not_fit_is_an_effect(copy: Copy) -> None:
     def other(cassette: Cassette) -> Cassette:
-        taken = [_with_patch(one, b"a/nowhere.md") for one in cassette.calls]
-        return cassette._replace(calls=tuple(taken))
+        with_patches = [_with_patch(item, b"a/nowhere.md") for item in cassette.calls]
+        return cassette._replace(calls=tuple(with_patches))
 
     rewrite(copy, other)
-    found = copy.settle().findings
-    assert [(one.kind, one.feature, one.call) for one in found] == [("FILES", "alpha", "write")]
-    assert any("does not match" in line or "error:" in line for line in found[0].detail)
+    result = copy.settle().findings
+    assert [(finding.kind, finding.feature, finding.call) for finding in result] == [("FILES", "alpha", "write")]
+    assert any("does not match" in line or "error:" in line for line in result[0].detail)
 
 
-def _with_patch(one: RecordedCall, path: bytes = b"") -> RecordedCall:
-    file = one.recording.find("patch")
+def _with_patch(call: RecordedCall, path: bytes = b"") -> RecordedCall:
+    file = call.recording.find("patch")
     if file is None:
-        return one
-    data = one.contents[file.name].replace(b"long enough", b"LONG ENOUGH")
+        return call
+    data = call.contents[file.name].replace(b"long enough", b"LONG ENOUGH")
     if path:
         data = data.replace(b"--- /dev/null", b"--- " + path).replace(b"new file mode 100644\n", b"")
     new = msgspec.structs.replace(file, sha256=digest(data))
-    files = tuple(new if each is file else each for each in one.recording.files)
-    return RecordedCall(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+    files = tuple(new if item is file else item for item in call.recording.files)
+    return RecordedCall(msgspec.structs.replace(call.recording, files=files), {**call.contents, file.name: data})
 
 
 # what fails closed ----------------------------------------------------------------------------------------------------
@@ -265,11 +267,11 @@ def test_a_gate_that_wants_the_network_fails_the_replay(copy: Copy) -> None:
 
 def test_recordings_that_nobody_asks_for(copy: Copy) -> None:
     def more(cassette: Cassette) -> Cassette:
-        one = next(each for each in cassette.calls if each.recording.identity.path == "beta/sign")
+        item = next(call for call in cassette.calls if call.recording.identity.path == "beta/sign")
         identity = Identity(pipeline="notes", feature="beta", phase="sign", attempt=2)
-        files = tuple(msgspec.structs.replace(file, name=f"a2.{file.name}") for file in one.recording.files)
-        extra = msgspec.structs.replace(one.recording, identity=identity, files=files)
-        contents = {f"a2.{name}": data for name, data in one.contents.items()}
+        files = tuple(msgspec.structs.replace(file, name=f"a2.{file.name}") for file in item.recording.files)
+        extra = msgspec.structs.replace(item.recording, identity=identity, files=files)
+        contents = {f"a2.{name}": data for name, data in item.contents.items()}
         return cassette._replace(calls=(*cassette.calls, RecordedCall(extra, contents)))
 
     rewrite(copy, more)
@@ -287,7 +289,7 @@ def test_recordings_that_nobody_asks_for(copy: Copy) -> None:
     [({"provenance": "copied"}, "COPIED"), ({"max_age_days": 1}, "EXPIRED")],
 )
 def test_answers_that_are_worth_nothing(copy: Copy, change: dict[str, object], kind: str) -> None:
-    rewrite(copy, lambda one: one._replace(manifest=msgspec.structs.replace(one.manifest, **change)))
+    rewrite(copy, lambda cassette: cassette._replace(manifest=msgspec.structs.replace(cassette.manifest, **change)))
     assert kinds(copy.settle(today=TODAY + timedelta(days=2))) == [kind]
 
 
@@ -315,16 +317,16 @@ def test_a_call_that_a_rule_of_today_asks_for_names_the_rule(copy: Copy) -> None
     copy.edit("pipelines/rules/note.yaml", "min: 10", "min: 30")
     missing = [finding for finding in copy.settle().findings if finding.kind == "MISSING"]
     assert missing
-    assert "  caused by: note.bytes notes/alpha.md" in {line for one in missing for line in one.detail}
+    assert "  caused by: note.bytes notes/alpha.md" in {line for item in missing for line in item.detail}
 
 
 def test_calls_made_within_a_second_keep_their_order(copy: Copy) -> None:
     """Names of files would put `sign` before `write`; the stories know."""
     cassette = copy.cassette()
     at_once = tuple(
-        one._replace(recording=msgspec.structs.replace(one.recording, recorded_at="2026-11-21T10:28:00Z"))
-        for one in cassette.calls
+        call._replace(recording=msgspec.structs.replace(call.recording, recorded_at="2026-11-21T10:28:00Z"))
+        for call in cassette.calls
     )
     save(cassette._replace(calls=at_once), copy.place, replace=True)
-    order = [one.recording.identity.path for one in copy.cassette().calls]
+    order = [item.recording.identity.path for item in copy.cassette().calls]
     assert order[:5] == ["alpha/write", "alpha/write.a2", "alpha/sign", "alpha/write.i2", "alpha/sign.i2"]

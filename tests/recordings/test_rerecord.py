@@ -31,9 +31,9 @@ SIGN = "pipelines/templates/sign.md.j2"
 
 @pytest.fixture
 def again(copy: Copy, tmp_path: Path) -> Again:
-    place = tmp_path / "agent"
-    place.mkdir()
-    return Again(copy, place)
+    path = tmp_path / "agent"
+    path.mkdir()
+    return Again(copy, path)
 
 
 # the whole ------------------------------------------------------------------------------------------------------------
@@ -57,10 +57,10 @@ def test_what_changed_and_what_follows_from_it_is_asked_again(again: Again) -> N
 
     assert outcome.cassette is not None
     assert {"PROMPT", "ARTIFACT"} <= set(finding_kinds(compare_cassettes(old, outcome.cassette, {})))
-    made = {one.recording.identity.path: one for one in again.keep(outcome.cassette).calls}
-    for one in old.calls:
-        path = one.recording.identity.path
-        assert (made[path] == one) == (path not in outcome.live_calls)
+    made = {call.recording.identity.path: call for call in again.keep(outcome.cassette).calls}
+    for item in old.calls:
+        path = item.recording.identity.path
+        assert (made[path] == item) == (path not in outcome.live_calls)
 
 
 @pytest.mark.slow
@@ -72,17 +72,17 @@ def test_what_another_agent_does_is_seen_by_class(again: Again) -> None:
         .replace('"inputTokens": 100', '"inputTokens": 900')
     )
     greeting = {"write": {"letters/beta.md": "# Letter\n## Greetings\nabout beta\n"}}
-    story: dict[str, Mapping[str, object]] = {**STORY, "beta.sign.1.1": greeting}
-    story["beta.write.1.1"] = {**STORY["beta.write.1.2"], "run": "echo key $ANTHROPIC_API_KEY"}
-    again.says(story)
+    mappings: dict[str, Mapping[str, object]] = {**STORY, "beta.sign.1.1": greeting}
+    mappings["beta.write.1.1"] = {**STORY["beta.write.1.2"], "run": "echo key $ANTHROPIC_API_KEY"}
+    again.says(mappings)
     prepared, outcome = again.record(CallSelection(features=("beta",)))
     assert asked(prepared) == {"beta/write": "ASKED", "beta/write.a2": "ASKED", "beta/sign": "ASKED"}
     assert again.calls() == ["beta.write.1.1", "beta.sign.1.1"]
     assert outcome.kept_features == ("beta",)
     findings = compare_cassettes(again.copy.cassette(), again.keep(outcome.cassette), {})
-    found = {(one.kind, one.feature) for one in findings}
+    result = {(finding.kind, finding.feature) for finding in findings}
     for kind in ("STREAM", "ARTIFACT", "FILES", "COST", "TRACE", "UNUSED"):
-        assert (kind, "beta") in found or (kind in ("STREAM", "TRACE") and kind in finding_kinds(findings)), kind
+        assert (kind, "beta") in result or (kind in ("STREAM", "TRACE") and kind in finding_kinds(findings)), kind
     assert again.copy.settle().findings == ()
     kept = [path for path in again.copy.root.rglob("*") if path.is_file()]
     assert kept
@@ -101,12 +101,12 @@ def test_an_attempt_that_is_stopped_leaves_what_was_paid_to_the_next_one(again: 
     assert (some.run_end.stop_reason, some.cassette, some.paid_replies) == ("auth-failure", None, 1)
     assert again.calls() == ["alpha.sign.1.1", "alpha.sign.2.1"]
     again.says(STORY)
-    prepared, whole = again.record(CallSelection(), budget_nanousd=35_000_000)
-    assert [one.identity.path for one in prepared.calls if one.is_paid] == ["alpha/sign"]
+    prepared, full = again.record(CallSelection(), budget_nanousd=35_000_000)
+    assert [repeated_call.identity.path for repeated_call in prepared.calls if repeated_call.is_paid] == ["alpha/sign"]
     assert prepared.calls[0].estimate == Estimate(tokens=0, nanousd=0)
-    assert (whole.live_calls, again.calls()[2:]) == (("alpha/sign.i2",), ["alpha.sign.2.1"])
-    assert whole.run_end == ("", 10_000_000)
-    assert finding_kinds(compare_cassettes(old, again.keep(whole.cassette), {})) == ("PROMPT",)
+    assert (full.live_calls, again.calls()[2:]) == (("alpha/sign.i2",), ["alpha.sign.2.1"])
+    assert full.run_end == ("", 10_000_000)
+    assert finding_kinds(compare_cassettes(old, again.keep(full.cassette), {})) == ("PROMPT",)
 
 
 @pytest.mark.slow
@@ -143,8 +143,8 @@ def test_a_secret_of_the_project_is_never_recorded_nor_paid_for(again: Again) ->
         again.record(CallSelection())
     assert again.calls() == []
     again.copy.edit(SIGN, f"Log in with {secret} and sign the", "Please sign the")
-    told = {"write": {"letters/alpha.md": f"# Letter\nlog in with {secret}\n"}}
-    again.says({**STORY, "alpha.sign.1.1": told})
+    summary = {"write": {"letters/alpha.md": f"# Letter\nlog in with {secret}\n"}}
+    again.says({**STORY, "alpha.sign.1.1": summary})
     with contextlib.suppress(SecretInRecording):
         again.record(CallSelection())
     left = [path for path in again.copy.root.rglob("*") if path.is_file() and path.name != ".env"]
@@ -152,17 +152,19 @@ def test_a_secret_of_the_project_is_never_recorded_nor_paid_for(again: Again) ->
 
 
 def test_what_was_paid_for_other_features_stays(tmp_path: Path) -> None:
-    whole = load(BUNDLED)
-    features = sorted({one.recording.identity.feature for one in whole.calls})
-    place = RerecordWorkspace(tmp_path / "work", "0")
-    place.folder.mkdir()
-    save(whole._replace(manifest=replace(whole.manifest, traces={}), traces={}), place.paid)
-    left = place.discard_paid(features[:1])
-    assert left == sum(one.recording.identity.feature != features[0] for one in whole.calls) > 0
-    assert {one.recording.identity.feature for one in load_without_traces(place.paid).calls} == set(features[1:])
-    assert place.discard_paid(()) == left
-    assert place.discard_paid(features) == 0
-    assert not place.folder.exists()
+    cassette = load(BUNDLED)
+    features = sorted({entry.recording.identity.feature for entry in cassette.calls})
+    rerecord_workspace = RerecordWorkspace(tmp_path / "work", "0")
+    rerecord_workspace.folder.mkdir()
+    save(cassette._replace(manifest=replace(cassette.manifest, traces={}), traces={}), rerecord_workspace.paid)
+    left = rerecord_workspace.discard_paid(features[:1])
+    assert left == sum(item.recording.identity.feature != features[0] for item in cassette.calls) > 0
+    assert {call.recording.identity.feature for call in load_without_traces(rerecord_workspace.paid).calls} == set(
+        features[1:]
+    )
+    assert rerecord_workspace.discard_paid(()) == left
+    assert rerecord_workspace.discard_paid(features) == 0
+    assert not rerecord_workspace.folder.exists()
 
 
 @pytest.mark.slow
@@ -172,8 +174,8 @@ def test_a_feature_that_comes_to_another_rest_keeps_its_old_recordings(again: Ag
                 "alpha.sign.1.3": {"fail": "Error: no"}, "alpha.sign.1.4": {"fail": "Error: no"}})  # fmt: skip
     _, outcome = again.record(CallSelection(everything=True))
     assert (outcome.run_end.stop_reason, outcome.kept_features, outcome.cassette) == ("", (), None)
-    assert {one.feature for one in outcome.dropped_features} == {"alpha", "beta"}
-    why = {one.feature: one.reason for one in outcome.dropped_features}
+    assert {dropped_recordings.feature for dropped_recordings in outcome.dropped_features} == {"alpha", "beta"}
+    why = {dropped_feature.feature: dropped_feature.reason for dropped_feature in outcome.dropped_features}
     assert why["alpha"].startswith("it was delivered in the recording, but is ")
 
 
@@ -181,7 +183,7 @@ def test_a_feature_that_comes_to_another_rest_keeps_its_old_recordings(again: Ag
 def test_what_nothing_asks_for_can_go_without_any_call(again: Again) -> None:
     again.alone()
     cassette = again.copy.cassette()
-    last = next(one for one in cassette.calls if one.recording.identity.path == "alpha/sign.i2")
+    last = next(call for call in cassette.calls if call.recording.identity.path == "alpha/sign.i2")
     identity = replace(last.recording.identity, attempt=2)
     files = tuple(replace(file, name=f"a2.{file.name}") for file in last.recording.files)
     contents = {f"a2.{name}": data for name, data in last.contents.items()}
@@ -197,18 +199,23 @@ def test_what_nothing_asks_for_can_go_without_any_call(again: Again) -> None:
 def seen(
     cassette: Cassette, *findings: Finding, missed: tuple[Identity, ...] = (), agent: str = ""
 ) -> ReplayedCassette:
-    played = {one.recording.identity: None for one in cassette.calls}
+    played = {call.recording.identity: None for call in cassette.calls}
     happened = ReplayOutcome(played, missed, {}, {}, {}, None)  # type: ignore[arg-type]
     return ReplayedCassette(happened, findings, TODAY, agent or cassette.manifest.agent, frozenset())
 
 
-def planned(cassette: Cassette, wish: CallSelection, given: ReplayedCassette) -> dict[str, str]:
-    rows = plan_calls(cassette, wish, given, lambda identity, taken: Estimate(tokens=1, nanousd=None))
-    return {one.identity.path: ",".join(one.reasons) or f"({one.follows})" for one in rows}
+def planned(cassette: Cassette, call_selection: CallSelection, replayed_cassette: ReplayedCassette) -> dict[str, str]:
+    rows = plan_calls(
+        cassette, call_selection, replayed_cassette, lambda identity, recorded: Estimate(tokens=1, nanousd=None)
+    )
+    return {
+        repeated_call.identity.path: ",".join(repeated_call.reasons) or f"({repeated_call.follows})"
+        for repeated_call in rows
+    }
 
 
-def later_than(given: ReplayedCassette) -> ReplayedCassette:
-    return given._replace(today=TODAY + timedelta(days=2))
+def later_than(replayed_cassette: ReplayedCassette) -> ReplayedCassette:
+    return replayed_cassette._replace(today=TODAY + timedelta(days=2))
 
 
 BETA = Finding(kind="PROMPT", message="", feature="beta", call="sign")
@@ -253,11 +260,11 @@ def chain(*pairs: tuple[str, tuple[str, ...]]) -> Cassette:
 
 def test_a_feature_goes_with_what_it_builds_on() -> None:
     old = chain(("a", ()), ("b", ("a",)), ("c", ("b",)), ("d", ()))
-    found = {"a": "", "b": "it failed", "c": "", "d": ""}
-    assert kept_features(old, found, frozenset(), all_or_none=False)[0] == ("d",)
-    assert kept_features(old, found, frozenset({"a"}), all_or_none=False)[0] == ("a", "d")
+    texts = {"a": "", "b": "it failed", "c": "", "d": ""}
+    assert kept_features(old, texts, frozenset(), all_or_none=False)[0] == ("d",)
+    assert kept_features(old, texts, frozenset({"a"}), all_or_none=False)[0] == ("a", "d")
     assert kept_features(old, {"a": "", "b": "", "c": "no"}, frozenset({"b"}), all_or_none=False)[0] == ("a", "b")
-    assert kept_features(old, found, frozenset(), all_or_none=True)[0] == ()
+    assert kept_features(old, texts, frozenset(), all_or_none=True)[0] == ()
     assert kept_features(old, dict.fromkeys("abcd", ""), frozenset(), all_or_none=True) == (("a", "b", "c", "d"), ())
     assert affected_features(old, {"b"}) == ("a", "b", "c")
 

@@ -61,12 +61,12 @@ def _work(root: Path, take: Take) -> None:
 
 def _refused(root: Path, take: Take, texts: dict[str, str]) -> bool:
     written = [action.write for step in take.steps for action in step.use if action.write.startswith("tasks/")]
-    rules, found = load_rules(), False
+    rules, result = load_rules(), False
     for path in written:
         name = ARTIFACTS[Path(path).name]
         texts[name] = (root / path).read_text()
-        found = bool(validate(rules[name], texts[name], path, Limits(), texts)) or found
-    return found
+        result = bool(validate(rules[name], texts[name], path, Limits(), texts)) or result
+    return result
 
 
 def _passes(root: Path) -> bool:
@@ -86,8 +86,8 @@ def asked(prompt: str, cwd: str = "/x/month-filter", *, tools: tuple[str, ...] =
     return MessagesRequest("/v1/messages", {}, body, 100)
 
 
-def prompt_for(feature: str, phase: str, rest: str = "") -> str:
-    return f"You work on the feature `{feature}`, alone. This is the phase `{phase}` of a pipeline.\n{rest}"
+def prompt_for(feature: str, phase: str, text: str = "") -> str:
+    return f"You work on the feature `{feature}`, alone. This is the phase `{phase}` of a pipeline.\n{text}"
 
 
 PRD = "Show one month only. It should count the entries of that month and nothing else"

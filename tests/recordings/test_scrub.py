@@ -54,16 +54,16 @@ THERE = MachineValues(
     ],
 )
 def test_what_is_replaced(text: str, expected: str) -> None:
-    found = scrub(text.encode(), [HERE]).decode()
-    assert found == expected
-    assert expand(found.encode(), HERE).decode() == text.replace("\\/home\\/ann", "/home/ann")
+    value = scrub(text.encode(), [HERE]).decode()
+    assert value == expected
+    assert expand(value.encode(), HERE).decode() == text.replace("\\/home\\/ann", "/home/ann")
 
 
 def test_urls_in_small_letters_and_with_blanks() -> None:
     there = MachineValues(repository="/srv/x y", home="/home/ann", user="ann")
-    found = scrub(b"q=%2fhome%2fann%2fz file:///srv/x%20y/a ?r=%2Fsrv%2Fx%20y", [there])
-    assert found == b"q=<HOME_URL>%2fz file://<REPOSITORY>/a ?r=<REPOSITORY_URL>"
-    assert expand(found, there) == b"q=%2Fhome%2Fann%2fz file:///srv/x y/a ?r=%2Fsrv%2Fx%20y"
+    data = scrub(b"q=%2fhome%2fann%2fz file:///srv/x%20y/a ?r=%2Fsrv%2Fx%20y", [there])
+    assert data == b"q=<HOME_URL>%2fz file://<REPOSITORY>/a ?r=<REPOSITORY_URL>"
+    assert expand(data, there) == b"q=%2Fhome%2Fann%2fz file:///srv/x y/a ?r=%2Fsrv%2Fx%20y"
 
 
 def test_a_home_that_is_short_is_replaced_at_boundaries_only() -> None:

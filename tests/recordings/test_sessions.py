@@ -32,7 +32,7 @@ class Ran:
 
     def events(self, feature: str, run: str = "") -> list[Event]:
         with SqliteStore(self.home / "mz.db") as log:
-            return [one.event for one in log.read(feature_stream(run or self.run, FeatureId(feature)))]
+            return [recorded.event for recorded in log.read(feature_stream(run or self.run, FeatureId(feature)))]
 
     def asked(self, feature: str, run: str = "") -> list[AgentRequested]:
         return [event for event in self.events(feature, run) if isinstance(event, AgentRequested)]
@@ -57,7 +57,10 @@ def cassette(ran: Ran) -> Cassette:
 
 
 def how(requests: list[AgentRequested]) -> list[tuple[str, int, bool]]:
-    return [(one.ref.phase, one.ref.attempt, one.resumes) for one in requests]
+    return [
+        (agent_requested.ref.phase, agent_requested.ref.attempt, agent_requested.resumes)
+        for agent_requested in requests
+    ]
 
 
 def test_a_rework_and_the_next_phase_go_on_and_a_rollback_and_a_failure_begin_anew(ran: Ran) -> None:
@@ -82,12 +85,12 @@ def test_each_prompt_is_in_the_conversation_once(ran: Ran) -> None:
     kept = sorted(ran.workshop.place.glob("home/.claude/*alpha/*"))
     texts = [path.read_text().split("\0")[:-1] for path in kept]
     assert sorted(map(len, texts)) == [2, 3]
-    asked = [ran.text(one) for one in ran.asked("alpha")]
-    assert sorted(text for each in texts for text in each) == sorted(asked)
+    strings = [ran.text(agent_requested) for agent_requested in ran.asked("alpha")]
+    assert sorted(text for item in texts for text in item) == sorted(strings)
 
 
 def test_a_recording_of_sessions_replays_as_recorded_in_any_clone(ran: Ran, cassette: Cassette, tmp_path: Path) -> None:
-    argv = {one.recording.identity.path: one.recording.argv for one in cassette.calls}
+    argv = {call.recording.identity.path: call.recording.argv for call in cassette.calls}
     assert [word for word in argv["alpha/write.a2"] if word.startswith("--resume") or word == "<SESSION>"] == [
         "--resume",
         "<SESSION>",
@@ -139,7 +142,9 @@ def test_a_fork_has_a_session_of_its_own(ran: Ran) -> None:
         assert session.coordinator is not None
         run = session.coordinator.run
         session.drive()
-    mine = [one for one in ran.asked("alpha", run) if one.ref.key.startswith(f"{run}/")]
+    mine = [
+        agent_requested for agent_requested in ran.asked("alpha", run) if agent_requested.ref.key.startswith(f"{run}/")
+    ]
     assert ran.ends("alpha", run)[0] is SessionDropReason.FORK
     assert (mine[0].resumes, mine[0].full_prompt) == (False, True)
 
@@ -149,15 +154,15 @@ def test_a_call_that_is_recorded_again_begins_a_session_since_the_agent_never_ha
 ) -> None:
     """Alpha's first letter is asked for in other words. Before it recordings are served; what follows goes on in the
     session that the agent has, or begins one."""
-    copy, place = clone(ran.workshop.root, tmp_path / "copy"), tmp_path / "agent"
-    place.mkdir()
-    again = Again(copy, place)
+    copy, folder = clone(ran.workshop.root, tmp_path / "copy"), tmp_path / "agent"
+    folder.mkdir()
+    again = Again(copy, folder)
     again.alone()
     copy.edit("pipelines/templates/sign.md.j2", "Sign the", "Please sign the")
     _, outcome = again.record(CallSelection())
     assert outcome.live_calls == ("alpha/sign", "alpha/sign.i2")
     assert outcome.served_calls == ("alpha/write", "alpha/write.a2", "alpha/write.i2")
-    made = {one.recording.identity.path: one.recording for one in again.keep(outcome.cassette).calls}
+    made = {call.recording.identity.path: call.recording for call in again.keep(outcome.cassette).calls}
     assert "--resume" not in made["alpha/sign"].argv
     assert "--resume" not in made["alpha/sign.i2"].argv
     assert copy.settle().findings == ()

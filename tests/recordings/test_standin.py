@@ -35,10 +35,10 @@ def test_a_recorded_call(stage: Stage) -> None:
     assert words(result) == ""
     assert result.exit == 0
     assert (stage.worktree / "note.md").read_text() == NOTE
-    seen = stage.door().adapter("claude-code").parse_output(result)
-    assert seen.text == f"wrote {stage.worktree}/note.md"
-    assert seen.session == OTHER_SESSION
-    assert seen.reported_nanousd == 500_000_000
+    parsed_reply = stage.door().adapter("claude-code").parse_output(result)
+    assert parsed_reply.text == f"wrote {stage.worktree}/note.md"
+    assert parsed_reply.session == OTHER_SESSION
+    assert parsed_reply.reported_nanousd == 500_000_000
 
 
 def test_it_leaves_no_trace_of_its_looking(stage: Stage) -> None:
@@ -59,14 +59,14 @@ def test_each_program_has_the_version_that_was_recorded_of_it(stage: Stage) -> N
     )  # fmt: skip
     library = stage.library.with_name("two")
     save(cassette(other, recording(stage.tree)), library)
-    place = stage.library.parents[1] / "both"
-    install(place, library, ("claude", "codex", "gemini"), INHERITED_VARIABLES.pattern)
-    asked = {
-        name: subprocess.run([str(place / name), "--version"], check=False, capture_output=True, text=True)
+    path = stage.library.parents[1] / "both"
+    install(path, library, ("claude", "codex", "gemini"), INHERITED_VARIABLES.pattern)
+    processes = {
+        name: subprocess.run([str(path / name), "--version"], check=False, capture_output=True, text=True)
         for name in ("claude", "codex", "gemini")
     }
-    assert [one.stdout for one in asked.values()] == ["2.1.197 (recorded)\n", "0.169.0 (recorded)\n", ""]
-    assert (asked["gemini"].returncode, "the version of gemini" in asked["gemini"].stderr) == (MISSING, True)
+    assert [process.stdout for process in processes.values()] == ["2.1.197 (recorded)\n", "0.169.0 (recorded)\n", ""]
+    assert (processes["gemini"].returncode, "the version of gemini" in processes["gemini"].stderr) == (MISSING, True)
 
 
 def test_it_starts_fast(stage: Stage) -> None:

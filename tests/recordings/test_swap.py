@@ -114,18 +114,18 @@ def test_nobody_ever_sees_that_it_is_gone(small: Path) -> None:
 def test_what_a_killed_writer_left_is_ignored_and_swept_and_that_of_a_living_one_stays(tmp_path: Path) -> None:
     repository = GitRepo(tmp_path / "shop")
     repository.commit({"README": "x"})
-    place = repository.root / "small"
-    writer = subprocess.Popen([sys.executable, "-c", FOREVER, str(place), str(ROOT)], stdout=subprocess.PIPE, text=True)
+    path = repository.root / "small"
+    writer = subprocess.Popen([sys.executable, "-c", FOREVER, str(path), str(ROOT)], stdout=subprocess.PIPE, text=True)
     try:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
-        save(MADE, place)
-        (left,) = place.parent.glob(".*.partial")
+        save(MADE, path)
+        (left,) = path.parent.glob(".*.partial")
         assert (left / "new" / "half").read_text() == "written"
         assert repository.git("status", "--porcelain", "--", left.name) == ""
     finally:
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
-    overwrite(MADE, place)
+    overwrite(MADE, path)
     assert not left.exists()
-    assert load(place) == MADE
+    assert load(path) == MADE

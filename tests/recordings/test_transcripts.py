@@ -39,7 +39,7 @@ FIELDS = {"made", "format", "expected", "requests", "parts", "tools"}
 
 def cases() -> Iterator[tuple[str, Path, Path]]:
     for expected in sorted(CASES.glob("*/*.yaml")):
-        (file,) = (each for each in expected.parent.glob(f"{glob_safe(expected.stem)}.*") if each != expected)
+        (file,) = (path for path in expected.parent.glob(f"{glob_safe(expected.stem)}.*") if path != expected)
         yield f"{expected.parent.name}/{expected.stem}", file, expected
 
 
@@ -51,9 +51,9 @@ ALL = {name: (file, expected) for name, file, expected in cases()}
 
 
 def summarised(data: bytes, agent: str | None = None, line_bytes_max: int = LINE_BYTES_MAX) -> TranscriptSummary:
-    found = detect_transcript(buffered(io.BytesIO(data)), agent, line_bytes_max=line_bytes_max)
-    summary = SummaryBuilder(found.format)
-    for sighting in found.records():
+    detected_transcript = detect_transcript(buffered(io.BytesIO(data)), agent, line_bytes_max=line_bytes_max)
+    summary = SummaryBuilder(detected_transcript.format)
+    for sighting in detected_transcript.records():
         summary.add(sighting)
     return summary.build()
 
@@ -80,18 +80,18 @@ def test_a_stored_file_says_what_is_expected(name: str) -> None:
     expected = yaml.safe_load(path.read_text())
     assert set(expected) <= FIELDS
     assert expected["made"].startswith(("real ", "constructed "))
-    found = summarised(file.read_bytes())
-    assert found.format == expected["format"]
-    plain = shown(found)
+    transcript_summary = summarised(file.read_bytes())
+    assert transcript_summary.format == expected["format"]
+    plain = shown(transcript_summary)
     wanted = {**expected["expected"]}
     if "notes" in wanted:
         wanted["notes"] = sorted(wanted["notes"])
         assert set(wanted["notes"]) <= set(NOTES)
     assert {key: plain[key] for key in wanted} == wanted
-    assert found.requests == expected.get("requests", found.requests)
-    assert found.tools == expected.get("tools", found.tools)
+    assert transcript_summary.requests == expected.get("requests", transcript_summary.requests)
+    assert transcript_summary.tools == expected.get("tools", transcript_summary.tools)
     if "parts" in expected:
-        assert sorted({entry.usage.subagent for entry in found.usages} - {""}) == sorted(expected["parts"])
+        assert sorted({entry.usage.subagent for entry in transcript_summary.usages} - {""}) == sorted(expected["parts"])
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -107,7 +107,7 @@ def test_a_stored_file_is_small_and_tells_of_no_machine(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_a_beginning_never_says_more_than_the_whole(name: str) -> None:
     data = ALL[name][0].read_bytes()
-    whole = total(summarised(data))
+    count = total(summarised(data))
     chance = random.Random(name)
     ends = {chance.randrange(len(data)) for _ in range(6)}
     for end in sorted(ends):
@@ -115,7 +115,7 @@ def test_a_beginning_never_says_more_than_the_whole(name: str) -> None:
             part = summarised(data[:end])
         except Undetected:
             continue
-        assert total(part) <= whole, end
+        assert total(part) <= count, end
 
 
 def total(transcript: TranscriptSummary) -> int:
@@ -126,25 +126,27 @@ def total(transcript: TranscriptSummary) -> int:
 @pytest.mark.parametrize("name", ALL)
 def test_reading_on_finds_the_same_requests(name: str) -> None:
     """As an importer does with a file that grows: what a reader remembers is kept as JSON."""
-    found = detect_transcript(buffered(io.BytesIO(ALL[name][0].read_bytes())))
-    lines = list(found.pieces)
+    detected_transcript = detect_transcript(buffered(io.BytesIO(ALL[name][0].read_bytes())))
+    lines = list(detected_transcript.pieces)
     middle = random.Random(name).randrange(len(lines) + 1)
-    whole, first = found.format.reader(ReaderState()), found.format.reader(ReaderState())
-    together = counted(each for line in lines for each in read_piece(found.format, whole, line))
-    begun = [each for line in lines[:middle] for each in read_piece(found.format, first, line)]
-    second = found.format.reader(msgspec.json.decode(msgspec.json.encode(first.state()), type=ReaderState))
-    rest = [each for line in lines[middle:] for each in read_piece(found.format, second, line)]
-    assert counted([*begun, *rest]) == together
+    full, first = detected_transcript.format.reader(ReaderState()), detected_transcript.format.reader(ReaderState())
+    together = counted(entry for line in lines for entry in read_piece(detected_transcript.format, full, line))
+    begun = [record for line in lines[:middle] for record in read_piece(detected_transcript.format, first, line)]
+    second = detected_transcript.format.reader(
+        msgspec.json.decode(msgspec.json.encode(first.state()), type=ReaderState)
+    )
+    records = [item for line in lines[middle:] for item in read_piece(detected_transcript.format, second, line)]
+    assert counted([*begun, *records]) == together
 
 
-def counted(seen: Iterable[TranscriptRecord]) -> dict[str, tuple[int, str, str]]:
+def counted(records: Iterable[TranscriptRecord]) -> dict[str, tuple[int, str, str]]:
     """The requests, each with the most tokens that are told of it."""
     requests: dict[str, tuple[int, str, str]] = {}
-    for each in seen:
-        if isinstance(each, ModelRequest):
-            size = each.usage.input + each.usage.output
-            if size >= requests.get(each.id, (0, "", ""))[0]:
-                requests[each.id] = (size, each.usage.model, each.usage.subagent)
+    for record in records:
+        if isinstance(record, ModelRequest):
+            size = record.usage.input + record.usage.output
+            if size >= requests.get(record.id, (0, "", ""))[0]:
+                requests[record.id] = (size, record.usage.model, record.usage.subagent)
     return requests
 
 
@@ -175,12 +177,12 @@ PIECES = st.one_of(
 @given(st.lists(PIECES, max_size=12), st.sampled_from([b"\n", b"\r\n", b"\0\n", b""]))
 def test_any_bytes_say_something_or_are_refused(lines: list[bytes], end: bytes) -> None:
     try:
-        found = summarised(end.join(lines))
+        transcript_summary = summarised(end.join(lines))
     except Undetected:
         return
-    plain = shown(found)
+    plain = shown(transcript_summary)
     assert plain["status"] in ("success", "error", "no-terminal")
-    assert all(number is None or number >= 0 for number in usage_totals(found).values())
+    assert all(number is None or number >= 0 for number in usage_totals(transcript_summary).values())
 
 
 @settings(max_examples=40, deadline=None)
@@ -240,44 +242,48 @@ def test_however_it_is_written_down_it_says_the_same(written: Callable[[bytes], 
 def test_a_line_that_was_begun_and_never_ended_costs_only_itself() -> None:
     lines = ONE.read_bytes().splitlines(keepends=True)
     broken = b"".join([*lines[:2], lines[1][:150], *lines[2:]])
-    found, whole = summarised(broken), summarised(b"".join(lines))
-    assert usage_totals(found) == usage_totals(whole)
-    assert (found.bad_lines, found.status) == (1, "success")
-    assert "mended" in found.notes
+    transcript_summary, full = summarised(broken), summarised(b"".join(lines))
+    assert usage_totals(transcript_summary) == usage_totals(full)
+    assert (transcript_summary.bad_lines, transcript_summary.status) == (1, "success")
+    assert "mended" in transcript_summary.notes
 
 
 def test_a_half_written_end_is_no_bad_line() -> None:
-    found = summarised(ONE.read_bytes()[:-40])
-    assert (found.bad_lines, found.status) == (0, "no-terminal")
-    assert {"half-line", "no-terminal"} <= set(found.notes)
+    transcript_summary = summarised(ONE.read_bytes()[:-40])
+    assert (transcript_summary.bad_lines, transcript_summary.status) == (0, "no-terminal")
+    assert {"half-line", "no-terminal"} <= set(transcript_summary.notes)
 
 
 def test_words_before_the_stream_are_bad_lines() -> None:
-    found = summarised(b"npm warn something\n(node:1) Warning\n" + ONE.read_bytes())
-    assert (found.format, found.bad_lines, found.status) == ("claude-stream", 2, "success")
+    transcript_summary = summarised(b"npm warn something\n(node:1) Warning\n" + ONE.read_bytes())
+    assert (transcript_summary.format, transcript_summary.bad_lines, transcript_summary.status) == (
+        "claude-stream",
+        2,
+        "success",
+    )
 
 
 def test_a_broken_compressed_file_is_read_up_to_there() -> None:
-    found = summarised(gzip.compress(ONE.read_bytes())[:-200])
-    assert "half-line" in found.notes
+    transcript_summary = summarised(gzip.compress(ONE.read_bytes())[:-200])
+    assert "half-line" in transcript_summary.notes
 
 
 def test_a_long_line_is_passed_over() -> None:
     lines = ONE.read_bytes().splitlines()
     long = b'{"type":"user","x":"' + b"x" * 100_000 + b'"}'
-    found = summarised(b"\n".join([lines[0], long, *lines[1:]]), line_bytes_max=50_000)
-    assert (found.bad_lines, found.status) == (1, "success")
-    assert "long-line" in found.notes
+    transcript_summary = summarised(b"\n".join([lines[0], long, *lines[1:]]), line_bytes_max=50_000)
+    assert (transcript_summary.bad_lines, transcript_summary.status) == (1, "success")
+    assert "long-line" in transcript_summary.notes
 
 
 def test_a_very_long_line_takes_no_memory(tmp_path: Path) -> None:
     """Sparse, so that it takes no room on the disk."""
     path = tmp_path / "long.jsonl"
-    head, rest = ONE.read_bytes().split(b"\n", 1)
+    head, data = ONE.read_bytes().split(b"\n", 1)
     with path.open("wb") as file:
         file.write(head + b"\n")
         file.seek(2**28, io.SEEK_CUR)
-        file.write(b"\n" + rest)
+        file.write(b"\n" + data)
     script = (
         "import re, sys; from mz_engine.transcripts.read import detect_transcript; import mz_engine.pricing.table\n"
         "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
@@ -293,7 +299,7 @@ def test_a_very_long_line_takes_no_memory(tmp_path: Path) -> None:
 
 # detection ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("data", "agent", "words"),
+    ("data", "agent", "text"),
     [
         (b"", None, "is empty"),
         (b"\n \n\0\0", None, "contains only blanks and zero bytes"),
@@ -302,8 +308,8 @@ def test_a_very_long_line_takes_no_memory(tmp_path: Path) -> None:
         (b'{"type":"syst', None, "it begins with"),
     ],
 )
-def test_what_is_no_transcript_is_refused_with_what_was_seen(data: bytes, agent: str | None, words: str) -> None:
-    with pytest.raises(Undetected, match=re.escape(words)):
+def test_what_is_no_transcript_is_refused_with_what_was_seen(data: bytes, agent: str | None, text: str) -> None:
+    with pytest.raises(Undetected, match=re.escape(text)):
         summarised(data, agent)
 
 
@@ -315,14 +321,14 @@ def test_a_file_of_another_agent_is_named() -> None:
 # notes ----------------------------------------------------------------------------------------------------------------
 def test_every_note_is_documented() -> None:
     page = (ROOT / "docs/transcripts.md").read_text()
-    assert [code for code, words in NOTES.items() if f"| `{code}` | {words} |\n" not in page] == []
+    assert [code for code, text in NOTES.items() if f"| `{code}` | {text} |\n" not in page] == []
 
 
 def test_every_remark_of_a_reader_has_words() -> None:
     sources = (*(ROOT / "engine/mz_engine/agents").rglob("*.py"), *(ROOT / "engine/mz_engine/transcripts").glob("*.py"))
-    told = {code for source in sources for code in re.findall(r'Note\(code="([a-z0-9-]+)"\)', source.read_text())}
-    assert len(told) > 5
-    assert told <= set(NOTES)
+    summary = {code for source in sources for code in re.findall(r'Note\(code="([a-z0-9-]+)"\)', source.read_text())}
+    assert len(summary) > 5
+    assert summary <= set(NOTES)
 
 
 def test_every_format_is_documented() -> None:

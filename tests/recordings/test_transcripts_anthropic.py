@@ -24,11 +24,11 @@ START = {"type": "start", "version": "2", "model": "m", "session": "s"}
 
 
 def seen(reader: StreamReader, *events: object) -> list[TranscriptRecord]:
-    return [each for event in events for each in reader.read(json.dumps(event).encode())]
+    return [record for event in events for record in reader.read(json.dumps(event).encode())]
 
 
-def requests(found: list[TranscriptRecord]) -> list[ModelRequest]:
-    return [each for each in found if isinstance(each, ModelRequest)]
+def requests(records: list[TranscriptRecord]) -> list[ModelRequest]:
+    return [record for record in records if isinstance(record, ModelRequest)]
 
 
 def request(name: str, **usage: object) -> dict[str, object]:
@@ -42,12 +42,16 @@ def call_output(data: bytes) -> CallOutput:
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_transcript_agrees_with_the_call(path: Path) -> None:
     data = path.read_bytes()
-    told, found = call_output(data), summarised(data)
-    assert found.format == StreamReader.format
-    assert [entry.usage for entry in found.usages] == list(told.requests.values())
-    assert (found.session, found.version) == (told.session, told.version)
-    assert (found.status, found.bad_lines, found.unknown_lines) == (told.ending, told.bad_lines, {})
-    assert (found.final_text or "") == ((told.end and told.end.text) or told.text)
+    summary, transcript_summary = call_output(data), summarised(data)
+    assert transcript_summary.format == StreamReader.format
+    assert [entry.usage for entry in transcript_summary.usages] == list(summary.requests.values())
+    assert (transcript_summary.session, transcript_summary.version) == (summary.session, summary.version)
+    assert (transcript_summary.status, transcript_summary.bad_lines, transcript_summary.unknown_lines) == (
+        summary.ending,
+        summary.bad_lines,
+        {},
+    )
+    assert (transcript_summary.final_text or "") == ((summary.end and summary.end.text) or summary.text)
 
 
 def test_a_library_is_imported_to_the_last_token(tmp_path: Path) -> None:
@@ -72,28 +76,28 @@ def test_a_copy_of_a_stream_counts_once_and_a_call_that_goes_on_for_itself(tmp_p
 
 def test_answers_without_an_id_count_one_by_one_and_a_copy_of_them_once() -> None:
     events = (START, request(""), request(""), request("", output_tokens=2))
-    found = requests(seen(StreamReader(ReaderState()), *events))
-    assert len({each.id for each in found}) == 3
+    model_requests = requests(seen(StreamReader(ReaderState()), *events))
+    assert len({model_request.id for model_request in model_requests}) == 3
     first = StreamReader(ReaderState())
     begun = requests(seen(first, *events[:2]))
     carried = msgspec.json.decode(msgspec.json.encode(first.state()), type=ReaderState)
-    assert [*begun, *requests(seen(StreamReader(carried), *events[2:]))] == found
+    assert [*begun, *requests(seen(StreamReader(carried), *events[2:]))] == model_requests
 
 
 def test_ids_that_a_gateway_uses_again_are_of_another_session() -> None:
     """A gateway that counts from 1 whenever it begins."""
-    found = seen(
+    records = seen(
         StreamReader(ReaderState()), START, request("1"), request("1"), {**START, "session": "t"}, request("1")
     )
-    assert len({each.id for each in requests(found)}) == 2
+    assert len({model_request.id for model_request in requests(records)}) == 2
 
 
 def test_an_answer_without_a_model_is_of_the_one_that_was_asked_for() -> None:
-    (one,) = requests(seen(StreamReader(ReaderState()), START, {**request("r"), "model": None}))
-    assert one.usage == replace(one.usage, model="m", input=1)
+    (model_request,) = requests(seen(StreamReader(ReaderState()), START, {**request("r"), "model": None}))
+    assert model_request.usage == replace(model_request.usage, model="m", input=1)
 
 
 def test_what_an_api_leaves_out_is_said() -> None:
-    found = seen(StreamReader(ReaderState()), START, request("r", cache_creation_input_tokens=5))
-    assert [each.code for each in found if isinstance(each, Note)] == ["cache-lifetime"]
-    assert requests(found)[0].usage.cache_write_5m == 5
+    records = seen(StreamReader(ReaderState()), START, request("r", cache_creation_input_tokens=5))
+    assert [record.code for record in records if isinstance(record, Note)] == ["cache-lifetime"]
+    assert requests(records)[0].usage.cache_write_5m == 5

@@ -23,13 +23,12 @@ def seen(path: Path, form: Format) -> list[TranscriptRecord]:
 
 
 def requests(path: Path) -> dict[str, Usage]:
-    return {one.id: one.usage for one in seen(path, ROLLOUT) if isinstance(one, ModelRequest)}
+    return {record.id: record.usage for record in seen(path, ROLLOUT) if isinstance(record, ModelRequest)}
 
 
 def tokens(usages: list[Usage]) -> tuple[int, int, int]:
-    return (
-        sum(one.input for one in usages), sum(one.output for one in usages), sum(one.cache_read for one in usages),
-    )  # fmt: skip
+    inputs, outputs = sum(usage.input for usage in usages), sum(usage.output for usage in usages)
+    return inputs, outputs, sum(usage.cache_read for usage in usages)
 
 
 def test_a_copied_request_has_the_id_of_the_original() -> None:
@@ -53,7 +52,7 @@ def test_what_a_fork_took_is_not_what_its_origin_took() -> None:
     assert not origin.keys() & fork.keys()
     assert tokens(list(fork.values()))[1] == 155
     (opened, *_) = [
-        one for one in seen(CASES / "forked-rollout-2-0.169.0.jsonl", ROLLOUT) if isinstance(one, SessionInfo)
+        record for record in seen(CASES / "forked-rollout-2-0.169.0.jsonl", ROLLOUT) if isinstance(record, SessionInfo)
     ]
     assert opened.parent == "11111111-2222-4333-8444-555555555555"
     assert opened.session != opened.parent
@@ -62,34 +61,34 @@ def test_what_a_fork_took_is_not_what_its_origin_took() -> None:
 @pytest.mark.parametrize("name", ["works-rollout", "resumed-rollout", "forked-rollout-2", "sub-agent-rollout-2"])
 def test_sums_alone_tell_the_same_requests(name: str, tmp_path: Path) -> None:
     """Also of a thread that is older than its file."""
-    whole, bare = CASES / f"{name}-0.169.0.jsonl", tmp_path / "bare.jsonl"
-    lines = whole.read_text().splitlines(keepends=True)
+    path, bare = CASES / f"{name}-0.169.0.jsonl", tmp_path / "bare.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
     bare.write_text("".join(line for line in lines if '"token_usage_record"' not in line))
-    assert requests(bare) == requests(whole)
+    assert requests(bare) == requests(path)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_stream_and_session_agree(version: str) -> None:
     stream, rollout = CASES / f"works-stream-{version}.jsonl", CASES / f"works-rollout-{version}.jsonl"
-    (end,) = [one for one in seen(stream, STREAM) if isinstance(one, StreamEnd)]
+    (end,) = [record for record in seen(stream, STREAM) if isinstance(record, StreamEnd)]
     assert tokens(list(end.usage)) == tokens(list(requests(rollout).values()))
 
 
 def test_a_sub_agent_belongs_to_its_session() -> None:
     path = CASES / "sub-agent-rollout-2-0.169.0.jsonl"
-    opened = next(one for one in seen(path, ROLLOUT) if isinstance(one, SessionInfo))
+    opened = next(record for record in seen(path, ROLLOUT) if isinstance(record, SessionInfo))
     assert (opened.subagent, opened.session) == ("look_around", opened.parent)
     assert {usage.subagent for usage in requests(path).values()} == {"look_around"}
 
 
 @pytest.mark.parametrize("path", ROLLOUTS, ids=lambda path: str(path.stem))
 def test_a_file_is_read_on_where_it_was_left(path: Path) -> None:
-    lines, whole = path.read_bytes().splitlines(), seen(path, ROLLOUT)
+    lines, records = path.read_bytes().splitlines(), seen(path, ROLLOUT)
     for cut in range(len(lines) + 1):
         first = ROLLOUT.reader(ReaderState())
-        found = [sighting for line in lines[:cut] for sighting in first.read(line)]
+        sightings = [sighting for line in lines[:cut] for sighting in first.read(line)]
         second = ROLLOUT.reader(first.state())
-        found += [sighting for line in lines[cut:] for sighting in second.read(line)]
-        assert [one for one in found if isinstance(one, ModelRequest)] == [
-            one for one in whole if isinstance(one, ModelRequest)
+        sightings += [sighting for line in lines[cut:] for sighting in second.read(line)]
+        assert [record for record in sightings if isinstance(record, ModelRequest)] == [
+            item for item in records if isinstance(item, ModelRequest)
         ]

@@ -12,42 +12,42 @@ from mz_engine.agents.reading.records import ModelRequest, ReaderState, StreamEn
 
 def words(*lines: str, history: bool = False) -> list[TranscriptRecord]:
     reader = logs.HistoryReader(ReaderState()) if history else logs.OutputReader(ReaderState())
-    return [seen for line in lines for seen in reader.read(line.encode())]
+    return [record for line in lines for record in reader.read(line.encode())]
 
 
-def requests(seen: list[TranscriptRecord]) -> list[ModelRequest]:
-    return [one for one in seen if isinstance(one, ModelRequest)]
+def requests(records: list[TranscriptRecord]) -> list[ModelRequest]:
+    return [record for record in records if isinstance(record, ModelRequest)]
 
 
 def test_aiders_rounded_counts() -> None:
-    (one,) = requests(
+    (model_request,) = requests(
         words("Tokens: 12k sent, 1.5k cache write, 9.8k cache hit, 340 received. Cost: $0.05 message, $1 session.")
     )
-    usage = one.usage
+    usage = model_request.usage
     assert (usage.input, usage.cache_write_5m, usage.cache_read, usage.output) == (12_000, 1_500, 9_800, 340)
     assert requests(words("Tokens: many sent, 3 received."))[:1] == []
 
 
 def test_the_same_words_in_another_file_are_another_request() -> None:
     tokens = "Tokens: 1.2k sent, 34 received."
-    (one,), (other,) = requests(words("Hello.", tokens)), requests(words("Goodbye.", tokens))
-    assert one.id != other.id
-    assert requests(words("Hello.", tokens)) == [one]
+    (model_request,), (other,) = requests(words("Hello.", tokens)), requests(words("Goodbye.", tokens))
+    assert model_request.id != other.id
+    assert requests(words("Hello.", tokens)) == [model_request]
 
 
 def test_what_a_person_said_in_a_history_is_not_the_answer() -> None:
-    seen = words(
+    records = words(
         "# aider chat started at 2026-06-01 12:00:00", "#### Tell me.", "> Tokens: 1 sent, 2 received.  ", "It is so.",
         "> Tokens: 3 sent, 4 received.  ", history=True,
     )  # fmt: skip
-    assert [one.text for one in seen if isinstance(one, StreamEnd)] == ["", "It is so."]
+    assert [record.text for record in records if isinstance(record, StreamEnd)] == ["", "It is so."]
 
 
 def test_an_aider_that_was_refused_late_ended_in_an_error() -> None:
     reader = logs.LogReader(ReaderState())
     events = ("launched", "message_send_starting", "message_send", "message_send_starting", "exit")
     lines = (json.dumps({"event": name, "properties": {}, "user_id": "u", "time": 1}).encode() for name in events)
-    (end,) = [one for line in lines for one in reader.read(line) if isinstance(one, StreamEnd)]
+    (end,) = [record for line in lines for record in reader.read(line) if isinstance(record, StreamEnd)]
     assert end.status == "error"
 
 
@@ -58,12 +58,14 @@ def test_steps_of_opencode_add_up_to_its_money() -> None:
         {"type": "step_finish", "sessionID": "s", "timestamp": 1, "part": {"id": str(at), "reason": why, "cost": cost}}
         for at, (why, cost) in enumerate(steps)
     ]
-    (end,) = [one for line in lines for one in reader.read(json.dumps(line).encode()) if isinstance(one, StreamEnd)]
+    (end,) = [
+        record for line in lines for record in reader.read(json.dumps(line).encode()) if isinstance(record, StreamEnd)
+    ]
     assert (end.status, end.reported_nanousd) == ("success", 1_750_000_000)
 
 
 def test_helpers_of_qwen_are_parts() -> None:
-    told = {"event.name": "qwen-code.api_response", "model": "q", "input_token_count": 5, "subagent_name": "memory"}
-    line = {"sessionId": "s", "type": "system", "systemPayload": {"uiEvent": told}}
-    (one,) = requests(list(qwen.SessionReader(ReaderState()).read(json.dumps(line).encode())))
-    assert (one.usage.subagent, one.usage.input) == ("memory", 5)
+    document = {"event.name": "qwen-code.api_response", "model": "q", "input_token_count": 5, "subagent_name": "memory"}
+    line = {"sessionId": "s", "type": "system", "systemPayload": {"uiEvent": document}}
+    (model_request,) = requests(list(qwen.SessionReader(ReaderState()).read(json.dumps(line).encode())))
+    assert (model_request.usage.subagent, model_request.usage.input) == ("memory", 5)

@@ -18,25 +18,27 @@ TREE = "0" * 40
 
 
 def variants(stdout: str = STDOUT, **more: object) -> dict[str, Variant]:
-    taken = recording(TREE, **more)
-    contents = {**taken.contents, "prd.stream-json": stdout.encode()}
-    return {variant.name: variant for variant in derive_variants(RecordedCall(taken.recording, contents))}
+    call = recording(TREE, **more)
+    contents = {**call.contents, "prd.stream-json": stdout.encode()}
+    return {variant.name: variant for variant in derive_variants(RecordedCall(call.recording, contents))}
 
 
 def test_variants_of_a_call_have_names_of_their_own_and_differ() -> None:
-    found = derive_variants(recording(TREE))
-    assert len({variant.name for variant in found}) == len(found) > 150
-    assert len({variant[2:] for variant in found}) == len(found)
-    assert not any(variant.stdout == STDOUT.encode() and variant[3:] == (b"", 0, None, True, None) for variant in found)
+    result = derive_variants(recording(TREE))
+    assert len({variant.name for variant in result}) == len(result) > 150
+    assert len({variant[2:] for variant in result}) == len(result)
+    assert not any(
+        variant.stdout == STDOUT.encode() and variant[3:] == (b"", 0, None, True, None) for variant in result
+    )
 
 
 def test_output_is_cut_after_and_within_every_line() -> None:
-    whole, lines = STDOUT.encode(), STDOUT.encode().splitlines(keepends=True)
-    found = variants()
-    assert found["empty"].stdout == b""
-    assert found["cut-after-line-1"].stdout == lines[0]
-    assert found["cut-in-line-2"].stdout == whole[: len(lines[0]) + len(lines[1]) // 2]
-    assert {name for name in found if name.startswith("cut-in-line")} == {"cut-in-line-1", "cut-in-line-2"}
+    data, lines = STDOUT.encode(), STDOUT.encode().splitlines(keepends=True)
+    result = variants()
+    assert result["empty"].stdout == b""
+    assert result["cut-after-line-1"].stdout == lines[0]
+    assert result["cut-in-line-2"].stdout == data[: len(lines[0]) + len(lines[1]) // 2]
+    assert {name for name in result if name.startswith("cut-in-line")} == {"cut-in-line-1", "cut-in-line-2"}
 
 
 def test_output_is_cut_within_a_character_where_there_is_one() -> None:
@@ -49,11 +51,11 @@ def test_output_is_cut_within_a_character_where_there_is_one() -> None:
 
 
 def test_processes_end_in_every_way_that_was_seen() -> None:
-    found = variants()
-    assert {found[f"whole-exit-{code}"].exit for code in (-9, -15, 143, 1)} == {-9, -15, 143, 1}
-    assert {found[f"cut-before-the-end-exit-{code}"].exit for code in (-9, -15, 143)} == {-9, -15, 143}
-    assert found["whole-and-timeout"].ended_by_mz is not None
-    assert not found["nothing-changed"].keeps_changes
+    result = variants()
+    assert {result[f"whole-exit-{code}"].exit for code in (-9, -15, 143, 1)} == {-9, -15, 143, 1}
+    assert {result[f"cut-before-the-end-exit-{code}"].exit for code in (-9, -15, 143)} == {-9, -15, 143}
+    assert result["whole-and-timeout"].ended_by_mz is not None
+    assert not result["nothing-changed"].keeps_changes
 
 
 def test_a_line_is_longer_than_anything_that_agents_write() -> None:
@@ -61,20 +63,20 @@ def test_a_line_is_longer_than_anything_that_agents_write() -> None:
 
 
 def test_ends_are_told_in_the_agents_words() -> None:
-    found = variants()
-    limit = json.loads(found["ends-error_max_turns"].stdout.splitlines()[-1])
+    result = variants()
+    limit = json.loads(result["ends-error_max_turns"].stdout.splitlines()[-1])
     assert (limit["subtype"], limit["is_error"], "result" in limit) == ("error_max_turns", True, False)
-    api = json.loads(found["ends-api-error-429"].stdout.splitlines()[-1])
+    api = json.loads(result["ends-api-error-429"].stdout.splitlines()[-1])
     assert (api["subtype"], api["is_error"], api["api_error_status"]) == ("success", True, 429)
-    assert found["success-then-error_max_turns"].stdout.startswith(STDOUT.encode())
-    assert found["error_max_turns-then-success"].stdout.endswith(STDOUT.encode().splitlines(keepends=True)[-1])
+    assert result["success-then-error_max_turns"].stdout.startswith(STDOUT.encode())
+    assert result["error_max_turns-then-success"].stdout.endswith(STDOUT.encode().splitlines(keepends=True)[-1])
 
 
 def test_an_agent_whose_words_are_not_known_has_the_other_variants() -> None:
     assert "another" not in AGENTS
-    found = variants(agent="another")
-    assert "cut-after-line-1" in found
-    assert not [name for name in found if name.startswith("ends-")]
+    result = variants(agent="another")
+    assert "cut-after-line-1" in result
+    assert not [name for name in result if name.startswith("ends-")]
 
 
 @pytest.mark.parametrize("stdout", ["", "\n", "no json\n", "[]\n", '{"type":'])
@@ -84,12 +86,12 @@ def test_whatever_was_recorded_has_variants(stdout: str) -> None:
 
 def test_an_altered_cassette_is_one_like_any_other(tmp_path: Path) -> None:
     for variant in process_variants(recording(TREE)):
-        place = tmp_path / variant.name
-        save(with_variant(cassette(recording(TREE)), variant), place)
-        (one,) = load(place).calls
-        assert (one.content("stdout"), one.recording.exit) == (variant.stdout, variant.exit)
-        assert (one.recording.failure is None) == (variant.ended_by_mz is None)
-        assert one.recording.pace == variant.timing
+        path = tmp_path / variant.name
+        save(with_variant(cassette(recording(TREE)), variant), path)
+        (call,) = load(path).calls
+        assert (call.content("stdout"), call.recording.exit) == (variant.stdout, variant.exit)
+        assert (call.recording.failure is None) == (variant.ended_by_mz is None)
+        assert call.recording.pace == variant.timing
 
 
 def test_a_slow_call_comes_in_pieces(tmp_path: Path) -> None:

@@ -34,13 +34,13 @@ OTHERS = sorted(set(built_in_adapters()) - {"claude-code"})
 
 
 def works(agent: str) -> CallResult:
-    return next(one.result for one in stored_endings(agent) if one.name == "works")
+    return next(ending.result for ending in stored_endings(agent) if ending.name == "works")
 
 
 def taken(agent: str) -> RecordedCall:
     """A recorded call that went well."""
-    said, usual = works(agent), recording("0" * 40, agent=agent)
-    streams: tuple[tuple[Kind, bytes], ...] = (("stdout", said.stdout), ("stderr", said.stderr))
+    call_result, usual = works(agent), recording("0" * 40, agent=agent)
+    streams: tuple[tuple[Kind, bytes], ...] = (("stdout", call_result.stdout), ("stderr", call_result.stderr))
     files = [file for file in usual.recording.files if file.kind != "stdout"]
     contents = {file.name: usual.contents[file.name] for file in files}
     for kind, data in streams:
@@ -56,11 +56,11 @@ def read(agent: str, spoken: FaultOutput) -> ParsedReply:
 
 @pytest.mark.parametrize("agent", OTHERS)
 def test_each_fault_is_read_by_the_agents_own_parser(agent: str) -> None:
-    said = works(agent)
-    assert set(possible_faults(agent, said.stdout, said.stderr)) == set(FAULTS) - SILENT.get(agent, set())
+    call_result = works(agent)
+    assert set(possible_faults(agent, call_result.stdout, call_result.stderr)) == set(FAULTS) - SILENT.get(agent, set())
     codes = {}
-    for name in possible_faults(agent, said.stdout, said.stderr):
-        spoken = render_fault(FAULTS[name], agent, said.stdout, said.stderr)
+    for name in possible_faults(agent, call_result.stdout, call_result.stderr):
+        spoken = render_fault(FAULTS[name], agent, call_result.stdout, call_result.stderr)
         assert spoken is not None
         problem = read(agent, spoken).problem
         codes[name] = problem.code if problem else ""
@@ -96,8 +96,8 @@ def test_a_fault_that_an_agent_has_no_words_for_is_refused() -> None:
 # variants of agents whose standard error says how a call ended -------------------------------------------------------
 @pytest.mark.parametrize("agent", sorted(STDERR_ENDINGS))
 def test_ends_on_standard_error_are_what_their_names_say(agent: str) -> None:
-    said, seen = works(agent), 0
-    for name, stdout, stderr, code in STDERR_ENDINGS[agent](said.stdout, said.stderr):
+    call_result, count = works(agent), 0
+    for name, stdout, stderr, code in STDERR_ENDINGS[agent](call_result.stdout, call_result.stderr):
         reading = read(agent, FaultOutput(stdout, stderr, code))
         judged = succeeds(agent, stdout, stderr)
         assert judged == (None if agent in UNJUDGED else reading.ending == "success"), name
@@ -109,5 +109,5 @@ def test_ends_on_standard_error_are_what_their_names_say(agent: str) -> None:
         if name.startswith("ends-") and kind in READ.values():
             assert reading.problem is not None
             assert reading.problem.code == kind
-        seen += 1
-    assert seen > 10
+        count += 1
+    assert count > 10

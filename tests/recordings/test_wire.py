@@ -65,11 +65,11 @@ def lines(*events: object) -> bytes:
 
 
 def seen(*streams: bytes) -> ObservedStreams:
-    found = [
+    call_streams = [
         CallStream(f"f/call{at}", CallResult(stdout=data, stderr=b"", exit=0, duration_ms=1))
         for at, data in enumerate(streams)
     ]
-    return observe_streams("claude-code", "2.1.197", found, CLAUDE)
+    return observe_streams("claude-code", "2.1.197", call_streams, CLAUDE)
 
 
 # what the parser does with a stream -----------------------------------------------------------------------------------
@@ -130,15 +130,15 @@ def test_bytes_that_are_no_stream(data: bytes) -> None:
 
 # broken frames --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "text"),
     [
         (b'{"type":"assist', 'the last line is cut off: {"type":"assist'),
         (b"no json\n", "a line is not a JSON object"),
         (b'{"type":"user"}\n', "an event follows the final one: user"),
     ],
 )
-def test_frames_that_no_ended_stream_has(more: bytes, words: str) -> None:
-    assert seen(lines(INIT, RESULT) + more).broken_frames == (("f/call0", words),)
+def test_frames_that_no_ended_stream_has(more: bytes, text: str) -> None:
+    assert seen(lines(INIT, RESULT) + more).broken_frames == (("f/call0", text),)
     assert seen(lines(INIT, RESULT), lines(INIT, RESULT)).broken_frames == ()
 
 
@@ -155,7 +155,7 @@ def without(event: dict[str, object], name: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("events", "found"),
+    ("events", "result"),
     [
         ((INIT, without(RESULT, "is_error")), [("high", "result/success:is_error")]),
         ((INIT, {**RESULT, "is_error": "no"}), [("high", "result/success:is_error")]),
@@ -170,25 +170,25 @@ def without(event: dict[str, object], name: str) -> dict[str, object]:
         ((INIT,), []),
     ],
 )  # fmt: skip
-def test_what_differs_from_a_baseline(events: tuple[object, ...], found: list[tuple[str, str]]) -> None:
-    known = seen(lines(INIT, RESULT), lines(INIT, RESULT)).shape
-    changes = compare_shapes(known, seen(lines(*events)), CLAUDE)
-    assert [(change.risk, change.name) for change in changes] == found
+def test_what_differs_from_a_baseline(events: tuple[object, ...], result: list[tuple[str, str]]) -> None:
+    stream_shape = seen(lines(INIT, RESULT), lines(INIT, RESULT)).shape
+    changes = compare_shapes(stream_shape, seen(lines(*events)), CLAUDE)
+    assert [(change.risk, change.name) for change in changes] == result
 
 
 def test_a_field_that_was_not_always_there_need_not_come() -> None:
-    known = seen(lines(INIT, RESULT), lines(INIT, without(RESULT, "result"))).shape
-    assert compare_shapes(known, seen(lines(INIT, without(RESULT, "result"))), CLAUDE) == ()
+    stream_shape = seen(lines(INIT, RESULT), lines(INIT, without(RESULT, "result"))).shape
+    assert compare_shapes(stream_shape, seen(lines(INIT, without(RESULT, "result"))), CLAUDE) == ()
 
 
 def test_the_words_of_models_and_tools_have_no_shape() -> None:
-    def call(given: object) -> dict[str, object]:
-        block = {"type": "tool_use", "name": "Write", "input": given}
+    def call(value: object) -> dict[str, object]:
+        block = {"type": "tool_use", "name": "Write", "input": value}
         return {"type": "assistant", "session_id": "s", "message": {"id": "m", "content": [block]}}
 
-    known = seen(lines(INIT, call({"a": 1}), {**RESULT, "modelUsage": {"one": {"inputTokens": 1}}})).shape
+    stream_shape = seen(lines(INIT, call({"a": 1}), {**RESULT, "modelUsage": {"one": {"inputTokens": 1}}})).shape
     other = seen(lines(INIT, call({"b": ["x"]}), {**RESULT, "modelUsage": {"two": {"inputTokens": 1}}}))
-    assert compare_shapes(known, other, CLAUDE, same_calls=True) == ()
+    assert compare_shapes(stream_shape, other, CLAUDE, same_calls=True) == ()
 
 
 # files ----------------------------------------------------------------------------------------------------------------
@@ -216,28 +216,28 @@ def test_a_baseline_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> N
 
 
 def test_the_baseline_of_the_version_else_of_the_last_one_before() -> None:
-    known = {
+    stream_shapes = {
         ("a", version): StreamShape(agent="a", version=version, events={}) for version in ("2.1.9", "2.1.10", "3.0.0")
     }
 
     def found(version: str) -> str | None:
-        wire = nearest_baseline(StreamShape(agent="a", version=version, events={}), known)
+        wire = nearest_baseline(StreamShape(agent="a", version=version, events={}), stream_shapes)
         return wire.version if wire else None
 
     assert [found(version) for version in ("2.1.10", "2.1.99", "1.0.0", "")] == ["2.1.10", "2.1.10", "2.1.9", "3.0.0"]
-    assert nearest_baseline(StreamShape(agent="b", version="1", events={}), known) is None
+    assert nearest_baseline(StreamShape(agent="b", version="1", events={}), stream_shapes) is None
 
 
 def test_a_baseline_grows_by_what_is_seen() -> None:
-    one = seen(lines(INIT, RESULT)).shape
+    stream_shape = seen(lines(INIT, RESULT)).shape
     other = seen(lines(without(INIT, "plugins"), {**RESULT, "is_error": None})).shape
-    both = extend_baseline(one, other)
+    both = extend_baseline(stream_shape, other)
     assert both.events["system/init"]["plugins"].is_always_present is False
     assert both.events["result/success"]["is_error"].types == ("boolean", "null")
-    assert extend_baseline(None, one) == one
+    assert extend_baseline(None, stream_shape) == stream_shape
     twice = seen(lines(INIT, without(INIT, "plugins"), RESULT)).shape
-    assert extend_baseline(one, twice).events["system/init"]["plugins"].is_always_present is False
-    assert extend_baseline(twice, one).events["system/init"]["plugins"].is_always_present is False
+    assert extend_baseline(stream_shape, twice).events["system/init"]["plugins"].is_always_present is False
+    assert extend_baseline(twice, stream_shape).events["system/init"]["plugins"].is_always_present is False
     for data in (lines(INIT, RESULT), lines(without(INIT, "plugins"), {**RESULT, "is_error": None})):
         assert compare_shapes(both, seen(data), CLAUDE) == ()
 
@@ -248,7 +248,7 @@ def test_what_the_real_command_line_was_seen_to_write_breaks_nothing() -> None:
     assert CAPTURED
     for path in CAPTURED:
         risks = [(change.risk, change.description) for change in compare_shapes(KNOWN, seen(path.read_bytes()), CLAUDE)]
-        assert not [words for risk, words in risks if risk != "low"], path.name
+        assert not [text for risk, text in risks if risk != "low"], path.name
 
 
 def test_the_projects_own_recordings_are_as_their_baseline() -> None:
@@ -260,20 +260,24 @@ def test_the_projects_own_recordings_are_as_their_baseline() -> None:
 
 def test_a_cassette_of_a_version_without_a_baseline() -> None:
     tape = cassette(recording("1" * 40, version="9.9.9"))
-    found = [each.finding for each in check_streams(tape, BASELINES, {})]
-    assert "no baseline of claude-code 9.9.9" in found[0].message
-    assert (found[0].risk, found[0].fix) == ("low", "mz drift {cassette} --update-baseline -m TEXT")
+    findings = [difference.finding for difference in check_streams(tape, BASELINES, {})]
+    assert "no baseline of claude-code 9.9.9" in findings[0].message
+    assert (findings[0].risk, findings[0].fix) == ("low", "mz drift {cassette} --update-baseline -m TEXT")
     assert check_streams(tape, {}, {}) is not None
     documented = msgspec.structs.replace(tape.manifest, provenance="documented")
     assert list(check_streams(tape._replace(manifest=documented), {}, {})) == []
 
 
 def test_a_stream_that_lost_what_is_read_is_a_grave_finding() -> None:
-    whole = load(BUNDLED)
-    one = whole._replace(calls=whole.calls[:1])
-    path = one.calls[0].recording.identity.path
-    lost = with_line(one, path, "result", lambda line: without(line, "is_error"))
-    (found,) = [each.finding for each in check_streams(lost, BASELINES, {})]
-    assert (found.kind, found.risk, found.detail) == ("STREAM", "high", ("- result/success is_error: boolean (read)",))
-    cut = with_file(one, path, "stdout", lambda text: text[:-20])
-    assert "frames" in {each.finding.cause for each in check_streams(cut, BASELINES, {})}
+    full = load(BUNDLED)
+    item = full._replace(calls=full.calls[:1])
+    path = item.calls[0].recording.identity.path
+    lost = with_line(item, path, "result", lambda line: without(line, "is_error"))
+    (result,) = [difference.finding for difference in check_streams(lost, BASELINES, {})]
+    assert (result.kind, result.risk, result.detail) == (
+        "STREAM",
+        "high",
+        ("- result/success is_error: boolean (read)",),
+    )
+    cut = with_file(item, path, "stdout", lambda text: text[:-20])
+    assert "frames" in {stream.finding.cause for stream in check_streams(cut, BASELINES, {})}

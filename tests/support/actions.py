@@ -42,38 +42,38 @@ class Expression:
         }  # fmt: skip
 
     def value(self) -> Any:
-        found = self.either()
+        result = self.either()
         assert not self.tokens, self.tokens
-        return found
+        return result
 
     def either(self) -> Any:
-        found = self.both()
+        result = self.both()
         while self.skip("||"):
             other = self.both()
-            found = found or other
-        return found
+            result = result or other
+        return result
 
     def both(self) -> Any:
-        found = self.compared()
+        result = self.compared()
         while self.skip("&&"):
             other = self.compared()
-            found = found and other
-        return found
+            result = result and other
+        return result
 
     def compared(self) -> Any:
-        found = self.single()
+        result = self.single()
         if self.skip("=="):
-            return found == self.single()
-        return found != self.single() if self.skip("!=") else found
+            return result == self.single()
+        return result != self.single() if self.skip("!=") else result
 
     def single(self) -> Any:
         token = self.tokens.pop(0)
         if token == "!":
             return not self.single()
         if token == "(":
-            found = self.either()
+            result = self.either()
             assert self.skip(")")
-            return found
+            return result
         if token.startswith("'"):
             return token[1:-1].replace("''", "'")
         return self.called(token) if self.skip("(") else self.named(token)
@@ -87,10 +87,10 @@ class Expression:
         return "digest" if any(path.is_file() for path in self.root.glob(pattern)) else ""
 
     def named(self, name: str) -> Any:
-        found: Any = self.context
+        result: Any = self.context
         for part in name.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        return "" if found is None else found
+            result = result.get(part) if isinstance(result, Mapping) else None
+        return "" if result is None else result
 
     def skip(self, token: str) -> bool:
         if self.tokens[:1] != [token]:
@@ -122,14 +122,14 @@ class Job:
             self.ran.append(self._step(step, step.get("name") or step["uses"]))
 
     def filled(self, text: str) -> str:
-        return HOLE.sub(lambda found: str(self._value(found[1])), text)
+        return HOLE.sub(lambda match: str(self._value(match[1])), text)
 
     def _value(self, text: str) -> Any:
         return Expression(text, {**self.context, "steps": self.outputs}, self.root, self.failed).value()
 
     def _wanted(self, condition: str) -> bool:
-        found = HOLE.fullmatch(condition.strip())
-        text = found[1] if found else condition
+        match = HOLE.fullmatch(condition.strip())
+        text = match[1] if match else condition
         return bool(self._value(text)) and (bool(STANDING.search(text)) or not self.failed)
 
     def _step(self, step: Mapping[str, Any], name: str) -> Ran:
@@ -137,7 +137,7 @@ class Job:
             return Ran(name, "skipped", {}, "")
 
         def fill(key: str) -> dict[str, str]:
-            return {each: self.filled(str(value)) for each, value in step.get(key, {}).items()}
+            return {item: self.filled(str(value)) for item, value in step.get(key, {}).items()}
 
         if "uses" in step:
             return Ran(name, "success", fill("with"), "")
@@ -148,6 +148,6 @@ class Job:
             [*SHELLS[step.get("shell")], str(self.script)], cwd=self.root, text=True, check=False, timeout=240,
             env={**self.environment, **own, **fill("env")}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        said = dict(line.split("=", 1) for line in self.output.read_text().splitlines())
-        self.outputs[step.get("id", name)] = {"outputs": said}
+        texts = dict(line.split("=", 1) for line in self.output.read_text().splitlines())
+        self.outputs[step.get("id", name)] = {"outputs": texts}
         return Ran(name, "failure" if done.returncode else "success", {}, f"{done.stdout}\nexit {done.returncode}\n")

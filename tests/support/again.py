@@ -51,44 +51,46 @@ class Again:
 
     def alone(self) -> None:
         """Alpha without beta, which builds on it: half the time."""
-        whole = self.copy.cassette()
-        world = whole.manifest.fixture
+        full = self.copy.cassette()
+        world = full.manifest.fixture
         only = replace(
-            whole.manifest,
-            traces={"alpha": whole.manifest.traces["alpha"]},
+            full.manifest,
+            traces={"alpha": full.manifest.traces["alpha"]},
             fixture=replace(
                 world,
                 items=tuple(item for item in world.items if item.feature == "alpha"),
-                decisions=tuple(one for one in world.decisions if one.feature == "alpha"),
+                decisions=tuple(
+                    recorded_decision for recorded_decision in world.decisions if recorded_decision.feature == "alpha"
+                ),
             ),
         )
-        taken = tuple(one for one in whole.calls if one.recording.identity.feature == "alpha")
-        self.keep(Cassette(only, taken, {"alpha": whole.traces["alpha"]}, whole.bundle))
+        recorded = tuple(call for call in full.calls if call.recording.identity.feature == "alpha")
+        self.keep(Cassette(only, recorded, {"alpha": full.traces["alpha"]}, full.bundle))
 
     def calls(self) -> list[str]:
         """What the real agent was asked, in order."""
         return self.log.read_text().split()
 
-    def order(self, wish: CallSelection, **more: object) -> RerecordJob:
+    def order(self, call_selection: CallSelection, **more: object) -> RerecordJob:
         fields: dict[str, object] = {
             "path": str(self.copy.place), "project": str(self.copy.root), "environment": self.environment,
-            "now": TODAY, "selection": wish, **more,
+            "now": TODAY, "selection": call_selection, **more,
         }  # fmt: skip
         return RerecordJob(**fields)  # type: ignore[arg-type]
 
-    def prepared(self, wish: CallSelection, **more: object) -> RerecordPlan:
-        order = self.order(wish, **more)
-        with lock_workspace(self.copy.root, self.copy.place) as place:
-            return prepare_rerecord(order, place)
+    def prepared(self, call_selection: CallSelection, **more: object) -> RerecordPlan:
+        order = self.order(call_selection, **more)
+        with lock_workspace(self.copy.root, self.copy.place) as rerecord_workspace:
+            return prepare_rerecord(order, rerecord_workspace)
 
     def record(
-        self, wish: CallSelection, budget_nanousd: int | None = None, **more: object
+        self, call_selection: CallSelection, budget_nanousd: int | None = None, **more: object
     ) -> tuple[RerecordPlan, RerecordResult]:
         """An attempt; what it has paid stays where it is."""
-        order = self.order(wish, **more)
-        with lock_workspace(self.copy.root, self.copy.place) as place:
-            prepared = prepare_rerecord(order, place)
-            outcome = run_rerecord(order, prepared, place, budget_nanousd, self.told.append, StopControl())
+        order = self.order(call_selection, **more)
+        with lock_workspace(self.copy.root, self.copy.place) as rerecord_workspace:
+            prepared = prepare_rerecord(order, rerecord_workspace)
+            outcome = run_rerecord(order, prepared, rerecord_workspace, budget_nanousd, self.told.append, StopControl())
         return prepared, outcome
 
     def keep(self, cassette: Cassette | None) -> Cassette:
@@ -100,4 +102,7 @@ class Again:
 
 def asked(prepared: RerecordPlan) -> dict[str, str]:
     """By call: why it is asked, or what it follows."""
-    return {one.identity.path: ",".join(one.reasons) or f"({one.follows})" for one in prepared.calls}
+    return {
+        repeated_call.identity.path: ",".join(repeated_call.reasons) or f"({repeated_call.follows})"
+        for repeated_call in prepared.calls
+    }

@@ -68,19 +68,19 @@ class Cases:
 
     def stored(self, name: str) -> CallResult:
         """What the command line wrote when the case was last driven."""
-        (found,) = [ending for ending in stored_endings(self.agent) if ending.name == name]
-        return found.result
+        (actual,) = [ending for ending in stored_endings(self.agent) if ending.name == name]
+        return actual.result
 
     def check(self, name: str, directory: Path) -> tuple[CallResult, ParsedReply]:
         """Drives the case, and asserts that it ends as is expected of it; what came out, and what it was read as."""
         expected = self.expected[name]
         result, endpoint = self.drive(name, directory)
         assert endpoint.complaints == []
-        seen = built_in_adapters()[self.agent].parse_output(result)
-        problem = seen.problem
+        parsed_reply = built_in_adapters()[self.agent].parse_output(result)
+        problem = parsed_reply.problem
         ended = (problem.code, problem.kind, problem.retry_after_seconds) if problem else ("", None, None)
-        assert (seen.ending, *ended) == (expected.terminal, expected.code, expected.kind, expected.wait)
-        return result, seen
+        assert (parsed_reply.ending, *ended) == (expected.terminal, expected.code, expected.kind, expected.wait)
+        return result, parsed_reply
 
     def drive(self, name: str, directory: Path) -> tuple[CallResult, Endpoint]:
         """The real command line against the case's script, in a fresh HOME and repository under `directory`."""
@@ -89,8 +89,8 @@ class Cases:
         work.mkdir()
         subprocess.run(["git", "init", "-q", str(work)], check=True)
         with Endpoint(case.script) as endpoint:
-            around = case.environment or self.environment
-            outside = around(home, NOWHERE if case.unreachable else endpoint.url)
+            context = case.environment or self.environment
+            outside = context(home, NOWHERE if case.unreachable else endpoint.url)
             result = self._call(case, work, outside)
             if case.continues:
                 result = self._call(case, work, outside, result)
@@ -98,11 +98,13 @@ class Cases:
 
     def _call(self, case: Case, work: Path, outside: Mapping[str, str], before: CallResult | None = None) -> CallResult:
         adapter = built_in_adapters()[self.agent]
-        seen = adapter.parse_output(before) if before else None
-        session = (seen.session if seen else None) or SESSION
+        parsed_reply = adapter.parse_output(before) if before else None
+        session = (parsed_reply.session if parsed_reply else None) or SESSION
         call = self.spec(case.prompt, session, resumes=case.resumes or before is not None)
         result = adapter.run_phase(call, outside, plain_spawn(work, outside, case.signal_after))
-        return msgspec.structs.replace(result, model=call.model, session_usage_before=seen.usage if seen else ())
+        return msgspec.structs.replace(
+            result, model=call.model, session_usage_before=parsed_reply.usage if parsed_reply else ()
+        )
 
     def renew(self, names: list[str]) -> None:
         """Drives the cases again, all where none is named, and keeps what comes out."""
@@ -117,10 +119,12 @@ class Cases:
                 path.write_bytes(self._general(result.stdout, result, directory))
                 if result.stderr:
                     path.with_suffix(".stderr").write_bytes(self._general(result.stderr, result, directory))
-            seen = built_in_adapters()[self.agent].parse_output(result)
-            sys.stderr.write(f"{path.name}: {len(result.stdout)} bytes, {seen.ending}, {seen.problem}\n")
+            parsed_reply = built_in_adapters()[self.agent].parse_output(result)
+            sys.stderr.write(
+                f"{path.name}: {len(result.stdout)} bytes, {parsed_reply.ending}, {parsed_reply.problem}\n"
+            )
             if result.session_usage_before:
-                sys.stderr.write(f"  earlier: {result.session_usage_before}\n  of this call: {seen.usage}\n")
+                sys.stderr.write(f"  earlier: {result.session_usage_before}\n  of this call: {parsed_reply.usage}\n")
 
     def _general(self, data: bytes, result: CallResult, directory: str) -> bytes:
         """Without what is particular to this machine and this time."""
@@ -163,15 +167,15 @@ def all_cases() -> dict[str, Cases]:
     return {cases.agent: cases for cases in every}
 
 
-def main(words: list[str]) -> None:
+def main(args: list[str]) -> None:
     from tests.support import aider_cli
 
-    known = all_cases()
-    usual = [name for name in known if name != "aider" or aider_cli.installed()]
-    for name in words[:1] or usual:
-        if name not in known:
-            sys.exit(f"there are no cases of {name!r}; there are those of {', '.join(known)}")
-        known[name].renew(words[1:])
+    caseses = all_cases()
+    usual = [name for name in caseses if name != "aider" or aider_cli.installed()]
+    for name in args[:1] or usual:
+        if name not in caseses:
+            sys.exit(f"there are no cases of {name!r}; there are those of {', '.join(caseses)}")
+        caseses[name].renew(args[1:])
 
 
 if __name__ == "__main__":

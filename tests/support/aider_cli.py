@@ -92,11 +92,11 @@ class AtOnce:
     def _known(self, cwd: str, use: Use) -> Use:
         if use.tool not in (WRITE, EDIT):
             return use
-        place = cwd, use.arguments["path"]
-        before = self._written.get(place)
+        path = cwd, use.arguments["path"]
+        before = self._written.get(path)
         if use.tool == WRITE:
-            self._written[place] = use.arguments["new"]
+            self._written[path] = use.arguments["new"]
             return use if before is None else Use(EDIT, {**use.arguments, "old": before})
         if before is not None:
-            self._written[place] = before.replace(use.arguments["old"], use.arguments["new"])
+            self._written[path] = before.replace(use.arguments["old"], use.arguments["new"])
         return use

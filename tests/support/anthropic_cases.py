@@ -41,8 +41,8 @@ class Recovers:
 
     def __call__(self, request: Request) -> Answer:
         self._asked += 1
-        whole = Reply("Done after all.")
-        return Cut(whole) if self._asked % 2 else whole
+        reply = Reply("Done after all.")
+        return Cut(reply) if self._asked % 2 else reply
 
 
 ANTHROPIC = Cases(

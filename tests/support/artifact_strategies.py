@@ -97,8 +97,8 @@ def markdown_drafts(draw: DrawFn, rules: RuleSet) -> Draft:
         set_files(draft, draw(st.lists(path, min_size=1, max_size=8, unique=True)), draw(st.booleans()))
     for cover in (rule for rule in rules.rules if isinstance(rule, CoversIds)):
         ids = draw(st.lists(name, min_size=1, max_size=4, unique=True))
-        draft.others = {cover.artifact: json.dumps([{"id": one} for one in ids])}
-        add_text(draft, " ".join(f"`{one}`" for one in ids))
+        draft.others = {cover.artifact: json.dumps([{"id": value} for value in ids])}
+        add_text(draft, " ".join(f"`{text}`" for text in ids))
     return draft
 
 
@@ -107,13 +107,13 @@ def json_drafts(draw: DrawFn, rules: RuleSet) -> Draft:
     count = 1 if rules.name == "verdict" else draw(st.integers(1, 4))
     ids = draw(st.lists(name, min_size=count, max_size=count, unique=True))
     items: list[dict[str, Any]] = [draw(item(rules, None)) for _ in range(count)]
-    for number, one in enumerate(items):
-        one |= {key: ids[number] for key in ("id", "task_id") if key in one}
+    for number, document in enumerate(items):
+        document |= {key: ids[number] for key in ("id", "task_id") if key in document}
         if rules.name == "tasks":
-            one["depends_on"] = draw(st.lists(st.sampled_from(ids[:number]), unique=True)) if number else []
+            document["depends_on"] = draw(st.lists(st.sampled_from(ids[:number]), unique=True)) if number else []
     for worst in (rule for rule in rules.rules if isinstance(rule, MaximumField)):
         items[0][worst.field] = worst_of(rules, items[0][worst.within])
-    others = {"tasks": json.dumps([{"id": one} for one in ids])} if rules.name == "commit_summary" else {}
+    others = {"tasks": json.dumps([{"id": text} for text in ids])} if rules.name == "commit_summary" else {}
     if rules.name == "tasks":
         numbers = draw(st.lists(st.integers(1, 99), max_size=4, unique=True))
         others = {"prd": "".join(f"### FR-{number:03d}: x\n\ntext\n\n" for number in numbers)}
@@ -152,7 +152,7 @@ def set_files(draft: Draft, files: list[str], as_table: bool = False) -> None:
     """Put this list into the section that the files rule reads."""
     [rule] = [rule for rule in draft.rules.rules if isinstance(rule, FileList)]
     sections = [other.id for other in draft.rules.rules if isinstance(other, SectionRule)]
-    rows = [f"| `{one}` | x |" for one in files] if as_table else [f"- `{one}`: x" for one in files]
+    rows = [f"| `{file}` | x |" for file in files] if as_table else [f"- `{text}`: x" for text in files]
     body = "\n".join(["| File | What |", "| --- | --- |", *rows] if as_table else rows)
     at = sections.index(rule.section)
     draft.sections[at] = (draft.sections[at][0], body or "nothing")
@@ -187,7 +187,9 @@ def broken(rule: Rule, rules: RuleSet) -> Iterator[Mutation]:
             yield Mutation(rule.id, "level 2", lambda draft: "#" + draft.text)
             yield Mutation(rule.id, "too long", lambda draft: "# " + "w" * (int(rule.max) + 1) + draft.text.lstrip("#"))
         case SectionRule():
-            at = [one.id for one in rules.rules if isinstance(one, SectionRule)].index(rule.id)
+            at = [maximum_field.id for maximum_field in rules.rules if isinstance(maximum_field, SectionRule)].index(
+                rule.id
+            )
             yield Mutation(rule.id, "no section", lambda draft: with_section(draft, at, None))
             yield Mutation(rule.id, "empty section", lambda draft: with_section(draft, at, ""))
         case FileList():
@@ -287,7 +289,7 @@ def with_field(draft: Draft, rule: FieldRule, value: Any) -> str:
     """The first item with this value, under the field's own name; None: without the field."""
 
     def change(target: dict[str, Any]) -> dict[str, Any]:
-        kept = {key: one for key, one in target.items() if key not in (rule.field, *rule.aliases)}
+        kept = {key: entry for key, entry in target.items() if key not in (rule.field, *rule.aliases)}
         return kept if value is None else {**kept, rule.field: value}
 
     if rule.within is None:

@@ -90,12 +90,12 @@ class Bench:
     def processes(self) -> list[int]:
         """Those that carry a key of this repository's runs in their environment."""
         runs = [path.name for path in (self.root / ".mz" / "worktrees").glob("*")]
-        found = []
+        numbers = []
         for entry in Path("/proc").glob("[0-9]*/environ"):
             try:
                 data = entry.read_bytes()
             except OSError:
                 continue
             if any(MARK + run.encode() + b"/" in data for run in runs):
-                found.append(int(entry.parent.name))
-        return found
+                numbers.append(int(entry.parent.name))
+        return numbers

@@ -94,16 +94,16 @@ def planted(repository: GitRepo) -> None:
 # looking --------------------------------------------------------------------------------------------------------------
 def needles() -> dict[str, tuple[bytes, ...]]:
     """Of each canary, what no byte may show: parts of it that look the same however it is written."""
-    found = {
+    result = {
         name: tuple(word.encode() for word in re.findall(r"[A-Za-z0-9-]{8,}", value)) for name, value in SECRETS.items()
     }
-    return {**found, "SIGNING_KEY": tuple(line.encode() for line in PEM_BODY.splitlines()), "ghp": (UNKNOWN.encode(),)}
+    return {**result, "SIGNING_KEY": tuple(line.encode() for line in PEM_BODY.splitlines()), "ghp": (UNKNOWN.encode(),)}
 
 
 def survivors(data: bytes, wanted: Mapping[str, tuple[bytes, ...]]) -> list[str]:
     """Names of the canaries that the data holds, plain or in base64."""
     texts = [data, *_unpacked(data)]
-    return [name for name, words in wanted.items() if any(word in text for word in words for text in texts)]
+    return [name for name, contents in wanted.items() if any(word in text for word in contents for text in texts)]
 
 
 def _unpacked(data: bytes) -> Iterator[bytes]:

@@ -14,36 +14,36 @@ Line = dict[str, Any]
 
 
 def call(cassette: Cassette, path: str) -> RecordedCall:
-    return next(one for one in cassette.calls if one.recording.identity.path == path)
+    return next(item for item in cassette.calls if item.recording.identity.path == path)
 
 
 def with_call(cassette: Cassette, path: str, change: Callable[[RecordedCall], RecordedCall]) -> Cassette:
     """With one recording changed; `path` is its identity's."""
-    taken = tuple(change(one) if one.recording.identity.path == path else one for one in cassette.calls)
-    assert taken != cassette.calls, path
-    return cassette._replace(calls=taken)
+    recorded = tuple(change(item) if item.recording.identity.path == path else item for item in cassette.calls)
+    assert recorded != cassette.calls, path
+    return cassette._replace(calls=recorded)
 
 
 def with_fields(cassette: Cassette, path: str, **fields: object) -> Cassette:
     """With other fields of one recording."""
     return with_call(
-        cassette, path, lambda one: one._replace(recording=msgspec.structs.replace(one.recording, **fields))
+        cassette, path, lambda item: item._replace(recording=msgspec.structs.replace(item.recording, **fields))
     )
 
 
 def with_file(cassette: Cassette, path: str, kind: Kind, change: Callable[[str], str]) -> Cassette:
     """With another content of one file, the first of its kind."""
-    return with_call(cassette, path, lambda one: _with_file(one, kind, change))
+    return with_call(cassette, path, lambda item: _with_file(item, kind, change))
 
 
-def _with_file(one: RecordedCall, kind: Kind, change: Callable[[str], str]) -> RecordedCall:
-    file = one.recording.find(kind)
+def _with_file(item: RecordedCall, kind: Kind, change: Callable[[str], str]) -> RecordedCall:
+    file = item.recording.find(kind)
     assert file is not None
-    data = change(one.contents[file.name].decode()).encode()
-    assert data != one.contents[file.name]
+    data = change(item.contents[file.name].decode()).encode()
+    assert data != item.contents[file.name]
     new = msgspec.structs.replace(file, sha256=digest(data))
-    files = tuple(new if each is file else each for each in one.recording.files)
-    return RecordedCall(msgspec.structs.replace(one.recording, files=files), {**one.contents, file.name: data})
+    files = tuple(new if entry is file else entry for entry in item.recording.files)
+    return RecordedCall(msgspec.structs.replace(item.recording, files=files), {**item.contents, file.name: data})
 
 
 def with_line(cassette: Cassette, path: str, wanted: str, change: Callable[[Line], Line | None]) -> Cassette:
@@ -66,9 +66,9 @@ def with_event(
     at = [at for at, line in enumerate(lines) if json.loads(line)["type"] == wanted][which]
     made = change(json.loads(lines[at]))
     made_lines = [*lines[:at], *([json.dumps(made)] if made else []), *lines[at + 1 :]]
-    told = "".join(f"{line}\n" for line in made_lines).encode()
-    assert told != cassette.traces[feature]
-    stories = {**cassette.traces, feature: told}
+    data = "".join(f"{line}\n" for line in made_lines).encode()
+    assert data != cassette.traces[feature]
+    stories = {**cassette.traces, feature: data}
     digests = {name: digest(text) for name, text in stories.items()}
     manifest = msgspec.structs.replace(cassette.manifest, traces=digests)
     return cassette._replace(traces=stories, manifest=manifest)
@@ -80,4 +80,4 @@ def with_world(cassette: Cassette, **fields: object) -> Cassette:
 
 
 def without_call(cassette: Cassette, path: str) -> Cassette:
-    return cassette._replace(calls=tuple(one for one in cassette.calls if one.recording.identity.path != path))
+    return cassette._replace(calls=tuple(item for item in cassette.calls if item.recording.identity.path != path))

@@ -61,9 +61,9 @@ class Desk:
 
     def tree(self, commit: Commit) -> dict[str, str]:
         """Content of a tree by path, with the mode in front: `100644 text`."""
-        found = {}
+        texts = {}
         for line in self.repo.git("ls-tree", "-r", "-z", commit).split("\0")[:-1]:
             head, path = line.split("\t", 1)
             mode, kind, oid = head.split(" ")
-            found[path] = f"{mode} {self.repo.git('cat-file', kind, oid) if kind == 'blob' else oid}"
-        return found
+            texts[path] = f"{mode} {self.repo.git('cat-file', kind, oid) if kind == 'blob' else oid}"
+        return texts

@@ -250,15 +250,15 @@ class Endpoint:
     def counts(self, request: Request, reply: Reply) -> Counts:
         """What a prompt cache with breakpoints at the end of each message would count: the longest prefix shared
         with an earlier request of the same model is read, the rest but the newest words is written."""
-        whole, cache = request.counted(), request.model
+        value, cache = request.counted(), request.model
         if self._apart:
-            whole, cache = whole.replace(request.cwd, ""), f"{request.model} {request.cwd}"
+            value, cache = value.replace(request.cwd, ""), f"{request.model} {request.cwd}"
         with self._lock:
             earlier = self._cached.get(cache, "")
-            self._cached[cache] = whole
-        shared = _common_prefix(earlier, whole) // BYTES_PER_TOKEN
+            self._cached[cache] = value
+        shared = _common_prefix(earlier, value) // BYTES_PER_TOKEN
         read = shared if shared >= CACHED_TOKENS_MIN else 0
-        total = len(whole) // BYTES_PER_TOKEN
+        total = len(value) // BYTES_PER_TOKEN
         fresh = min(total - read, 12)
         spoken = len(reply.text) + sum(len(self._spoken(request, use)) for use in reply.uses)
         return Counts(fresh, total - read - fresh, read, max(1, spoken // BYTES_PER_TOKEN))
@@ -271,11 +271,11 @@ class Endpoint:
         self._closing.wait()
 
 
-def _common_prefix(one: str, other: str) -> int:
-    low, high = 0, min(len(one), len(other))
+def _common_prefix(text: str, other: str) -> int:
+    low, high = 0, min(len(text), len(other))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+        low, high = (middle, high) if text[:middle] == other[:middle] else (low, middle - 1)
     return low
 
 

@@ -85,10 +85,10 @@ def perform(take: dict[str, Any], prompt: str) -> None:
     for step in take["steps"]:
         for action in step["use"]:
             carry_out(action)
-    words = take["steps"][-1]["say"] or "Done."
-    message = {"id": "msg_1", "model": MODEL, "role": "assistant", "content": [{"type": "text", "text": words}]}
+    args = take["steps"][-1]["say"] or "Done."
+    message = {"id": "msg_1", "model": MODEL, "role": "assistant", "content": [{"type": "text", "text": args}]}
     say({"type": "assistant", "session_id": session, "message": message})
-    tokens = {"inputTokens": len(prompt) // 4, "outputTokens": len(words) // 4 + 1}
+    tokens = {"inputTokens": len(prompt) // 4, "outputTokens": len(args) // 4 + 1}
     usage = {"input_tokens": tokens["inputTokens"], "output_tokens": tokens["outputTokens"]}
     more = {"cacheReadInputTokens": 0, "cacheCreationInputTokens": 0, "costUSD": 0.01}
     say(
@@ -96,7 +96,7 @@ def perform(take: dict[str, Any], prompt: str) -> None:
             "type": "result",
             "subtype": "success",
             "is_error": False,
-            "result": words,
+            "result": args,
             "session_id": session,
             "total_cost_usd": 0.01,
             "usage": usage,

@@ -31,20 +31,20 @@ RERUN = "rerun"
 MOMENT = "2026-01-05T08:15:30.1234567Z"
 
 
-def stop(code: int, words: str) -> NoReturn:
-    sys.stderr.write(f"{words}\n")
+def stop(code: int, text: str) -> NoReturn:
+    sys.stderr.write(f"{text}\n")
     raise SystemExit(code)
 
 
 # the command line -----------------------------------------------------------------------------------------------------
-def parse(verb: str, words: list[str]) -> tuple[Given, list[str]]:
+def parse(verb: str, args: list[str]) -> tuple[Given, list[str]]:
     """Flags by name and the arguments beside them."""
-    command, rest = COMMANDS[verb], list(words)
+    command, texts = COMMANDS[verb], list(args)
     flags = command.flags()
-    given: Given = {}
+    text_by_key: Given = {}
     arguments: list[str] = []
-    while rest:
-        word = rest.pop(0)
+    while texts:
+        word = texts.pop(0)
         if not word.startswith("-") or word == "-":
             arguments.append(word)
             continue
@@ -53,14 +53,14 @@ def parse(verb: str, words: list[str]) -> tuple[Given, list[str]]:
             stop(1, f"unknown flag: {word}\n\nUsage:  gh {verb} [flags]")
         name, takes = flags[typed]
         if takes and not equals:
-            value = rest.pop(0) if rest else stop(1, f"flag needs an argument: {typed}")
-        given[name] = value if takes else "true"
+            value = texts.pop(0) if texts else stop(1, f"flag needs an argument: {typed}")
+        text_by_key[name] = value if takes else "true"
     if len(arguments) > command.arguments:
         stop(1, f"accepts at most {command.arguments} arg(s), received {len(arguments)}")
-    for field in given.get("json", "").split(",") if "json" in given else ():
+    for field in text_by_key.get("json", "").split(",") if "json" in text_by_key else ():
         if field not in command.fields.split():
             stop(1, f'Unknown JSON field: "{field}"\nAvailable fields:\n  {command.fields}')
-    return given, arguments
+    return text_by_key, arguments
 
 
 # state ----------------------------------------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ def head_of(state: State, branch: str) -> str:
 def look_at(state: State, head: str) -> dict[str, int]:
     """Where the plan of a commit stands: commits take the plans in the order in which they are seen."""
     at = {"plan": min(len(state["looks"]), max(0, len(state["plans"]) - 1)), "next": 0, "shown": 0}
-    found: dict[str, int] = state["looks"].setdefault(head, at)
-    return found
+    counts: dict[str, int] = state["looks"].setdefault(head, at)
+    return counts
 
 
 def plan_of(state: State, head: str) -> list[Any]:
@@ -115,28 +115,28 @@ def shown(state: State, head: str) -> list[dict[str, Any]]:
 def checks_of_run(state: State, run: str) -> tuple[str, list[dict[str, Any]]]:
     """The newest commit that has such a run, and its checks."""
     for head in reversed(state["looks"]):
-        found = [check for check in shown(state, head) if f"/actions/runs/{run}" in check["link"] + "/"]
-        if found:
-            return head, found
+        documents = [check for check in shown(state, head) if f"/actions/runs/{run}" in check["link"] + "/"]
+        if documents:
+            return head, documents
     stop(1, f"failed to get run: HTTP 404: Not Found (https://api.github.com/repos/o/n/actions/runs/{run})")
 
 
 # commands -------------------------------------------------------------------------------------------------------------
-def create(given: Given, state: State) -> str:
-    if "body-file" in given:
-        with open(0 if given["body-file"] == "-" else given["body-file"]) as body:
-            given["body"] = body.read()
-    if not {"title", "body", "head"} <= given.keys():
+def create(texts: Given, state: State) -> str:
+    if "body-file" in texts:
+        with open(0 if texts["body-file"] == "-" else texts["body-file"]) as body:
+            texts["body"] = body.read()
+    if not {"title", "body", "head"} <= texts.keys():
         needed = "must provide `--title` and `--body` (or `--fill` or `fill-first` or `--fillverbose`)"
         stop(1, f"{needed} when not running interactively")
-    repo, base = given.get("repo", "owner/name"), given.get("base", "main")
+    repo, base = texts.get("repo", "owner/name"), texts.get("base", "main")
     for pull in state["pulls"]:
-        if (pull["state"], pull["headRefName"], pull["baseRefName"]) == ("OPEN", given["head"], base):
-            stop(1, f'a pull request for branch "{given["head"]}" into branch "{base}" already exists:\n{pull["url"]}')
-    if state["bare"] and head_of(state, given["head"]) == "0" * 40:
+        if (pull["state"], pull["headRefName"], pull["baseRefName"]) == ("OPEN", texts["head"], base):
+            stop(1, f'a pull request for branch "{texts["head"]}" into branch "{base}" already exists:\n{pull["url"]}')
+    if state["bare"] and head_of(state, texts["head"]) == "0" * 40:
         stop(1, "pull request create failed: GraphQL: Head sha can't be blank, Head ref must be a branch")
-    pull = new_pull(state, repo, given["head"], base)
-    pull.update(title=given["title"], body=given["body"], isDraft="draft" in given)
+    pull = new_pull(state, repo, texts["head"], base)
+    pull.update(title=texts["title"], body=texts["body"], isDraft="draft" in texts)
     return f"{pull['url']}\n"
 
 
@@ -145,54 +145,54 @@ def new_pull(state: State, repo: str, head: str, base: str) -> dict[str, Any]:
     host, name = ("github.com", repo) if repo.count("/") == 1 else repo.split("/", 1)
     url = f"https://{host}/{name}/pull/{number}"
     branches = {"headRefName": head, "baseRefName": base, "isCrossRepository": False}
-    rest = {"title": "", "body": "", "state": "OPEN", "isDraft": False, "mergeCommit": None}
-    state["pulls"].append({"number": number, "url": url, **branches, **rest})
-    found: dict[str, Any] = state["pulls"][-1]
-    return found
+    document = {"title": "", "body": "", "state": "OPEN", "isDraft": False, "mergeCommit": None}
+    state["pulls"].append({"number": number, "url": url, **branches, **document})
+    result: dict[str, Any] = state["pulls"][-1]
+    return result
 
 
-def fields(given: Given, found: dict[str, Any]) -> dict[str, Any]:
-    wanted = given.get("json") or stop(1, "this stand-in shows JSON only")
-    return {field: found[field] for field in wanted.split(",")}
+def fields(texts: Given, document: dict[str, Any]) -> dict[str, Any]:
+    wanted = texts.get("json") or stop(1, "this stand-in shows JSON only")
+    return {field: document[field] for field in wanted.split(",")}
 
 
-def listed(given: Given, state: State) -> str:
-    which = given.get("state", "open")
+def listed(texts: Given, state: State) -> str:
+    which = texts.get("state", "open")
     if which not in ("open", "closed", "merged", "all"):
         stop(1, f'invalid argument "{which}" for "-s, --state" flag: valid values are {{open|closed|merged|all}}')
-    found = [
-        fields(given, pull)
+    fieldses = [
+        fields(texts, pull)
         for pull in reversed(state["pulls"])
-        if which in ("all", pull["state"].lower()) and pull["headRefName"] == given.get("head", pull["headRefName"])
+        if which in ("all", pull["state"].lower()) and pull["headRefName"] == texts.get("head", pull["headRefName"])
     ]
-    return json.dumps(found[: int(given.get("limit", "30"))])
+    return json.dumps(fieldses[: int(texts.get("limit", "30"))])
 
 
-def pull_of(given: Given, arguments: list[str], state: State) -> dict[str, Any]:
+def pull_of(texts: Given, arguments: list[str], state: State) -> dict[str, Any]:
     if not arguments:
-        stop(1, "argument required when using the `--repo` flag" if "repo" in given else "no pull requests found")
+        stop(1, "argument required when using the `--repo` flag" if "repo" in texts else "no pull requests found")
     for pull in state["pulls"]:
         if arguments[0] in (str(pull["number"]), pull["url"], pull["headRefName"]):
             return {**pull, "headRefOid": head_of(state, pull["headRefName"])}
     stop(1, f"GraphQL: Could not resolve to a PullRequest with the number of {arguments[0]}. (repository.pullRequest)")
 
 
-def checks(given: Given, arguments: list[str], state: State) -> str:
+def checks(texts: Given, arguments: list[str], state: State) -> str:
     """One look; the plan goes on with the next one, unless a rerun comes first. An answer that there are none required
     is followed by the question for all, so it is no look."""
-    pull = pull_of(given, arguments, state)
+    pull = pull_of(texts, arguments, state)
     head = pull["headRefOid"]
     at, plan = look_at(state, head), plan_of(state, head)
     at["shown"] = at["next"]
     look = shown(state, head)
-    found = [check for check in look if check["required"] or "required" not in given]
-    if look and not found:
+    documents = [check for check in look if check["required"] or "required" not in texts]
+    if look and not documents:
         stop(1, f"no required checks reported on the '{pull['headRefName']}' branch")
     if at["next"] + 1 < len(plan) and plan[at["next"] + 1] != RERUN:
         at["next"] += 1
     if not look:
         stop(1, f"no checks reported on the '{pull['headRefName']}' branch")
-    return json.dumps([fields(given, check) for check in found])
+    return json.dumps([fields(texts, check) for check in documents])
 
 
 def exit_code(text: str) -> int:
@@ -209,11 +209,11 @@ def run_state(checks: list[dict[str, Any]]) -> tuple[str, str]:
     return "completed", "success" if all(state in GREEN for state in states) else "failure"
 
 
-def rerun(given: Given, arguments: list[str], state: State) -> str:
+def rerun(inputs: Given, arguments: list[str], state: State) -> str:
     """gh has the same words for whatever GitHub refuses."""
     run = arguments[0] if arguments else stop(1, "`<run-id>` or `--job` required when not running interactively")
-    head, found = checks_of_run(state, run)
-    if run_state(found) != ("completed", "failure"):
+    head, documents = checks_of_run(state, run)
+    if run_state(documents) != ("completed", "failure"):
         stop(1, f"run {run} cannot be rerun; its workflow file may be broken")
     state["reruns"].append(run)
     at, plan = look_at(state, head), plan_of(state, head)
@@ -223,21 +223,21 @@ def rerun(given: Given, arguments: list[str], state: State) -> str:
     return ""
 
 
-def run_view(given: Given, arguments: list[str], state: State) -> str:
-    if "job" in given:
-        run = next((run for run, job in jobs(state) if job == given["job"]), None)
-        run = run or stop(1, f"failed to get job: HTTP 404: Not Found (/actions/jobs/{given['job']})")
+def run_view(texts: Given, arguments: list[str], state: State) -> str:
+    if "job" in texts:
+        run = next((run for run, job in jobs(state) if job == texts["job"]), None)
+        run = run or stop(1, f"failed to get job: HTTP 404: Not Found (/actions/jobs/{texts['job']})")
     else:
         run = arguments[0] if arguments else stop(1, "run or job ID required when not running interactively")
-    _, found = checks_of_run(state, run)
-    status, conclusion = run_state(found)
-    if "json" in given:
-        return json.dumps(fields(given, {"status": status, "conclusion": conclusion}))
-    if "log-failed" not in given:
+    _, documents = checks_of_run(state, run)
+    status, conclusion = run_state(documents)
+    if "json" in texts:
+        return json.dumps(fields(texts, {"status": status, "conclusion": conclusion}))
+    if "log-failed" not in texts:
         stop(1, "this stand-in shows JSON and logs only")
     if status != "completed":
         stop(1, f"run {run} is still in progress; logs will be available when it is complete")
-    log = state["logs"].get(given.get("job") or run)
+    log = state["logs"].get(texts.get("job") or run)
     lines = stop(1, "log not found") if log is None else log.splitlines()
     return "".join(f"test\tRun tests\t{MOMENT} {line}\n" for line in lines)
 
@@ -250,12 +250,12 @@ def jobs(state: State) -> Iterator[tuple[str, str]]:
                 yield from re.findall(r"/actions/runs/(\d+)/job/(\d+)", check["link"])
 
 
-def api(given: Given, arguments: list[str], state: State) -> str:
+def api(texts: Given, arguments: list[str], state: State) -> str:
     path = arguments[0] if arguments else stop(1, "accepts 1 arg(s), received 0")
-    method = given.get("method", "GET")
+    method = texts.get("method", "GET")
     patched = re.fullmatch(r"repos/[^/]+/[^/]+/pulls/(\d+)", path)
     logged = re.fullmatch(r"repos/[^/]+/[^/]+/actions/jobs/(\d+)/logs", path)
-    if patched and method == "PATCH" and given.get("input") == "-":
+    if patched and method == "PATCH" and texts.get("input") == "-":
         pull = next((pull for pull in state["pulls"] if str(pull["number"]) == patched[1]), None)
         if pull is not None:
             pull.update(json.load(sys.stdin))
@@ -268,25 +268,25 @@ def api(given: Given, arguments: list[str], state: State) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-def answer(verb: str, given: Given, arguments: list[str], state: State) -> str:
+def answer(verb: str, texts: Given, arguments: list[str], state: State) -> str:
     match verb:
         case "pr create":
-            return create(given, state)
+            return create(texts, state)
         case "pr list":
-            return listed(given, state)
+            return listed(texts, state)
         case "pr view":
-            return json.dumps(fields(given, pull_of(given, arguments, state)))
+            return json.dumps(fields(texts, pull_of(texts, arguments, state)))
         case "pr checks":
-            return checks(given, arguments, state)
+            return checks(texts, arguments, state)
         case "run view":
-            return run_view(given, arguments, state)
+            return run_view(texts, arguments, state)
         case "run rerun":
-            return rerun(given, arguments, state)
+            return rerun(texts, arguments, state)
         case _:
-            return api(given, arguments, state)
+            return api(texts, arguments, state)
 
 
-def refuse(fault: str, verb: str, given: Given) -> None:
+def refuse(fault: str, verb: str, texts: Given) -> None:
     """What goes wrong before anything is looked at."""
     if fault == "login":
         stop(4, "To get started with GitHub CLI, please run:  gh auth login")
@@ -294,7 +294,7 @@ def refuse(fault: str, verb: str, given: Given) -> None:
         stop(1, "HTTP 502: Bad gateway (https://someone:secret@api.github.com/graphql)")
     if fault == "rate-limit":
         stop(1, "HTTP 403: API rate limit exceeded for user ID 1. (https://api.github.com/graphql)")
-    if fault == "too-old" and verb == "pr checks" and "json" in given:
+    if fault == "too-old" and verb == "pr checks" and "json" in texts:
         stop(1, "unknown flag: --json\n\nUsage:  gh pr checks [<number> | <url> | <branch>] [flags]")
     if fault == "hang":
         time.sleep(3600)
@@ -312,21 +312,21 @@ def die_once(fault: str, state: State) -> bool:
     return True
 
 
-def main(words: list[str]) -> int:
-    verb = next((verb for verb in COMMANDS if words[: len(verb.split())] == verb.split()), None)
+def main(args: list[str]) -> int:
+    verb = next((verb for verb in COMMANDS if args[: len(verb.split())] == verb.split()), None)
     if verb is None:
-        stop(1, f'unknown command "{" ".join(words[:2])}" for "gh"')
+        stop(1, f'unknown command "{" ".join(args[:2])}" for "gh"')
     file = os.environ["FAKE_GH_STATE"]
-    given, arguments = parse(verb, words[len(verb.split()) :])
+    texts, arguments = parse(verb, args[len(verb.split()) :])
     fault, _, only = os.environ.get("FAKE_GH_FAULT", "").partition("=")
     fault = fault if only in ("", verb) else ""
-    changes = verb in ("pr create", "run rerun") or given.get("method") == "PATCH"
+    changes = verb in ("pr create", "run rerun") or texts.get("method") == "PATCH"
     with kept(file) as state:
-        state["calls"].append(words)
-    refuse(fault, verb, given)
+        state["calls"].append(args)
+    refuse(fault, verb, texts)
     with kept(file) as state:
         dies = changes and fault in ("lost-request", "lost-reply") and die_once(fault, state)
-        text = "" if dies and fault == "lost-request" else answer(verb, given, arguments, state)
+        text = "" if dies and fault == "lost-request" else answer(verb, texts, arguments, state)
     if dies:
         os.kill(os.getpid(), signal.SIGKILL)
     sys.stdout.write(text)

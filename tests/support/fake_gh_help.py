@@ -19,14 +19,14 @@ class Command(NamedTuple):
 
     def flags(self) -> dict[str, tuple[str, bool]]:
         """As they are typed, with their name and whether a value follows."""
-        found = {}
-        for words, takes in ((self.values, True), (self.switches, False)):
-            for word in words.split():
+        result = {}
+        for text, takes in ((self.values, True), (self.switches, False)):
+            for word in text.split():
                 name, _, short = word.partition("/")
-                found[f"--{name}"] = (name, takes)
+                result[f"--{name}"] = (name, takes)
                 if short:
-                    found[f"-{short}"] = (name, takes)
-        return found
+                    result[f"-{short}"] = (name, takes)
+        return result
 
 
 PULL_FIELDS = (

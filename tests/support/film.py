@@ -49,7 +49,7 @@ def film(frames: Sequence[Frame], still: int, title: str, description: str) -> s
     columns, lines = len(frames[0].rows[0]), len(frames[0].rows)
     width, height = columns * CELL[0] + 2 * PADDING, lines * CELL[1] + 2 * PADDING + BAR
     rows = list(dict.fromkeys(row for frame in frames for row in frame.rows))
-    number = {row: place for place, row in enumerate(rows)}
+    number = {row: count for count, row in enumerate(rows)}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" '
         f'height="{_n(height)}" role="img" aria-labelledby="title description">',
@@ -57,14 +57,14 @@ def film(frames: Sequence[Frame], still: int, title: str, description: str) -> s
         f"<style>{_style(frames, still, lines * CELL[1])}</style>",
         _window(width, height, title),
         "<defs>",
-        *(f'<g id="r{place}">{"".join(_row(row))}</g>' for place, row in enumerate(rows) if _marked(row)),
+        *(f'<g id="r{index}">{"".join(_row(row))}</g>' for index, row in enumerate(rows) if _marked(row)),
         "</defs>",
         f'<svg x="{_n(PADDING)}" y="{_n(PADDING + BAR)}" width="{_n(columns * CELL[0])}" '
         f'height="{_n(lines * CELL[1])}">',
         '<g class="film">',
     ]
-    for place, frame in enumerate(frames):
-        top = place * lines * CELL[1]
+    for position, frame in enumerate(frames):
+        top = position * lines * CELL[1]
         parts += [
             f'<use href="#r{number[row]}" y="{_n(top + at * CELL[1])}"/>'
             for at, row in enumerate(frame.rows)
@@ -76,8 +76,8 @@ def film(frames: Sequence[Frame], still: int, title: str, description: str) -> s
 def _style(frames: Sequence[Frame], still: int, height: float) -> str:
     total = sum(frame.seconds for frame in frames)
     steps, begun = [], 0.0
-    for place, frame in enumerate(frames):
-        steps.append(f"{_n(100 * begun / total)}%{{transform:translateY({_n(-place * height)}px)}}")
+    for index, frame in enumerate(frames):
+        steps.append(f"{_n(100 * begun / total)}%{{transform:translateY({_n(-index * height)}px)}}")
         begun += frame.seconds
     inks = "".join(f".{name}{{fill:{colour}}}" for name, colour in INK.items())
     return (
@@ -91,11 +91,11 @@ def _style(frames: Sequence[Frame], still: int, height: float) -> str:
 def _window(width: float, height: float, title: str) -> str:
     frame = f'width="{_n(width - 1)}" height="{_n(height - 1)}" rx="9" fill="{PAPER}" stroke="{FRAME}"'
     dots = "".join(
-        f'<circle cx="{_n(PADDING + 5 + 18 * place)}" cy="{_n(BAR / 2 + 3)}" r="5.5" fill="{colour}"/>'
-        for place, colour in enumerate(("#e5707a", "#e5c07b", "#8fd18b"))
+        f'<circle cx="{_n(PADDING + 5 + 18 * index)}" cy="{_n(BAR / 2 + 3)}" r="5.5" fill="{colour}"/>'
+        for index, colour in enumerate(("#e5707a", "#e5c07b", "#8fd18b"))
     )
-    words = f'x="{_n(width / 2)}" y="{_n(BAR / 2 + 8)}" text-anchor="middle" fill="{TITLE}"'
-    return f'<rect x=".5" y=".5" {frame}/>{dots}<text {words}>{escape(title)}</text>'
+    text = f'x="{_n(width / 2)}" y="{_n(BAR / 2 + 8)}" text-anchor="middle" fill="{TITLE}"'
+    return f'<rect x=".5" y=".5" {frame}/>{dots}<text {text}>{escape(title)}</text>'
 
 
 def _marked(row: Row) -> bool:
@@ -105,7 +105,7 @@ def _marked(row: Row) -> bool:
 def _row(row: Row) -> Iterator[str]:
     """Runs of cells that look alike; each mark beyond ASCII is a run of its own, except rules, which are drawn."""
     placed = [(at, cell) for at, cell in enumerate(row) if cell.text]
-    for (kind, ink, bold), group in groupby(placed, key=lambda each: (_kind(each), each[1].ink, each[1].bold)):
+    for (kind, ink, bold), group in groupby(placed, key=lambda item: (_kind(item), item[1].ink, item[1].bold)):
         cells = list(group)
         text = "".join(cell.text for _, cell in cells).rstrip()
         if not text:

@@ -73,8 +73,8 @@ class FakeGh:
 
     def _read(self, what: str) -> list[Any]:
         with kept(self._state) as state:
-            found: list[Any] = state[what]
-            return found
+            result: list[Any] = state[what]
+            return result
 
     # what it is to say ------------------------------------------------------------------------------------------------
     def plan(self, *heads: Sequence[Look]) -> None:

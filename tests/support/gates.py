@@ -14,21 +14,21 @@ from mz_recordings.findings.model import Finding
 
 def project_of(root: Path, *cassettes: Path) -> Project:
     """The project there, with its library or these cassettes."""
-    return load_project(root, os.environ, cassettes, 1, datetime.now(UTC), lambda words: None)
+    return load_project(root, os.environ, cassettes, 1, datetime.now(UTC), lambda args: None)
 
 
-def findings(said: Iterable[LayerOutput]) -> list[Finding]:
-    return [one for one in said if isinstance(one, Finding)]
+def findings(output: Iterable[LayerOutput]) -> list[Finding]:
+    return [remark for remark in output if isinstance(remark, Finding)]
 
 
-def remarks(said: Iterable[LayerOutput]) -> list[str]:
-    return [one.text for one in said if isinstance(one, Remark)]
+def remarks(output: Iterable[LayerOutput]) -> list[str]:
+    return [remark.text for remark in output if isinstance(remark, Remark)]
 
 
-def checked(said: Iterable[LayerOutput]) -> dict[str, int]:
+def checked(output: Iterable[LayerOutput]) -> dict[str, int]:
     """How many of each kind were looked at."""
     counts: dict[str, int] = {}
-    for one in said:
-        if isinstance(one, CheckedItem):
-            counts[one.kind] = counts.get(one.kind, 0) + one.count
+    for remark in output:
+        if isinstance(remark, CheckedItem):
+            counts[remark.kind] = counts.get(remark.kind, 0) + remark.count
     return counts

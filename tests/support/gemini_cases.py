@@ -29,8 +29,8 @@ def thinks(request: Request) -> Answer:
 
 def unfinished(text: str) -> Garbage:
     """A stream that ends as if all were said, without the model's last word."""
-    said = {"index": 0, "content": {"role": "model", "parts": [{"text": text}]}}
-    return Garbage(server_event({"candidates": [said]}))
+    document = {"index": 0, "content": {"role": "model", "parts": [{"text": text}]}}
+    return Garbage(server_event({"candidates": [document]}))
 
 
 class Hiccup:

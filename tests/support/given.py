@@ -65,9 +65,9 @@ def recorded(*events: Event, stream: str = "run/r1/a") -> tuple[Recorded[Event],
 def given(*events: Event) -> State:
     """The state of a feature; every event must be legal where it comes."""
     state = fold(())
-    for one in recorded(*events):
-        following = apply_strict(state, one)
-        assert following is not None, f"{type(one.event).__name__} may not come in {type(state).__name__}"
+    for item in recorded(*events):
+        following = apply_strict(state, item)
+        assert following is not None, f"{type(item.event).__name__} may not come in {type(state).__name__}"
         state = following
     assert state == fold(recorded(*events))
     return state
@@ -207,11 +207,18 @@ def base_merged(changed: bool = False, *conflicts: str) -> BaseMerged:
 
 
 def checks_seen(
-    green: int = 0, red: int = 0, pending: int = 0, flaky: bool = False, known: bool = True
+    green: int = 0, red: int = 0, pending: int = 0, flaky: bool = False, commit_known: bool = True
 ) -> ChecksPolled:
     report = DIGEST if red else None
     return ChecksPolled(
-        key="k", commit=BASE, commit_known=known, passed=green, failed=red, pending=pending, flaky=flaky, report=report
+        key="k",
+        commit=BASE,
+        commit_known=commit_known,
+        passed=green,
+        failed=red,
+        pending=pending,
+        flaky=flaky,
+        report=report,
     )
 
 

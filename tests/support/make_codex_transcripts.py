@@ -82,13 +82,13 @@ def drive(scene: Scene, cli: Path, place: Path, model: str) -> Iterator[tuple[st
     out, thread = b"", ""
     with Endpoint(scene.script) as endpoint:
         env = codex_cli.environment(home, endpoint.url) | {"PATH": f"{cli.parent}:{os.environ['PATH']}"}
-        for words, prompt in zip(scene.calls, scene.prompts, strict=True):
-            argv = [str(cli), *EXEC, "-m", model, *(thread if word == "THREAD" else word for word in words), "-"]
+        for args, prompt in zip(scene.calls, scene.prompts, strict=True):
+            argv = [str(cli), *EXEC, "-m", model, *(thread if word == "THREAD" else word for word in args), "-"]
             done = subprocess.run(argv, cwd=work, env=env, input=prompt.encode(), capture_output=True, check=False)
             sys.stderr.write(done.stderr.decode("utf-8", "replace")[-500:])
             out = done.stdout
-            found = re.search(rb'"(?:thread_id|session_id)":"([0-9a-f-]+)"', out)
-            thread = found.group(1).decode() if found else ""
+            match = re.search(rb'"(?:thread_id|session_id)":"([0-9a-f-]+)"', out)
+            thread = match.group(1).decode() if match else ""
         if endpoint.complaints:
             raise SystemExit(f"the script was surprised: {endpoint.complaints}")
     logs = sorted((home / ".codex/sessions").rglob("*.jsonl"), key=_began)
@@ -120,8 +120,8 @@ def _cut(value: object) -> object:
     if isinstance(value, str):
         return value if len(value) < TEXT_MAX else f"{value[:40]}…"
     if isinstance(value, list):
-        return [_cut(each) for each in value[:LIST_MAX]]
-    return {name: _cut(each) for name, each in value.items()} if isinstance(value, dict) else value
+        return [_cut(item) for item in value[:LIST_MAX]]
+    return {name: _cut(entry) for name, entry in value.items()} if isinstance(value, dict) else value
 
 
 def main() -> None:
@@ -129,15 +129,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--cli", type=Path, default=CLIS / "codex")
     parser.add_argument("--out", type=Path, default=STORED)
-    given = parser.parse_args()
-    said = subprocess.run([given.cli, "--version"], capture_output=True, text=True, check=True).stdout
-    version = said.split()[-1]
+    args = parser.parse_args()
+    output = subprocess.run([args.cli, "--version"], capture_output=True, text=True, check=True).stdout
+    version = output.split()[-1]
     numbers = tuple(int(number) for number in version.split(".")[:2])
     model = codex_cli.MODEL if numbers >= (0, 169) else OLD
-    for name in given.names or [name for name, scene in SCENES.items() if numbers >= scene.since]:
+    for name in args.names or [name for name, scene in SCENES.items() if numbers >= scene.since]:
         with tempfile.TemporaryDirectory(prefix="transcript") as directory:
-            for kind, data in drive(SCENES[name], given.cli.absolute(), Path(directory), model):
-                path = given.out / f"{name}-{kind}-{version}.jsonl"
+            for kind, data in drive(SCENES[name], args.cli.absolute(), Path(directory), model):
+                path = args.out / f"{name}-{kind}-{version}.jsonl"
                 path.write_bytes(data)
                 sys.stderr.write(f"{path.name}: {len(data)} bytes\n")
 

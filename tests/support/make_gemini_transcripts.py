@@ -85,16 +85,16 @@ def files(cli: str, version: str, directory: Path) -> Iterator[tuple[str, bytes]
     """By name: a document, and where the version has streams, a stream, with the session's log of either."""
     outputs = ["json"] if numbers(version) < STREAMS_SINCE else ["json", "stream-json"]
     for output in outputs:
-        place = directory / output
-        place.mkdir()
+        path = directory / output
+        path.mkdir()
         prompts = ("Please write a note.", "Write it again.") if version == INSTALLED else ("Please write a note.",)
-        printed = call(cli, version, output, place, prompts if output == "stream-json" else prompts[:1])
+        printed = call(cli, version, output, path, prompts if output == "stream-json" else prompts[:1])
         name = "json" if output == "json" else "stream"
         ending = "json" if output == "json" else "jsonl"
-        yield f"{name}-{version}.{ending}", general(printed, place)
+        yield f"{name}-{version}.{ending}", general(printed, path)
         if output == outputs[-1]:
-            (log,) = (place / "home/.gemini/tmp").glob("*/chats/session-*")
-            yield f"session-{version}{log.suffix}", general(log.read_bytes(), place)
+            (log,) = (path / "home/.gemini/tmp").glob("*/chats/session-*")
+            yield f"session-{version}{log.suffix}", general(log.read_bytes(), path)
 
 
 def delegated(cli: str, version: str, place: Path) -> Iterator[tuple[str, bytes]]:
@@ -124,16 +124,16 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def main(words: list[str]) -> None:
+def main(args: list[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cli", default=str(CLIS / "gemini"))
     parser.add_argument("--version", default=INSTALLED)
-    given = parser.parse_args(words)
+    options = parser.parse_args(args)
     STORED.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
-        made = list(files(given.cli, given.version, Path(directory)))
-        if given.version == INSTALLED:
-            made += delegated(given.cli, given.version, Path(directory) / "delegated")
+        made = list(files(options.cli, options.version, Path(directory)))
+        if options.version == INSTALLED:
+            made += delegated(options.cli, options.version, Path(directory) / "delegated")
         for name, data in made:
             (STORED / name).write_bytes(data)
             sys.stderr.write(f"{name}: {len(data)} bytes\n")

@@ -156,15 +156,15 @@ def drive(scene: Scene, cli: Path, place: Path, model: str) -> dict[str, bytes]:
 
 
 def session_of(out: bytes) -> str:
-    found = re.search(rb'"session_id":"([^"]+)"', out)
-    return found.group(1).decode() if found else SESSION
+    match = re.search(rb'"session_id":"([^"]+)"', out)
+    return match.group(1).decode() if match else SESSION
 
 
 def run(call: Call, options: Sequence[str], cli: Path, work: Path, env: dict[str, str], model: str) -> bytes:
-    words = [str(cli), "-p", "--output-format", call.output, "--model", model]
-    words += ["--verbose"] if call.output == "stream-json" else []
-    words += [*options, call.prompt, "--allowedTools", "Write", "Bash", "Task", "Agent"]
-    done = subprocess.run(words, cwd=work, env=env, stdin=subprocess.DEVNULL, capture_output=True)
+    args = [str(cli), "-p", "--output-format", call.output, "--model", model]
+    args += ["--verbose"] if call.output == "stream-json" else []
+    args += [*options, call.prompt, "--allowedTools", "Write", "Bash", "Task", "Agent"]
+    done = subprocess.run(args, cwd=work, env=env, stdin=subprocess.DEVNULL, capture_output=True)
     sys.stderr.write(done.stderr.decode("utf-8", "replace")[:500])
     return done.stdout + (b"" if done.stdout.endswith(b"\n") or not done.stdout else b"\n")
 
@@ -199,8 +199,8 @@ def _cut(value: object) -> object:
     if isinstance(value, str):
         return value if len(value) < LONG_TEXT else f"{value[:40]}…"
     if isinstance(value, list):
-        return [_cut(each) for each in value[:LONG_LIST]]
-    return {name: _cut(each) for name, each in value.items()} if isinstance(value, dict) else value
+        return [_cut(item) for item in value[:LONG_LIST]]
+    return {name: _cut(entry) for name, entry in value.items()} if isinstance(value, dict) else value
 
 
 def version_of(cli: Path) -> str:
@@ -213,12 +213,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(SCENES))
     parser.add_argument("--cli", type=Path, default=CLIS / "claude")
     parser.add_argument("--out", type=Path, default=STORED)
-    given = parser.parse_args()
-    version = version_of(given.cli)
-    for name in given.names or SCENES:
+    args = parser.parse_args()
+    version = version_of(args.cli)
+    for name in args.names or SCENES:
         with tempfile.TemporaryDirectory(prefix="transcript") as directory:
-            for kind, data in drive(SCENES[name], given.cli.absolute(), Path(directory), MODELS[version[0]]).items():
-                path = given.out / f"{name}-{kind}-{version}.jsonl"
+            for kind, data in drive(SCENES[name], args.cli.absolute(), Path(directory), MODELS[version[0]]).items():
+                path = args.out / f"{name}-{kind}-{version}.jsonl"
                 path.write_bytes(data)
                 sys.stderr.write(f"{path.name}: {len(data)} bytes\n")
 

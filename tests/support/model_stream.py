@@ -11,12 +11,12 @@ from tests.support.endpoint import Garbage, server_event
 USAGE = {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
 
 
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
 
 
-def use(name: object, given: object, number: int = 1) -> dict[str, Any]:
-    return {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": given}
+def use(name: object, value: object, number: int = 1) -> dict[str, Any]:
+    return {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": value}
 
 
 def answer(stop: object, *blocks: dict[str, Any], usage: object = USAGE) -> Garbage:
@@ -25,11 +25,11 @@ def answer(stop: object, *blocks: dict[str, Any], usage: object = USAGE) -> Garb
         "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None,
         "stop_sequence": None, "usage": usage,
     }  # fmt: skip
-    said = [_event("message_start", message=message)]
+    contents = [_event("message_start", message=message)]
     for index, block in enumerate(blocks):
-        said += _block(index, block)
-    said += [_event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=usage)]
-    return Garbage(b"".join([*said, _event("message_stop")]))
+        contents += _block(index, block)
+    contents += [_event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=usage)]
+    return Garbage(b"".join([*contents, _event("message_stop")]))
 
 
 def breaks_off(kind: str, message: str) -> Garbage:
@@ -52,10 +52,10 @@ def _block(index: int, block: dict[str, Any]) -> list[bytes]:
             begun, delta = {**block, "input": {}}, {"type": "input_json_delta", "partial_json": _json(block["input"])}
         case _:
             begun, delta = block, None
-    said = [_event("content_block_start", index=index, content_block=begun)]
+    contents = [_event("content_block_start", index=index, content_block=begun)]
     if delta is not None:
-        said.append(_event("content_block_delta", index=index, delta=delta))
-    return [*said, _event("content_block_stop", index=index)]
+        contents.append(_event("content_block_delta", index=index, delta=delta))
+    return [*contents, _event("content_block_stop", index=index)]
 
 
 def _json(value: object) -> str:

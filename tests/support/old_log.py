@@ -49,7 +49,7 @@ def make(folder: Path) -> None:
         workshop.run()
         with SqliteStore(workshop.root / MZ_FOLDER / LOG_FILE, read_only=True) as store:
             events = tuple(store.read_all())
-        (started,) = (one.event for one in events if isinstance(one.event, RunStarted))
+        (started,) = (recorded.event for recorded in events if isinstance(recorded.event, RunStarted))
         folder.mkdir(parents=True)
         (folder / "log.jsonl").write_bytes(write_log(events))
         (folder / "pins.json").write_bytes(

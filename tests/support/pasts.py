@@ -97,11 +97,11 @@ def _counted(spec: CallSpec) -> int | None:
 
 
 def renumbered(events: Sequence[Recorded[Event]]) -> Stream:
-    return [replace(one, version=at) for at, one in enumerate(events, start=1)]
+    return [replace(recorded, version=at) for at, recorded in enumerate(events, start=1)]
 
 
 def index_of(events: Stream, kind: type[Event], number: int = 0) -> int:
-    return [at for at, one in enumerate(events) if isinstance(one.event, kind)][number]
+    return [at for at, recorded in enumerate(events) if isinstance(recorded.event, kind)][number]
 
 
 def edited(events: Stream, at: int, **fields: object) -> Stream:

@@ -79,9 +79,9 @@ def call(key: str, total_seconds: int = 20, idle_seconds: int = 20) -> CallSpec:
 def repository(root: Path) -> Path:
     """A new git repository; returns the directory where the call of `call` runs."""
     subprocess.run(["git", "init", "--quiet", str(root)], check=True)
-    place = root / ".mz" / "worktrees" / PLACE.run / PLACE.feature
-    place.mkdir(parents=True)
-    return place
+    path = root / ".mz" / "worktrees" / PLACE.run / PLACE.feature
+    path.mkdir(parents=True)
+    return path
 
 
 def left(key: str, within_seconds: float = 2.0) -> list[int]:
@@ -105,8 +105,8 @@ def wait_for(path: Path, text: str = "", within_seconds: float = 10.0) -> str:
     """The file's text once it is there and holds `text`."""
     until = time.monotonic() + within_seconds
     while time.monotonic() < until:
-        if path.exists() and text in (found := path.read_text()):
-            return found
+        if path.exists() and text in (value := path.read_text()):
+            return value
         time.sleep(0.01)
     raise AssertionError(f"{path.name} never held {text!r}")
 

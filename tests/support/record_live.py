@@ -34,7 +34,7 @@ class Screen(pyte.Screen):
     """Knows faint text, which the emulator leaves out: it shows it in grey."""
 
     def select_graphic_rendition(self, *attrs: int, **_: Any) -> None:
-        super().select_graphic_rendition(*(GREY if each == FAINT else each for each in attrs))
+        super().select_graphic_rendition(*(GREY if attr == FAINT else attr for attr in attrs))
 
 
 def main(place: Path) -> None:
@@ -55,7 +55,7 @@ def telling(frames: Sequence[Frame]) -> int:
     def marks(frame: Frame, mark: str) -> int:
         return sum(cell.text == mark for row in frame.rows for cell in row)
 
-    return max(range(len(frames)), key=lambda place: (marks(frames[place], "»"), marks(frames[place], "✓")))
+    return max(range(len(frames)), key=lambda index: (marks(frames[index], "»"), marks(frames[index], "✓")))
 
 
 def record(home: Path) -> Sequence[tuple[float, bytes]]:

@@ -18,9 +18,9 @@ def make_project(place: Path) -> None:
     shutil.copytree(CASES / "project", place)
     shutil.copytree(ROOT / "pipelines", place / "pipelines")
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | COMMIT_ENVIRONMENT
-    for words in (
+    for args in (
         ("init", "--quiet", "--initial-branch=main"),
         ("add", "--all"),
         ("commit", "--quiet", "-mA cookbook"),
     ):
-        subprocess.run(["git", *words], cwd=place, env=own, check=True)
+        subprocess.run(["git", *args], cwd=place, env=own, check=True)

@@ -43,12 +43,12 @@ class Forge:
         if not other.exists():
             subprocess.run(["git", "clone", "-q", "-b", "main", self.bare, other], check=True)
         (other / path).write_text(text)
-        for words in (
+        for args in (
             ["add", "-A"],
             ["-c", "user.name=S", "-c", "user.email=s@b", "commit", "-qm", "news"],
             ["push", "-q"],
         ):
-            subprocess.run(["git", *words], cwd=other, check=True)
+            subprocess.run(["git", *args], cwd=other, check=True)
         return self.remote_head("main")
 
     def file(self, branch: str, path: str) -> str:

@@ -178,7 +178,7 @@ def record_scene(scene: Scene, directory: Path) -> Cassette:
 
 def _drive(session: RunProcess, scene: Scene) -> RunState:
     """To the end, with people who say what they are to say, and come back after the run was halted."""
-    left = {feature: list(said) for feature, said in scene.said.items()}
+    left = {feature: list(saids) for feature, saids in scene.said.items()}
     while True:
         state = session.drive()
         waiting = [feature for feature in left if _waits(state, feature) and left[feature]]

@@ -88,8 +88,8 @@ def features() -> tuple[str, ...]:
 
 def demo(request: Request) -> Answer:
     """The script: an answer to any request of the demo."""
-    prompt, said = request.prompt, "\n".join(request.user_texts())
-    feature, phase = named(FEATURE, said, "feature"), named(PHASE, said, "phase")
+    prompt, output = request.prompt, "\n".join(request.user_texts())
+    feature, phase = named(FEATURE, output, "feature"), named(PHASE, output, "phase")
     takes = play(feature).get(phase)
     if takes is None:
         raise Unexpected(f"there is no script for the phase {phase!r} of {feature}")
@@ -103,26 +103,26 @@ def demo(request: Request) -> Answer:
     return answer(request, takes[attempt].steps, where)
 
 
-def named(pattern: re.Pattern[str], said: str, what: str) -> str:
+def named(pattern: re.Pattern[str], output: str, what: str) -> str:
     """As it was said last: in a session an earlier prompt may say it for later ones."""
-    found = pattern.findall(said)
-    if not found:
-        raise Unexpected(f"the prompt names no {what}: {said[:300]!r}")
-    return str(found[-1])
+    result = pattern.findall(output)
+    if not result:
+        raise Unexpected(f"the prompt names no {what}: {output[:300]!r}")
+    return str(result[-1])
 
 
 def _check_prompt(request: Request, takes: tuple[Take, ...], attempt: int, where: str) -> None:
     """What was said or written before in the session need not be said again."""
     prompt, take = request.prompt, takes[attempt]
     continued = FEATURE.search(prompt) is None
-    known = "\n".join(_strings(request.body)) if continued else prompt
-    lacking = [word for word in take.expects if word not in known]
-    words: list[str] = []
+    text = "\n".join(_strings(request.body)) if continued else prompt
+    lacking = [word for word in take.expects if word not in text]
+    args: list[str] = []
     if take.refused:
         refused = _written(takes[attempt - 1], take.refused)
-        words += _messages(take.rules, refused, take.refused)
-        words += [] if continued else [line for line in refused.splitlines() if line.strip()]
-    for word in (*lacking, *(word for word in words if word not in prompt)):
+        args += _messages(take.rules, refused, take.refused)
+        args += [] if continued else [line for line in refused.splitlines() if line.strip()]
+    for word in (*lacking, *(word for word in args if word not in prompt)):
         raise Unexpected(f"{where}: the prompt lacks {word!r}")
 
 
@@ -137,19 +137,19 @@ def _strings(value: object) -> Iterator[str]:
                 with suppress(ValueError):
                     yield from _strings(json.loads(value))
         case dict():
-            for each in value.values():
-                yield from _strings(each)
+            for item in value.values():
+                yield from _strings(item)
         case list():
-            for each in value:
-                yield from _strings(each)
+            for item in value:
+                yield from _strings(item)
 
 
 def _messages(rules: str, text: str, path: str) -> list[str]:
     """What the rules say of the refused text, word for word."""
-    found = validate(load_rules()[rules], text, path, Limits(), {})
-    if not found:
+    rule_findings = validate(load_rules()[rules], text, path, Limits(), {})
+    if not rule_findings:
         raise Unexpected(f"{path}: the rules {rules} have nothing against the first attempt")
-    return [finding.message for finding in found]
+    return [finding.message for finding in rule_findings]
 
 
 def _written(take: Take, path: str) -> str:

@@ -69,8 +69,8 @@ def views(home: Path) -> Iterator[ImportedStore]:
 
 
 def sums(home: Path) -> tuple[QuarterSum, ...]:
-    with views(home) as found:
-        return tuple(found.sums())
+    with views(home) as imported_store:
+        return tuple(imported_store.sums())
 
 
 def totals(home: Path) -> tuple[int, int, int]:

@@ -107,7 +107,7 @@ def recording(tree: str, **more: object) -> RecordedCall:
     return RecordedCall(Recording(**{**fields, **more}), contents)  # type: ignore[arg-type]
 
 
-def cassette(*taken: RecordedCall) -> Cassette:
+def cassette(*calls: RecordedCall) -> Cassette:
     world = Fixture(
         run="r", template="", base="main", base_commit="0" * 40, base_tree="0" * 40, clock_start="2026-06-01T10:00:00Z",
         items=(), config={},
@@ -118,7 +118,7 @@ def cassette(*taken: RecordedCall) -> Cassette:
         traces={}, fixture=world,
         evidence={"templates": {"prd.md.j2": "Write the note.\nIn good English.\n"}},
     )  # fmt: skip
-    return Cassette(manifest, taken)
+    return Cassette(manifest, calls)
 
 
 def _digest(text: str) -> str:

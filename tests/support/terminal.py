@@ -36,11 +36,11 @@ class Terminal:
         """The end that a program in this process writes to; to be closed by it."""
         return os.fdopen(os.dup(self._theirs), "w", encoding="utf-8")
 
-    def run(self, words: Sequence[str], home: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def run(self, texts: Sequence[str], home: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Starts a program whose stdin, stdout and stderr are this terminal."""
         end = self._theirs
         variables = {**environment, "TERM": "xterm-256color"}
-        return subprocess.Popen(words, cwd=home, env=variables, stdin=end, stdout=end, stderr=end)
+        return subprocess.Popen(texts, cwd=home, env=variables, stdin=end, stdout=end, stderr=end)
 
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))

@@ -11,10 +11,10 @@ GROWTH_MAX = 9.0
 """For `TIMES` as much work: 4 where time grows with the work, 16 where it grows with its square."""
 
 
-def ratio(one: Callable[[], object], other: Callable[[], object], rounds: int = ROUNDS) -> float:
+def ratio(item: Callable[[], object], other: Callable[[], object], rounds: int = ROUNDS) -> float:
     """CPU time of the one against that of the other, children that ended included: they take turns, and of each the
     fastest round counts."""
-    ones, others = zip(*((_seconds(one), _seconds(other)) for _ in range(rounds)), strict=True)
+    ones, others = zip(*((_seconds(item), _seconds(other)) for _ in range(rounds)), strict=True)
     return float(min(ones) / max(min(others), 1e-4))
 
 
@@ -30,5 +30,5 @@ def _seconds(what: Callable[[], object]) -> float:
 
 
 def _used() -> float:
-    each = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(used.ru_utime + used.ru_stime for used in each)
+    getrusages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in getrusages)

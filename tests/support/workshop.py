@@ -186,16 +186,16 @@ class Workshop:
 
     def run(self) -> str:
         """Delivers the backlog, with a person who answers; returns the run's id."""
-        said = {feature: list(answers) for feature, answers in SAID.items()}
-        seen: list[Recorded[Event]] = []
-        with RunProcess(self.root, self.environment, seen.append) as session:
+        output = {feature: list(answers) for feature, answers in SAID.items()}
+        recorded_events: list[Recorded[Event]] = []
+        with RunProcess(self.root, self.environment, recorded_events.append) as session:
             session.start({}, ())
             state = session.drive()
             assert state.started is not None
             run = state.started.run
-            while (waiting := [f for f in state.tracks if _waits(state, f) and said[f]]) or state.halt:
+            while (waiting := [f for f in state.tracks if _waits(state, f) and output[f]]) or state.halt:
                 for feature in waiting:
-                    verdict, note = said[feature].pop(0)
+                    verdict, note = output[feature].pop(0)
                     left = AnswerPosted(
                         feature=FeatureId(feature),
                         verdict=verdict,
@@ -215,10 +215,10 @@ class Workshop:
 
     def keep(self, cassette: Cassette, name: str = "notes") -> Path:
         """Puts it into the project's library."""
-        place = self.root / "recordings" / name
-        place.parent.mkdir(exist_ok=True)
-        save(cassette, place, replace=True)
-        return place
+        path = self.root / "recordings" / name
+        path.parent.mkdir(exist_ok=True)
+        save(cassette, path, replace=True)
+        return path
 
 
 def _waits(state: RunState, feature: str) -> bool:

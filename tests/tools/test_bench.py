@@ -76,16 +76,16 @@ def test_overhead_is_for_each_feature() -> None:
 
 
 def test_candidates_take_turns_and_the_median_counts() -> None:
-    said: list[str] = []
+    texts: list[str] = []
     values = {"a": iter((1.0, 9.0, 2.0)), "b": iter((5.0, 5.0, 50.0))}
 
     def measure(name: str) -> float:
-        said.append(name)
+        texts.append(name)
         return next(values[name])
 
-    found = alternate(3, {"a": lambda: measure("a"), "b": lambda: measure("b")})
-    assert found == {"a": 2.0, "b": 5.0}
-    assert "".join(said) == "ababab"
+    result = alternate(3, {"a": lambda: measure("a"), "b": lambda: measure("b")})
+    assert result == {"a": 2.0, "b": 5.0}
+    assert "".join(texts) == "ababab"
 
 
 def test_a_rate_counts_things_a_second() -> None:
@@ -121,10 +121,10 @@ def test_a_page_is_given_its_new_table_and_keeps_the_rest() -> None:
 def test_the_page_shows_the_figures_that_were_measured_last() -> None:
     measured = msgspec.json.decode((DOCS / "figures.json").read_bytes(), type=Document)
     assert table(measured.figures) in (DOCS / "figures.md").read_text(), "write it anew: make figures"
-    assert {each.name.split(".")[0] for each in measured.figures} == {
+    assert {item.name.split(".")[0] for item in measured.figures} == {
         *("overhead", "store", "startup", "transport", "library", "history", "transcripts", "import", "pricing"),
     }
-    assert all(each.ratio == each.value / each.reference_value for each in measured.figures)
+    assert all(figure.ratio == figure.value / figure.reference_value for figure in measured.figures)
 
 
 # the agent ------------------------------------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ def test_the_agent_leaves_the_prepared_files_and_says_the_prepared_stream(tmp_pa
         tree = tmp_path / phase
         tree.mkdir()
         environment = {"MZ_KEY": f"r1/f-1/{phase}/-/1/1/agent.builder", "PATH": os.environ["PATH"]}
-        words = (str(claude), "-p", "--session-id", SESSION)
-        out = subprocess.check_output(words, cwd=tree, env=environment, input=b"x" * 200_000)
+        args = (str(claude), "-p", "--session-id", SESSION)
+        out = subprocess.check_output(args, cwd=tree, env=environment, input=b"x" * 200_000)
         left = {str(file.relative_to(tree)): file.read_text() for file in tree.rglob("*") if file.is_file()}
         assert left == files("f-1", phase)
         lines = [json.loads(line) for line in out.splitlines()]
@@ -173,14 +173,14 @@ def test_a_log_of_any_size_holds_whole_runs_under_names_of_their_own(past: Past,
         keys = {recorded.event.ref.key for recorded in store.read_all() if isinstance(recorded.event, AgentRequested)}
         assert len(keys) == 3 * 2 * len(PHASES)
         assert sum(key.startswith(f"{FIRST}/") for key in keys) == 2 * len(PHASES)
-        started = [each.event for each in store.read_all() if isinstance(each.event, FeatureStarted)]
+        started = [item.event for item in store.read_all() if isinstance(item.event, FeatureStarted)]
         assert FileBlobs(tmp_path / "blobs").get(started[-1].title).startswith(b"Add the file of")
 
 
 def test_transcripts_are_read_by_every_format_that_there_are_lines_of() -> None:
-    found = transcripts(lines=50, rounds=1)
-    assert {each.name for each in found} == {f"transcripts.{name}" for name in [*samples(), "file"]}
-    assert all(each.reference_value > each.value > 0 for each in found)
+    result = transcripts(lines=50, rounds=1)
+    assert {figure.name for figure in result} == {f"transcripts.{name}" for name in [*samples(), "file"]}
+    assert all(item.reference_value > item.value > 0 for item in result)
 
 
 # the bare loop --------------------------------------------------------------------------------------------------------
@@ -202,8 +202,8 @@ def record(tmp_path: Path) -> None:
 
 
 def replay(tmp_path: Path) -> Replayed:
-    words = (str(tmp_path / "tape.json"), str(tmp_path), str(tmp_path / "report.json"))
-    subprocess.run([sys.executable, "-I", "-S", loop.__file__, *words], check=True)
+    args = (str(tmp_path / "tape.json"), str(tmp_path), str(tmp_path / "report.json"))
+    subprocess.run([sys.executable, "-I", "-S", loop.__file__, *args], check=True)
     return msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=Replayed)
 
 
@@ -211,14 +211,14 @@ def test_the_loop_makes_the_very_calls_that_were_recorded(tmp_path: Path) -> Non
     record(tmp_path)
     (tmp_path / "project").rename(tmp_path / "recorded")
     (tmp_path / "project").mkdir()
-    found = replay(tmp_path)
+    replayed = replay(tmp_path)
     counts = {"git init": 1, "git hash-object": 1, "git rev-parse": 1, "git write-tree": 1, "git commit-tree": 1}
-    assert found.calls == counts
-    assert found.seconds.keys() == counts.keys()
-    assert found.different == ()
+    assert replayed.calls == counts
+    assert replayed.seconds.keys() == counts.keys()
+    assert replayed.different == ()
     commit = (tmp_path / "commit").read_text().strip()
-    words = ("git", "show", "--no-patch", "--format=%ct", commit)
-    when = subprocess.run(words, cwd=tmp_path / "project", check=True, capture_output=True, text=True).stdout
+    args = ("git", "show", "--no-patch", "--format=%ct", commit)
+    when = subprocess.run(args, cwd=tmp_path / "project", check=True, capture_output=True, text=True).stdout
     assert when.split() == shim.DATE.split()[:1], "the same objects, dates included"
 
 
@@ -236,20 +236,20 @@ def test_a_call_that_ends_otherwise_is_told(tmp_path: Path) -> None:
 # the profile ----------------------------------------------------------------------------------------------------------
 def test_the_parts_of_a_breakdown_are_the_whole() -> None:
     replayed = Replayed({"git log": 4, "claude": 12, "sh": 8}, {"git log": 1.0, "claude": 0.5, "sh": 0.5}, ())
-    shares = {each.what: each for each in split(10.0, 6.0, replayed, 2)}
-    assert sum(each.part for each in shares.values()) == pytest.approx(1)
-    assert sum(each.seconds for each in shares.values()) == pytest.approx(5.0)
+    shares = {entry.what: entry for entry in split(10.0, 6.0, replayed, 2)}
+    assert sum(item.part for item in shares.values()) == pytest.approx(1)
+    assert sum(share.seconds for share in shares.values()) == pytest.approx(5.0)
     assert shares["git log"].calls == 2
     assert (shares["guards of agents and commands"].calls, shares["guards of agents and commands"].seconds) == (10, 2)
     assert (shares["mz itself"].calls, shares["mz itself"].seconds) == (None, 2)
 
 
 def test_only_functions_of_ours_are_told() -> None:
-    def function(file: str, whole: float) -> Function:
-        return Function(file, 1, "f", 1, 0.1, whole)
+    def function(file: str, value: float) -> Function:
+        return Function(file, 1, "f", 1, 0.1, value)
 
-    found = top((function("/x/mz_engine/a.py", 1), function("/usr/lib/os.py", 9), function("/x/mz_events/b.py", 2)))
-    assert [each.file for each in found] == ["/x/mz_events/b.py", "/x/mz_engine/a.py"]
+    functions = top((function("/x/mz_engine/a.py", 1), function("/usr/lib/os.py", 9), function("/x/mz_events/b.py", 2)))
+    assert [item.file for item in functions] == ["/x/mz_events/b.py", "/x/mz_engine/a.py"]
 
 
 def test_the_profiler_sees_every_thread(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_the_profiler_sees_every_thread(tmp_path: Path) -> None:
     )
     report = tmp_path / "report.json"
     subprocess.run([sys.executable, profiled.__file__, report, program], check=True)
-    told = json.loads(report.read_text())
-    calls = {each["name"]: each["calls"] for each in told["functions"] if each["file"] == str(program)}
+    summary = json.loads(report.read_text())
+    calls = {item["name"]: item["calls"] for item in summary["functions"] if item["file"] == str(program)}
     assert (calls["work"], calls["wait"]) == (2, 1)
-    assert told["own"] > 0
+    assert summary["own"] > 0

@@ -24,11 +24,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> Result:
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> Result:
     """In this process and the present directory."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
-        __main__.main(words)
+        __main__.main(args)
     captured = capsys.readouterr()
     assert isinstance(ended.value.code, int)
     return Result(ended.value.code, captured.out, captured.err)
@@ -44,10 +44,10 @@ def test_the_table_says_whether_goals_are_met() -> None:
 def test_figures_go_to_a_file_and_to_the_screen(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[bool, bool]] = []
+    observed: list[tuple[bool, bool]] = []
 
     def measure(place: Path, mz: Path, quick: bool) -> tuple[Figure, ...]:
-        seen.append((place.is_dir(), quick))
+        observed.append((place.is_dir(), quick))
         return FIGURES[:1]
 
     monkeypatch.setitem(__main__.MEASURES, "store", measure)
@@ -57,17 +57,17 @@ def test_figures_go_to_a_file_and_to_the_screen(
     result = run(capsys, "all", "--quick", "--out", "figures.json")
     assert result.exit == 0, "a goal that is missed is no failure"
     assert [line.split("\t")[0] for line in result.out.splitlines()] == ["figure", "store.read", "startup.version"]
-    assert seen == [(True, True)]
+    assert observed == [(True, True)]
     written = json.loads((home / "figures.json").read_text())
     assert written["schema"] == "mz.bench/1"
-    assert [each["ratio"] for each in written["figures"]] == [0.8, 0.1 / 0.08]
+    assert [item["ratio"] for item in written["figures"]] == [0.8, 0.1 / 0.08]
 
 
 @pytest.mark.parametrize(
-    "words", [("nothing",), ("store", "--profile"), ("overhead", "--profile", "--out", "f"), ("store", "--place", "no")]
+    "args", [("nothing",), ("store", "--profile"), ("overhead", "--profile", "--out", "f"), ("store", "--place", "no")]
 )
-def test_what_makes_no_sense_is_refused(home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    assert run(capsys, *words).exit == 2
+def test_what_makes_no_sense_is_refused(home: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
+    assert run(capsys, *args).exit == 2
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
@@ -82,11 +82,11 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
 def test_a_profile_is_two_tables(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Breakdown(
+    actual = Breakdown(
         (Share("git log", 4.0, 0.25, 0.5), Share("mz itself", None, 0.25, 0.5)),
         (Function("/x/engine/mz_engine/run/feature_loop.py", 9, "step", 1200, 0.5, 2.0),),
     )
-    monkeypatch.setattr(breakdown, "breakdown", lambda *_, **__: found)
+    monkeypatch.setattr(breakdown, "breakdown", lambda *_, **__: actual)
     result = run(capsys, "overhead", "--profile")
     assert result.exit == 0
     assert [line.split("\t") for line in result.out.splitlines()] == [

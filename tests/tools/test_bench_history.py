@@ -76,6 +76,6 @@ def test_a_real_run_is_replayed_as_recorded_(tmp_path: Path) -> None:
         assert replays.calls == len(PHASES)
         assert replays.past() > 10 * replays.calls
         with SqliteStore(tmp_path / "project" / ".mz" / "mz.db", read_only=True) as store:
-            calls = [one for one in store.read_all() if isinstance(one.event, AgentRequested)]
+            calls = [recorded for recorded in store.read_all() if isinstance(recorded.event, AgentRequested)]
         assert len(calls) == replays.calls, "as many steps as the reference has"
         replays.reference()

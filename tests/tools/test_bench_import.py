@@ -15,9 +15,9 @@ MZ = Path(sys.executable).with_name("mz")
 
 
 def test_figures_are_medians_and_the_highest_memory() -> None:
-    taken = [Used(10.0, 90.0), Used(20.0, 150.0), Used(12.0, 80.0)]
+    useds = [Used(10.0, 90.0), Used(20.0, 150.0), Used(12.0, 80.0)]
     bare, again, days = [Used(3.0, 20.0)], [Used(1.0, 60.0)], [Used(0.5, 60.0)]
-    rate, memory, second, sums = figures(600.0, taken, bare, again, days, 2000)
+    rate, memory, second, sums = figures(600.0, useds, bare, again, days, 2000)
     assert (rate.value, rate.reference_value, rate.ratio, rate.met) == (50.0, 200.0, 0.25, False)
     assert (memory.value, memory.met) == (150.0, True)
     assert (second.ratio, sums.value, sums.met) == (0.5, 0.5, True)
@@ -41,9 +41,9 @@ def test_what_is_generated_is_imported_whole(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_small_sizes_are_measured_through_the_real_command(tmp_path: Path) -> None:
-    found = importing(tmp_path, MZ, megabytes=2, rounds=1, year=5)
-    assert [each.name for each in found] == ["import.rate", "import.memory", "import.again", "import.days"]
-    assert all(each.value > 0 for each in found)
+    result = importing(tmp_path, MZ, megabytes=2, rounds=1, year=5)
+    assert [figure.name for figure in result] == ["import.rate", "import.memory", "import.again", "import.days"]
+    assert all(item.value > 0 for item in result)
 
 
 @pytest.mark.slow

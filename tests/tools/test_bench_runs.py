@@ -23,17 +23,17 @@ MZ = Path(sys.executable).with_name("mz")
 
 
 def sound(figures: tuple[Figure, ...]) -> dict[str, Figure]:
-    for each in figures:
-        assert each.value > 0
-        assert each.reference_value > 0
-        assert each.ratio == each.value / each.reference_value
-    return {each.name: each for each in figures}
+    for item in figures:
+        assert item.value > 0
+        assert item.reference_value > 0
+        assert item.ratio == item.value / item.reference_value
+    return {figure.name: figure for figure in figures}
 
 
 @pytest.mark.slow
 def test_the_store_is_measured_in_all_its_uses(tmp_path: Path) -> None:
-    found = sound(store.store(tmp_path, events=4000, rounds=1))
-    goals = {name: (each.goal, each.better) for name, each in found.items()}
+    figures = sound(store.store(tmp_path, events=4000, rounds=1))
+    goals = {name: (figure.goal, figure.better) for name, figure in figures.items()}
     assert goals == {
         "store.append": (0.80, "higher"),
         "store.append-100": (0.50, "higher"),
@@ -71,28 +71,28 @@ def test_the_query_gives_the_answer_of_the_status(tmp_path: Path) -> None:
     shown = json.loads(bench.said.read_text())["features"]
     assert len(shown) == 20
     assert [row[:5] for row in queried] == [
-        [each["id"], each["status"], each["phase"], str(sum(each["attempts"].values())), each["branch"]]
-        for each in shown
+        [item["id"], item["status"], item["phase"], str(sum(item["attempts"].values())), item["branch"]]
+        for item in shown
     ]
     assert [row[5:7] for row in queried] == [
-        [str(each["tokens"][key]) for key in ("input", "output")] for each in shown
+        [str(element["tokens"][key]) for key in ("input", "output")] for element in shown
     ]
-    assert [f"{int(row[9]) / 1e9:f}" for row in queried] == [f"{float(each['computed_usd']):f}" for each in shown]
+    assert [f"{int(row[9]) / 1e9:f}" for row in queried] == [f"{float(entry['computed_usd']):f}" for entry in shown]
 
 
 @pytest.mark.slow
 def test_starting_is_measured_for_both_commands(tmp_path: Path) -> None:
-    found = sound(startup.startup(tmp_path, MZ, events=1, rounds=1))
-    assert found.keys() == {"startup.version", "startup.status"}
-    assert found["startup.version"].goal == 2.0
+    figures = sound(startup.startup(tmp_path, MZ, events=1, rounds=1))
+    assert figures.keys() == {"startup.version", "startup.status"}
+    assert figures["startup.version"].goal == 2.0
 
 
 @pytest.mark.slow
 def test_overhead_is_measured_against_a_loop_that_makes_every_call_of_a_run(tmp_path: Path) -> None:
-    found = sound(overhead(tmp_path, MZ, features=1, rounds=1))
-    assert found["overhead.run"].value == found["overhead.limit"].value
-    assert (found["overhead.run"].goal, found["overhead.run"].better) == (3.0, "lower")
-    assert found["overhead.limit"].reference_value == 0.6
+    figures = sound(overhead(tmp_path, MZ, features=1, rounds=1))
+    assert figures["overhead.run"].value == figures["overhead.limit"].value
+    assert (figures["overhead.run"].goal, figures["overhead.run"].better) == (3.0, "lower")
+    assert figures["overhead.limit"].reference_value == 0.6
     replayed = msgspec.json.decode((tmp_path / "loop.json").read_bytes(), type=Replayed)
     assert replayed.different == ()
     assert replayed.calls["claude"] == len(PHASES) + 1, "each phase once, and the version"
@@ -104,9 +104,9 @@ def test_overhead_is_measured_against_a_loop_that_makes_every_call_of_a_run(tmp_
 
 @pytest.mark.slow
 def test_a_breakdown_accounts_for_the_whole_run(tmp_path: Path) -> None:
-    found = breakdown(tmp_path, MZ, features=1)
+    result = breakdown(tmp_path, MZ, features=1)
     assert {"git fast-import", "claude", "sh", "mz itself", "guards of agents and commands"} <= {
-        each.what for each in found.shares
+        share.what for share in result.shares
     }
-    assert sum(each.part for each in found.shares) == pytest.approx(1)
-    assert "step" in {each.name for each in found.functions}
+    assert sum(item.part for item in result.shares) == pytest.approx(1)
+    assert "step" in {function.name for function in result.functions}

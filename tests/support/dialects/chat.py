@@ -50,10 +50,10 @@ class ChatRequest(Request):
 
     @property
     def prompt(self) -> str:
-        said = [text for text in self.user_texts() if not text.startswith(OWN)]
-        if not said:
+        strings = [text for text in self.user_texts() if not text.startswith(OWN)]
+        if not strings:
             raise Unexpected("the request holds no prompt")
-        return said[-1].partition(REMINDER)[0]
+        return strings[-1].partition(REMINDER)[0]
 
     def results(self) -> list[ToolResult]:
         return []
@@ -86,7 +86,7 @@ class Chat:
         return ChatRequest(path, headers, body, size)
 
     def reply(self, request: Request, reply: Reply, counts: Counts, number: int) -> tuple[str, Iterable[bytes]]:
-        said = "\n\n".join(part for part in (reply.text, *map(block, reply.uses)) if part)
+        value = "\n\n".join(part for part in (reply.text, *map(block, reply.uses)) if part)
         usage = {
             "prompt_tokens": counts.input,
             "completion_tokens": counts.output + reply.thoughts,
@@ -96,11 +96,11 @@ class Chat:
         }
         head = {"id": f"chatcmpl-{number:04d}", "created": 1780000000, "model": request.model}
         if request.body.get("stream"):
-            return "text/event-stream", _events(head, said, usage)
-        message = {"role": "assistant", "content": said}
+            return "text/event-stream", _events(head, value, usage)
+        message = {"role": "assistant", "content": value}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        whole = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
-        return "application/json", (json.dumps(whole).encode(),)
+        document = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+        return "application/json", (json.dumps(document).encode(),)
 
     def refusal(self, refusal: Refusal) -> bytes:
         error = {"type": refusal.kind, "code": refusal.kind, "message": refusal.message, "param": None}
@@ -122,9 +122,9 @@ def _lines(text: str) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 
-def _events(head: dict[str, Any], said: str, usage: dict[str, Any]) -> Iterator[bytes]:
+def _events(head: dict[str, Any], output: str, usage: dict[str, Any]) -> Iterator[bytes]:
     chunk = {**head, "object": "chat.completion.chunk"}
-    first = {"index": 0, "delta": {"role": "assistant", "content": said}, "finish_reason": None}
+    first = {"index": 0, "delta": {"role": "assistant", "content": output}, "finish_reason": None}
     yield server_event({**chunk, "choices": [first]})
     yield server_event({**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     yield server_event({**chunk, "choices": [], "usage": usage})

@@ -38,8 +38,8 @@ class GeminiRequest(Request):
 
     @property
     def model(self) -> str:
-        found = ASKS.search(self.path)
-        return found[1] if found else ""
+        match = ASKS.search(self.path)
+        return match[1] if match else ""
 
     @property
     def session(self) -> str:
@@ -48,15 +48,15 @@ class GeminiRequest(Request):
 
     @property
     def tools(self) -> frozenset[str]:
-        declared = (one for tool in self.body.get("tools", ()) for one in tool.get("functionDeclarations", ()))
-        return frozenset(str(one.get("name")) for one in declared)
+        declared = (item for tool in self.body.get("tools", ()) for item in tool.get("functionDeclarations", ()))
+        return frozenset(str(entry.get("name")) for entry in declared)
 
     @property
     def cwd(self) -> str:
-        found = WORKSPACE.search("\n".join(self.user_texts()))
-        if found is None:
+        match = WORKSPACE.search("\n".join(self.user_texts()))
+        if match is None:
             raise Unexpected("the request names no workspace directory")
-        return found[1]
+        return match[1]
 
     def user_texts(self) -> list[str]:
         return [str(part["text"]) for part in self._parts("user") if "text" in part]
@@ -64,31 +64,31 @@ class GeminiRequest(Request):
     @property
     def prompt(self) -> str:
         """The newest text that is not the CLI's own; an at sign stands in it as it did before it was escaped."""
-        said = [text for text in self.user_texts() if not text.startswith(CONTEXT)]
-        if not said:
+        texts = [text for text in self.user_texts() if not text.startswith(CONTEXT)]
+        if not texts:
             raise Unexpected("the request holds no prompt")
-        return said[-1].replace("\\@", "@")
+        return texts[-1].replace("\\@", "@")
 
     def results(self) -> list[ToolResult]:
-        found: list[ToolResult] = []
+        tool_results: list[ToolResult] = []
         for part in self._parts("user"):
             if "functionResponse" in part:
                 answer = part["functionResponse"].get("response", {})
                 text = str(answer.get("output", answer.get("error", "")))
-                found.append(ToolResult(text, "error" in answer))
+                tool_results.append(ToolResult(text, "error" in answer))
             elif not str(part.get("text", "")).startswith(CONTEXT):
-                found = []
-        return found
+                tool_results = []
+        return tool_results
 
     def counted(self) -> str:
         """Without the system instruction, the session's context and what differs from process to process."""
-        said = [
+        documents = [
             {name: _counted(value) for name, value in part.items()}
             for content in self.body.get("contents", ())
             for part in content.get("parts", ())
             if not str(part.get("text", "")).startswith(CONTEXT)
         ]
-        return json.dumps([self.body.get("tools"), said])
+        return json.dumps([self.body.get("tools"), documents])
 
     def read(self, path: str) -> Use:
         return Use("read_file", {"file_path": f"{self.cwd}/{path}"})
@@ -149,20 +149,20 @@ def _chunks(request: Request, reply: Reply, counts: Counts, number: int) -> Iter
         yield _chunk(request, number, [{"text": piece}])
     last: list[dict[str, Any]] = [{"text": piece} for piece in pieces[-1:]]
     last += [{"functionCall": {"name": use.tool, "args": use.arguments}} for use in reply.uses]
-    whole = _chunk(request, number, last)
-    whole["candidates"][0]["finishReason"] = "STOP"
-    yield {**whole, "usageMetadata": _usage(reply, counts)}
+    chunk = _chunk(request, number, last)
+    chunk["candidates"][0]["finishReason"] = "STOP"
+    yield {**chunk, "usageMetadata": _usage(reply, counts)}
 
 
 def _usage(reply: Reply, counts: Counts) -> dict[str, int]:
-    told = {
+    summary = {
         "promptTokenCount": counts.input,
         "cachedContentTokenCount": counts.read,
         "candidatesTokenCount": counts.output,
         "thoughtsTokenCount": reply.thoughts,
         "totalTokenCount": counts.input + counts.output + reply.thoughts,
     }
-    return {name: number for name, number in told.items() if number}
+    return {name: number for name, number in summary.items() if number}
 
 
 def _chunk(request: Request, number: int, parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -42,10 +42,10 @@ class MessagesRequest(Request):
 
     @property
     def cwd(self) -> str:
-        found = re.search(r"[Ww]orking directory: (\S+)", self.system + "\n" + "\n".join(self.user_texts()))
-        if found is None:
+        match = re.search(r"[Ww]orking directory: (\S+)", self.system + "\n" + "\n".join(self.user_texts()))
+        if match is None:
             raise Unexpected("the request names no working directory")
-        return found.group(1)
+        return match.group(1)
 
     def user_texts(self) -> list[str]:
         """All text blocks of all user messages, the CLI's own reminders included, in order."""
@@ -55,13 +55,13 @@ class MessagesRequest(Request):
     @property
     def prompt(self) -> str:
         """The newest text that is not one of the CLI's reminders."""
-        said = [text for text in self.user_texts() if not text.lstrip().startswith(REMINDER)]
-        if not said:
+        strings = [text for text in self.user_texts() if not text.lstrip().startswith(REMINDER)]
+        if not strings:
             raise Unexpected("the request holds no prompt")
-        return said[-1]
+        return strings[-1]
 
     def results(self) -> list[ToolResult]:
-        found: list[ToolResult] = []
+        tool_results: list[ToolResult] = []
         for message in self.body.get("messages", ()):
             content = message.get("content", "")
             if message.get("role") != "user":
@@ -70,10 +70,10 @@ class MessagesRequest(Request):
             for block in blocks:
                 if block.get("type") == "tool_result":
                     text = "\n".join(texts(block.get("content", "")))
-                    found.append(ToolResult(text, bool(block.get("is_error"))))
+                    tool_results.append(ToolResult(text, bool(block.get("is_error"))))
                 elif not str(block.get("text", "")).lstrip().startswith(REMINDER):
-                    found = []
-        return found
+                    tool_results = []
+        return tool_results
 
     def counted(self) -> str:
         """Without the system prompt, which tells of the machine."""

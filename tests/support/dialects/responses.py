@@ -57,42 +57,42 @@ class ResponsesRequest(Request):
 
     @property
     def cwd(self) -> str:
-        found = CWD.findall("\n".join(self.user_texts()))
-        if not found:
+        result = CWD.findall("\n".join(self.user_texts()))
+        if not result:
             raise Unexpected("the request names no working directory")
-        return str(found[-1])
+        return str(result[-1])
 
     def user_texts(self) -> list[str]:
         return [text for item in self.items if _is_user(item) for text in texts(item.get("content", ""))]
 
     @property
     def prompt(self) -> str:
-        said = [text for text in self.user_texts() if not REMINDER.match(text)]
-        if not said:
+        strings = [text for text in self.user_texts() if not REMINDER.match(text)]
+        if not strings:
             raise Unexpected("the request holds no prompt")
-        return said[-1]
+        return strings[-1]
 
     def results(self) -> list[ToolResult]:
-        found: list[ToolResult] = []
+        tool_results: list[ToolResult] = []
         for item in self.items:
             if str(item.get("type")).endswith("_call_output"):
                 text = "\n".join(texts(item.get("output", "")))
-                found.append(ToolResult(text, FAILED.search(text) is not None))
+                tool_results.append(ToolResult(text, FAILED.search(text) is not None))
             elif _is_user(item) and any(not REMINDER.match(text) for text in texts(item.get("content", ""))):
-                found = []
-        return found
+                tool_results = []
+        return tool_results
 
     def counted(self) -> str:
         """Without the words of the program's own, which tell of the machine, ids, and times that were measured."""
-        told = [self.body.get("tools")]
+        summary = [self.body.get("tools")]
         for item in self.items:
             if item.get("type") == "additional_tools":
-                told.append(item["tools"])
+                summary.append(item["tools"])
             if item.get("role") == "developer" or any(CWD.search(text) for text in texts(item.get("content", ""))):
                 continue
-            said = item.get("content") or item.get("output") or item.get("arguments") or item.get("input")
-            told.append([str(item.get("type")), MEASURED.sub("", json.dumps(said))])
-        return json.dumps(told)
+            output = item.get("content") or item.get("output") or item.get("arguments") or item.get("input")
+            summary.append([str(item.get("type")), MEASURED.sub("", json.dumps(output))])
+        return json.dumps(summary)
 
     def read(self, path: str) -> Use:
         return self.run(f"cat '{path}'")
@@ -186,11 +186,11 @@ def _items(request: Request, reply: Reply, number: int) -> Iterator[dict[str, An
     if reply.thoughts:
         yield {"type": "reasoning", "id": f"rs_{number:04d}", "summary": [], "encrypted_content": "none"}
     if reply.text:
-        words = {"type": "output_text", "text": reply.text, "annotations": []}
+        sequences = {"type": "output_text", "text": reply.text, "annotations": []}
         phase = {"phase": "commentary" if reply.uses else "final_answer"}
         yield {
             "type": "message", "id": f"msg_{number:04d}", "role": "assistant", "status": "completed",
-            "content": [words], **phase,
+            "content": [sequences], **phase,
         }  # fmt: skip
     for index, use in enumerate(reply.uses):
         ids = {"id": f"ctc_{number:04d}_{index}", "call_id": f"call_{number:04d}_{index}", "status": "completed"}
