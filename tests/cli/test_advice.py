@@ -31,7 +31,7 @@ from mz_projections.views.messages import InboxMessage
 from mz_projections.views.model import CallView, CommitView, FeatureView, Question, RunView, TemplateFault
 
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import RUN, START_US, Story
+from tests.cli.stored_run import RUN, START_US, StoredRun
 
 GOING = f"mz resume {RUN}"
 ASKED = Question(
@@ -98,7 +98,7 @@ def test_what_was_left_waits_for_the_run(left: InboxMessage, waiting: bool) -> N
     assert bool(told(a_run(AUDIT), context(left, held=True))) is not waiting
 
 
-def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_that_was_left(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     (question,) = (entry["waiting"] for entry in asked(capsys)["features"] if entry["waiting"])
     assert question["commands"] == [
         "mz review show audit", "mz review answer audit TEXT", "mz review approve audit",
@@ -107,9 +107,9 @@ def test_an_answer_that_was_left(story: Story, capsys: pytest.CaptureFixture[str
     assert question["answered"] is False
     version = int(question["event_ref"].rpartition("@")[2])
     answer = AnswerPosted(
-        feature=FeatureId("audit"), verdict=Verdict.APPROVE, actor=story.blob("Ann"), question=version
+        feature=FeatureId("audit"), verdict=Verdict.APPROVE, actor=stored_run.blob("Ann"), question=version
     )
-    story.store.append([Append(inbox_stream(RUN), None, (answer,))], START_US)
+    stored_run.store.append([Append(inbox_stream(RUN), None, (answer,))], START_US)
     (after,) = (item for item in asked(capsys)["features"] if item["waiting"])
     assert (after["waiting"]["answered"], after["next"], after["waiting"]["resume"]) == (True, GOING, GOING)
     assert f"next: {GOING}, which reads the posted answer" in run(capsys, "show", "audit").out
@@ -230,9 +230,9 @@ def test_paths_below_the_current_directory_are_short(home: Path, monkeypatch: py
     assert relative_path("/elsewhere/a") == "/elsewhere/a"
 
 
-def test_status_and_show_name_the_text(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_and_show_name_the_text(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """The story's feature has a pull request, and a text beside it; the other has neither."""
-    file = text_of(story.home, "audit")
+    file = text_of(stored_run.home, "audit")
     features = msgspec.json.decode(run(capsys, "status", "--json").out)["features"]
     assert {feature["id"]: feature["pull_request_text"] for feature in features} == {
         "login": None,
@@ -283,7 +283,7 @@ def test_a_terminal_gets_what_was_worked_on_of_thousands() -> None:
 
 
 def test_a_terminal_is_told_how_many_there_are_besides(home: Path) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login", *(f"f{number}" for number in range(LISTED_MAX)))
     recorded_run.admit("login")
     recorded_run.close()
@@ -306,13 +306,13 @@ def test_place_and_rule_are_said_once(message: str, bare: str) -> None:
     assert short_message(message, "a.md:3", "x.size") == bare
 
 
-def test_a_refusal_says_place_and_rule_once(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    story.admit("later")
-    story.to_feature("later", PhaseStarted(phase="prd", iteration=1))
-    ref = story.ref("later", "prd")
-    story.ask("later", ref)
-    report = story.blob('["tasks/later/prd.md:13: it is too long [prd.size]"]')
+def test_a_refusal_says_place_and_rule_once(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    stored_run.admit("later")
+    stored_run.to_feature("later", PhaseStarted(phase="prd", iteration=1))
+    ref = stored_run.ref("later", "prd")
+    stored_run.ask("later", ref)
+    report = stored_run.blob('["tasks/later/prd.md:13: it is too long [prd.size]"]')
     broken = Violation(rule="prd.size", path="tasks/later/prd.md", line=13)
-    story.to_feature("later", ArtifactValidated(ref=ref, report=report, violations=(broken,)))
+    stored_run.to_feature("later", ArtifactValidated(ref=ref, report=report, violations=(broken,)))
     shown = run(capsys, "show", "later").out
     assert "    rejected: tasks/later/prd.md:13: it is too long (rule prd.size)\n" in shown

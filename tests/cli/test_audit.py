@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.damage import blob_path, tamper
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 from tests.cli.test_status import HOSTILE
 
 PLACE = re.compile(r"(?:run|inbox)/[\w-]+(?:/[\w-]+)?@\d+")
@@ -31,9 +31,9 @@ def report(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
 
 
 @pytest.fixture
-def clean(home: Path) -> Story:
+def clean(home: Path) -> StoredRun:
     """A run whose one feature was delivered."""
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.deliver("login")
     recorded_run.rest()
@@ -41,7 +41,7 @@ def clean(home: Path) -> Story:
     return recorded_run
 
 
-def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_in_a_pipe(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     answer = run(capsys, "audit", "--full")
     assert (answer.exit, answer.err) == (1, "")
     assert answer.out == snapshot
@@ -49,14 +49,14 @@ def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: S
     assert answer.out.splitlines()[1].split("\t")[:2] == ["verdict", "no"], "the verdict comes first"
 
 
-def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
-    shown = on_terminal(story.home, "audit", "audit", "--full", columns=80, env={"NO_COLOR": "1"})
+def test_on_a_terminal(stored_run: StoredRun, snapshot: SnapshotAssertion) -> None:
+    shown = on_terminal(stored_run.home, "audit", "audit", "--full", columns=80, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
-def test_verdict_remarks_and_one_line_per_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = on_terminal(story.home, "audit", columns=160, env={"NO_COLOR": "1"}).splitlines()
+def test_verdict_remarks_and_one_line_per_feature(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = on_terminal(stored_run.home, "audit", columns=160, env={"NO_COLOR": "1"}).splitlines()
     features = shown[shown.index("features") + 1 :]
     assert [line.split(":")[0].strip() for line in features if line] == ["login", "audit", "export", "later"]
     assert shown[0].startswith("no: run ")
@@ -68,13 +68,13 @@ def test_verdict_remarks_and_one_line_per_feature(story: Story, capsys: pytest.C
     assert {row[0] for row in rows} == {"verdict", "remarks", "login", "audit", "export", "later"}
 
 
-def test_as_json(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_as_json(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     answer = run(capsys, "audit", "login", "--json")
     assert answer.exit == 0, "this one was delivered"
-    assert answer.out.replace(str(story.home), "HOME") == snapshot
+    assert answer.out.replace(str(stored_run.home), "HOME") == snapshot
 
 
-def test_a_clean_run(clean: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clean_run(clean: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     result = report(capsys)
     assert (result["verdict"], result["gaps"]) == ("yes", [])
     assert result["record"] == {
@@ -88,8 +88,8 @@ def test_a_clean_run(clean: Story, capsys: pytest.CaptureFixture[str]) -> None:
     assert [entry["event_ref"] for entry in result["timeline"]] == [item.event_ref for item in clean.recorded]
 
 
-def test_every_claim_names_a_place_that_is_there(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    event_refs = {item.event_ref for item in story.recorded}
+def test_every_claim_names_a_place_that_is_there(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    event_refs = {item.event_ref for item in stored_run.recorded}
     for line in run(capsys, "audit", "--full").out.splitlines()[1:]:
         section, subject, _, places = line.split("\t")
         assert places or (section, subject) == ("verdict", "log")
@@ -97,7 +97,7 @@ def test_every_claim_names_a_place_that_is_there(story: Story, capsys: pytest.Ca
     assert set(PLACE.findall(run(capsys, "audit", "--json").out)) <= event_refs
 
 
-def test_it_needs_nothing_but_the_log(clean: Story, capsys: pytest.CaptureFixture[str],
+def test_it_needs_nothing_but_the_log(clean: StoredRun, capsys: pytest.CaptureFixture[str],
                                       monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     """The repository and its worktrees may be gone."""
     before = run(capsys, "audit", "--full").out
@@ -109,7 +109,7 @@ def test_it_needs_nothing_but_the_log(clean: Story, capsys: pytest.CaptureFixtur
     assert run(capsys, "audit", "--full").out == before
 
 
-def test_money_agrees_with_cost_and_status(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_money_agrees_with_cost_and_status(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     result = report(capsys)
     cost = msgspec.json.decode(run(capsys, "cost", "--json").out)
     status = msgspec.json.decode(run(capsys, "status", "--json").out)
@@ -121,7 +121,7 @@ def test_money_agrees_with_cost_and_status(story: Story, capsys: pytest.CaptureF
         assert mine["status"] == theirs["status"]
 
 
-def test_a_damaged_record_is_no(clean: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_record_is_no(clean: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     digest = clean.blob("# text")
     blob_path(clean.home, digest).unlink()
     result = report(capsys)
@@ -133,7 +133,7 @@ def test_a_damaged_record_is_no(clean: Story, capsys: pytest.CaptureFixture[str]
 
 
 def test_who_decided_what_and_why(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.admit("login")
     ref = recorded_run.ref("login", "prd")
@@ -160,7 +160,7 @@ def test_who_decided_what_and_why(home: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_hostile_texts_on_any_terminal(home: Path) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login", title=HOSTILE)
     recorded_run.close()
     for columns in (1, 20, 200):
@@ -180,7 +180,7 @@ def test_hostile_texts_on_any_terminal(home: Path) -> None:
     ],
 )
 def test_what_is_not_there(
-    story: Story, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
 ) -> None:
     answer = run(capsys, "audit", *args)
     assert (answer.exit, answer.out) == (exit_code, "")

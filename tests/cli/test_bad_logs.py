@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import drive
-from tests.cli.story import RUN, tell
+from tests.cli.stored_run import RUN, tell
 
 READING = (
     ("status",),

@@ -12,28 +12,29 @@ from mz_events.catalog.call import AgentReplied, CallPriced, ReplyParsed, Usage
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import TREE, Story
+from tests.cli.stored_run import TREE, StoredRun
 
 TOOK = {"prd": (4000, 4100, 4200, 3900, 3800, 90_000), "code": (40_000, 42_000, 38_000, 41_000, 39_000)}
 
 
-def calls(story: Story, phase: str, took: tuple[int, ...], terminal: str = "success") -> None:
+def calls(stored_run: StoredRun, phase: str, took: tuple[int, ...], terminal: str = "success") -> None:
+    empty = stored_run.blob("")
     for attempt, tokens in enumerate(took, 1):
-        ref = story.ref("login", phase, attempt=attempt)
-        story.ask("login", ref)
+        ref = stored_run.ref("login", phase, attempt=attempt)
+        stored_run.ask("login", ref)
         usage = Usage(model="claude-sonnet-4-5", input=tokens, output=tokens // 10, cache_read=tokens // 2)
-        story.to_feature(
+        stored_run.to_feature(
             "login",
-            AgentReplied(ref=ref, stdout=story.blob(""), stderr=story.blob(""), exit=0, duration_ms=1, tree=TREE),
-            ReplyParsed(ref=ref, parser="claude-code/1", ending=terminal, session="s1", text=story.blob(""),
+            AgentReplied(ref=ref, stdout=empty, stderr=empty, exit=0, duration_ms=1, tree=TREE),
+            ReplyParsed(ref=ref, parser="claude-code/1", ending=terminal, session="s1", text=empty,
                       usage=(usage,)),
             CallPriced(key=ref.key, computed_nanousd=1),
         )  # fmt: skip
 
 
 @pytest.fixture
-def story(home: Path) -> Story:
-    recorded_run = Story(home)
+def stored_run(home: Path) -> StoredRun:
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.admit("login")
     for phase, took in TOOK.items():
@@ -50,7 +51,7 @@ def asked(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
     return msgspec.json.decode(answer.out)
 
 
-def test_by_agent_model_and_phase(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_by_agent_model_and_phase(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """Calls that failed say nothing of what the work takes; the call that ran wild moves nothing."""
     result = asked(capsys)
     assert (result["calls"], result["written"]) == (13, None)
@@ -66,35 +67,37 @@ def test_by_agent_model_and_phase(story: Story, capsys: pytest.CaptureFixture[st
         {"agent": "claude-code", "model": "claude-sonnet-4-5", "phase": "tests", "calls": 2}]  # fmt: skip
 
 
-def test_as_a_table(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_as_a_table(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     assert run(capsys, "calibrate").out == snapshot
-    shown = on_terminal(story.home, "calibrate", columns=100, env={"NO_COLOR": "1"})
+    shown = on_terminal(stored_run.home, "calibrate", columns=100, env={"NO_COLOR": "1"})
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
-def test_what_cost_says_of_estimates(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cost_says_of_estimates(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """Money there, tokens here; and with too few calls nothing is advised that would not help."""
     output = run(capsys, "cost").err
     assert "error of estimated money:" in output
     assert "; `mz calibrate` improves token estimates" in output
-    assert max(map(len, on_terminal(story.home, "calibrate", columns=60, env={"NO_COLOR": "1"}).splitlines())) <= 60
+    assert (
+        max(map(len, on_terminal(stored_run.home, "calibrate", columns=60, env={"NO_COLOR": "1"}).splitlines())) <= 60
+    )
 
 
-def test_nothing_is_written_unasked(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_written_unasked(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "calibrate").exit == 0
-    assert not (story.home / "calibration.yaml").exists()
+    assert not (stored_run.home / "calibration.yaml").exists()
 
 
-def test_what_helps_is_written_and_read_by_runs(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_helps_is_written_and_read_by_runs(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     result = asked(capsys, "--write")
-    assert result["written"] == str(story.home / "calibration.yaml")
-    coefficients = load_config(story.home, {}, {}).config.calibration
+    assert result["written"] == str(stored_run.home / "calibration.yaml")
+    coefficients = load_config(stored_run.home, {}, {}).config.calibration
     assert {entry.phase for entry in coefficients} >= {"code", "prd"}
     assert len(coefficients) == sum(item["helps"] for item in result["fitted"])
 
 
 def test_too_little_is_no_calibration(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.admit("login")
     calls(recorded_run, "prd", (1, 2, 3, 4))
@@ -108,7 +111,7 @@ def test_too_little_is_no_calibration(home: Path, capsys: pytest.CaptureFixture[
 
 def test_what_helps_nothing_is_not_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The estimate of 1,000 and 2,000 tokens was right most of the time; a median of such others is not."""
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.admit("login")
     calls(recorded_run, "prd", (2730, 2720, 90_000, 80_000, 270, 280))
@@ -118,7 +121,7 @@ def test_what_helps_nothing_is_not_written(home: Path, capsys: pytest.CaptureFix
     assert "nothing written: 6 successful calls would not improve the estimates" in answer.err
 
 
-def test_only_calls_of_a_time(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_calls_of_a_time(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(capsys, "--until", "2026-02-28")["calls"] == 0
     assert asked(capsys, "--since", "2026-02-28")["calls"] == 13
     assert "is not a time" in run(capsys, "calibrate", "--since", "then").err

@@ -23,7 +23,7 @@ from mz_recordings.cassette.repository import create_sample
 
 from tests.cli.drive import MZ, Result, on_terminal, run, spawn
 from tests.cli.fakeagent import FakeAgent
-from tests.cli.story import RUN, START_US, Story
+from tests.cli.stored_run import RUN, START_US, StoredRun
 from tests.support.gitrepo import POWERLESS, GitRepo
 
 OTHER = "20260302-120000-beef"
@@ -37,7 +37,7 @@ class Scene:
         self.repo = GitRepo(home)
         self.start = self.repo.commit({"a.txt": "one", ".gitignore": "*.log\n"})
         self.workspace = GitWorkspace(home, WorkspaceSettings(), os.environ)
-        self.stories: dict[str, Story] = {}
+        self.stories: dict[str, StoredRun] = {}
 
     def left(self, run: str, feature: str, *, captured: str = "done", ended: bool = True) -> Path:
         """A run with one failed feature, whose worktree holds `captured` in a file; answers with the worktree."""
@@ -47,7 +47,7 @@ class Scene:
         worktree = self.home / ".mz" / "worktrees" / run / feature
         (worktree / "b.txt").write_text(captured)
         self.workspace.capture(feature_worktree, self.start)
-        recorded_run = self.stories[run] = Story(self.home, run)
+        recorded_run = self.stories[run] = StoredRun(self.home, run)
         recorded_run.begin(feature)
         recorded_run.admit(feature)
         ref = recorded_run.ref(feature, "prd")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.drive import MZ
-from tests.cli.story import Story
+from tests.cli.stored_run import StoredRun
 
 
 def closed(home: Path, which: str, *args: str) -> subprocess.CompletedProcess[str]:
@@ -22,13 +22,13 @@ def closed(home: Path, which: str, *args: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize("which", [">&-", "<&- >&- 2>&-"])
-def test_an_answer_that_nobody_reads(story: Story, which: str) -> None:
-    story.close()
-    answer = closed(story.home, which, "status")
+def test_an_answer_that_nobody_reads(stored_run: StoredRun, which: str) -> None:
+    stored_run.close()
+    answer = closed(stored_run.home, which, "status")
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
 
 
-def test_an_error_that_nobody_reads(story: Story) -> None:
-    story.close()
-    answer = closed(story.home, "2>&-", "show", "nope")
+def test_an_error_that_nobody_reads(stored_run: StoredRun) -> None:
+    stored_run.close()
+    answer = closed(stored_run.home, "2>&-", "show", "nope")
     assert (answer.returncode, answer.stdout) == (10, "")

@@ -14,7 +14,7 @@ from mz_cli.app.completion import SHELLS, SOURCES, suggestions
 from mz_cli.app.help import SUGGESTION_KINDS
 
 from tests.cli.drive import MZ, run
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 
 SHELL_WORDS = {"bash": "complete -o nosort -F _mz_completion mz", "zsh": "#compdef mz", "fish": "complete --no-files"}
 
@@ -66,9 +66,9 @@ def test_real_shells_accept_the_script(shell: str, tmp_path: Path, capsys: pytes
         ("mz pipelines show mo", {"monozukuri"}),
     ],
 )
-def test_a_real_bash_completes(story: Story, line: str, expected: set[str]) -> None:
+def test_a_real_bash_completes(stored_run: StoredRun, line: str, expected: set[str]) -> None:
     """The script is evaluated by bash, and its function called as bash would call it."""
-    bin_ = story.home / "bin"
+    bin_ = stored_run.home / "bin"
     bin_.mkdir()
     (bin_ / "mz").write_text(f"#!/bin/sh\nexec {MZ[0]} -c '{MZ[2]}' \"$@\"\n")
     (bin_ / "mz").chmod(0o755)
@@ -80,13 +80,18 @@ def test_a_real_bash_completes(story: Story, line: str, expected: set[str]) -> N
     )
     environment = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "--norc", "-c", commands], cwd=story.home, env=environment, capture_output=True, text=True, check=False
+        ["bash", "--norc", "-c", commands],
+        cwd=stored_run.home,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert set(done.stdout.split()) == expected
 
 
-def test_words_of_each_kind(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_of_each_kind(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert suggestions("runs", "", {}) == [RUN]
     assert suggestions("features", "l", {}) == ["login", "later"]
     assert suggestions("features", "", {"features": ("login", "audit")}) == ["export", "later"]
@@ -101,11 +106,11 @@ def test_words_of_each_kind(story: Story, capsys: pytest.CaptureFixture[str]) ->
     assert set(SUGGESTION_KINDS.values()) <= set(SOURCES)
 
 
-def test_looking_leaves_no_trace(story: Story, tmp_path: Path) -> None:
-    story.close()
-    before = {path: path.stat().st_mtime_ns for path in story.home.rglob("*")}
+def test_looking_leaves_no_trace(stored_run: StoredRun, tmp_path: Path) -> None:
+    stored_run.close()
+    before = {path: path.stat().st_mtime_ns for path in stored_run.home.rglob("*")}
     assert suggestions("features", "", {}) == ["login", "audit", "export", "later"]
-    assert {path: path.stat().st_mtime_ns for path in story.home.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in stored_run.home.rglob("*")} == before
 
 
 @pytest.mark.parametrize("content", [None, b"", b"this is no database" * 100])
@@ -119,9 +124,9 @@ def test_nothing_is_said_where_nothing_can_be_known(home: Path, content: bytes |
 
 
 @pytest.mark.slow
-def test_the_protocol_is_silent_whatever_it_is_asked(story: Story) -> None:
-    assert completed(story.home, "mz show lo") == ["login"]
-    assert completed(story.home, "mz no-such-command ") == []
-    assert completed(story.home, "mz log --no-such-option 20") == [RUN]
-    assert completed(story.home, "mz status", shell="csh") == []
-    assert completed(story.home, "mz sta", shell="fish") == [f"status\t{COMMANDS['status']}"]
+def test_the_protocol_is_silent_whatever_it_is_asked(stored_run: StoredRun) -> None:
+    assert completed(stored_run.home, "mz show lo") == ["login"]
+    assert completed(stored_run.home, "mz no-such-command ") == []
+    assert completed(stored_run.home, "mz log --no-such-option 20") == [RUN]
+    assert completed(stored_run.home, "mz status", shell="csh") == []
+    assert completed(stored_run.home, "mz sta", shell="fish") == [f"status\t{COMMANDS['status']}"]

@@ -22,7 +22,7 @@ from mz_engine.processes.environment import INHERITED_VARIABLES as VISIBLE
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 from tests.support.tree import ROOT
 from tools.docs.commands import command_pages
 from tools.docs.json_documents import WRITTEN
@@ -186,7 +186,7 @@ REFUSED = ("status nope", "show nope", "pipelines show nope", "clean", "log --at
 TABLES = ("status", "runs", "cost", "clean --blobs", "review list", "pipelines list", "pipelines show monozukuri")
 
 
-def test_one_object_of_the_schema_that_is_documented(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_object_of_the_schema_that_is_documented(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     for text in READING:
         answer = run(capsys, *text.split(), "--json")
         assert answer.err == "", text
@@ -198,7 +198,7 @@ def test_one_object_of_the_schema_that_is_documented(story: Story, capsys: pytes
         jsonschema.validate(summary, msgspec.json.schema(shape))
 
 
-def test_errors_are_documented_objects_too(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_documented_objects_too(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     for text in REFUSED:
         answer = run(capsys, *text.split(), "--json")
         summary = msgspec.json.decode(answer.err)
@@ -208,7 +208,7 @@ def test_errors_are_documented_objects_too(story: Story, capsys: pytest.CaptureF
         jsonschema.validate(summary, msgspec.json.schema(WRITTEN["error"]))
 
 
-def test_a_pipe_gets_columns_apart_by_tabs(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_columns_apart_by_tabs(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     for text in TABLES:
         answer = run(capsys, *text.split())
         lines = answer.out.splitlines()
@@ -219,7 +219,7 @@ def test_a_pipe_gets_columns_apart_by_tabs(story: Story, capsys: pytest.CaptureF
         assert "\x1b" not in answer.out, text
 
 
-def test_formats_of_tables(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats_of_tables(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     for line in TABLES:
         args = line.split()
         assert run(capsys, *args, "--format", "json") == run(capsys, *args, "--json"), line
@@ -231,7 +231,7 @@ def test_formats_of_tables(story: Story, capsys: pytest.CaptureFixture[str]) -> 
     assert "cannot be combined" in run(capsys, "status", "--json", "--format", "tsv").err
 
 
-def test_the_lines_of_the_log_are_documented(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lines_of_the_log_are_documented(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     first, *others = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
     jsonschema.validate(first, msgspec.json.schema(LogHeader))
     check = jsonschema.Draft202012Validator(msgspec.json.schema(LogEntry))
@@ -273,8 +273,8 @@ def test_the_flag_wins_over_the_variables(
 
 
 @pytest.mark.slow
-def test_colours_on_a_terminal(story: Story) -> None:
-    home: Path = story.home
+def test_colours_on_a_terminal(stored_run: StoredRun) -> None:
+    home: Path = stored_run.home
     assert "\x1b" in on_terminal(home, "status")
     assert "\x1b" not in on_terminal(home, "status", "--color", "never")
     assert "\x1b" in on_terminal(home, "status", "--color=always", env={"NO_COLOR": "1"})

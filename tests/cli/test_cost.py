@@ -16,7 +16,7 @@ from mz_projections.cost.totals import GroupBy
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import RUN, START_US, TREE, Story, tell
+from tests.cli.stored_run import RUN, START_US, TREE, StoredRun, tell
 
 NEWER = "20260302-080000-ffff"
 
@@ -32,16 +32,16 @@ def money(*amounts: str | None) -> Decimal:
 
 
 @pytest.fixture
-def two_runs(story: Story) -> Story:
-    story.close()
-    newer = Story(story.home, run=NEWER)
+def two_runs(stored_run: StoredRun) -> StoredRun:
+    stored_run.close()
+    newer = StoredRun(stored_run.home, run=NEWER)
     newer.begin("login")
     newer.deliver("login")
     newer.close()
-    return story
+    return stored_run
 
 
-def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_in_a_pipe(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     answer = run(capsys, "cost")
     assert answer.exit == 0
     assert answer.err.splitlines() == [
@@ -53,11 +53,11 @@ def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: S
     assert run(capsys, "cost", "--by", "attempt").out == snapshot
 
 
-def test_as_json(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
-    assert run(capsys, "cost", "--json", "--by", "phase").out.replace(str(story.home), "HOME") == snapshot
+def test_as_json(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    assert run(capsys, "cost", "--json", "--by", "phase").out.replace(str(stored_run.home), "HOME") == snapshot
 
 
-def test_a_part_of_a_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_of_a_run(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """Grouped by the next smaller part, and the parts add up to the whole."""
     feature = asked(capsys, "cost", "login")
     assert (feature["feature"], feature["phase"], feature["by"]) == ("login", None, "phase")
@@ -77,20 +77,22 @@ def test_a_part_of_a_run(story: Story, capsys: pytest.CaptureFixture[str]) -> No
         (f"{RUN}@3", "is an event"),
     ],
 )
-def test_a_part_without_calls(story: Story, capsys: pytest.CaptureFixture[str], selector: str, message: str) -> None:
+def test_a_part_without_calls(
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], selector: str, message: str
+) -> None:
     answer = run(capsys, "cost", selector)
     assert (answer.exit, answer.out) == (2, "")
     assert message in answer.err
 
 
-def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
-    shown = on_terminal(story.home, "cost", columns=80, env={"NO_COLOR": "1"})
+def test_on_a_terminal(stored_run: StoredRun, snapshot: SnapshotAssertion) -> None:
+    shown = on_terminal(stored_run.home, "cost", columns=80, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
 @pytest.mark.parametrize("which", [(), ("--all",)])
-def test_groups_add_up(two_runs: Story, capsys: pytest.CaptureFixture[str], which: tuple[str, ...]) -> None:
+def test_groups_add_up(two_runs: StoredRun, capsys: pytest.CaptureFixture[str], which: tuple[str, ...]) -> None:
     for by in get_args(GroupBy):
         result = asked(capsys, "cost", *(which or (RUN,)), "--by", by)
         assert (result["run"], result["by"]) == (None if which else RUN, by)
@@ -101,7 +103,7 @@ def test_groups_add_up(two_runs: Story, capsys: pytest.CaptureFixture[str], whic
         assert sum(wasted) == result["thrown_away"]["calls"] == (5 if which else 3)
 
 
-def test_it_agrees_with_status(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_agrees_with_status(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     groups = {group["name"]: group for group in asked(capsys, "cost")["groups"]}
     for feature in asked(capsys, "status")["features"]:
         group = groups.get(feature["id"])
@@ -113,7 +115,7 @@ def test_it_agrees_with_status(story: Story, capsys: pytest.CaptureFixture[str])
 
 def test_features_stand_in_the_order_of_the_backlog(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not in that in which they were begun, nor in that of their names."""
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("zeta", "alpha", "mid")
     for feature in ("mid", "alpha", "zeta"):
         recorded_run.admit(feature)
@@ -122,7 +124,7 @@ def test_features_stand_in_the_order_of_the_backlog(home: Path, capsys: pytest.C
     assert [group["name"] for group in asked(capsys, "cost")["groups"]] == ["zeta", "alpha", "mid"]
 
 
-def test_all_runs_and_each_alone_say_the_same(two_runs: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_runs_and_each_alone_say_the_same(two_runs: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     together = {group["name"]: group for group in asked(capsys, "cost", "--all")["groups"]}
     assert set(together) == {RUN, NEWER}
     for name, group in together.items():
@@ -132,7 +134,7 @@ def test_all_runs_and_each_alone_say_the_same(two_runs: Story, capsys: pytest.Ca
 
 
 def test_calls_that_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.admit("login")
     recorded_run.to_feature("login", PhaseStarted(phase="prd", iteration=1))
@@ -147,17 +149,17 @@ def test_calls_that_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_nothing_was_called(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.close()
     assert asked(capsys, "cost")["total"]["computed_usd"] is None
     assert run(capsys, "cost").out.count("\n") == 1
 
 
-def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_in_a_place_that_cannot_be_written(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """What is kept beside the log is kept in memory then."""
-    story.close()
-    (story.home / ".mz" / "views.sqlite").mkdir()
+    stored_run.close()
+    (stored_run.home / ".mz" / "views.sqlite").mkdir()
     assert asked(capsys, "cost", "--all")["total"]["calls"] == 5
 
 
@@ -192,14 +194,16 @@ def test_a_log_in_a_place_that_cannot_be_written(story: Story, capsys: pytest.Ca
         (("--day", "--by", "month"), "--day cannot be combined with --by month"),
     ],
 )
-def test_wrong_use(story: Story, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], message: str) -> None:
+def test_wrong_use(
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], message: str
+) -> None:
     answer = run(capsys, "cost", *args)
     assert (answer.exit, answer.out) == (2, "")
     assert message in answer.err
 
 
 # when ----------------------------------------------------------------------------------------------------------------
-def test_a_span_of_time_is_about_all_runs(two_runs: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_span_of_time_is_about_all_runs(two_runs: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     result = asked(capsys, "cost", "--since", "2026-03-01", "--until", "2026-03-01", "--timezone", "UTC")
     assert (result["run"], result["by"], result["total"]["calls"]) == (None, "run", 9)
     assert (result["since"], result["until"]) == ("2026-03-01T00:00:00.000000Z", "2026-03-02T00:00:00.000000Z")
@@ -218,7 +222,7 @@ def test_a_span_of_time_is_about_all_runs(two_runs: Story, capsys: pytest.Captur
     ],
 )
 def test_days_are_those_of_the_time_zone(
-    story: Story, capsys: pytest.CaptureFixture[str], by: str, zone: str, name: str
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], by: str, zone: str, name: str
 ) -> None:
     assert [group["name"] for group in asked(capsys, "cost", "--by", by, "--timezone", zone)["groups"]] == [name]
 
@@ -226,7 +230,7 @@ def test_days_are_those_of_the_time_zone(
 # refused -------------------------------------------------------------------------------------------------------------
 def test_what_was_refused_costs_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A login that failed is no call of unknown cost: what was set aside for it was given back whole."""
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.admit("login")
     recorded_run.to_feature("login", PhaseStarted(phase="prd", iteration=1))
@@ -246,26 +250,27 @@ def test_what_was_refused_costs_nothing(home: Path, capsys: pytest.CaptureFixtur
 
 # why -----------------------------------------------------------------------------------------------------------------
 def call(
-    story: Story, phase: str, attempt: int, usage: tuple[Usage, ...], reported: int | None,
+    stored_run: StoredRun, phase: str, attempt: int, usage: tuple[Usage, ...], reported: int | None,
     terminal: Literal["success", "error"] = "success",
 ) -> None:  # fmt: skip
     """A call of the feature that is there, priced by the real table."""
-    ref = story.ref("login", phase, attempt=attempt)
-    story.ask("login", ref)
+    ref = stored_run.ref("login", phase, attempt=attempt)
+    stored_run.ask("login", ref)
+    empty = stored_run.blob("")
     price = GenaiPrices().price(usage, START_US)
-    story.to_feature(
+    stored_run.to_feature(
         "login",
-        AgentReplied(ref=ref, stdout=story.blob(""), stderr=story.blob(""), exit=0, duration_ms=1, tree=TREE),
-        ReplyParsed(ref=ref, parser="claude-code/1", ending=terminal, session="s1", text=story.blob(""), usage=usage,
+        AgentReplied(ref=ref, stdout=empty, stderr=empty, exit=0, duration_ms=1, tree=TREE),
+        ReplyParsed(ref=ref, parser="claude-code/1", ending=terminal, session="s1", text=empty, usage=usage,
                   reported_nanousd=reported),
         CallPriced(key=ref.key, computed_nanousd=price.nanousd, unpriced=price.unpriced, prices=price.prices),
     )  # fmt: skip
 
 
 @pytest.fixture
-def reported(home: Path) -> Story:
+def reported(home: Path) -> StoredRun:
     """Three calls: one that agrees, one whose agent counted cache lifetimes otherwise, one without a price."""
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.admit("login")
     recorded_run.to_feature("login", PhaseStarted(phase="prd", iteration=1))
@@ -277,7 +282,7 @@ def reported(home: Path) -> Story:
     return recorded_run
 
 
-def test_reasons(reported: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_reasons(reported: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     result = asked(capsys, "cost", "--by", "attempt")
     assert [group["call"]["why"] for group in result["groups"]] == ["match", "cache-lifetime", "unknown"]
     assert result["groups"][1]["call"]["why_detail"] == "it priced 10,000 one-hour cache writes as five-minute ones"
@@ -294,7 +299,7 @@ def test_reasons(reported: Story, capsys: pytest.CaptureFixture[str], snapshot: 
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
-def test_prices_of_ones_own_count_from_now_on(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prices_of_ones_own_count_from_now_on(reported: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """What was recorded stays; what is asked anew goes by them."""
     (reported.home / "mz.yaml").write_text('prices:\n- {model: gateway/own, input: "3", output: "15"}\n')
     assert asked(capsys, "cost")["total"]["unpriced_calls"] == 1
@@ -305,14 +310,14 @@ def test_prices_of_ones_own_count_from_now_on(reported: Story, capsys: pytest.Ca
     assert "own sha256:" in result["groups"][0]["call"]["prices"]
 
 
-def test_settings_that_cannot_be_read_hide_nothing(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_cannot_be_read_hide_nothing(reported: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     (reported.home / "mz.yaml").write_text("prices: much\n")
     answer = run(capsys, "cost")
     assert answer.exit == 0
     assert "custom prices are ignored: mz.yaml:1:9" in answer.err
 
 
-def test_what_is_said_fits_the_terminal(reported: Story) -> None:
+def test_what_is_said_fits_the_terminal(reported: StoredRun) -> None:
     shown = on_terminal(reported.home, "cost", "--what-if", "model=claude-opus-5", columns=60, env={"NO_COLOR": "1"})
     assert max(map(len, shown.splitlines())) <= 60
     assert "another number" in " ".join(shown.split())
@@ -320,7 +325,9 @@ def test_what_is_said_fits_the_terminal(reported: Story) -> None:
 
 
 # what if -------------------------------------------------------------------------------------------------------------
-def test_under_another_model(reported: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_under_another_model(
+    reported: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+) -> None:
     """The same tokens: 10,000 x 5, 10,000 x 10 for an hour, 10,000 x 5."""
     result = asked(capsys, "cost", "--what-if", "model=claude-opus-5", "--by", "attempt")
     assert [group["what_if_usd"] for group in result["groups"]] == ["0.05", "0.10", "0.05"]
@@ -332,7 +339,7 @@ def test_under_another_model(reported: Story, capsys: pytest.CaptureFixture[str]
 
 def test_a_change_is_over_calls_of_which_both_sides_are_known(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The second call was never priced: what it had cost under another model is no difference to anything."""
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.admit("login")
     call(recorded_run, "prd", 1, (Usage(model="claude-sonnet-4-5", input=10_000, output=0),), None)
@@ -347,11 +354,11 @@ def test_a_change_is_over_calls_of_which_both_sides_are_known(home: Path, capsys
 def test_a_fork_is_no_measure_for_the_gate(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its feature's first calls were made, and paid for, in the run that it was forked from."""
     for name in (RUN, NEWER):
-        recorded_run = Story(home, run=name)
+        recorded_run = StoredRun(home, run=name)
         recorded_run.begin("login")
         recorded_run.deliver("login")
         recorded_run.close()
-    copy = Story(home, run="20260303-080000-cccc")
+    copy = StoredRun(home, run="20260303-080000-cccc")
     copy.begin("login")
     copy.copied_from = RUN
     copy.deliver("login")
@@ -363,7 +370,7 @@ def test_a_fork_is_no_measure_for_the_gate(home: Path, capsys: pytest.CaptureFix
     assert (compared["compared"], compared["measured"]) == ([], [])
 
 
-def test_only_calls_that_are_meant(reported: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_calls_that_are_meant(reported: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """A name that fits no call is a mistake; the story's pins are gone, so no tier fits."""
     for name in ("premium", "gpt-5.5"):
         answer = run(capsys, "cost", "--what-if", f"{name}=claude-opus-5", "--what-if", "model=claude-opus-5")
@@ -388,7 +395,7 @@ def test_an_agent_without_money_is_named(home: Path, capsys: pytest.CaptureFixtu
 
 
 # the gate -----------------------------------------------------------------------------------------------------------
-def test_the_gate(two_runs: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_the_gate(two_runs: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     """The older run spent a call on a feature that waits; the newer did not."""
     answer = run(capsys, "cost", NEWER, "--gate", "+15%", "--baseline", RUN)
     assert answer.exit == 125
@@ -400,7 +407,7 @@ def test_the_gate(two_runs: Story, capsys: pytest.CaptureFixture[str], snapshot:
 
 def test_a_run_that_cost_more(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, nanousd in ((RUN, 100_000_000), (NEWER, 120_000_000)):
-        recorded_run = Story(home, run=name)
+        recorded_run = StoredRun(home, run=name)
         recorded_run.begin("login")
         recorded_run.deliver("login")
         for attempt in range(5, 8):

@@ -11,12 +11,12 @@ from mz_events.catalog.call import AgentRequested, CallRef, SessionDropped, Sess
 from mz_events.names import Commit
 
 from tests.cli.drive import run
-from tests.cli.story import RUN, TREE, Story
+from tests.cli.stored_run import RUN, TREE, StoredRun
 
 NEWER = "20260302-080000-ffff"
 
 
-class InSessions(Story):
+class InSessions(StoredRun):
     """Every second call goes on in the session of the one before."""
 
     asked = 0
@@ -38,13 +38,13 @@ class InSessions(Story):
 
 
 @pytest.fixture
-def two_runs(story: Story) -> Path:
-    story.close()
-    newer = InSessions(story.home, run=NEWER)
+def two_runs(stored_run: StoredRun) -> Path:
+    stored_run.close()
+    newer = InSessions(stored_run.home, run=NEWER)
     newer.begin("login")
     newer.deliver("login")
     newer.close()
-    return story.home
+    return stored_run.home
 
 
 def report(capsys: pytest.CaptureFixture[str], *args: str) -> SessionsReport:
@@ -75,9 +75,11 @@ def test_two_runs_are_measured_over_what_both_delivered(two_runs: Path, capsys: 
     assert figures["input"].saved == 0
 
 
-def test_runs_without_a_common_feature_measure_nothing(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    story.close()
-    other = InSessions(story.home, run=NEWER)
+def test_runs_without_a_common_feature_measure_nothing(
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored_run.close()
+    other = InSessions(stored_run.home, run=NEWER)
     other.begin("search")
     other.close()
     sessions_report = report(capsys, NEWER, "--baseline", RUN)
@@ -97,7 +99,7 @@ def test_in_words(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     "args", [("--all",), ("--gate", "+5%", "--baseline", RUN), (RUN, "--baseline", RUN)], ids=["all", "gate", "itself"]
 )
 def test_what_makes_no_sense_is_refused(
-    story: Story, args: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    stored_run: StoredRun, args: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    story.close()
+    stored_run.close()
     assert run(capsys, "cost", "--sessions", *args).exit == 2

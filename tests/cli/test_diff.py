@@ -11,17 +11,17 @@ from mz_events.names import Commit, RunId
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 
 NEWER = "20260302-080000-ffff"
 PINS = '{"config": {"agent": "codex", "budget": {"run_nanousd": 5000000000}}}'
 
 
 @pytest.fixture
-def newer(story: Story) -> Story:
+def newer(stored_run: StoredRun) -> StoredRun:
     """A second run, of which `login` came to a question, and which was started otherwise."""
-    story.close()
-    recorded_run = Story(story.home, run=NEWER)
+    stored_run.close()
+    recorded_run = StoredRun(stored_run.home, run=NEWER)
     recorded_run.to_run(
         RunStarted(run=RunId(NEWER), pipeline="monozukuri", base="main", base_commit=Commit("b" * 40),
                    pins=recorded_run.blob(PINS), mz_version="0.2.0")
@@ -37,19 +37,19 @@ def compared(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
     return msgspec.json.decode(answer.out)
 
 
-def test_in_a_pipe(newer: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_in_a_pipe(newer: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     answer = run(capsys, "diff", "20260301", NEWER)
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
     assert {line.count("\t") for line in answer.out.splitlines()} == {3}
 
 
-def test_on_a_terminal(newer: Story, snapshot: SnapshotAssertion) -> None:
+def test_on_a_terminal(newer: StoredRun, snapshot: SnapshotAssertion) -> None:
     shown = on_terminal(newer.home, "diff", RUN, NEWER, columns=80, env={"NO_COLOR": "1"})
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
-def test_as_json(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_json(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     result = compared(capsys, RUN, NEWER)
     start = {element["path"]: (element["left"], element["right"]) for element in result["start"]}
     assert start["mz"] == ("0.1.0", "0.2.0")
@@ -62,7 +62,7 @@ def test_as_json(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
     assert [each["right"] for each in result["features"]] == [True, False, False, False]
 
 
-def test_exit_codes(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_codes(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "diff", RUN, NEWER).exit == 0
     assert run(capsys, "diff", RUN, NEWER, "--exit-code").exit == 1
     assert run(capsys, "diff", RUN, RUN, "--exit-code").exit == 0
@@ -70,7 +70,7 @@ def test_exit_codes(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
     assert (same["differs"], same["start"], same["features"]) == (False, [], [])
 
 
-def test_what_is_not_there(newer: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there(newer: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     for args, message in (((RUN, "nope"), "there is no run or feature 'nope'"), (("2026", RUN), "2 run ids begin"),
                            ((RUN,), "missing argument 'RIGHT'")):  # fmt: skip
         answer = run(capsys, "diff", *args)

@@ -20,7 +20,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import StreamId
 
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import Story
+from tests.cli.stored_run import StoredRun
 from tests.support.tree import ROOT
 
 PIPELINES = [ROOT / "engine/mz_engine/pipelines/monozukuri.yaml", ROOT / "pipelines/trial.yaml"]
@@ -38,7 +38,7 @@ PAYLOADS = sorted((ROOT / "qa/mz_qa/fixtures/events").glob("*.json"))
     ],
 )
 def test_former_names_of_commands(
-    former: list[str], now: list[str], story: Story, capsys: pytest.CaptureFixture[str]
+    former: list[str], now: list[str], stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(capsys, *former) == run(capsys, *now)
     assert f"\n  {former[0]} " not in run(capsys, "help", "all").out
@@ -48,7 +48,9 @@ def test_former_names_of_commands(
     "args", [["clean", "--blobs", "r1"], ["clean", "--blobs", "--all"], ["audit", "--verify", "--full"],
               ["audit", "--verify", "r1", "--imported"], ["help", "status", "--json"]],
 )  # fmt: skip
-def test_words_that_do_not_fit_the_option(args: list[str], story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_do_not_fit_the_option(
+    args: list[str], stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer = run(capsys, *args)
     assert (answer.exit, answer.out) == (2, "")
 
@@ -160,7 +162,7 @@ def test_every_event_passes_the_schema_of_events(path: Path) -> None:
     assert not validator.is_valid({**entry, "event": 5})
 
 
-def test_the_log_passes_the_schema_of_events(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_passes_the_schema_of_events(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "log", "--json").out.splitlines()
     validator = jsonschema.Draft7Validator(events_schema())
     assert len(lines) > 10

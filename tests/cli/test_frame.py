@@ -17,7 +17,7 @@ from mz_projections.views.model import CallView, FeatureView, PhaseView, Questio
 from mz_projections.views.run import run_view
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.story import RUN, START_US, Story
+from tests.cli.stored_run import RUN, START_US, StoredRun
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond \u202e🎉" + "x" * 10_000
 NOW_US = START_US + 100_000_000
@@ -102,8 +102,8 @@ def test_the_picture(columns: int, lines: int, snapshot: SnapshotAssertion) -> N
     assert texts(render_frame(one_of_each(), scenery(columns, lines))) == snapshot
 
 
-def test_the_picture_of_a_story(story: Story, snapshot: SnapshotAssertion) -> None:
-    view = run_view(RUN, [item for item in story.recorded if item.position < 30])
+def test_the_picture_of_a_story(stored_run: StoredRun, snapshot: SnapshotAssertion) -> None:
+    view = run_view(RUN, [item for item in stored_run.recorded if item.position < 30])
     assert texts(render_frame(view, scenery(planned=PinnedSettings(phases=("prd", "code", "pr"))))) == snapshot
 
 

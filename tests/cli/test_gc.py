@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from tests.cli.drive import run
-from tests.cli.story import Story
+from tests.cli.stored_run import StoredRun
 
 
-def test_what_it_frees_is_said(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    path = story.blobs.path(story.blob("nobody cites this"))
+def test_what_it_frees_is_said(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    path = stored_run.blobs.path(stored_run.blob("nobody cites this"))
     long_ago = time.time() - 48 * 3600
     os.utime(path, (long_ago, long_ago))
-    story.blob("nor this, but it is young")
+    stored_run.blob("nor this, but it is young")
     size = path.stat().st_size
     dry = run(capsys, "clean", "--blobs", "--dry-run")
     assert path.is_file()

@@ -23,7 +23,7 @@ from mz_recordings.past_runs.rejudge import Recheck, RecheckedViolation, RuleCha
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, run, spawn
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 from tests.support.gitrepo import GitRepo
 from tests.support.tapes import git
 from tests.support.workshop import clone
@@ -142,20 +142,20 @@ def test_the_report_of_old_artifacts(snapshot: SnapshotAssertion) -> None:
     ],
 )
 def test_a_past_run_takes_nothing_that_is_for_cassettes(
-    story: Story, capsys: pytest.CaptureFixture[str], text: str
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     result = run(capsys, "replay", *text.split())
     assert result.exit == 2
     assert "replays runs of the log" in result.err
 
 
-def test_an_unknown_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_run(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     result = run(capsys, "replay", "--run", "nope")
     assert "MZ5001" in result.err
     assert result.exit not in (0, 3)
 
 
-def test_pins_that_are_gone_are_not_comparable(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pins_that_are_gone_are_not_comparable(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     result = run(capsys, "replay", "--run", RUN)
     assert (result.exit, "MZ6010" in result.err) == (125, True), result
 
@@ -168,7 +168,9 @@ def test_only_verdicts_are_verdicts_for_git(code: int, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["--run nope", "--frob", "--accept PROMPT", "recordings", "--recheck-rules x"])
-def test_whatever_is_no_verdict_is_skipped(story: Story, capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_whatever_is_no_verdict_is_skipped(
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
     result = run(capsys, "replay", "--bisect", *text.split())
     assert result.exit == 125
     assert result.err.startswith("error[")

@@ -13,27 +13,27 @@ from mz_events.names import FeatureId
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, on_terminal, run
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 
 
-def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_in_a_pipe(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     answer = run(capsys, "log", "--all")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
     assert {line.count("\t") for line in answer.out.splitlines()} == {3}
 
 
-def test_as_json_lines(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_json_lines(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [msgspec.json.decode(line) for line in run(capsys, "log", "--json").out.splitlines()]
     assert lines[0] == {"type": "version", "schema": "mz.log/1"}
-    assert [line["position"] for line in lines[1:]] == [entry.position for entry in story.recorded]
-    assert [line["event_ref"] for line in lines[1:]] == [item.event_ref for item in story.recorded]
+    assert [line["position"] for line in lines[1:]] == [entry.position for entry in stored_run.recorded]
+    assert [line["event_ref"] for line in lines[1:]] == [item.event_ref for item in stored_run.recorded]
     requested = next(line for line in lines if line["type"] == "agent.requested")
     assert requested["role"] == "intent"
     assert requested["event"]["ref"]["phase"] == "prd"
 
 
-def test_one_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_feature(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [msgspec.json.decode(line) for line in run(capsys, "log", "audit", "--json").out.splitlines()]
     assert {line["stream"] for line in lines[1:]} == {f"run/{RUN}", f"run/{RUN}/audit"}
     assert {line["event"].get("feature", "audit") for line in lines[1:]} == {"audit"}
@@ -42,22 +42,22 @@ def test_one_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
     assert "login" not in both
 
 
-def test_a_feature_that_is_not_there(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_feature_that_is_not_there(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(capsys, "log", "audi")
     assert answer.exit == 2
     assert "did you mean `audit`?" in answer.err
 
 
-def test_a_feature_that_has_not_begun(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_feature_that_has_not_begun(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "log", "--all", "later").out.count("\n") == 1
 
 
-def test_following_ends_with_a_run_at_rest(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_ends_with_a_run_at_rest(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "log", "--follow").out == run(capsys, "log").out
 
 
 def test_following_tells_what_comes(home: Path) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login", "audit")
     child = subprocess.Popen([*MZ, "log", "-f", "--json"], cwd=home, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
@@ -73,13 +73,13 @@ def test_following_tells_what_comes(home: Path) -> None:
     assert places == [None, *(item.event_ref for item in recorded_run.recorded)]
 
 
-def test_on_a_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
-    assert on_terminal(story.home, "log", "audit") == snapshot
+def test_on_a_terminal(stored_run: StoredRun, snapshot: SnapshotAssertion) -> None:
+    assert on_terminal(stored_run.home, "log", "audit") == snapshot
 
 
-def test_what_agents_and_people_wrote_is_harmless(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    story.to_feature("audit", held("\x1b[2Jevil\u009b31m"))
-    story.close()
+def test_what_agents_and_people_wrote_is_harmless(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    stored_run.to_feature("audit", held("\x1b[2Jevil\u009b31m"))
+    stored_run.close()
     assert "\x1b" not in run(capsys, "log").out
     out = run(capsys, "log", "--json").out
     assert "\x1b" not in out
@@ -91,23 +91,25 @@ def held(code: str) -> FeatureHeld:
     return FeatureHeld(hold=Hold.FATAL, code=code)
 
 
-def test_milestones_by_default_and_every_event_on_demand(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_milestones_by_default_and_every_event_on_demand(
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     milestones, everything = run(capsys, "log").out.splitlines(), run(capsys, "log", "--all").out.splitlines()
     assert [line for line in everything if line in milestones] == milestones
-    assert len(everything) == len(story.recorded)
+    assert len(everything) == len(stored_run.recorded)
     types = {line.split("\t")[2] for line in milestones}
     assert {"run.started", "phase.started", "phase.completed", "agent.requested", "call.priced"} <= types
     assert {"gate.checked", "human.requested", "feature.held", "feature.delivered", "run.idle"} <= types
     assert not types & {"reply.parsed", "commit.requested", "artifact.parsed", "changes.checked"}
 
 
-def test_milestones_have_date_time_and_zone(story: Story) -> None:
-    lines = on_terminal(story.home, "log", "login", columns=160, env={"TZ": "Europe/Berlin"}).splitlines()
+def test_milestones_have_date_time_and_zone(stored_run: StoredRun) -> None:
+    lines = on_terminal(stored_run.home, "log", "login", columns=160, env={"TZ": "Europe/Berlin"}).splitlines()
     assert lines[0].startswith("2026-03-01 13:00:06 CET  login: feature started: branch feat/login for main")
     assert any("login: code attempt 2: $0.0123" in line for line in lines)
 
 
-def test_types_times_and_numbers(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_types_times_and_numbers(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     gates = run(capsys, "log", "--type", "gate.checked").out.splitlines()
     assert [line.split("\t")[2] for line in gates] == ["gate.checked"] * 2
     assert run(capsys, "log", "--type", "gate.checked", "-n", "1").out.splitlines() == gates[1:]

@@ -32,7 +32,7 @@ from mz_events.names import FeatureId
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 from tests.support import given
 from tests.support.given import DIGEST
 from tests.support.samples import sample, samples
@@ -127,7 +127,7 @@ def test_any_event_may_come_first(stream: str) -> None:
 
 
 # through the command --------------------------------------------------------------------------------------------------
-def test_it_is_the_state_of_then(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_the_state_of_then(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     early, late = at(capsys, "login@9"), at(capsys, "login@43")
     assert (early["event_ref"], early["event"], early["newest"]) == (f"run/{RUN}/login@9", "artifact.validated", 43)
     assert early["feature"]["cost"]["calls"] == 1
@@ -137,16 +137,16 @@ def test_it_is_the_state_of_then(story: Story, capsys: pytest.CaptureFixture[str
     assert len(at(capsys, f"{RUN}@3")["run"]["features"]) == 2
 
 
-def test_in_a_pipe_and_on_a_terminal(story: Story, capsys: pytest.CaptureFixture[str],
+def test_in_a_pipe_and_on_a_terminal(stored_run: StoredRun, capsys: pytest.CaptureFixture[str],
                                      snapshot: SnapshotAssertion) -> None:  # fmt: skip
     assert run(capsys, "log", "--at", "login@9").out == snapshot
-    shown = on_terminal(story.home, "log", "--at", f"{RUN}@12", columns=80, env={"NO_COLOR": "1"})
+    shown = on_terminal(stored_run.home, "log", "--at", f"{RUN}@12", columns=80, env={"NO_COLOR": "1"})
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
-def test_names_of_places(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    story.close()
-    newer = Story(story.home, run=NEWER)
+def test_names_of_places(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    stored_run.close()
+    newer = StoredRun(stored_run.home, run=NEWER)
     newer.begin("login", "20260301")
     newer.admit("login")
     newer.close()
@@ -183,14 +183,14 @@ def test_names_of_places(story: Story, capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_places_that_are_not_there(
-    story: Story, capsys: pytest.CaptureFixture[str], place: str, exit_code: int, message: str
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], place: str, exit_code: int, message: str
 ) -> None:
     answer = run(capsys, "log", "--at", place)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
 
 
-def test_a_state_is_no_list(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_state_is_no_list(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     for args in (("--all",), ("--follow",)):
         assert run(capsys, "log", "--at", "login@1", *args).exit == 2
 

@@ -18,7 +18,7 @@ from mz_cli.main import mz
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import MZ, on_terminal, run, spawn
-from tests.cli.story import Story
+from tests.cli.stored_run import StoredRun
 
 HEAVY = ("sqlalchemy", "rich", "jinja2", "genai_prices", "markdown_it", "msgspec", "yaml", "sqlite3")
 
@@ -130,7 +130,7 @@ def test_stopped_by_the_user(capsys: pytest.CaptureFixture[str], raised: BaseExc
 
 
 def test_ctrl_c_ends_a_following_log(home: Path) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.close()
     child = subprocess.Popen(
@@ -144,27 +144,29 @@ def test_ctrl_c_ends_a_following_log(home: Path) -> None:
     assert (child.returncode, err) == (20, "stopped\n")
 
 
-def test_a_reader_that_has_gone_is_no_failure(story: Story) -> None:
+def test_a_reader_that_has_gone_is_no_failure(stored_run: StoredRun) -> None:
     ends, theirs = os.pipe()
     os.close(ends)
     done = subprocess.run(
-        [*MZ, "log", "--json"], cwd=story.home, stdout=theirs, stderr=subprocess.PIPE, text=True, check=False
+        [*MZ, "log", "--json"], cwd=stored_run.home, stdout=theirs, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(theirs)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("args", [("status",), ("status", "--json"), ("show", "login"), ("log",), ("--help",)])
-def test_an_answer_that_does_not_fit_is_a_failure(story: Story, args: tuple[str, ...]) -> None:
+def test_an_answer_that_does_not_fit_is_a_failure(stored_run: StoredRun, args: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*MZ, *args], cwd=story.home, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [*MZ, *args], cwd=stored_run.home, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert done.returncode == 11
     assert "the output cannot be written: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_text_that_the_encoding_lacks_is_escaped(home: Path) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login", title="Grüße 🎉")
     recorded_run.close()
     answer = spawn(home, "status", PYTHONIOENCODING="ascii")

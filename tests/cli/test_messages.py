@@ -27,7 +27,7 @@ from mz_events.names import FeatureId, inbox_stream
 from mz_qa.simulation.driver import drive_run
 
 from tests.cli.drive import Result, run
-from tests.cli.story import Story
+from tests.cli.stored_run import StoredRun
 from tests.support import trial
 from tests.support.asking import ASKING, Asking, Shelf, keep
 
@@ -142,7 +142,7 @@ def test_of_two_that_are_left_at_the_same_moment_the_second_looks_again(feature:
 
 
 def test_a_process_that_works_on_another_run_takes_nothing(mz: Mz, feature: str, home: Path) -> None:
-    other = Story(home, run="r2")
+    other = StoredRun(home, run="r2")
     other.begin("other")
     with FileLock(".mz/run.lock"):
         with open_log() as log:
@@ -216,13 +216,13 @@ def test_what_cannot_be_retried(mz: Mz, feature: str, args: tuple[str, ...], exi
     ("feature", "output"),
     [("login", "login is already delivered"), ("later", "later has not started")],
 )
-def test_what_does_not_rest_is_not_retried(mz: Mz, story: Story, feature: str, output: str) -> None:
+def test_what_does_not_rest_is_not_retried(mz: Mz, stored_run: StoredRun, feature: str, output: str) -> None:
     answer = mz("retry", feature)
     assert answer.exit == 2
     assert f"error[MZ5006] {output}" in answer.err
 
 
-def test_what_is_held_can_be_retried(mz: Mz, story: Story) -> None:
+def test_what_is_held_can_be_retried(mz: Mz, stored_run: StoredRun) -> None:
     assert mz("retry", "export").exit == 0
 
 
@@ -256,8 +256,8 @@ def test_only_a_run_at_work_can_be_paused(mz: Mz, feature: str) -> None:
     assert inbox() == []
 
 
-def test_a_run_that_is_over_is_neither_paused_nor_resumed(mz: Mz, story: Story) -> None:
-    story.to_run(RunFinished())
+def test_a_run_that_is_over_is_neither_paused_nor_resumed(mz: Mz, stored_run: StoredRun) -> None:
+    stored_run.to_run(RunFinished())
     assert mz("pause").err.endswith("hint: it is finished; start another with `mz run`\n")
 
 
@@ -309,8 +309,8 @@ def test_what_is_given_up_is_said_by_whom_it_is_taken(mz: Mz, feature: str) -> N
     )
 
 
-def test_a_finished_run_with_mail_is_not_over(mz: Mz, story: Story) -> None:
-    story.to_run(RunFinished())
+def test_a_finished_run_with_mail_is_not_over(mz: Mz, stored_run: StoredRun) -> None:
+    stored_run.to_run(RunFinished())
     assert decoded(mz("review", "list", "--json"))["questions"] == []
     assert mz("retry", "audit").exit == 0
     assert [item["feature"] for item in decoded(mz("review", "list", "--json"))["questions"]] == ["audit"]

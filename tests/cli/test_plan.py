@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import Result, on_terminal, run
 from tests.cli.fakeagent import FakeAgent
-from tests.cli.story import Story
+from tests.cli.stored_run import StoredRun
 from tests.support.gitrepo import GitRepo
 
 BACKLOG = """\
@@ -155,7 +155,7 @@ def test_nothing_is_written_where_something_ran(
     repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not even the read models that a real run brings up to date."""
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.deliver("login")
     recorded_run.to_run(RunFinished())
@@ -174,7 +174,7 @@ def test_the_agents_that_take_over_are_named(repository: GitRepo, capsys: pytest
 
 
 def test_an_unfinished_run_goes_on(repository: GitRepo, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login", "audit", "export")
     recorded_run.close()
     shown = plan(capsys)

@@ -17,7 +17,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import Digest, StreamId
 from syrupy.assertion import SnapshotAssertion
 
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 from tests.support.samples import samples
 from tests.support.terminal import Terminal
 
@@ -72,10 +72,10 @@ class Broken(LiveView):
         raise RuntimeError("not even this")
 
 
-def test_an_empty_line_between_milestones_and_the_summary(story: Story) -> None:
+def test_an_empty_line_between_milestones_and_the_summary(stored_run: StoredRun) -> None:
     out = io.StringIO()
     with lines_to(out) as shown:
-        shown.on_event(story.recorded[0])
+        shown.on_event(stored_run.recorded[0])
     assert "run started: pipeline monozukuri on main" in out.getvalue().splitlines()[0]
     assert out.getvalue().endswith("\n\n")
     silent = io.StringIO()
@@ -84,10 +84,10 @@ def test_an_empty_line_between_milestones_and_the_summary(story: Story) -> None:
     assert silent.getvalue() == "nothing to do\n"
 
 
-def test_lines_where_there_is_no_terminal(story: Story, snapshot: SnapshotAssertion) -> None:
+def test_lines_where_there_is_no_terminal(stored_run: StoredRun, snapshot: SnapshotAssertion) -> None:
     out = io.StringIO()
     with lines_to(out) as shown:
-        for item in story.recorded:
+        for item in stored_run.recorded:
             shown.on_event(item)
     assert out.getvalue() == snapshot
 
@@ -105,10 +105,10 @@ def test_a_question_before_the_first_phase_names_none() -> None:
 
 
 # a view that fails ----------------------------------------------------------------------------------------------------
-def test_a_view_that_crashes_is_replaced_by_lines(story: Story) -> None:
+def test_a_view_that_crashes_is_replaced_by_lines(stored_run: StoredRun) -> None:
     broken, out = Broken(after=3), io.StringIO()
     with Progress(out, broken) as shown:
-        for item in story.recorded:
+        for item in stored_run.recorded:
             shown.on_event(item)
     assert broken.closed == 1
     *lines, last = out.getvalue().splitlines()
@@ -118,7 +118,7 @@ def test_a_view_that_crashes_is_replaced_by_lines(story: Story) -> None:
     assert "run idle" in lines[-1]
 
 
-def test_a_picture_that_crashes_gives_the_terminal_back(story: Story) -> None:
+def test_a_picture_that_crashes_gives_the_terminal_back(stored_run: StoredRun) -> None:
     """The real picture, with a spool that turns out to be poisonous when an agent is at work."""
 
     def poison(key: str) -> tuple[str, ...]:
@@ -128,10 +128,10 @@ def test_a_picture_that_crashes_gives_the_terminal_back(story: Story) -> None:
     stream = terminal.open()
     shown = make_progress(no_words, no_history, poison, footer="", stream=stream, environment=TERM)
     with shown:
-        for item in story.recorded[:9]:
+        for item in stored_run.recorded[:9]:
             shown.on_event(item)
         terminal.until(lambda lines: any("the live view failed (KeyError" in line for line in lines))
-        for item in story.recorded[9:]:
+        for item in stored_run.recorded[9:]:
             shown.on_event(item)
         terminal.until(lambda lines: any("run idle" in line for line in lines))
     stream.close()
@@ -139,15 +139,15 @@ def test_a_picture_that_crashes_gives_the_terminal_back(story: Story) -> None:
     assert not terminal.screen.cursor.hidden
 
 
-def test_a_closed_stream_is_no_failure(story: Story) -> None:
+def test_a_closed_stream_is_no_failure(stored_run: StoredRun) -> None:
     out = io.StringIO()
     with lines_to(out) as shown:
         out.close()
-        for item in story.recorded:
+        for item in stored_run.recorded:
             shown.on_event(item)
 
 
-def test_a_terminal_that_takes_nothing_holds_nobody_up(story: Story) -> None:
+def test_a_terminal_that_takes_nothing_holds_nobody_up(stored_run: StoredRun) -> None:
     """As after Ctrl-S: writing blocks, and goes on later."""
     mine, theirs = os.pipe()
     os.set_blocking(theirs, False)
@@ -161,7 +161,7 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(story: Story) -> None:
         shown = lines_to(full)
         with shown:
             began = time.monotonic()
-            for item in story.recorded:
+            for item in stored_run.recorded:
                 shown.on_event(item)
             assert time.monotonic() - began < 1
             os.set_blocking(mine, False)
@@ -180,11 +180,11 @@ def drain(end: int) -> None:
             time.sleep(0.01)
 
 
-def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
+def test_many_threads_may_tell(stored_run: StoredRun, tmp_path: Path) -> None:
     with open(tmp_path / "out", "w") as out, lines_to(out) as shown:
 
         def tell() -> None:
-            for item in story.recorded:
+            for item in stored_run.recorded:
                 shown.on_event(item)
 
         threads = [threading.Thread(target=tell) for _ in range(8)]
@@ -213,7 +213,7 @@ def test_many_threads_may_tell(story: Story, tmp_path: Path) -> None:
     ],
 )
 def test_a_picture_only_where_it_is_wanted(
-    story: Story, selection: DisplayMode, environment: dict[str, str], paints: bool
+    stored_run: StoredRun, selection: DisplayMode, environment: dict[str, str], paints: bool
 ) -> None:
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
@@ -222,7 +222,7 @@ def test_a_picture_only_where_it_is_wanted(
                          environment=environment)  # fmt: skip
         with shown:
             shown.show_text("said")
-            for item in story.recorded:
+            for item in stored_run.recorded:
                 shown.on_event(item)
     received = terminal.close().decode()
     assert ("\x1b" in received) == paints
@@ -235,13 +235,13 @@ def test_no_picture_without_a_terminal() -> None:
 
 
 # the picture ----------------------------------------------------------------------------------------------------------
-def test_a_picture_on_a_terminal(story: Story) -> None:
+def test_a_picture_on_a_terminal(stored_run: StoredRun) -> None:
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
         shown = make_progress(lambda _: HOSTILE, no_history, nothing_said, footer="Ctrl-C: stop", stream=stream,
                          environment=TERM)  # fmt: skip
         with shown:
-            for item in story.recorded:
+            for item in stored_run.recorded:
                 shown.on_event(item)
             lines = terminal.until(
                 lambda lines: "12:01:00 login: feature delivered" not in lines and "Ctrl-C: stop" in lines
@@ -258,22 +258,22 @@ def test_a_picture_on_a_terminal(story: Story) -> None:
     assert terminal.text() in ([], ["a word from the comm"], ["a word from the command"])
 
 
-def test_a_run_that_goes_on_is_shown_whole(story: Story) -> None:
+def test_a_run_that_goes_on_is_shown_whole(stored_run: StoredRun) -> None:
     """The picture begins with what happened before this process, without telling it again."""
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
-        shown = make_progress(no_words, lambda run: iter(story.recorded), nothing_said, footer="", stream=stream,
+        shown = make_progress(no_words, lambda run: iter(stored_run.recorded), nothing_said, footer="", stream=stream,
                          environment=TERM)  # fmt: skip
         with shown:
-            shown.on_event(story.recorded[-1])
+            shown.on_event(stored_run.recorded[-1])
             lines = terminal.until(lambda lines: any("login  delivered" in line for line in lines))
             assert not any("login: feature delivered" in line for line in lines)
             assert any("run idle" in line for line in lines)
     terminal.close()
 
 
-def test_what_the_agent_says_is_seen_while_it_works(story: Story) -> None:
-    recorded_events = [entry for entry in story.recorded if entry.position <= 9]
+def test_what_the_agent_says_is_seen_while_it_works(stored_run: StoredRun) -> None:
+    recorded_events = [entry for entry in stored_run.recorded if entry.position <= 9]
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
         shown = make_progress(no_words, no_history, lambda key: (f"I work on {key.split('/')[1]}",), footer="",
@@ -285,14 +285,14 @@ def test_what_the_agent_says_is_seen_while_it_works(story: Story) -> None:
     terminal.close()
 
 
-def test_thousands_of_events_are_shown_in_time(story: Story) -> None:
+def test_thousands_of_events_are_shown_in_time(stored_run: StoredRun) -> None:
     """The picture must not hold up the interpreter: it paints the less often, the longer it takes."""
     terminal = Terminal(80, 24)
     with terminal.open() as stream:
         live = LiveView(stream, no_words, no_history, nothing_said, "")
         began = time.process_time()
         for _ in range(100):
-            for item in story.recorded:
+            for item in stored_run.recorded:
                 live.show_event(item)
                 live.refresh()
         assert time.process_time() - began < 5
@@ -300,7 +300,7 @@ def test_thousands_of_events_are_shown_in_time(story: Story) -> None:
     terminal.close()
 
 
-def test_words_above_all(story: Story) -> None:
+def test_words_above_all(stored_run: StoredRun) -> None:
     out = io.StringIO()
     with Progress(out, Broken()) as shown:
         shown.show_text("comes to rest")

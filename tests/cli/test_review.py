@@ -26,7 +26,7 @@ from mz_qa.simulation.driver import drive_run
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import Result, on_terminal, run
-from tests.cli.story import Story
+from tests.cli.stored_run import StoredRun
 from tests.support import trial
 from tests.support.asking import ASKING, Asking, Shelf, keep, writes
 
@@ -114,11 +114,11 @@ def test_the_list_for_people(kept: Callable[[str], str], home: Path, snapshot: S
     assert steady("\n".join(line.rstrip() for line in shown.splitlines())) == snapshot
 
 
-def test_nothing_is_asked(mz: Mz, story: Story) -> None:
+def test_nothing_is_asked(mz: Mz, stored_run: StoredRun) -> None:
     """Of a run that is over, nothing is asked; of an odd one that this version cannot read, what can be said is."""
     assert [item["feature"] for item in decoded(mz("review", "list", "--json"))["questions"]] == ["audit"]
     assert decoded(mz("review", "show", "audit", "--json"))["question"]["code"] == "agent-blocker"
-    story.to_run(RunFinished())
+    stored_run.to_run(RunFinished())
     assert decoded(mz("review", "list", "--json")) == {"schema": "mz.review-list/1", "questions": []}
 
 
@@ -139,37 +139,37 @@ def test_an_item_whose_dependency_came_to_nothing(mz: Mz, home: Path) -> None:
     assert "its dependency b was not delivered" in mz("review", "show", "c").out
 
 
-def test_what_the_budget_holds(mz: Mz, story: Story) -> None:
+def test_what_the_budget_holds(mz: Mz, stored_run: StoredRun) -> None:
     feature = FeatureId("later")
-    story.admit(feature)
-    story.to_feature(feature, FeatureHeld(hold=Hold.BUDGET))
-    story.to_run(FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.BUDGET))
+    stored_run.admit(feature)
+    stored_run.to_feature(feature, FeatureHeld(hold=Hold.BUDGET))
+    stored_run.to_run(FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.BUDGET))
     (result,) = (
         item for item in decoded(mz("review", "list", "--json"))["questions"] if item["question_kind"] == "budget"
     )
-    assert (result["feature"], result["commands"][0]) == ("later", f"mz resume {story.run}")
-    assert f"mz cancel {story.run}/later" in result["commands"]
+    assert (result["feature"], result["commands"][0]) == ("later", f"mz resume {stored_run.run}")
+    assert f"mz cancel {stored_run.run}/later" in result["commands"]
     assert "the budget is used up" in mz("review", "show", "later").out
 
 
-def test_what_is_held_says_why_and_what_helps(mz: Mz, story: Story) -> None:
+def test_what_is_held_says_why_and_what_helps(mz: Mz, stored_run: StoredRun) -> None:
     feature = FeatureId("later")
-    story.admit(feature)
-    story.ask(feature, story.ref(feature, "prd"))
-    problem = Problem(kind=ProblemClass.FATAL, code="auth-failure", detail=story.blob("Invalid API key\n"))
-    story.to_feature(
+    stored_run.admit(feature)
+    stored_run.ask(feature, stored_run.ref(feature, "prd"))
+    problem = Problem(kind=ProblemClass.FATAL, code="auth-failure", detail=stored_run.blob("Invalid API key\n"))
+    stored_run.to_feature(
         feature,
         ReplyParsed(
-            ref=story.ref(feature, "prd"), parser="p/1", ending="error", session=None, text=story.blob(""),
+            ref=stored_run.ref(feature, "prd"), parser="p/1", ending="error", session=None, text=stored_run.blob(""),
             problem=problem,
         ),
         FeatureHeld(hold=Hold.FATAL, code="auth-failure"),
     )  # fmt: skip
-    story.to_run(
+    stored_run.to_run(
         FeatureStopped(feature=feature, version=2, status=FeatureOutcome.HELD, hold=Hold.FATAL, code="auth-failure")
     )
     shown = decoded(mz("review", "show", "later", "--json"))
-    assert (shown["question"], shown["helps"]) == (None, f"mz resume {story.run}")
+    assert (shown["question"], shown["helps"]) == (None, f"mz resume {stored_run.run}")
     assert shown["halt"] == "later: held (auth-failure): Invalid API key"
     assert f"There is no open question.\n{shown['halt']}\n  {shown['helps']}\n" in mz("review", "show", "later").out
 
@@ -395,7 +395,7 @@ def test_an_answer_is_written_in_an_editor(
 def test_the_run_with_the_question_is_found(mz: Mz, home: Path, kept: Callable[[str], str]) -> None:
     """A newer run that has the feature, and asks nothing, does not hide it."""
     feature = kept("blocker")
-    newer = Story(home, run="r2")
+    newer = StoredRun(home, run="r2")
     newer.begin(feature)
     newer.close()
     assert decoded(mz("review", "show", feature, "--json"))["run"] == "r1"

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from tests.cli.drive import run
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 
 SECOND = "20260302-080000-ef01"
 
 
-def test_every_run_the_newest_first(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    second = Story(story.home, SECOND)
+def test_every_run_the_newest_first(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    second = StoredRun(stored_run.home, SECOND)
     second.seconds = count(72_000)
     second.begin("login", "search")
     result = msgspec.json.decode(run(capsys, "runs", "--json").out)
@@ -24,7 +24,7 @@ def test_every_run_the_newest_first(story: Story, capsys: pytest.CaptureFixture[
     assert set(result["runs"][1]["features"].values()) == {"delivered", "waiting", "held", "queued"}
 
 
-def test_a_pipe_gets_a_line_a_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_a_line_a_run(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     head, line = run(capsys, "runs").out.splitlines()
     assert head.split("\t") == ["run", "started", "status", "pipeline", "base", "features"]
     assert line.split("\t")[0] == RUN

@@ -9,7 +9,7 @@ from mz_cli.app.context import open_log
 from mz_cli.app.selectors import select
 
 from tests.cli.drive import run
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,15 @@ from tests.cli.story import RUN, Story
     ],
 )
 def test_forms(
-    story: Story, text: str, stream: str, phase: str | None, attempt: int | None, version: int | None, names_run: bool
+    stored_run: StoredRun,
+    text: str,
+    stream: str,
+    phase: str | None,
+    attempt: int | None,
+    version: int | None,
+    names_run: bool,
 ) -> None:
-    with open_log(story.home) as log:
+    with open_log(stored_run.home) as log:
         selector = select(log, text)
     assert (selector.stream, selector.phase, selector.attempt) == (stream, phase, attempt)
     assert (selector.version, selector.names_run) == (version, names_run)
@@ -57,14 +63,16 @@ def test_forms(
     ],
 )
 def test_errors_name_what_exists(
-    story: Story, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
 ) -> None:
     answer = run(capsys, *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
 
 
-def test_the_log_of_a_phase_of_an_attempt_and_of_an_event(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_of_a_phase_of_an_attempt_and_of_an_event(
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     def events(selector: str) -> list[dict[str, object]]:
         return [msgspec.json.decode(line) for line in run(capsys, "log", selector, "--json").out.splitlines()[1:]]
 
@@ -75,8 +83,8 @@ def test_the_log_of_a_phase_of_an_attempt_and_of_an_event(story: Story, capsys: 
     assert [line["event_ref"] for line in event] == [f"run/{RUN}/login@3"]
 
 
-def test_a_text_by_its_digest(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    digest = story.blob("Let people log in")
+def test_a_text_by_its_digest(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    digest = stored_run.blob("Let people log in")
     assert run(capsys, "show", digest[:10]).out == run(capsys, "show", digest).out == "Let people log in"
     unknown = run(capsys, "show", "0123456789")
     assert (unknown.exit, unknown.out) == (2, "")
@@ -85,11 +93,11 @@ def test_a_text_by_its_digest(story: Story, capsys: pytest.CaptureFixture[str]) 
     assert run(capsys, "show", digest, "--json").exit == 2
 
 
-def test_a_text_that_no_event_cites(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "the log cites no digest" in run(capsys, "show", story.blob("cited by nothing")).err
+def test_a_text_that_no_event_cites(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "the log cites no digest" in run(capsys, "show", stored_run.blob("cited by nothing")).err
 
 
-def test_suggestions_grow_with_the_selector(story: Story) -> None:
+def test_suggestions_grow_with_the_selector(stored_run: StoredRun) -> None:
     assert suggestions("selectors", "l", {}) == ["login", "later"]
     assert suggestions("selectors", "2", {}) == [RUN]
     assert suggestions("selectors", "", {"selectors": ("login", RUN)}) == ["audit", "export", "later"]

@@ -14,7 +14,7 @@ from mz_events.catalog.validation import ArtifactParsed
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import TREE, Story
+from tests.cli.stored_run import TREE, StoredRun
 from tests.support.gitrepo import GitRepo
 
 
@@ -23,20 +23,20 @@ from tests.support.gitrepo import GitRepo
     [("login",), ("audit",), ("later",), ("login", "--phase", "code", "--attempt", "1", "--prompt", "--output")],
 )
 def test_as_text(
-    story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, args: tuple[str, ...]
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion, args: tuple[str, ...]
 ) -> None:
     answer = run(capsys, "show", *args)
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
 
 
-def test_as_json(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_as_json(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     answer = run(capsys, "show", "login", "--phase", "code", "--prompt", "--json")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
 
 
-def test_prompts_only_on_request(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prompts_only_on_request(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     shown = msgspec.json.decode(run(capsys, "show", "login", "--json").out)
     assert {call["prompt"] for call in shown["calls"]} == {None}
     assert len(shown["calls"]) == 4
@@ -60,46 +60,51 @@ def test_prompts_only_on_request(story: Story, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_what_is_not_there(
-    story: Story, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], exit_code: int, message: str
 ) -> None:
     answer = run(capsys, "show", *args)
     assert (answer.exit, answer.out) == (exit_code, "")
     assert message in answer.err
 
 
-def test_the_newest_run_that_has_the_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    story.close()
-    newer = Story(story.home, run="20260302-080000-ffff")
+def test_the_newest_run_that_has_the_feature(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    stored_run.close()
+    newer = StoredRun(stored_run.home, run="20260302-080000-ffff")
     newer.begin("other")
     newer.close()
-    assert msgspec.json.decode(run(capsys, "show", "login", "--json").out)["run"] == story.run
+    assert msgspec.json.decode(run(capsys, "show", "login", "--json").out)["run"] == stored_run.run
 
 
-def test_long_messages_are_cut_on_a_terminal_only(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    story.admit("later")
-    ref = story.ref("later", "prd")
-    story.ask("later", ref)
-    story.wait("later", detail="y" * 5000)
-    story.close()
+def test_long_messages_are_cut_on_a_terminal_only(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    stored_run.admit("later")
+    ref = stored_run.ref("later", "prd")
+    stored_run.ask("later", ref)
+    stored_run.wait("later", detail="y" * 5000)
+    stored_run.close()
     assert "y" * 5000 in run(capsys, "show", "later").out
-    assert "y" * 301 not in on_terminal(story.home, "show", "later", columns=6000).split("attempt 1", 1)[1]
+    assert "y" * 301 not in on_terminal(stored_run.home, "show", "later", columns=6000).split("attempt 1", 1)[1]
 
 
 def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(
-    story: Story, capsys: pytest.CaptureFixture[str]
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    story.admit("later")
-    story.to_feature("later", PhaseStarted(phase="prd", iteration=1))
-    ref = story.ref("later", "prd")
-    story.ask("later", ref)
+    stored_run.admit("later")
+    stored_run.to_feature("later", PhaseStarted(phase="prd", iteration=1))
+    ref = stored_run.ref("later", "prd")
+    stored_run.ask("later", ref)
     replied = AgentReplied(
-        ref=ref, stdout=story.blob('{"type": "resu\x1b[2J\n'), stderr=story.blob(""), exit=3, duration_ms=4, tree=TREE
+        ref=ref,
+        stdout=stored_run.blob('{"type": "resu\x1b[2J\n'),
+        stderr=stored_run.blob(""),
+        exit=3,
+        duration_ms=4,
+        tree=TREE,
     )
     read = ReplyParsed(
-        ref=ref, parser="p/1", ending="no-terminal", session=None, text=story.blob(""), bad_lines=1,
+        ref=ref, parser="p/1", ending="no-terminal", session=None, text=stored_run.blob(""), bad_lines=1,
         problem=Problem(kind=ProblemClass.PHASE, code="no-terminal"),
     )  # fmt: skip
-    story.to_feature("later", replied, read)
+    stored_run.to_feature("later", replied, read)
     output = run(capsys, "show", "later").out
     assert "    exit 3; 1 line of output cannot be decoded; --output shows its output\n" in output
     assert "resu" not in output
@@ -111,8 +116,8 @@ def test_a_call_without_an_end_says_how_it_ended_and_what_it_printed(
     assert (call["bad_lines"], call["stderr"]) == (1, "")
 
 
-def test_erased_words_are_left_out(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    for path in story.blobs.root.rglob("*"):
+def test_erased_words_are_left_out(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in stored_run.blobs.root.rglob("*"):
         if path.is_file():
             path.unlink()
     assert run(capsys, "show", "login").exit == 0
@@ -127,23 +132,23 @@ def test_reports(report: str, told: tuple[str, ...]) -> None:
 
 
 # artifacts ------------------------------------------------------------------------------------------------------------
-def unit_story(story: Story) -> None:
+def unit_story(stored_run: StoredRun) -> None:
     """Two units, each handed over twice, in a feature of its own."""
-    story.admit("later")
-    story.to_feature("later", PhaseStarted(phase="code", iteration=1, units=("u1", "u2")))
+    stored_run.admit("later")
+    stored_run.to_feature("later", PhaseStarted(phase="code", iteration=1, units=("u1", "u2")))
     for unit in ("u1", "u2"):
         for attempt in (1, 2):
-            ref = story.ref("later", "code", attempt=attempt, unit=unit)
-            story.ask("later", ref)
+            ref = stored_run.ref("later", "code", attempt=attempt, unit=unit)
+            stored_run.ask("later", ref)
             text = f"# {unit} {attempt}\n\x1b[31mred\x1b[0m\n"
-            story.to_feature(
+            stored_run.to_feature(
                 "later",
-                ArtifactParsed(artifact="code", phase="code", unit=unit, digest=story.blob(text), path=None),
+                ArtifactParsed(artifact="code", phase="code", unit=unit, digest=stored_run.blob(text), path=None),
             )
 
 
-def test_an_artifact_is_printed_whole(story: Story, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    unit_story(story)
+def test_an_artifact_is_printed_whole(stored_run: StoredRun, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    unit_story(stored_run)
     for args, text in (
         (("code/u1",), b"# u1 2\n\x1b[31mred\x1b[0m\n"),
         (("code/u2", "--attempt", "1"), b"# u2 1\n\x1b[31mred\x1b[0m\n"),
@@ -153,8 +158,10 @@ def test_an_artifact_is_printed_whole(story: Story, capsysbinary: pytest.Capture
         assert capsysbinary.readouterr().out == text
 
 
-def test_an_artifact_of_several_units_is_asked_for_by_unit(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    unit_story(story)
+def test_an_artifact_of_several_units_is_asked_for_by_unit(
+    stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unit_story(stored_run)
     answer = run(capsys, "show", "later", "--artifact", "code")
     assert answer.exit == 2
     assert "'code' exists per unit: name one of code/u1, code/u2" in answer.err
@@ -164,14 +171,14 @@ def test_an_artifact_of_several_units_is_asked_for_by_unit(story: Story, capsys:
 
 
 @pytest.mark.slow
-def test_an_artifact_on_a_terminal_has_no_escapes(story: Story) -> None:
-    unit_story(story)
-    story.close()
-    assert on_terminal(story.home, "show", "later", "--artifact", "code/u1") == "# u1 2\nred\n"
+def test_an_artifact_on_a_terminal_has_no_escapes(stored_run: StoredRun) -> None:
+    unit_story(stored_run)
+    stored_run.close()
+    assert on_terminal(stored_run.home, "show", "later", "--artifact", "code/u1") == "# u1 2\nred\n"
 
 
-def test_an_erased_artifact_is_an_error(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    for path in story.blobs.root.rglob("*"):
+def test_an_erased_artifact_is_an_error(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in stored_run.blobs.root.rglob("*"):
         if path.is_file():
             path.unlink()
     answer = run(capsys, "show", "login", "--artifact", "prd")
@@ -180,7 +187,7 @@ def test_an_erased_artifact_is_an_error(story: Story, capsys: pytest.CaptureFixt
 
 
 # what belongs to an attempt -------------------------------------------------------------------------------------------
-def test_only_what_belongs_to_the_attempt(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_what_belongs_to_the_attempt(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     full = msgspec.json.decode(run(capsys, "show", "login", "--json").out)
     first = msgspec.json.decode(run(capsys, "show", "login", "--phase", "code", "--attempt", "1", "--json").out)
     assert [(c["name"], c["attempt"], c["exit"]) for c in full["commands"]] == [("test", 1, 1), ("test", 2, 0)]
@@ -191,7 +198,7 @@ def test_only_what_belongs_to_the_attempt(story: Story, capsys: pytest.CaptureFi
     assert prd["changed_paths"] == []
 
 
-def test_violations_say_rule_place_and_message(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_violations_say_rule_place_and_message(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     shown = msgspec.json.decode(run(capsys, "show", "login", "--phase", "prd", "--attempt", "1", "--json").out)
     (refusal,) = shown["calls"][0]["refusals"]
     assert refusal["violations"] == [
@@ -199,7 +206,7 @@ def test_violations_say_rule_place_and_message(story: Story, capsys: pytest.Capt
     ]
 
 
-def test_what_commands_printed_only_on_request(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_commands_printed_only_on_request(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     args = "show", "login", "--phase", "code", "--json"
     quiet, loud = [msgspec.json.decode(run(capsys, *args, *more).out) for more in ((), ("--output",))]
     assert {c["output"] for c in quiet["commands"]} == {None}
@@ -220,27 +227,27 @@ def test_a_long_excerpt_is_cut_on_a_terminal() -> None:
 
 # diffs ----------------------------------------------------------------------------------------------------------------
 @pytest.fixture
-def captured(story: Story) -> GitRepo:
+def captured(stored_run: StoredRun) -> GitRepo:
     """The story goes on in a real repository: one phase, two attempts, three captures."""
-    repository = GitRepo(story.home)
+    repository = GitRepo(stored_run.home)
     trees = []
     for text in ("one\n", "one\ntwo \x1b[31m\n", "one\n2\n"):
         trees.append(repository.commit({"notes.txt": text}))
-    story.admit("later")
-    story.to_feature("later", PhaseStarted(phase="code", iteration=1))
+    stored_run.admit("later")
+    stored_run.to_feature("later", PhaseStarted(phase="code", iteration=1))
     for attempt in (1, 2):
-        ref = story.ref("later", "code", attempt=attempt)
-        story.ask("later", ref, tree=trees[attempt - 1])
-        story.to_feature(
+        ref = stored_run.ref("later", "code", attempt=attempt)
+        stored_run.ask("later", ref, tree=trees[attempt - 1])
+        stored_run.to_feature(
             "later",
-            AgentReplied(ref=ref, stdout=story.blob("{}"), stderr=story.blob(""), exit=0, duration_ms=1,
+            AgentReplied(ref=ref, stdout=stored_run.blob("{}"), stderr=stored_run.blob(""), exit=0, duration_ms=1,
                          tree=trees[attempt]),
         )  # fmt: skip
     return repository
 
 
 def test_what_a_phase_and_an_attempt_changed(
-    captured: GitRepo, story: Story, capsys: pytest.CaptureFixture[str]
+    captured: GitRepo, stored_run: StoredRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     phase = run(capsys, "show", "later", "--diff").out
     assert "\n  +2\n" in phase
@@ -254,15 +261,15 @@ def test_what_a_phase_and_an_attempt_changed(
 
 
 @pytest.mark.slow
-def test_diffs_have_colours_on_a_terminal_only(captured: GitRepo, story: Story) -> None:
-    story.close()
-    shown = on_terminal(story.home, "show", "later", "--diff")
+def test_diffs_have_colours_on_a_terminal_only(captured: GitRepo, stored_run: StoredRun) -> None:
+    stored_run.close()
+    shown = on_terminal(stored_run.home, "show", "later", "--diff")
     assert "\x1b[32m  +2\x1b[m" in shown
     assert "\x1b[36m  @@" in shown
-    assert "\x1b" not in on_terminal(story.home, "show", "later", "--diff", env={"NO_COLOR": "1"})
+    assert "\x1b" not in on_terminal(stored_run.home, "show", "later", "--diff", env={"NO_COLOR": "1"})
 
 
-def test_captures_that_are_gone(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_captures_that_are_gone(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(capsys, "show", "login", "--diff")
     assert answer.exit == 0
     assert "(the captures are no longer in the repository)" in answer.out

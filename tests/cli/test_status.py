@@ -14,39 +14,39 @@ from mz_events.store import Append
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.drive import on_terminal, run, spawn
-from tests.cli.story import RUN, START_US, TREE, Story, tell
+from tests.cli.stored_run import RUN, START_US, TREE, StoredRun, tell
 
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond line \u202e🎉 " + "x" * 10_000
 
 
-def test_in_a_pipe(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_in_a_pipe(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     answer = run(capsys, "status")
     assert (answer.exit, answer.err) == (0, "")
     assert answer.out == snapshot
 
 
-def test_as_json(story: Story, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+def test_as_json(stored_run: StoredRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     answer = run(capsys, "status", RUN, "--json")
     assert (answer.exit, answer.err) == (0, "")
-    assert answer.out.replace(str(story.home), "HOME") == snapshot
+    assert answer.out.replace(str(stored_run.home), "HOME") == snapshot
 
 
 @pytest.mark.parametrize("columns", [20, 80, 120])
-def test_on_a_terminal(story: Story, columns: int, snapshot: SnapshotAssertion) -> None:
-    shown = on_terminal(story.home, "status", columns=columns, env={"NO_COLOR": "1"})
+def test_on_a_terminal(stored_run: StoredRun, columns: int, snapshot: SnapshotAssertion) -> None:
+    shown = on_terminal(stored_run.home, "status", columns=columns, env={"NO_COLOR": "1"})
     assert "\x1b" not in shown
     assert "\n".join(line.rstrip() for line in shown.splitlines()) == snapshot
 
 
-def test_colours_only_where_they_are_wanted(story: Story) -> None:
-    assert "\x1b[" in on_terminal(story.home, "status")
-    assert "\x1b" not in on_terminal(story.home, "status", env={"TERM": "dumb"})
-    assert "\x1b" not in on_terminal(story.home, "status", env={"NO_COLOR": "1", "FORCE_COLOR": "1"})
-    assert "\x1b" not in spawn(story.home, "status", FORCE_COLOR="1").out
+def test_colours_only_where_they_are_wanted(stored_run: StoredRun) -> None:
+    assert "\x1b[" in on_terminal(stored_run.home, "status")
+    assert "\x1b" not in on_terminal(stored_run.home, "status", env={"TERM": "dumb"})
+    assert "\x1b" not in on_terminal(stored_run.home, "status", env={"NO_COLOR": "1", "FORCE_COLOR": "1"})
+    assert "\x1b" not in spawn(stored_run.home, "status", FORCE_COLOR="1").out
 
 
 def test_unknown_is_never_zero(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.admit("login")
     ref = recorded_run.ref("login", "prd")
@@ -61,7 +61,7 @@ def test_unknown_is_never_zero(home: Path, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("columns", [1, 20, 80, 300])
 def test_hostile_titles(home: Path, columns: int, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login", "audit", title=HOSTILE)
     recorded_run.wait("audit", detail=HOSTILE)
     recorded_run.close()
@@ -76,9 +76,9 @@ def test_hostile_titles(home: Path, columns: int, capsys: pytest.CaptureFixture[
     assert "\x1b" not in title
 
 
-def test_which_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    story.close()
-    newer = Story(story.home, run="20260302-080000-ffff")
+def test_which_run(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    stored_run.close()
+    newer = StoredRun(stored_run.home, run="20260302-080000-ffff")
     newer.begin("later")
     newer.close()
     shown = [msgspec.json.decode(run(capsys, "status", *args, "--json").out)["run"]
@@ -95,7 +95,7 @@ def test_which_run(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
         assert problem in answer.err
 
 
-def test_which_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_which_feature(stored_run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     complete, *of_feature = [
         msgspec.json.decode(run(capsys, "status", *selector, "--json").out)
         for selector in ((), ("login",), (f"{RUN}/login",))
@@ -105,20 +105,20 @@ def test_which_feature(story: Story, capsys: pytest.CaptureFixture[str]) -> None
     assert complete["run"] == of_feature[0]["run"]
 
 
-def test_from_inside_a_worktree(story: Story, capsys: pytest.CaptureFixture[str],
+def test_from_inside_a_worktree(stored_run: StoredRun, capsys: pytest.CaptureFixture[str],
                                 monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    tree = story.home / ".mz" / "worktrees" / RUN / "login"
+    tree = stored_run.home / ".mz" / "worktrees" / RUN / "login"
     tree.mkdir(parents=True)
-    (tree / ".git").write_text(f"gitdir: {story.home}/.git/worktrees/login\n")
+    (tree / ".git").write_text(f"gitdir: {stored_run.home}/.git/worktrees/login\n")
     monkeypatch.chdir(tree)
     assert run(capsys, "status").exit == 0
 
 
-def test_from_a_linked_worktree_elsewhere(story: Story, tmp_path_factory: pytest.TempPathFactory,
+def test_from_a_linked_worktree_elsewhere(stored_run: StoredRun, tmp_path_factory: pytest.TempPathFactory,
                                           capsys: pytest.CaptureFixture[str],
                                           monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     other = tmp_path_factory.mktemp("other")
-    (other / ".git").write_text(f"gitdir: {story.home}/.git/worktrees/other\n")
+    (other / ".git").write_text(f"gitdir: {stored_run.home}/.git/worktrees/other\n")
     monkeypatch.chdir(other)
     assert run(capsys, "status").exit == 0
 
@@ -132,7 +132,7 @@ def test_reading_changes_nothing(home: Path, capsys: pytest.CaptureFixture[str])
 
 def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The worktree as long as it is there; the pull request with its checks."""
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login", "audit")
     recorded_run.deliver("login")
     recorded_run.to_feature(
@@ -156,7 +156,7 @@ def test_where_the_work_is(home: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.slow
 def test_thousands_of_features(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("first")
     added = next(item.event for item in recorded_run.recorded if isinstance(item.event, ItemAdded))
     more = tuple(msgspec.structs.replace(added, feature=FeatureId(f"f{number}")) for number in range(5000))

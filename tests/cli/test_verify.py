@@ -12,17 +12,17 @@ from mz_cli.common.verification import verify_log
 
 from tests.cli.damage import blob_path, tamper
 from tests.cli.drive import on_terminal, run
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 
 LOGIN = f"run/{RUN}/login"
 NEWER = "20260302-080000-ffff"
 
 
 @pytest.fixture
-def log(story: Story) -> Story:
+def log(stored_run: StoredRun) -> StoredRun:
     """The story, with nobody at it."""
-    story.close()
-    return story
+    stored_run.close()
+    return stored_run
 
 
 def found(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
@@ -33,7 +33,7 @@ def found(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
     return report
 
 
-def test_a_whole_log(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_log(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     report = found(capsys)
     assert (report["intact"], report["events"], report["streams"]) == (True, len(log.recorded), 4)
     assert report["blobs"] == sum(path.is_file() for path in log.blobs.root.rglob("*"))
@@ -59,7 +59,7 @@ def test_a_whole_log(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )  # fmt: skip
 def test_a_changed_log(
-    log: Story, capsys: pytest.CaptureFixture[str], statements: list[str], place: str, what: str
+    log: StoredRun, capsys: pytest.CaptureFixture[str], statements: list[str], place: str, what: str
 ) -> None:
     tamper(log.home, *statements)
     findings = found(capsys)["findings"]
@@ -69,7 +69,7 @@ def test_a_changed_log(
     assert run(capsys, "audit", "--verify").exit == 1
 
 
-def test_blobs_that_are_gone_or_changed(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_blobs_that_are_gone_or_changed(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     gone, changed = log.blob("# text"), log.blob("Do it, please.")
     blob_path(log.home, gone).unlink()
     path = blob_path(log.home, changed)
@@ -85,7 +85,7 @@ def test_blobs_that_are_gone_or_changed(log: Story, capsys: pytest.CaptureFixtur
     assert "log damaged: 2 findings" in shown
 
 
-def test_a_file_that_is_none(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_none(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """What can still be opened is judged; what cannot is said to be unusable."""
     file = log.home / ".mz" / "mz.db"
     tamper(log.home, "PRAGMA wal_checkpoint(TRUNCATE)")
@@ -99,8 +99,8 @@ def test_a_file_that_is_none(log: Story, capsys: pytest.CaptureFixture[str]) -> 
     assert run(capsys, "audit", "--verify").exit == 11
 
 
-def test_one_run(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
-    newer = Story(log.home, run=NEWER)
+def test_one_run(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+    newer = StoredRun(log.home, run=NEWER)
     newer.begin("login")
     newer.close()
     tamper(log.home, "UPDATE event SET payload = replace(CAST(payload AS TEXT), 'prd', 'prx') WHERE position = 8")
@@ -111,9 +111,9 @@ def test_one_run(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "audit", "--verify", "nope").exit == 2
 
 
-def test_a_stream_that_is_gone_concerns_every_run(log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_that_is_gone_concerns_every_run(log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     """What is missing says no more whose it was."""
-    newer = Story(log.home, run=NEWER)
+    newer = StoredRun(log.home, run=NEWER)
     newer.begin("login")
     newer.close()
     last = "SELECT id FROM stream WHERE name LIKE '%abcd/export'"
@@ -126,7 +126,7 @@ def test_a_stream_that_is_gone_concerns_every_run(log: Story, capsys: pytest.Cap
         assert "are missing" in " ".join(finding["message"] for finding in found(capsys, run_id)["findings"])
 
 
-def test_long_checks_say_how_far_they_are(log: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_checks_say_how_far_they_are(log: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mz_cli.common.verification.PROGRESS_INTERVAL", 10)
     monkeypatch.setattr("mz_cli.common.verification.PROGRESS_SECONDS", 0.0)
     texts: list[str] = []
@@ -136,7 +136,7 @@ def test_long_checks_say_how_far_they_are(log: Story, monkeypatch: pytest.Monkey
     assert texts[-1].endswith("blobs checked")
 
 
-def test_nothing_is_changed_by_checking(home: Path, log: Story, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_changed_by_checking(home: Path, log: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     found(capsys)
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before

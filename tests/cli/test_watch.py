@@ -16,16 +16,16 @@ from mz_cli.live.watch import follow_events
 from mz_events.catalog.run import RunResumed
 
 from tests.cli.drive import MZ, run
-from tests.cli.story import RUN, Story, tell
+from tests.cli.stored_run import RUN, StoredRun, tell
 from tests.support.terminal import Terminal
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("CI", "COLUMNS", "LINES", "NO_COLOR")}
 
 
 @pytest.fixture
-def held(home: Path) -> Iterator[Story]:
+def held(home: Path) -> Iterator[StoredRun]:
     """A run that this process works on, with one feature delivered and one at work."""
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login", "audit")
     recorded_run.deliver("login")
     recorded_run.admit("audit")
@@ -36,7 +36,7 @@ def held(home: Path) -> Iterator[Story]:
 
 
 @pytest.mark.slow
-def test_the_view_follows_and_ends_with_the_table(held: Story, home: Path) -> None:
+def test_the_view_follows_and_ends_with_the_table(held: StoredRun, home: Path) -> None:
     terminal = Terminal(90, 24)
     child = terminal.run([*MZ, "status", "--watch"], home, ENVIRONMENT)
     terminal.until(lambda lines: any("✓ login  delivered" in line for line in lines))
@@ -53,7 +53,7 @@ def test_the_view_follows_and_ends_with_the_table(held: Story, home: Path) -> No
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_watching_only(held: Story, home: Path) -> None:
+def test_ctrl_c_ends_the_watching_only(held: StoredRun, home: Path) -> None:
     terminal = Terminal(90, 24)
     child = terminal.run([*MZ, "status", "--watch"], home, ENVIRONMENT)
     terminal.until(lambda lines: any("▸ audit" in line for line in lines))
@@ -64,7 +64,7 @@ def test_ctrl_c_ends_the_watching_only(held: Story, home: Path) -> None:
     held.to_run(RunResumed(mz_version="0.1.0"))
 
 
-def test_what_is_new_comes_until_the_run_rests(held: Story, home: Path) -> None:
+def test_what_is_new_comes_until_the_run_rests(held: StoredRun, home: Path) -> None:
     with open_log(home) as log:
         before, events = log.store.head(), follow_events(log, RUN)
         held.wait("audit")
@@ -74,7 +74,7 @@ def test_what_is_new_comes_until_the_run_rests(held: Story, home: Path) -> None:
 
 
 def test_it_ends_when_the_process_is_gone(home: Path) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login")
     recorded_run.admit("login")
     recorded_run.close()
@@ -92,7 +92,7 @@ def test_a_run_that_nobody_works_on_is_printed_at_once(home: Path, capsys: pytes
 
 
 @pytest.mark.slow
-def test_lines_in_a_pipe(held: Story, home: Path) -> None:
+def test_lines_in_a_pipe(held: StoredRun, home: Path) -> None:
     with subprocess.Popen(
         [*MZ, "status", "--watch"], cwd=home, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as child:

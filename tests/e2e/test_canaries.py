@@ -31,8 +31,8 @@ BODY = "Please. Mind {GITHUB_TOKEN}, {ACME_LICENSE_KEY} and\n{SIGNING_KEY}\n{STR
 class Scene:
     """A project with canaries in all that a run takes in, and everything that `mz` printed."""
 
-    def __init__(self, place: Path, story: dict[str, object]) -> None:
-        self.workshop = Workshop(place, story)
+    def __init__(self, place: Path, trace: dict[str, object]) -> None:
+        self.workshop = Workshop(place, trace)
         self.root, self.temporary = self.workshop.root, place / "tmp"
         self.temporary.mkdir()
         (place / "home").rmdir()

@@ -19,7 +19,7 @@ from mz_events.catalog.inbox import PausePosted
 from mz_events.names import Digest, inbox_stream
 from mz_events.store import UnknownEvent
 
-from tests.cli.story import RUN, Story
+from tests.cli.stored_run import RUN, StoredRun
 
 REST = "schema, recorded_at_us, observed_at_us, causation, payload, chain"
 OLD = MIN_AGE_SECONDS + 60
@@ -31,19 +31,19 @@ def age(path: Path, seconds: float = OLD) -> None:
         os.utime(item, (at, at))
 
 
-def gather(story: Story, dry_run: bool = False) -> CollectedGarbage:
-    return collect_garbage(story.home / ".mz", story.store, dry_run)
+def gather(stored_run: StoredRun, dry_run: bool = False) -> CollectedGarbage:
+    return collect_garbage(stored_run.home / ".mz", stored_run.store, dry_run)
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Story:
-    recorded_run = Story(tmp_path)
+def told(tmp_path: Path) -> StoredRun:
+    recorded_run = StoredRun(tmp_path)
     recorded_run.begin("login")
     recorded_run.deliver("login")
     return recorded_run
 
 
-def test_what_nothing_cites_goes_once_it_is_old(told: Story) -> None:
+def test_what_nothing_cites_goes_once_it_is_old(told: StoredRun) -> None:
     blobs = told.home / ".mz" / "blobs"
     cited = {path for path in blobs.rglob("*") if path.is_file()}
     age(blobs)
@@ -59,7 +59,7 @@ def test_what_nothing_cites_goes_once_it_is_old(told: Story) -> None:
     told.close()
 
 
-def test_a_blob_that_is_used_again_is_young_again(told: Story) -> None:
+def test_a_blob_that_is_used_again_is_young_again(told: StoredRun) -> None:
     digest = told.blob("used long ago")
     age(told.blobs.path(digest))
     assert told.blob("used long ago") == digest
@@ -70,7 +70,7 @@ def test_a_blob_that_is_used_again_is_young_again(told: Story) -> None:
     told.close()
 
 
-def test_spools_of_recorded_calls_go_and_open_ones_stay(told: Story) -> None:
+def test_spools_of_recorded_calls_go_and_open_ones_stay(told: StoredRun) -> None:
     folder = told.home / ".mz" / "spool"
     waiting = told.ref("login", "code", attempt=9)
     told.ask("login", waiting)
@@ -87,7 +87,7 @@ def test_spools_of_recorded_calls_go_and_open_ones_stay(told: Story) -> None:
     told.close()
 
 
-def test_files_that_were_never_finished_go(told: Story) -> None:
+def test_files_that_were_never_finished_go(told: StoredRun) -> None:
     home = told.home / ".mz"
     names = ("blobs/ab/.new-1", "mz.db.new-wal", f"worktree-notes/{RUN}/login/notes.partial", "spool/k/exit.json.tmp")
     for name in names:
@@ -103,7 +103,7 @@ def test_files_that_were_never_finished_go(told: Story) -> None:
     told.close()
 
 
-def test_nothing_goes_where_a_newer_mz_wrote(told: Story) -> None:
+def test_nothing_goes_where_a_newer_mz_wrote(told: StoredRun) -> None:
     digest = told.blob("what the newer one cites")
     age(told.blobs.path(digest))
     with sqlite3.connect(told.home / ".mz" / "mz.db") as file:
@@ -136,7 +136,7 @@ with SqliteStore(home / "mz.db") as store:
 
 
 @pytest.mark.slow
-def test_beside_a_writer_and_killed_again_and_again(told: Story) -> None:
+def test_beside_a_writer_and_killed_again_and_again(told: StoredRun) -> None:
     """A process puts blobs that lie there, old and uncited, and cites them; collectors run meanwhile and are killed."""
     home, count = told.home / ".mz", 400
     for number in range(count):

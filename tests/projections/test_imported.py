@@ -86,7 +86,7 @@ def by_hand(entries: Iterable[Entry]) -> dict[tuple[str, int, str, str], list[in
     return result
 
 
-def told(rows: Iterable[QuarterSum]) -> dict[tuple[str, int, str, str], list[int]]:
+def sums_by_key(rows: Iterable[QuarterSum]) -> dict[tuple[str, int, str, str], list[int]]:
     return {
         (row.session, row.start_s, row.model, row.subagent):
         [row.requests, row.input, row.output, row.computed_nanousd, row.unpriced] for row in rows
@@ -112,7 +112,7 @@ def test_rows_are_what_the_events_add_up_to(
                 handed.refresh(appended)
         for views in (steps, handed, memory):
             views.refresh()
-        assert told(memory.sums()) == by_hand([*entries, *entries])
+        assert sums_by_key(memory.sums()) == by_hand([*entries, *entries])
         assert everything(steps) == everything(handed) == everything(memory)
 
 
@@ -184,10 +184,10 @@ def test_times_are_of_the_session_that_is_asked_for(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_open_may_end_and_what_is_left_out_stays_so(
-    tmp_path: Path, told: list[tuple[str, ...]], missing: bool
+    tmp_path: Path, sums_by_key: list[tuple[str, ...]], missing: bool
 ) -> None:
     with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "views", log) as views:
-        for start, codes in enumerate(told):
+        for start, codes in enumerate(sums_by_key):
             read = replace(sample(ImportedFileRead), requests=(), offset_start=start, incomplete_reasons=codes)
             views.refresh(log.append([Append(A, None, (read,))], NOW))
         assert views.incomplete_sessions() == ((A,) if missing else ())

@@ -27,7 +27,7 @@ from mz_recordings.cassette.files import save
 from mz_recordings.cassette.model import FORMAT
 
 from tests.cli.damage import tamper
-from tests.cli.story import RUN, Story, tell
+from tests.cli.stored_run import RUN, StoredRun, tell
 from tests.support.gates import checked, findings, project_of, remarks
 from tests.support.old_log import write_log
 from tests.support.tapes import cassette, recording
@@ -150,17 +150,17 @@ def test_a_cassette_of_the_project_that_cannot_be_read(tmp_path: Path, change: C
 
 # the project's own log ------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stored_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recorded_run = tell(tmp_path_factory.mktemp("told"))
     recorded_run.close()
     return recorded_run.home
 
 
 @pytest.fixture
-def home(told: Path, tmp_path: Path) -> Path:
+def home(stored_log: Path, tmp_path: Path) -> Path:
     """A project with a log in which a run has its pins."""
-    shutil.copytree(told / ".mz", tmp_path / ".mz")
-    recorded_run = Story(tmp_path)
+    shutil.copytree(stored_log / ".mz", tmp_path / ".mz")
+    recorded_run = StoredRun(tmp_path)
     pins = recorded_run.blobs.put((LOG / "pins.json").read_bytes())
     recorded_run.close()
     tamper(tmp_path, f"UPDATE event SET payload = json_set(payload, '$.pins', '{pins}') WHERE type = 'run.started'")
@@ -191,7 +191,7 @@ def test_a_log_that_is_not_understood(home: Path, statement: str, kind: str, tex
 
 
 def test_pins_of_another_time(home: Path) -> None:
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     other = recorded_run.blobs.put(b'{"pipeline": {}}')
     recorded_run.close()
     tamper(home, f"UPDATE event SET payload = json_set(payload, '$.pins', '{other}') WHERE type = 'run.started'")

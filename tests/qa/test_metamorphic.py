@@ -232,8 +232,8 @@ COMMIT: dict[str, object] = {"type": "commit.requested"}
         ),
     ],
 )
-def test_what_does_not_hold_is_said(story: list[dict[str, object]], success: bool, args: tuple[str, ...]) -> None:
-    assert violations(CALL, success, story, "delivered") == args
+def test_what_does_not_hold_is_said(trace: list[dict[str, object]], success: bool, args: tuple[str, ...]) -> None:
+    assert violations(CALL, success, trace, "delivered") == args
 
 
 @pytest.mark.parametrize(

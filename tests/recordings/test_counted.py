@@ -125,8 +125,8 @@ def test_recording_again_asks_only_about_what_is_new(cassette: Cassette, tmp_pat
 def test_what_can_be_no_count_makes_a_cassette_unusable(cassette: Cassette, tmp_path: Path, told: str) -> None:
     """Sealed or not: an estimate and a reservation follow from it."""
 
-    def changed(story: bytes) -> bytes:
-        return re.sub(rb'"counted_tokens": ?\d+', f'"counted_tokens":{told}'.encode(), story)
+    def changed(trace: bytes) -> bytes:
+        return re.sub(rb'"counted_tokens": ?\d+', f'"counted_tokens":{told}'.encode(), trace)
 
     stories = {feature: changed(content) for feature, content in cassette.traces.items()}
     assert stories != cassette.traces

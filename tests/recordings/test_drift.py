@@ -33,7 +33,7 @@ CODE, PRD, TASKS = "month-filter/code", "month-filter/prd", "month-filter/tasks"
 Change = Callable[[Cassette], Cassette]
 
 
-def told(finding: Finding) -> tuple[str, str, str]:
+def summary(finding: Finding) -> tuple[str, str, str]:
     return finding.kind, risk_of(finding), "/".join(filter(None, (finding.feature, finding.call)))
 
 
@@ -189,7 +189,7 @@ def test_a_recording_is_as_itself() -> None:
 @pytest.mark.parametrize(("kind", "risk", "place", "change"), SINGLE)
 def test_one_change_is_one_finding_of_its_class(kind: str, risk: str, place: str, change: Change) -> None:
     (finding,) = compare_cassettes(ONE, change(ONE), {})
-    assert told(finding) == (kind, risk, place)
+    assert summary(finding) == (kind, risk, place)
     assert finding.fix.startswith("mz rerecord {cassette} --")
     assert compare_cassettes(change(ONE), change(ONE), {}) == ()
     other_side = compare_cassettes(change(ONE), ONE, {})
@@ -202,7 +202,7 @@ def test_an_event_after_the_final_one_that_lacks_a_field_is_two_findings() -> No
     findings = compare_cassettes(
         ONE, with_file(ONE, CODE, "stdout", lambda text: f'{text}{{"type":"user","session_id":"s"}}\n'), {}
     )
-    assert [told(finding) for finding in findings] == [("STREAM", "high", ""), ("STREAM", "medium", "")]
+    assert [summary(finding) for finding in findings] == [("STREAM", "high", ""), ("STREAM", "medium", "")]
     assert findings[0].detail == ("- user message: object (read)",)
     assert findings[1].cause == "frames"
 
@@ -213,7 +213,7 @@ def test_which_files_a_unit_may_change_is_no_matter_of_words() -> None:
         return with_event(ONE, "month-filter", "artifact.parsed", lambda line: {**line, "units": units})
 
     (finding,) = compare_cassettes(with_units("a.py"), with_units("a.py", "secrets.py"), {})
-    assert told(finding) == ("ARTIFACT", "medium", "month-filter")
+    assert summary(finding) == ("ARTIFACT", "medium", "month-filter")
 
 
 def test_another_model_is_told_once() -> None:
@@ -226,7 +226,7 @@ def test_another_model_is_told_once() -> None:
 
 def test_a_call_more_is_missing_in_the_old_one() -> None:
     findings = compare_cassettes(without_call(ONE, CODE), ONE, {})
-    assert [told(finding) for finding in findings] == [("MISSING", "high", CODE)]
+    assert [summary(finding) for finding in findings] == [("MISSING", "high", CODE)]
     assert findings[0].fix == "mz rerecord {cassette} --new"
 
 
@@ -266,9 +266,9 @@ def test_trees_after_other_files_are_not_told_again() -> None:
     cassette = with_fields(cassette, CODE, tree_after="1" * 40)
     cassette = with_fields(cassette, "month-filter/tests", tree_before="1" * 40)
     cassette = with_fields(cassette, "month-compare/prd", tree_before="2" * 40)
-    assert [told(finding) for finding in compare_cassettes(WHOLE, cassette, {})] == [("FILES", "low", CODE)]
+    assert [summary(finding) for finding in compare_cassettes(WHOLE, cassette, {})] == [("FILES", "low", CODE)]
     cassette = with_fields(cassette, "group-thousands/prd", tree_before="2" * 40)
-    assert ("FILES", "high", "group-thousands/prd") in map(told, compare_cassettes(WHOLE, cassette, {}))
+    assert ("FILES", "high", "group-thousands/prd") in map(summary, compare_cassettes(WHOLE, cassette, {}))
 
 
 def test_a_recording_without_stories_is_compared_by_its_calls() -> None:
@@ -321,8 +321,8 @@ def test_what_a_patch_changes() -> None:
         (b'{"type":"reply.parsed","ref":{"phase":3}}\n', "line 1 is not an event"),
     ],
 )
-def test_a_story_that_is_none_is_found_when_it_is_loaded(tmp_path: Path, told: bytes, why: str) -> None:
-    stories = {"month-filter": told}
+def test_a_story_that_is_none_is_found_when_it_is_loaded(tmp_path: Path, summary: bytes, why: str) -> None:
+    stories = {"month-filter": summary}
     digests = {feature: digest(text) for feature, text in stories.items()}
     manifest = msgspec.structs.replace(ONE.manifest, traces=digests)
     save(ONE._replace(traces=stories, manifest=manifest), tmp_path / "x")

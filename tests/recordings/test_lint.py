@@ -30,16 +30,16 @@ KEY = "ghp_" + "aB3dE6gH9j" * 4
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     save(cassette(recording(TREE)), tmp_path / "small")
     return tmp_path / "small"
 
 
-def linted(place: Path, environment: dict[str, str] | None = None) -> LintResult:
-    return Linter(Secrets(SECRETS), environment or dict(os.environ)).lint(place, "lib/small")
+def linted(folder: Path, environment: dict[str, str] | None = None) -> LintResult:
+    return Linter(Secrets(SECRETS), environment or dict(os.environ)).lint(folder, "lib/small")
 
 
-def holding(place: Path, kind: str, data: bytes) -> None:
+def holding(folder: Path, kind: str, data: bytes) -> None:
     """The file of that kind holds the data, and everything says so."""
 
     def changed(call: RecordedCall) -> RecordedCall:
@@ -50,8 +50,8 @@ def holding(place: Path, kind: str, data: bytes) -> None:
         )
         return RecordedCall(msgspec.structs.replace(call.recording, files=files), {**call.contents, file.name: data})
 
-    result = load(place)
-    save(result._replace(calls=tuple(changed(call) for call in result.calls)), place, replace=True)
+    result = load(folder)
+    save(result._replace(calls=tuple(changed(call) for call in result.calls)), folder, replace=True)
 
 
 # in bytes -------------------------------------------------------------------------------------------------------------
@@ -115,45 +115,45 @@ def test_places_count_characters() -> None:
 
 
 # in cassettes ---------------------------------------------------------------------------------------------------------
-def test_a_clean_one(place: Path) -> None:
-    lint_result = linted(place)
+def test_a_clean_one(folder: Path) -> None:
+    lint_result = linted(folder)
     assert (lint_result.findings, lint_result.format, lint_result.recordings, lint_result.files) == ((), FORMAT, 1, 6)
     assert lint_result.notices == ()
 
 
 @pytest.mark.parametrize("kind", ["prompt", "stdout", "patch"])
-def test_a_secret_in_any_file(place: Path, kind: str) -> None:
-    holding(place, kind, f"line\n  {VALUE}\n{KEY}\n".encode())
-    result = linted(place).findings
+def test_a_secret_in_any_file(folder: Path, kind: str) -> None:
+    holding(folder, kind, f"line\n  {VALUE}\n{KEY}\n".encode())
+    result = linted(folder).findings
     names = {"prompt": "prd.prompt.md", "stdout": "prd.stream-json", "patch": "prd.patch"}
     assert [(finding.kind, finding.file, finding.line) for finding in result] == [
         ("SECRET", f"lib/small/f/{names[kind]}", 2), ("SECRET", f"lib/small/f/{names[kind]}", 3)
     ]  # fmt: skip
     assert result[0].message == "the file contains the value of SHOP_TOKEN"
-    assert VALUE not in repr(linted(place))
-    assert KEY not in repr(linted(place))
+    assert VALUE not in repr(linted(folder))
+    assert KEY not in repr(linted(folder))
 
 
-def test_a_secret_in_the_manifest_and_in_the_settings_of_a_call(place: Path) -> None:
-    made = load(place)
+def test_a_secret_in_the_manifest_and_in_the_settings_of_a_call(folder: Path) -> None:
+    made = load(folder)
     (call,) = made.calls
     argv = (*call.recording.argv, f"--token={VALUE}")
     manifest = msgspec.structs.replace(made.manifest, evidence={"config": {"key": VALUE}})
     recorded = (RecordedCall(msgspec.structs.replace(call.recording, argv=argv), call.contents),)
-    save(Cassette(manifest, recorded), place, replace=True)
-    assert [finding.file for finding in linted(place).findings] == ["lib/small/cassette.yaml", "lib/small/f/prd.json"]
+    save(Cassette(manifest, recorded), folder, replace=True)
+    assert [finding.file for finding in linted(folder).findings] == ["lib/small/cassette.yaml", "lib/small/f/prd.json"]
 
 
-def test_a_secret_in_the_packed_repository(place: Path, tmp_path: Path) -> None:
+def test_a_secret_in_the_packed_repository(folder: Path, tmp_path: Path) -> None:
     repository = GitRepo(tmp_path / "shop")
     repository.commit({"src/settings.py": f"A = 1\nTOKEN = {VALUE!r}\n", "authors": "ann@shop.de /home/annegret"})
     head = repository.git("rev-parse", "HEAD")
     bundle = create_bundle(repository.root, os.environ, head, {})  # type: ignore[arg-type]
-    made = load(place)
+    made = load(folder)
     world = msgspec.structs.replace(made.manifest.fixture, bundle_sha256=digest(bundle))
     manifest = msgspec.structs.replace(made.manifest, fixture=world)
-    save(made._replace(manifest=manifest, bundle=bundle), place, replace=True)
-    lint_result = linted(place)
+    save(made._replace(manifest=manifest, bundle=bundle), folder, replace=True)
+    lint_result = linted(folder)
     assert [(finding.file, finding.line) for finding in lint_result.findings] == [
         ("lib/small/repository.bundle:src/settings.py", 2)
     ]
@@ -163,27 +163,27 @@ def test_a_secret_in_the_packed_repository(place: Path, tmp_path: Path) -> None:
     )
 
 
-def test_the_same_thing_many_times_is_told_a_few_times(place: Path) -> None:
-    holding(place, "stdout", f"{VALUE}\n".encode() * 100)
-    result = linted(place).findings
+def test_the_same_thing_many_times_is_told_a_few_times(folder: Path) -> None:
+    holding(folder, "stdout", f"{VALUE}\n".encode() * 100)
+    result = linted(folder).findings
     assert [finding.line for finding in result] == [1, 2, 3, 4, 5]
     assert result[-1].message.endswith(", and in 95 more lines")
 
 
-def test_what_is_damaged_is_looked_through_all_the_same(place: Path) -> None:
-    (place / "f" / "prd.patch").write_text(f"{VALUE}\n")
-    result = linted(place).findings
+def test_what_is_damaged_is_looked_through_all_the_same(folder: Path) -> None:
+    (folder / "f" / "prd.patch").write_text(f"{VALUE}\n")
+    result = linted(folder).findings
     assert [(finding.kind, finding.file) for finding in result] == [
         ("UNREADABLE", "lib/small/f/prd.patch"), ("SECRET", "lib/small/f/prd.patch")
     ]  # fmt: skip
     assert result[0].message == "f/prd.patch was changed since it was recorded: prd.json has another digest"
 
 
-def test_files_that_are_no_part_of_it(place: Path) -> None:
-    (place / "notes.txt").write_text(VALUE)
-    (place / "f" / "old").mkdir()
-    (place / "f" / "old" / "x").write_text("")
-    result = linted(place).findings
+def test_files_that_are_no_part_of_it(folder: Path) -> None:
+    (folder / "notes.txt").write_text(VALUE)
+    (folder / "f" / "old").mkdir()
+    (folder / "f" / "old" / "x").write_text("")
+    result = linted(folder).findings
     assert [(finding.kind, finding.message) for finding in result] == [
         ("SECRET", "the file contains the value of SHOP_TOKEN"),
         ("UNUSED", "f/old/x is not part of the cassette"),
@@ -191,9 +191,9 @@ def test_files_that_are_no_part_of_it(place: Path) -> None:
     ]
 
 
-def test_one_that_is_damaged_spoils_no_other(place: Path, tmp_path: Path) -> None:
+def test_one_that_is_damaged_spoils_no_other(folder: Path, tmp_path: Path) -> None:
     many = tmp_path / "many"
-    copies = big_library(many, place, 40)
+    copies = big_library(many, folder, 40)
     shutil.rmtree(copies[7] / "f")
     shown = {path: path.name for path in copies}
     results = list(lint_all(shown, SECRETS, os.environ))

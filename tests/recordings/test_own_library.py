@@ -31,7 +31,7 @@ def cassette(name: str) -> Cassette:
     return load(SCENES[name].place)
 
 
-def told(*names: str) -> Iterator[dict[str, Any]]:
+def documents(*names: str) -> Iterator[dict[str, Any]]:
     """Every event of these cassettes."""
     for name in names:
         for trace in cassette(name).traces.values():
@@ -74,7 +74,7 @@ def test_they_name_no_place_of_the_machine_they_were_made_on() -> None:
 def test_the_trial_goes_back_and_asks() -> None:
     """A rework, units, a reviewer, a rollback to an earlier phase, a person who rejects and then approves, a feature
     that builds on another."""
-    events = list(told(TRIAL))
+    events = list(documents(TRIAL))
     routes = [
         (event["source"], event["to"], event["units"]) for event in events if event["type"] == "phase.rolled-back"
     ]
@@ -91,8 +91,8 @@ def test_the_trial_goes_back_and_asks() -> None:
 
 def test_together_they_cover_what_can_go_wrong() -> None:
     """The bundled cassette has none of this."""
-    events = list(told(*SCENES))
-    kinds = {entry["type"] for entry in events} - {fields["type"] for fields in told(BUNDLED.name)}
+    events = list(documents(*SCENES))
+    kinds = {entry["type"] for entry in events} - {fields["type"] for fields in documents(BUNDLED.name)}
     assert kinds == {
         *("feature.held", "feature.hold-released", "feature.failed", "feature.cancelled"),
         *("human.requested", "human.answered", "phase.blocked", "phase.rolled-back", "tree.restored"),

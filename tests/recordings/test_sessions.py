@@ -24,8 +24,8 @@ SESSIONS = "sessions: continue\n"
 class Ran:
     """A workshop whose backlog was delivered in sessions."""
 
-    def __init__(self, place: Path, story: dict[str, dict[str, object]]) -> None:
-        self.workshop = Workshop(place, story, settings=SESSIONS)
+    def __init__(self, place: Path, trace: dict[str, dict[str, object]]) -> None:
+        self.workshop = Workshop(place, trace, settings=SESSIONS)
         self.workshop.ramble()
         self.run = self.workshop.run()
         self.home = self.workshop.root / ".mz"

@@ -42,10 +42,10 @@ class Again:
         }
         self.told: list[CallProgress] = []
 
-    def says(self, story: Mapping[str, Mapping[str, object]]) -> None:
+    def says(self, trace: Mapping[str, Mapping[str, object]]) -> None:
         """What the agent does from now on, call by call; each call is written down before."""
         counted = {
-            name: {**act, "run": f"echo {name} >> {self.log}; {act.get('run', 'true')}"} for name, act in story.items()
+            name: {**act, "run": f"echo {name} >> {self.log}; {act.get('run', 'true')}"} for name, act in trace.items()
         }
         self.script.write_text(json.dumps(counted))
 

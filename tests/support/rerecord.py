@@ -85,7 +85,7 @@ class Scene(NamedTuple):
     agent: str = "claude-code"
     template: str = ""
     flags: Mapping[str, object] = {}
-    said: Mapping[str, tuple[Said, ...]] = {}
+    output: Mapping[str, tuple[Said, ...]] = {}
     """By feature, in order; the run is resumed after each."""
 
 
@@ -127,7 +127,7 @@ SCENES = {
             lambda: trial,
             make_project,
             dict.fromkeys(("bread", "soup", "menu"), FeatureOutcome.DELIVERED),
-            said={"bread": (Said(Verdict.REJECT, "Say how hot the oven is."), Said(Verdict.APPROVE))},
+            output={"bread": (Said(Verdict.REJECT, "Say how hot the oven is."), Said(Verdict.APPROVE))},
         ),
         Scene(
             LIBRARY / f"{NAME}-questions",
@@ -136,7 +136,7 @@ SCENES = {
             {FEATURE_NAME: FeatureOutcome.FAILED},
             template=SAMPLE,
             flags={"autonomy": "supervised"},
-            said={
+            output={
                 FEATURE_NAME: (
                     Said(Verdict.APPROVE, "It shows a total of 0.00, and no category."),
                     Said(Verdict.REJECT, "Say what an empty month shows."),
@@ -152,7 +152,7 @@ SCENES = {
             _sample,
             {FEATURE_NAME: FeatureOutcome.CANCELLED},
             template=SAMPLE,
-            said={FEATURE_NAME: (Said(None),)},
+            output={FEATURE_NAME: (Said(None),)},
         ),
     )
 }
@@ -178,7 +178,7 @@ def record_scene(scene: Scene, directory: Path) -> Cassette:
 
 def _drive(session: RunProcess, scene: Scene) -> RunState:
     """To the end, with people who say what they are to say, and come back after the run was halted."""
-    left = {feature: list(saids) for feature, saids in scene.said.items()}
+    left = {feature: list(saids) for feature, saids in scene.output.items()}
     while True:
         state = session.drive()
         waiting = [feature for feature in left if _waits(state, feature) and left[feature]]
@@ -196,14 +196,14 @@ def _waits(state: RunState, feature: str) -> bool:
     return not track.active and track.last_stop is not None and track.last_stop.status is FeatureOutcome.WAITING
 
 
-def _message(session: RunProcess, feature: str, said: Said) -> Event:
+def _message(session: RunProcess, feature: str, output: Said) -> Event:
     def put(text: str) -> Digest:
         return session.blobs.put(text.encode())
 
-    name, who, note = FeatureId(feature), put("Ada"), put(said.note) if said.note else None
-    if said.verdict is None:
+    name, who, note = FeatureId(feature), put("Ada"), put(output.note) if output.note else None
+    if output.verdict is None:
         return CancelPosted(feature=name, note=note, actor=who)
-    return AnswerPosted(feature=name, verdict=said.verdict, note=note, actor=who)
+    return AnswerPosted(feature=name, verdict=output.verdict, note=note, actor=who)
 
 
 def _check(state: RunState, scene: Scene, endpoint: Endpoint) -> None:

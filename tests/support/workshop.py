@@ -147,7 +147,7 @@ SAID: dict[str, list[tuple[Verdict, str | None]]] = {
 class Workshop:
     """The project in `place/project`, its agent in `place/bin`, a home in `place/home`."""
 
-    def __init__(self, place: Path, story: Mapping[str, object] = STORY, limit: str = "1m", settings: str = "") -> None:
+    def __init__(self, place: Path, trace: Mapping[str, object] = STORY, limit: str = "1m", settings: str = "") -> None:
         self.place, self.root = place, place / "project"
         self.repository = GitRepo(self.root)
         self.repository.write(
@@ -164,7 +164,7 @@ class Workshop:
         (place / "home").mkdir()
         (place / "bin").mkdir()
         self.script = place / "script.json"
-        self.script.write_text(json.dumps(story))
+        self.script.write_text(json.dumps(trace))
         program = place / "bin" / "claude"
         program.write_text(AGENT.format(python=sys.executable, script=str(self.script)))
         program.chmod(0o755)

@@ -54,7 +54,7 @@ TREE = Commit("a" * 40)
 BRANCH = "feat/login"
 
 
-class Story:
+class StoredRun:
     """Appends to the log of a directory, one second after the other."""
 
     def __init__(self, home: Path, run: str = RUN) -> None:
@@ -230,9 +230,9 @@ class Story:
         self.to_run(RunIdle())
 
 
-def tell(home: Path) -> Story:
+def tell(home: Path) -> StoredRun:
     """The whole story; the store is open."""
-    recorded_run = Story(home)
+    recorded_run = StoredRun(home)
     recorded_run.begin("login", "audit", "export", "later")
     recorded_run.deliver("login")
     recorded_run.wait("audit")
