@@ -382,16 +382,16 @@ def test_only_calls_that_are_meant(reported: StoredRun, capsys: pytest.CaptureFi
 
 def test_an_agent_without_money_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not one of which only some calls tell none, nor one whose calls nobody could price."""
-    story = Story(home)
-    story.begin("login")
-    story.admit("login")
+    stored_run = StoredRun(home)
+    stored_run.begin("login")
+    stored_run.admit("login")
     usage = (Usage(model="claude-sonnet-4-5", input=10_000, output=0, requests=1),)
-    call(story, "prd", 1, usage, None)
-    said = "claude-code reported no money: nothing to compare with `computed`"
-    assert said in run(capsys, "cost").err
-    call(story, "prd", 2, usage, 30_000_000)
-    story.close()
-    assert said not in run(capsys, "cost").err
+    call(stored_run, "prd", 1, usage, None)
+    note = "claude-code reported no money: nothing to compare with `computed`"
+    assert note in run(capsys, "cost").err
+    call(stored_run, "prd", 2, usage, 30_000_000)
+    stored_run.close()
+    assert note not in run(capsys, "cost").err
 
 
 # the gate -----------------------------------------------------------------------------------------------------------
