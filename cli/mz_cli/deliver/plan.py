@@ -11,16 +11,15 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-import msgspec
 from mz_engine.errors.diagnostics import format_diagnostic
 from mz_engine.model.config import Config
-from mz_engine.model.pipeline import AgentReview, AgentUse, Phase
+from mz_engine.model.pipeline import AgentUse, Phase
 from mz_engine.paths import LOG_FILE, MZ_FOLDER
 from mz_engine.pipelines.lint import summarise_warnings
 from mz_engine.pricing.calibration import coefficients_for, typical_tokens
-from mz_engine.pricing.estimate import Estimate, Typical, estimate_phase, no_typical_calls, total_estimate
+from mz_engine.pricing.estimate import Estimate, estimate_phase, total_estimate
 from mz_engine.pricing.table import price_table
-from mz_engine.run.plan import BacklogIntake, RunPlan, make_plan
+from mz_engine.run.plan import RunPlan, make_plan
 from mz_engine.run.preflight import find_agent, preflight_warnings
 from mz_events.adapters.sqlite_log import SqliteStore
 from mz_events.names import BUILDER, Digest
@@ -120,30 +119,34 @@ UNPRICED = "unpriced"
 HOLD_TEXTS = {"run-budget": "exceeds the run's budget", "feature-budget": "exceeds the budget of a feature"}
 
 
-class PriceContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Models and prices of the chosen agent."""
-
-    model_of: Callable[[str], str]
-    """Tier -> model."""
-    price: Callable[[str, int, int], int | None]
-    """Model, input and output tokens -> nano-dollars."""
-    typical: Typical = no_typical_calls
-
-
+ModelOf = Callable[[str], str]
+"""Tier -> model."""
 Costs = Mapping[str, Mapping[str, Estimate]]
 """Feature -> phase -> estimate."""
 
 
-def estimated_costs(plan: RunPlan, price_context: PriceContext | None) -> Costs:
-    """Return estimates of all added features; empty if the agent is unknown."""
-    if price_context is None:
-        return {}
+def estimated_costs(plan: RunPlan, model_of: ModelOf) -> Costs:
+    """Return estimates of all added features at current prices."""
+    config = plan.pins.config
+    prices, now_us = price_table(config, os.environ), time.time_ns() // 1_000
+
+    @cache
+    def price(model: str, into: int, out: int) -> int | None:
+        return prices.estimate(model, into, out, now_us)
+
+    @cache
+    def typical_call(model: str, phase: str) -> Estimate | None:
+        coefficients = coefficients_for(config.calibration, config.agent, model, phase)
+        if coefficients is None:
+            return None
+        usage = typical_tokens(coefficients)
+        nanousd = prices.estimate(model, usage.input, usage.output, now_us, usage.cache_read, usage.cache_write)
+        return Estimate(tokens=usage.input + usage.output, nanousd=nanousd)
+
     added = {item.feature for item in plan.intake.added}
     return {
         item.id: {
-            phase.phase: estimate_phase(
-                phase, item.title + item.body, price_context.model_of, price_context.price, price_context.typical
-            )
+            phase.phase: estimate_phase(phase, item.title + item.body, model_of, price, typical_call)
             for phase in plan.pins.pipeline.phases
         }
         for item in plan.items
@@ -151,14 +154,10 @@ def estimated_costs(plan: RunPlan, price_context: PriceContext | None) -> Costs:
     }
 
 
-def plan_shape(plan: RunPlan, resumed_run: str | None, price_context: PriceContext | None) -> PlanShape:
-    """Return the plan. `resumed_run`: the unfinished run that would continue with these features; `price_context`:
-    None if the agent is unknown."""
-    config, pipeline, costs = plan.pins.config, plan.pins.pipeline, estimated_costs(plan, price_context)
-    features = _planned_features(plan, costs, price_context is not None)
-    total = (
-        total_estimate(estimate for phases in costs.values() for estimate in phases.values()) if price_context else None
-    )
+def plan_shape(plan: RunPlan, resumed_run: str | None, model_of: ModelOf) -> PlanShape:
+    """Return the plan. `resumed_run`: the unfinished run that would continue with these features."""
+    config, pipeline, costs = plan.pins.config, plan.pins.pipeline, estimated_costs(plan, model_of)
+    total = total_estimate(estimate for phases in costs.values() for estimate in phases.values())
     return PlanShape(
         pipeline=pipeline.pipeline,
         phases=tuple(phase.phase for phase in pipeline.phases),
@@ -170,12 +169,14 @@ def plan_shape(plan: RunPlan, resumed_run: str | None, price_context: PriceConte
         budget_run_usd=exact_usd(config.budget.run_nanousd),
         budget_feature_usd=exact_usd(config.budget.feature_nanousd),
         continued_run=resumed_run,
-        steps=tuple(_phase_step(phase, config, costs, price_context) for phase in pipeline.phases),
-        features=features,
-        left_out=_left_out(plan.intake),
-        estimated_tokens=total.tokens if total else None,
-        estimated_usd=exact_usd(total.nanousd) if total else None,
-        within_budget=_is_within_budget(total.nanousd if total else None, config.budget.run_nanousd),
+        steps=tuple(_phase_step(phase, config, costs, model_of) for phase in pipeline.phases),
+        features=_planned_features(plan, costs),
+        left_out=tuple(
+            ExcludedItem(id=item.item.id, why=item.reason, blocked_by=item.blocked_by) for item in plan.intake.left_out
+        ),
+        estimated_tokens=total.tokens,
+        estimated_usd=exact_usd(total.nanousd),
+        within_budget=_is_within_budget(total.nanousd, config.budget.run_nanousd),
     )
 
 
@@ -183,17 +184,13 @@ def _is_within_budget(nanousd: int | None, budget: int | None) -> bool | None:
     return None if nanousd is None or budget is None else nanousd <= budget
 
 
-def _left_out(intake: BacklogIntake) -> tuple[ExcludedItem, ...]:
-    return tuple(ExcludedItem(id=item.item.id, why=item.reason, blocked_by=item.blocked_by) for item in intake.left_out)
-
-
-def _planned_features(plan: RunPlan, costs: Costs, has_prices: bool) -> tuple[PlannedFeature, ...]:
+def _planned_features(plan: RunPlan, costs: Costs) -> tuple[PlannedFeature, ...]:
     config, titles = plan.pins.config, {item.id: item.title for item in plan.items}
     added_features = {item.feature for item in plan.intake.added}
     committed_nanousd, shapes = 0, []
     for item in plan.intake.added:
-        cost = total_estimate(costs[item.feature].values()) if has_prices else None
-        committed_nanousd += cost.nanousd or 0 if cost else 0
+        cost = total_estimate(costs[item.feature].values())
+        committed_nanousd += cost.nanousd or 0
         dependency_holds = [
             HoldShape(why="dependency", blocked_by=other) for other in item.depends_on if other in added_features
         ]
@@ -206,42 +203,41 @@ def _planned_features(plan: RunPlan, costs: Costs, has_prices: bool) -> tuple[Pl
                 quarantined=item.quarantined,
                 score=item.score,
                 holds=(*dependency_holds, *_budget_holds(cost, committed_nanousd, config)),
-                estimated_tokens=cost.tokens if cost else None,
-                estimated_usd=exact_usd(cost.nanousd) if cost else None,
+                estimated_tokens=cost.tokens,
+                estimated_usd=exact_usd(cost.nanousd),
             )
         )
     return tuple(shapes)
 
 
-def _budget_holds(cost: Estimate | None, committed_nanousd: int, config: Config) -> tuple[HoldShape, ...]:
+def _budget_holds(cost: Estimate, committed_nanousd: int, config: Config) -> tuple[HoldShape, ...]:
     """Return the exceeded budgets. `committed_nanousd`: estimate of this feature and those before it."""
-    if cost is None:
-        return ()
     run = _is_within_budget(committed_nanousd, config.budget.run_nanousd) is False
     feature = _is_within_budget(cost.nanousd, config.budget.feature_nanousd) is False
     exceeded = (("run-budget", run), ("feature-budget", feature))
     return tuple(HoldShape(why=reason, blocked_by=None) for reason, is_exceeded in exceeded if is_exceeded)
 
 
-def _phase_step(phase: Phase, config: Config, costs: Costs, price_context: PriceContext | None) -> PlannedPhase:
-    uses = phase.calls
-    total = total_estimate(phases[phase.phase] for phases in costs.values()) if price_context else None
+def _phase_step(phase: Phase, config: Config, costs: Costs, model_of: ModelOf) -> PlannedPhase:
+    total = total_estimate(phases[phase.phase] for phases in costs.values())
     return PlannedPhase(
         phase=phase.phase,
-        calls=tuple(_planned_call(use, price_context) for use in uses),
+        calls=tuple(
+            PlannedCall(
+                role=BUILDER if isinstance(use, AgentUse) else use.role,
+                tier=use.tier,
+                model=model_of(use.tier),
+                tools=use.tools,
+            )
+            for use in phase.calls
+        ),
         per_unit=phase.for_each is not None,
         gates=tuple(gate.name for gate in phase.gates if gate.run is None or gate.run in config.commands),
         asks=tuple(gate.name for gate in phase.ask_person if config.autonomy in gate.autonomy),
         delivers=phase.deliver,
-        estimated_tokens=total.tokens if total else None,
-        estimated_usd=exact_usd(total.nanousd) if total else None,
+        estimated_tokens=total.tokens,
+        estimated_usd=exact_usd(total.nanousd),
     )
-
-
-def _planned_call(use: AgentUse | AgentReview, price_context: PriceContext | None) -> PlannedCall:
-    model = price_context.model_of(use.tier) if price_context else None
-    role = BUILDER if isinstance(use, AgentUse) else use.role
-    return PlannedCall(role=role, tier=use.tier, model=model, tools=use.tools)
 
 
 # for people -----------------------------------------------------------------------------------------------------------
@@ -263,7 +259,7 @@ def steps_table(shape: PlanShape) -> Table:
     rows = tuple(
         (
             step.phase,
-            ", ".join(f"{call.role} ({call.tier}: {call.model or 'unknown'})" for call in step.calls) or "-",
+            ", ".join(f"{call.role} ({call.tier}: {call.model})" for call in step.calls) or "-",
             " ".join(step.gates) or "-",
             " ".join(step.asks) or "-",
             format_count(step.estimated_tokens),
@@ -283,8 +279,8 @@ def features_table(shape: PlanShape, exact: bool) -> Table:
             feature.id,
             feature.branch,
             " ".join(feature.depends_on) or "-",
-            _screen_cell(feature),
-            "-" if feature.estimated_tokens is None else str(feature.estimated_tokens),
+            "quarantined" if feature.quarantined else "-",
+            str(feature.estimated_tokens),
             feature.estimated_usd or UNPRICED,
             feature.title,
             holds_text(feature) or "-",
@@ -307,10 +303,6 @@ def features_table(shape: PlanShape, exact: bool) -> Table:
     return Table(columns=heads_short, rows=rows, empty="There are no new features.")
 
 
-def _screen_cell(feature: PlannedFeature) -> str:
-    return "quarantined" if feature.quarantined else "-"
-
-
 def holds_text(feature: PlannedFeature) -> str:
     """Return why the feature will or may be held."""
     after = [hold.blocked_by or "" for hold in feature.holds if hold.why == "dependency"]
@@ -325,11 +317,9 @@ def _estimated(amount: str | None) -> str:
 
 def totals_text(shape: PlanShape) -> str:
     """Return the sum of all features, compared with the budget."""
-    text = f"total: {count_noun(len(shape.features), 'feature')}"
-    if shape.estimated_tokens is None:
-        return f"{text}; no estimate, because the agent is unknown"
     budget = f" of {_dollars(shape.budget_run_usd)}" if shape.budget_run_usd is not None else ""
-    text = f"{text}, about {format_count(shape.estimated_tokens)} tokens, {_estimated(shape.estimated_usd)}{budget}"
+    features, tokens = count_noun(len(shape.features), "feature"), format_count(shape.estimated_tokens)
+    text = f"total: {features}, about {tokens} tokens, {_estimated(shape.estimated_usd)}{budget}"
     first_over_budget = next(
         (feature.id for feature in shape.features if any(hold.why == "run-budget" for hold in feature.holds)), None
     )
@@ -338,23 +328,19 @@ def totals_text(shape: PlanShape) -> str:
     )
 
 
-def left_out_line(item: ExcludedItem) -> str:
-    return f"left out: {item.id}: {item.why}{f' {item.blocked_by}' if item.blocked_by else ''}"
-
-
 def print_plan(home: Path, flags: Mapping[str, object], only: tuple[str, ...], as_json: bool) -> bool:
     """Print the plan; return True if there is something to do. Raises MzError as `mz run` would."""
     log = home / MZ_FOLDER / LOG_FILE
     with ExitStack() as stack:
         store = stack.enter_context(SqliteStore(log, read_only=True)) if log.exists() else None
         plan = make_plan(home, os.environ, flags, only, store, text_digest, keeps_views=False)
-        find_agent(plan.pins.config.agent, plan.pins.config.agents)
+        model_of = models_of_agent(plan.pins.config)
         resumed_run = plan.unfinished.started.run if plan.unfinished and plan.unfinished.started else None
     for warning in summarise_warnings(plan.warnings, plan.pins.pipeline, plan.pins.config.commands):
         print_note(format_diagnostic(warning))
     for missing_tool in preflight_warnings(home, plan.pins.config, os.environ):
         print_note(format_diagnostic(missing_tool))
-    shape = plan_shape(plan, resumed_run, price_context(plan.pins.config))
+    shape = plan_shape(plan, resumed_run, model_of)
     print_document("plan", shape) if as_json else print_plan_text(shape)
     return bool(shape.features) or resumed_run is not None
 
@@ -364,28 +350,10 @@ def text_digest(text: str) -> Digest:
     return Digest(hashlib.sha256(text.encode()).hexdigest())
 
 
-def price_context(config: Config) -> PriceContext:
-    """Return the agent's models and current prices. Raises MzError (MZ1004) for an unknown agent."""
+def models_of_agent(config: Config) -> ModelOf:
+    """Return the models of the chosen agent. Raises MzError (MZ1004) for an unknown agent."""
     models = find_agent(config.agent, config.agents).capabilities().models
-    prices, now_us = price_table(config, os.environ), time.time_ns() // 1_000
-
-    def model_of(tier: str) -> str:
-        return str(getattr(config.models, tier) or models[tier])
-
-    @cache
-    def price(model: str, into: int, out: int) -> int | None:
-        return prices.estimate(model, into, out, now_us)
-
-    @cache
-    def typical_call(model: str, phase: str) -> Estimate | None:
-        coefficients = coefficients_for(config.calibration, config.agent, model, phase)
-        if coefficients is None:
-            return None
-        usage = typical_tokens(coefficients)
-        nanousd = prices.estimate(model, usage.input, usage.output, now_us, usage.cache_read, usage.cache_write)
-        return Estimate(tokens=usage.input + usage.output, nanousd=nanousd)
-
-    return PriceContext(model_of=model_of, price=price, typical=typical_call)
+    return lambda tier: str(getattr(config.models, tier) or models[tier])
 
 
 def print_plan_text(shape: PlanShape) -> None:
@@ -400,4 +368,4 @@ def print_plan_text(shape: PlanShape) -> None:
     if shape.features:
         print_text(("\n" if terminal else "") + totals_text(shape))
     for item in shape.left_out:
-        print_text(left_out_line(item))
+        print_text(f"left out: {item.id}: {item.why}{f' {item.blocked_by}' if item.blocked_by else ''}")
