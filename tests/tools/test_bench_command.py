@@ -64,7 +64,7 @@ def test_figures_go_to_a_file_and_to_the_screen(
 
 
 @pytest.mark.parametrize(
-    "args", [("nothing",), ("store", "--profile"), ("overhead", "--profile", "--out", "f"), ("store", "--place", "no")]
+    "args", [("nothing",), ("store", "--profile"), ("overhead", "--profile", "--out", "f"), ("store", "--path", "no")]
 )
 def test_what_makes_no_sense_is_refused(home: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
     assert run(capsys, *args).exit == 2

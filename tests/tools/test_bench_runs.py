@@ -66,9 +66,9 @@ def test_both_sides_append_and_read_as_many_events(tmp_path: Path) -> None:
 def test_the_query_gives_the_answer_of_the_status(tmp_path: Path) -> None:
     bench = startup.Bench(tmp_path, MZ, 5000)
     assert bench.query() > 0
-    queried = [line.split("\t") for line in bench.said.read_text().splitlines()]
+    queried = [line.split("\t") for line in bench.output_file.read_text().splitlines()]
     assert bench.seconds(MZ, "status", "--json") > 0
-    shown = json.loads(bench.said.read_text())["features"]
+    shown = json.loads(bench.output_file.read_text())["features"]
     assert len(shown) == 20
     assert [row[:5] for row in queried] == [
         [item["id"], item["status"], item["phase"], str(sum(item["attempts"].values())), item["branch"]]

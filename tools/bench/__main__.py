@@ -43,14 +43,14 @@ QUICK_MEGABYTES, QUICK_SESSIONS = 10, 40
     help="Also write the figures to this file, as one object with the schema mz.bench/1.",
 )
 @click.option(
-    "--place",
+    "--path",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Directory for scratch files, which decides the measured disk. [default: the temporary directory]",
 )
 @click.option("--quick", is_flag=True, help="Small sizes and one round: a smoke test.")
 @click.option("--profile", is_flag=True, help="With `overhead`: show a profile instead of figures.")
-def bench(name: str, out: Path | None, place: Path | None, quick: bool, profile: bool) -> None:
+def bench(name: str, out: Path | None, path: Path | None, quick: bool, profile: bool) -> None:
     """Benchmark mz against references measured in the same run.
 
     NAME is `overhead` (CPU seconds per feature, with an agent that does no work), `store` (appending, reading,
@@ -67,7 +67,7 @@ def bench(name: str, out: Path | None, place: Path | None, quick: bool, profile:
     mz = installed_mz()
     if name in (HISTORY, ALL):
         check_reference()
-    with tempfile.TemporaryDirectory(prefix="mz-bench-", dir=place) as scratch:
+    with tempfile.TemporaryDirectory(prefix="mz-bench-", dir=path) as scratch:
         scratch_folder = Path(scratch).resolve()
         if profile:
             print_profile(scratch_folder, mz, quick)
@@ -211,7 +211,7 @@ def print_profile(folder: Path, mz: Path, quick: bool) -> None:
             f"{function.file.rpartition('/mz_')[2].removesuffix('.py')}.{function.name}",
             f"{function.calls:,}",
             f"{function.own:.3f}",
-            f"{function.whole:.3f}",
+            f"{function.cumulative:.3f}",
         )
         for function in profile.functions
     )

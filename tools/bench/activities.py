@@ -63,7 +63,7 @@ class Steps:
 
 def recorded(steps: int) -> bytes:
     """The history of a finished workflow, as protobuf keeps it: six events a step."""
-    return History(events=_numbered(_told(steps))).SerializeToString()
+    return History(events=_numbered(_reported(steps))).SerializeToString()
 
 
 def replay(history: bytes, *, sandboxed: bool = True) -> None:
@@ -77,9 +77,9 @@ async def _replay(replayer: Replayer, history: WorkflowHistory) -> None:
     await replayer.replay_workflow(history)
 
 
-def _numbered(told: Iterator[tuple[str, Message]]) -> Iterator[HistoryEvent]:
+def _numbered(summary: Iterator[tuple[str, Message]]) -> Iterator[HistoryEvent]:
     """With ids from 1, a second apart."""
-    for number, (name, attributes) in enumerate(told, start=1):
+    for number, (name, attributes) in enumerate(summary, start=1):
         yield HistoryEvent(
             event_id=number,
             event_time=Timestamp(seconds=START_SECONDS + number),
@@ -88,7 +88,7 @@ def _numbered(told: Iterator[tuple[str, Message]]) -> Iterator[HistoryEvent]:
         )
 
 
-def _told(steps: int) -> Iterator[tuple[str, Message]]:
+def _reported(steps: int) -> Iterator[tuple[str, Message]]:
     """A workflow task decides on the next activity, which is scheduled, started and completed, and leads to another."""
     yield (
         "workflow_execution_started",

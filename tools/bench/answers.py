@@ -100,13 +100,13 @@ def files(feature: str, phase: str) -> dict[str, str]:
     own = f"tasks/{feature}"
     if phase == "tasks":
         return {f"{own}/tasks.json": json.dumps([_task(feature)], indent=2) + "\n"}
-    found = {f"{own}/{phase}.md": dedent(TEXTS[phase]).lstrip().format(feature=feature)}
+    texts = {f"{own}/{phase}.md": dedent(TEXTS[phase]).lstrip().format(feature=feature)}
     if phase == "code":
         summary = [{"task_id": "T1", "files_changed": [f"src/{feature}.txt"], "summary": "Adds the missing file"}]
-        found |= {f"{own}/commit-summary.json": json.dumps(summary) + "\n", f"src/{feature}.txt": f"{feature}\n" * 20}
+        texts |= {f"{own}/commit-summary.json": json.dumps(summary) + "\n", f"src/{feature}.txt": f"{feature}\n" * 20}
     if phase == "tests":
-        found[f"tests/{feature}.txt"] = f"a test of {feature}\n" * 10
-    return found
+        texts[f"tests/{feature}.txt"] = f"a test of {feature}\n" * 10
+    return texts
 
 
 def _task(feature: str) -> dict[str, object]:
@@ -121,42 +121,42 @@ def _task(feature: str) -> dict[str, object]:
 
 def stream(feature: str, phase: str) -> str:
     """What the agent writes to standard output: JSON lines as `claude -p --output-format stream-json` writes them."""
-    words = f"The phase {phase} of {feature} is done."
-    message = {"id": "msg_1", "model": MODEL, "role": "assistant", "content": [{"type": "text", "text": words}]}
+    text = f"The phase {phase} of {feature} is done."
+    message = {"id": "msg_1", "model": MODEL, "role": "assistant", "content": [{"type": "text", "text": text}]}
     tokens = {"inputTokens": 1200, "outputTokens": 300, "cacheReadInputTokens": 800, "cacheCreationInputTokens": 0}
     lines: list[dict[str, object]] = [
         {"type": "system", "subtype": "init", "model": MODEL, "claude_code_version": VERSION},
         {"type": "assistant", "message": {**message, "usage": {"input_tokens": 1200, "output_tokens": 300}}},
         {
-            "type": "result", "subtype": "success", "is_error": False, "result": words, "total_cost_usd": 0.01,
+            "type": "result", "subtype": "success", "is_error": False, "result": text, "total_cost_usd": 0.01,
             "modelUsage": {MODEL: tokens}, "usage": {"input_tokens": 1200, "output_tokens": 300},
         },
     ]  # fmt: skip
     return "".join(json.dumps({**line, "session_id": SESSION}) + "\n" for line in lines)
 
 
-def as_records(found: Mapping[str, str], out: str) -> bytes:
+def as_records(mapping: Mapping[str, str], out: str) -> bytes:
     """For the compiled agent: `PATH\\nBYTES\\n` and so many bytes, for each file; directories end with `/`, and `-` is
     standard output."""
-    parts = [f"{folder}/\n0\n".encode() for folder in _folders(found)]
-    for path, text in (*found.items(), ("-", out)):
+    parts = [f"{folder}/\n0\n".encode() for folder in _folders(mapping)]
+    for path, text in (*mapping.items(), ("-", out)):
         data = text.encode()
         parts.append(f"{path}\n{len(data)}\n".encode() + data)
     return b"".join(parts)
 
 
-def as_script(found: Mapping[str, str], out: str) -> bytes:
+def as_script(mapping: Mapping[str, str], out: str) -> bytes:
     """For the agent that is a shell script: the same as commands for `sh`."""
-    lines = [f"mkdir -p {' '.join(map(shlex.quote, _folders(found)))}"]
-    lines += [f"printf %s {shlex.quote(text)} > {shlex.quote(path)}" for path, text in found.items()]
+    lines = [f"mkdir -p {' '.join(map(shlex.quote, _folders(mapping)))}"]
+    lines += [f"printf %s {shlex.quote(text)} > {shlex.quote(path)}" for path, text in mapping.items()]
     lines += [f"printf %s {shlex.quote(out)}"]
     return ("\n".join(lines) + "\n").encode()
 
 
-def _folders(found: Mapping[str, str]) -> Iterator[str]:
+def _folders(mapping: Mapping[str, str]) -> Iterator[str]:
     """Those of the files, each after the ones that it lies in."""
-    seen: dict[str, None] = {}
-    for path in found:
+    observed: dict[str, None] = {}
+    for path in mapping:
         parts = path.split("/")[:-1]
-        seen |= {"/".join(parts[:depth]): None for depth in range(1, len(parts) + 1)}
-    yield from seen
+        observed |= {"/".join(parts[:depth]): None for depth in range(1, len(parts) + 1)}
+    yield from observed

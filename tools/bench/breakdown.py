@@ -23,7 +23,7 @@ class Function(msgspec.Struct, frozen=True):
     name: str
     calls: int
     own: float
-    whole: float
+    cumulative: float
 
 
 class Profile(msgspec.Struct, frozen=True):
@@ -51,16 +51,16 @@ class Breakdown(msgspec.Struct, frozen=True):
     """Of ours, those that take most with what they call; the largest first."""
 
 
-def breakdown(place: Path, mz: Path, *, features: int = FEATURES) -> Breakdown:
-    """Measures a run, records and replays its calls, and profiles another; `place` is an empty directory."""
-    bench = Bench(place, mz, features, find_compiler())
+def breakdown(path: Path, mz: Path, *, features: int = FEATURES) -> Breakdown:
+    """Measures a run, records and replays its calls, and profiles another; `path` is an empty directory."""
+    bench = Bench(path, mz, features, find_compiler())
     bench.record()
     bench.loop()
     seconds = bench.run((mz, "run"))
-    report = place / "profile.json"
+    report = path / "profile.json"
     bench.run((sys.executable, profiled.__file__, report, mz, "run"))
     profile = msgspec.json.decode(report.read_bytes(), type=Profile)
-    shares = sorted(split(seconds, profile.children, bench.replayed(), features), key=lambda each: -each.seconds)
+    shares = sorted(split(seconds, profile.children, bench.replayed(), features), key=lambda share: -share.seconds)
     return Breakdown(tuple(shares), top(profile.functions))
 
 
@@ -80,5 +80,5 @@ def split(seconds: float, children: float, loop: Replayed, features: int) -> Ite
 
 def top(functions: tuple[Function, ...]) -> tuple[Function, ...]:
     """Of our own modules only."""
-    ours = (each for each in functions if "/mz_" in each.file)
-    return tuple(sorted(ours, key=lambda each: -each.whole)[:FUNCTIONS_MAX])
+    ours = (function for function in functions if "/mz_" in function.file)
+    return tuple(sorted(ours, key=lambda item: -item.cumulative)[:FUNCTIONS_MAX])

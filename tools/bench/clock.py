@@ -16,11 +16,11 @@ from statistics import median
 
 def alternate(rounds: int, candidates: Mapping[str, Callable[[], float]]) -> dict[str, float]:
     """Measures each candidate in turn, A B A B ..., and returns the median of each over the rounds."""
-    found: dict[str, list[float]] = {name: [] for name in candidates}
+    result: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, measure in candidates.items():
-            found[name].append(measure())
-    return {name: median(values) for name, values in found.items()}
+            result[name].append(measure())
+    return {name: median(values) for name, values in result.items()}
 
 
 def rate(count: int, work: Callable[[], object]) -> float:
@@ -36,13 +36,18 @@ def cpu_seconds(argv: Sequence[str | Path], cwd: Path, environment: Mapping[str,
 
     What it says goes to the file `log`, which the RuntimeError for any other end quotes.
     """
-    with open(log, "wb") as said:
+    with open(log, "wb") as log_file:
         process = subprocess.Popen(
-            argv, cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+            argv,
+            cwd=cwd,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=subprocess.STDOUT,
         )
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        words = log.read_text("utf-8", "replace")[-2000:]
-        raise RuntimeError(f"{argv[0]} ended with {process.returncode}: {words}")
+        text = log.read_text("utf-8", "replace")[-2000:]
+        raise RuntimeError(f"{argv[0]} ended with {process.returncode}: {text}")
     return usage.ru_utime + usage.ru_stime

@@ -40,9 +40,9 @@ class ReferenceMissing(Exception):
 class Replays:
     """A finished run, and the history of a workflow with as many steps."""
 
-    def __init__(self, place: Path, mz: Path, features: int, compiler: str | None) -> None:
+    def __init__(self, path: Path, mz: Path, features: int, compiler: str | None) -> None:
         self._temporal = temporal()
-        self._bench = Bench(place, mz, features, compiler or find_compiler())
+        self._bench = Bench(path, mz, features, compiler or find_compiler())
         self._bench.run((mz, "run"))
         self.calls = features * len(PHASES)
         self._history = self._temporal.recorded(self.calls)
@@ -65,12 +65,12 @@ class Replays:
                 blobs=FileBlobs(self._home / BLOBS_FOLDER), trees=trees, adapters=self._adapters, prices=self._prices,
                 hints=hint_lookup(self._store),
             )  # fmt: skip
-            found = replay_run(self._store, self._run.removeprefix(run_stream("")), means)
-        left = {what: number for stream in found.streams for what, number in stream.not_recomputed.items()}
-        left.update((stream.missing_data, stream.not_compared) for stream in found.streams if stream.missing_data)
-        if found.divergences or left:
-            raise RuntimeError(f"the run is not as recorded: {found.divergences[:3]} {left}")
-        return sum(stream.compared for stream in found.streams)
+            run_replay = replay_run(self._store, self._run.removeprefix(run_stream("")), means)
+        left = {what: number for stream in run_replay.streams for what, number in stream.not_recomputed.items()}
+        left.update((stream.missing_data, stream.not_compared) for stream in run_replay.streams if stream.missing_data)
+        if run_replay.divergences or left:
+            raise RuntimeError(f"the run is not as recorded: {run_replay.divergences[:3]} {left}")
+        return sum(stream.compared for stream in run_replay.streams)
 
     def reference(self, *, sandboxed: bool = True) -> None:
         self._temporal.replay(self._history, sandboxed=sandboxed)
@@ -93,11 +93,11 @@ def temporal() -> ModuleType:
 
 
 def history(
-    place: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
+    path: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
 ) -> tuple[Figure, ...]:
-    """Agent calls a second of CPU, against activities; `place` is an empty directory, `mz` the program. Raises
+    """Agent calls a second of CPU, against activities; `path` is an empty directory, `mz` the program. Raises
     ReferenceMissing before anything is done."""
-    with Replays(place, mz, features, compiler) as replays:
+    with Replays(path, mz, features, compiler) as replays:
         works: dict[str, Callable[[], object]] = {
             "recomputed": replays.past,
             "sandboxed": replays.reference,
@@ -105,8 +105,8 @@ def history(
         }
         for work in works.values():
             work()
-        found = alternate(rounds, {name: partial(cpu_rate, replays.calls, work) for name, work in works.items()})
-        return figures(found, replays.name)
+        result = alternate(rounds, {name: partial(cpu_rate, replays.calls, work) for name, work in works.items()})
+        return figures(result, replays.name)
 
 
 def figures(rates: dict[str, float], reference: str) -> tuple[Figure, ...]:
@@ -128,4 +128,4 @@ def cpu_rate(count: int, work: Callable[[], object]) -> float:
 
 def _cpu_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(item.ru_utime + item.ru_stime for item in used)

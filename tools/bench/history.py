@@ -55,7 +55,7 @@ def simulate(features: int = FEATURES) -> Past:
     return Past(entries, tuple(world.blobs.data_by_digest.values()))
 
 
-def retold(past: Past, run: str) -> Iterator[Entry]:
+def renamed_entry(past: Past, run: str) -> Iterator[Entry]:
     """The same under another run's id, which has as many characters."""
     old, new = FIRST.encode(), run.encode()
     assert len(old) == len(new), run
@@ -64,22 +64,22 @@ def retold(past: Past, run: str) -> Iterator[Entry]:
         yield StreamId(stream.replace(FIRST, run)), CODEC.decode(name, schema, payload.replace(old, new), stream)
 
 
-def told(past: Past, first: int = 0) -> Iterator[Entry]:
+def log_entries(past: Past, first: int = 0) -> Iterator[Entry]:
     """Run after run without an end, with numbers from `first` on."""
     for number in count(first):
-        yield from retold(past, f"r{number:08x}")
+        yield from renamed_entry(past, f"r{number:08x}")
 
 
 def fill(store: Store, blobs: Blobs, past: Past, events: int) -> int:
     """Appends at least so many events to an empty log, whole runs of them, and keeps the texts; returns how many."""
     for text in past.blobs:
         blobs.put(text)
-    whole = -(-events // len(past.entries)) * len(past.entries)
-    entries = islice(told(past), whole)
-    for filled in range(0, whole, BATCH):
+    number = -(-events // len(past.entries)) * len(past.entries)
+    entries = islice(log_entries(past), number)
+    for filled in range(0, number, BATCH):
         appends = [Append(stream, None, (event,)) for stream, event in islice(entries, BATCH)]
         store.append(appends, START_US + filled * SPACING_US)
-    return whole
+    return number
 
 
 def _script(spec: CallSpec, tree: Files) -> ScriptedReply:

@@ -45,18 +45,18 @@ class Used(NamedTuple):
     """At its highest."""
 
 
-def generate(place: Path, megabytes: float) -> float:
+def generate(path: Path, megabytes: float) -> float:
     """Session files of at least so many megabytes, below a directory for each project; how many they are."""
     size = number = 0
     while size < megabytes * MB:
-        size += write(place, number)
+        size += write(path, number)
         number += 1
     return size / MB
 
 
-def write(place: Path, number: int, turns: int | None = None) -> int:
+def write(folder: Path, number: int, turns: int | None = None) -> int:
     """One session's file; its bytes."""
-    path = place / f"project-{number % 12}" / f"{number:08x}-0000-4000-8000-{number:012x}.jsonl"
+    path = folder / f"project-{number % 12}" / f"{number:08x}-0000-4000-8000-{number:012x}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = session(number) if turns is None else session(number, turns)
     return path.write_bytes(b"".join(line + b"\n" for line in lines))
@@ -64,9 +64,9 @@ def write(place: Path, number: int, turns: int | None = None) -> int:
 
 def used(argv: Sequence[str | Path], environment: Mapping[str, str], log: Path) -> Used:
     """Raises RuntimeError unless the process ends with 0."""
-    with open(log, "wb") as said:
+    with open(log, "wb") as log_file:
         process = subprocess.Popen(
-            argv, env=dict(environment), stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+            argv, env=dict(environment), stdin=subprocess.DEVNULL, stdout=log_file, stderr=subprocess.STDOUT
         )
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -78,8 +78,8 @@ def used(argv: Sequence[str | Path], environment: Mapping[str, str], log: Path) 
 class Bench:
     """A place for one measurement."""
 
-    def __init__(self, place: Path, mz: Path) -> None:
-        self._place, self._mz = place, mz
+    def __init__(self, path: Path, mz: Path) -> None:
+        self._place, self._mz = path, mz
         self._logs = 0
 
     def take(self, sessions: Path, data: Path) -> Used:
@@ -97,42 +97,42 @@ class Bench:
         self._logs += 1
         return self._place / f"data-{self._logs}"
 
-    def _mz_in(self, data: Path, *words: str) -> Used:
-        return used((self._mz, *words), {**os.environ, "MZ_DATA": str(data)}, self._place / "mz.log")
+    def _mz_in(self, data: Path, *args: str) -> Used:
+        return used((self._mz, *args), {**os.environ, "MZ_DATA": str(data)}, self._place / "mz.log")
 
 
 def importing(
-    place: Path, mz: Path, megabytes: float = MEGABYTES, rounds: int = ROUNDS, year: int = YEAR
+    path: Path, mz: Path, megabytes: float = MEGABYTES, rounds: int = ROUNDS, year: int = YEAR
 ) -> tuple[Figure, ...]:
     """Raises RuntimeError where a command fails."""
-    bench = Bench(place, mz)
-    size = generate(place / "sessions", megabytes)
-    taken, bare, again = list[Used](), list[Used](), list[Used]()
+    bench = Bench(path, mz)
+    size = generate(path / "sessions", megabytes)
+    imports, bare, again = list[Used](), list[Used](), list[Used]()
     for _ in range(rounds):
         data = bench.fresh()
-        taken.append(bench.take(place / "sessions", data))
-        bare.append(bench.bare(place / "sessions"))
-        again.append(bench.take(place / "sessions", data))
+        imports.append(bench.take(path / "sessions", data))
+        bare.append(bench.bare(path / "sessions"))
+        again.append(bench.take(path / "sessions", data))
     for number in range(year):
-        write(place / "year", number, YEAR_TURNS)
+        write(path / "year", number, YEAR_TURNS)
     data = bench.fresh()
-    bench.take(place / "year", data)
+    bench.take(path / "year", data)
     days = [bench.days(data) for _ in range(rounds)]
-    return figures(size, taken, bare, again, days, year)
+    return figures(size, imports, bare, again, days, year)
 
 
 def figures(
-    size: float, taken: Sequence[Used], bare: Sequence[Used], again: Sequence[Used], days: Sequence[Used], year: int
+    size: float, imports: Sequence[Used], bare: Sequence[Used], again: Sequence[Used], days: Sequence[Used], year: int
 ) -> tuple[Figure, ...]:
     """Of `size` megabytes; medians of the rounds, but of memory the most."""
 
     def seconds(rounds: Sequence[Used]) -> float:
-        return median(each.seconds for each in rounds)
+        return median(item.seconds for item in rounds)
 
     return (
-        compare("import.rate", size / seconds(taken), "MB/CPU s", "msgspec decoding the lines", size / seconds(bare),
+        compare("import.rate", size / seconds(imports), "MB/CPU s", "msgspec decoding the lines", size / seconds(bare),
                 at_least=RATIO_MIN),
-        compare("import.memory", max(each.memory_mb for each in taken), "MB", "limit", MEMORY_MB, at_most=1.0),
+        compare("import.memory", max(item.memory_mb for item in imports), "MB", "limit", MEMORY_MB, at_most=1.0),
         compare("import.again", seconds(again), "CPU s", "limit", AGAIN_SECONDS, at_most=1.0),
         compare("import.days", seconds(days), "CPU s", f"limit, over {year} sessions", DAYS_SECONDS, at_most=1.0),
     )  # fmt: skip

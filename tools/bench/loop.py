@@ -28,9 +28,9 @@ def main(tape: str, template: str, report: str) -> None:
     with open(tape) as file:
         entries: list[dict[str, Any]] = json.load(file)
     for entry in entries:
-        for place in (entry["cwd"], entry["env"].get("GIT_WORK_TREE", "")):
-            if WORKTREES in place and not Path(place).exists():
-                shutil.copytree(template, place)
+        for path in (entry["cwd"], entry["env"].get("GIT_WORK_TREE", "")):
+            if WORKTREES in path and not Path(path).exists():
+                shutil.copytree(template, path)
         before = used()
         done = subprocess.run(
             entry["argv"], cwd=entry["cwd"], env=entry["env"], input=base64.b64decode(entry["stdin"]),
@@ -45,10 +45,10 @@ def main(tape: str, template: str, report: str) -> None:
 
 def kind(argv: list[str]) -> str:
     """Of `git -c a=b -C d diff-tree -r`: `git diff-tree`; of any other program: its name."""
-    words = iter(argv[1:] if argv[0] == "git" else ())
-    for word in words:
+    texts = iter(argv[1:] if argv[0] == "git" else ())
+    for word in texts:
         if word in ("-c", "-C"):
-            next(words, None)
+            next(texts, None)
         elif not word.startswith("-"):
             return f"git {word}"
     return argv[0]

@@ -45,7 +45,7 @@ def install(directory: Path, features: tuple[str, ...], compiler: str | None) ->
 
 def find_compiler() -> str | None:
     """`cc`, `gcc` or `clang`, whichever is on PATH."""
-    return next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    return next((text for name in ("cc", "gcc", "clang") if (text := shutil.which(name))), None)
 
 
 def _compile(compiler: str, program: Path, answers: Path) -> None:

@@ -45,20 +45,20 @@ class Replayed(msgspec.Struct, frozen=True):
 class Bench:
     """A place for one measurement: the repository, the agent, the tape."""
 
-    def __init__(self, place: Path, mz: Path, features: int, compiler: str | None) -> None:
-        self.place, self.mz = place, mz
+    def __init__(self, folder: Path, mz: Path, features: int, compiler: str | None) -> None:
+        self.folder, self.mz = folder, mz
         self.features = feature_names(features)
-        self.root, self.template = place / "project", place / "template"
-        self.home = place / "home"
+        self.root, self.template = folder / "project", folder / "template"
+        self.home = folder / "home"
         self.home.mkdir(parents=True)
-        self.agent = install(place / "agent", self.features, compiler)
+        self.agent = install(folder / "agent", self.features, compiler)
         for path, text in repository(self.features).items():
             (self.template / path).parent.mkdir(parents=True, exist_ok=True)
             (self.template / path).write_text(text)
 
     def environment(self, *first: Path) -> dict[str, str]:
         """Nothing of the caller's but where programs are; `first` goes before them on PATH."""
-        path = (*map(str, first), str(self.place / "agent"), str(self.mz.parent), os.environ.get("PATH", os.defpath))
+        path = (*map(str, first), str(self.folder / "agent"), str(self.mz.parent), os.environ.get("PATH", os.defpath))
         return {
             "PATH": os.pathsep.join(path),
             "HOME": str(self.home),
@@ -73,13 +73,13 @@ class Bench:
         shutil.copytree(self.template, self.root)
         who = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
         dates = {"GIT_AUTHOR_DATE": shim.DATE, "GIT_COMMITTER_DATE": shim.DATE}
-        for words in (("init", "--quiet", "--initial-branch=main"), ("add", "--all"), ("commit", "--quiet", "-mBegin")):
-            subprocess.run(["git", *who, *words], cwd=self.root, env=self.environment() | dates, check=True)
+        for args in (("init", "--quiet", "--initial-branch=main"), ("add", "--all"), ("commit", "--quiet", "-mBegin")):
+            subprocess.run(["git", *who, *args], cwd=self.root, env=self.environment() | dates, check=True)
 
     def run(self, argv: tuple[str | Path, ...], *first: Path) -> float:
         """CPU seconds of a run of `mz` in a new repository. Raises RuntimeError unless everything is delivered."""
         self.renew()
-        seconds = cpu_seconds(argv, self.root, self.environment(*first), self.place / "mz.log")
+        seconds = cpu_seconds(argv, self.root, self.environment(*first), self.folder / "mz.log")
         self.check_delivered()
         return seconds
 
@@ -89,44 +89,46 @@ class Bench:
             view = run_view(run, store.read_all())
         calls = [len(feature.calls) for feature in view.features if feature.status == "delivered"]
         if calls != [len(PHASES)] * len(self.features) or view.find_feature(run_stream(run)):
-            log = (self.place / "mz.log").read_text("utf-8", "replace")
+            log = (self.folder / "mz.log").read_text("utf-8", "replace")
             raise RuntimeError(f"the agent was called {calls} times for features that were delivered: {log[-2000:]}")
 
     def record(self) -> None:
         """Runs once under the shim, and keeps what was called as the tape."""
-        shims, entries = self.place / "shims", self.place / "entries"
+        shims, entries = self.folder / "shims", self.folder / "entries"
         shim.install(shims, entries, RECORDED)
         self.run((self.mz, "run"), shims)
         calls = [json.loads(file.read_bytes()) for file in sorted(entries.iterdir())]
-        (self.place / "tape.json").write_text(json.dumps(calls))
+        (self.folder / "tape.json").write_text(json.dumps(calls))
 
     def loop(self) -> float:
         """CPU seconds of the bare loop in a new repository."""
         self.renew()
-        argv = (sys.executable, "-I", "-S", loop.__file__, self.place / "tape.json", self.template, self.report)
-        return cpu_seconds(argv, self.root, self.environment(), self.place / "loop.log")
+        argv = (sys.executable, "-I", "-S", loop.__file__, self.folder / "tape.json", self.template, self.report)
+        return cpu_seconds(argv, self.root, self.environment(), self.folder / "loop.log")
 
     @property
     def report(self) -> Path:
-        return self.place / "loop.json"
+        return self.folder / "loop.json"
 
     def replayed(self) -> Replayed:
         """Of the last loop. Raises RuntimeError where it did not do what `mz` did: it would be no reference."""
-        found = msgspec.json.decode(self.report.read_bytes(), type=Replayed)
-        if found.different:
-            raise RuntimeError(f"{len(found.different)} calls of the bare loop ended otherwise: {found.different[:3]}")
-        return found
+        result = msgspec.json.decode(self.report.read_bytes(), type=Replayed)
+        if result.different:
+            raise RuntimeError(
+                f"{len(result.different)} calls of the bare loop ended otherwise: {result.different[:3]}"
+            )
+        return result
 
 
 def overhead(
-    place: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
+    path: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
 ) -> tuple[Figure, ...]:
-    """CPU seconds per feature, own and of all children; `place` is an empty directory, `mz` the program."""
-    bench = Bench(place, mz, features, compiler or find_compiler())
+    """CPU seconds per feature, own and of all children; `path` is an empty directory, `mz` the program."""
+    bench = Bench(path, mz, features, compiler or find_compiler())
     bench.record()
-    found = alternate(rounds, {"mz": lambda: bench.run((mz, "run")), "loop": bench.loop})
+    values = alternate(rounds, {"mz": lambda: bench.run((mz, "run")), "loop": bench.loop})
     bench.replayed()
-    return figures(found, features, bench.agent)
+    return figures(values, features, bench.agent)
 
 
 def figures(seconds: Mapping[str, float], features: int, agent: str) -> tuple[Figure, ...]:

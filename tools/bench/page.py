@@ -27,8 +27,8 @@ class Document(msgspec.Struct, frozen=True):
 
 def renewed(page: str, figures: Sequence[Figure], machine: str) -> str:
     """The page with this table between its two marks. Raises ValueError where they are missing."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, text = page.partition(BEGIN)
+    _, end, after = text.partition(END)
     if not begin or not end:
         raise ValueError(f"the page lacks {BEGIN.strip()} or {END.strip()}")
     return f"{before}{BEGIN}{machine}\n\n{table(figures)}{END}{after}"
@@ -37,10 +37,10 @@ def renewed(page: str, figures: Sequence[Figure], machine: str) -> str:
 def table(figures: Sequence[Figure]) -> str:
     """Markdown."""
     return HEAD + "".join(
-        f"| `{each.name}` | {number(each.value)} | {each.unit} | {each.reference} | {number(each.reference_value)} "
-        f"| {each.ratio:.2f} | {'≥' if each.better == 'higher' else '≤'} {each.goal:.2f} "
-        f"| {'met' if each.met else '**missed**'} |\n"
-        for each in figures
+        f"| `{figure.name}` | {number(figure.value)} | {figure.unit} | {figure.reference} "
+        f"| {number(figure.reference_value)} | {figure.ratio:.2f} "
+        f"| {'≥' if figure.better == 'higher' else '≤'} {figure.goal:.2f} | {'met' if figure.met else '**missed**'} |\n"
+        for figure in figures
     )
 
 

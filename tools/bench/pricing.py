@@ -26,15 +26,15 @@ NANO = 10**9
 def requests(count: int) -> list[tuple[Usage, int]]:
     """So many requests with their times, the same ones each time."""
     dice = random.Random(SEED)
-    found = []
+    result = []
     for _ in range(count):
         read, written = dice.randrange(150_000), dice.randrange(20_000)
         usage = Usage(
             model=dice.choice(MODELS), input=read + written + dice.randrange(2_000), output=dice.randrange(4_000),
             cache_read=read, cache_write_5m=written, requests=1,
         )  # fmt: skip
-        found.append((usage, FIRST_US + dice.randrange(YEAR_US)))
-    return found
+        result.append((usage, FIRST_US + dice.randrange(YEAR_US)))
+    return result
 
 
 def priced(prices: GenaiPrices, of: list[tuple[Usage, int]]) -> list[int | None]:

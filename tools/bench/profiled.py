@@ -30,7 +30,7 @@ def main(report: str, program: str, *arguments: str) -> None:
         runpy.run_path(program, run_name="__main__")
     finally:
         own.disable()
-        Path(report).write_text(json.dumps(told(profiles)))
+        Path(report).write_text(json.dumps(totals(profiles)))
 
 
 def begin(profiles: Profiles) -> cProfile.Profile:
@@ -55,11 +55,11 @@ def install(profiles: Profiles) -> None:
     setattr(threading.Thread, "run", profiled)  # noqa: B010  # mypy takes the plain assignment for a mistake
 
 
-def told(profiles: Profiles) -> dict[str, object]:
+def totals(profiles: Profiles) -> dict[str, object]:
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     stats = pstats.Stats(*profiles).stats  # type: ignore[attr-defined]
     functions = [
-        {"file": file, "line": line, "name": name, "calls": calls, "own": own_seconds, "whole": whole_seconds}
+        {"file": file, "line": line, "name": name, "calls": calls, "own": own_seconds, "cumulative": whole_seconds}
         for (file, line, name), (_, calls, own_seconds, whole_seconds, _) in stats.items()
     ]
     return {

@@ -45,14 +45,14 @@ class Spawn(NamedTuple):
 class Replays:
     """A place for one measurement: a project with a recorded run, and stand-ins outside of any pipeline."""
 
-    def __init__(self, place: Path, mz: Path, features: int, compiler: str | None) -> None:
-        self._place, self._mz = place, mz
-        self._bench = Bench(place / "recorded", mz, features, compiler or find_compiler())
+    def __init__(self, folder: Path, mz: Path, features: int, compiler: str | None) -> None:
+        self._place, self._mz = folder, mz
+        self._bench = Bench(folder / "recorded", mz, features, compiler or find_compiler())
         self._bench.run((mz, "run"))
-        self.path = place / "cassette"
+        self.path = folder / "cassette"
         self._call("record", "--to", str(self.path), "--provenance", "documented")
         self.cassette = load(self.path)
-        install(place / "bin", self.path, ("claude",), INHERITED_VARIABLES.pattern)
+        install(folder / "bin", self.path, ("claude",), INHERITED_VARIABLES.pattern)
 
     def library(self, recordings: int) -> Path:
         """A folder of cassettes with so many recordings, or a few more; each is the recorded one by another name."""
@@ -68,9 +68,9 @@ class Replays:
         """CPU seconds of `mz replay`. Raises RuntimeError unless everything is as recorded."""
         return self._call("replay", str(path), "-j", str(workers))
 
-    def _call(self, *words: str) -> float:
+    def _call(self, *args: str) -> float:
         environment, log = self._bench.environment(), self._place / "mz.log"
-        return cpu_seconds((self._mz, *words), self._bench.root, environment, log)
+        return cpu_seconds((self._mz, *args), self._bench.root, environment, log)
 
     # without mz -------------------------------------------------------------------------------------------------------
     def prepare(self) -> tuple[Spawn, ...]:
@@ -88,33 +88,35 @@ class Replays:
         """Each feature begins at the base; every call begins with what the one before it left."""
         for feature in self.cassette.traces:
             before, patch = bare / "base", b""
-            for taken in self._in_order(feature):
-                root = bare / f"{feature}-{taken.recording.identity.phase}"
+            for call in self._in_order(feature):
+                root = bare / f"{feature}-{call.recording.identity.phase}"
                 directory = root / ".mz" / "worktrees" / self.cassette.manifest.fixture.run / feature
                 shutil.copytree(before, directory, symlinks=True)
                 if patch:
                     self._git(directory, patch)
-                yield self._spawn(taken, root, directory)
-                before, patch = directory, _content(taken, "patch")
+                yield self._spawn(call, root, directory)
+                before, patch = directory, _content(call, "patch")
 
     def _in_order(self, feature: str) -> Iterator[RecordedCall]:
         """The calls of a feature by their trees: several may have begun in one second."""
-        own = [one for one in self.cassette.calls if one.recording.identity.feature == feature]
-        by_tree = {one.recording.tree_before: one for one in own}
+        own = [call for call in self.cassette.calls if call.recording.identity.feature == feature]
+        by_tree = {item.recording.tree_before: item for item in own}
         tree = self.cassette.manifest.fixture.base_tree
-        while taken := by_tree.get(tree):
-            yield taken
-            tree = taken.recording.tree_after
+        while recorded := by_tree.get(tree):
+            yield recorded
+            tree = recorded.recording.tree_after
 
-    def _spawn(self, taken: RecordedCall, root: Path, directory: Path) -> Spawn:
-        seen = {name: value for name, value in self._bench.environment().items() if INHERITED_VARIABLES.fullmatch(name)}
-        environment = {**seen, "MZ_KEY": key_of(self.cassette, taken.recording.identity)}
+    def _spawn(self, call: RecordedCall, root: Path, directory: Path) -> Spawn:
+        texts = {
+            name: value for name, value in self._bench.environment().items() if INHERITED_VARIABLES.fullmatch(name)
+        }
+        environment = {**texts, "MZ_KEY": key_of(self.cassette, call.recording.identity)}
         environment["PATH"] = os.pathsep.join((str(self._place / "bin"), environment["PATH"]))
         home = environment["HOME"]
         places = MachineValues(str(directory), str(root), home, Path(home).name, SESSION)
         stdin = root / "prompt"
-        stdin.write_bytes(expand(_content(taken, "prompt"), places))
-        argv = tuple(word.replace("<SESSION>", SESSION) for word in taken.recording.argv)
+        stdin.write_bytes(expand(_content(call, "prompt"), places))
+        argv = tuple(word.replace("<SESSION>", SESSION) for word in call.recording.argv)
         return Spawn((str(self._place / "bin" / argv[0]), *argv[1:]), directory, stdin, environment)
 
     def _git(self, directory: Path, patch: bytes) -> None:
@@ -151,45 +153,45 @@ def served(spawn: Spawn) -> float:
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             out.seek(0)
-            words = out.read().decode("utf-8", "replace")[-2000:]
-            raise RuntimeError(f"the stand-in ended with {process.returncode}: {words}")
+            text = out.read().decode("utf-8", "replace")[-2000:]
+            raise RuntimeError(f"the stand-in ended with {process.returncode}: {text}")
     return usage.ru_utime + usage.ru_stime
 
 
 def key_of(cassette: Cassette, identity: Identity) -> str:
     """What the engine calls this call."""
     unit, run = identity.unit or "-", cassette.manifest.fixture.run
-    place = f"{identity.feature}/{identity.phase}/{unit}/{identity.iteration}/{identity.attempt}"
-    return f"{run}/{place}/agent.{identity.role}"
+    text = f"{identity.feature}/{identity.phase}/{unit}/{identity.iteration}/{identity.attempt}"
+    return f"{run}/{text}/agent.{identity.role}"
 
 
-def _content(taken: RecordedCall, kind: str) -> bytes:
-    return next((taken.contents[file.name] for file in taken.recording.files if file.kind == kind), b"")
+def _content(call: RecordedCall, kind: str) -> bytes:
+    return next((call.contents[file.name] for file in call.recording.files if file.kind == kind), b"")
 
 
 def transport(
-    place: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
+    folder: Path, mz: Path, *, features: int = FEATURES, rounds: int = ROUNDS, compiler: str | None = None
 ) -> tuple[Figure, ...]:
-    """CPU seconds per call of one cassette; `place` is an empty directory, `mz` the program."""
-    replays = Replays(place, mz, features, compiler)
+    """CPU seconds per call of one cassette; `path` is an empty directory, `mz` the program."""
+    replays = Replays(folder, mz, features, compiler)
     calls = len(replays.cassette.calls)
-    found = alternate(rounds, {"mz": lambda: replays.replay(replays.path, 1), "bare": replays.bare})
-    value, reference = found["mz"] / calls, found["bare"] / calls
+    values = alternate(rounds, {"mz": lambda: replays.replay(replays.path, 1), "bare": replays.bare})
+    value, reference = values["mz"] / calls, values["bare"] / calls
     what = "the bare stand-in"
     return (compare("transport.call", value, "CPU s/call", what, reference, at_most=RATIO_MAX),)
 
 
 def library(
-    place: Path, mz: Path, *, recordings: int = RECORDINGS, rounds: int = 1, compiler: str | None = None
+    path: Path, mz: Path, *, recordings: int = RECORDINGS, rounds: int = 1, compiler: str | None = None
 ) -> tuple[Figure, ...]:
-    """Recordings a second of a library, several at a time; `place` is an empty directory, `mz` the program."""
-    replays = Replays(place, mz, 1, compiler)
+    """Recordings a second of a library, several at a time; `path` is an empty directory, `mz` the program."""
+    replays = Replays(path, mz, 1, compiler)
     folder = replays.library(recordings)
     number = len(replays.cassette.calls) * len(list(folder.iterdir()))
     candidates = {
         "mz": lambda: replays.library_rate(folder, number, WORKERS),
         "bare": lambda: replays.bare_rate(WORKERS),
     }
-    found = alternate(rounds, candidates)
+    values = alternate(rounds, candidates)
     what = f"the bare stand-in, {WORKERS} at a time"
-    return (compare("library.recordings", found["mz"], "recordings/s", what, found["bare"], at_least=1 / RATIO_MAX),)
+    return (compare("library.recordings", values["mz"], "recordings/s", what, values["bare"], at_least=1 / RATIO_MAX),)

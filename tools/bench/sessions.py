@@ -39,11 +39,11 @@ class Dice:
 def session(number: int, turns: int = TURNS, days: int = 365) -> Iterator[bytes]:
     """The lines of a session, without their ends; over all numbers they spread over so many days."""
     if number % BRANCH_EVERY == BRANCH_EVERY - 1:
-        yield from _told(number - 1, number, turns // 3, days)
-    yield from _told(number, number, turns, days)
+        yield from _lines(number - 1, number, turns // 3, days)
+    yield from _lines(number, number, turns, days)
 
 
-def _told(of: int, number: int, turns: int, days: int) -> Iterator[bytes]:
+def _lines(of: int, number: int, turns: int, days: int) -> Iterator[bytes]:
     """The first turns of session `of`, as session `number` has them."""
     dice = Dice(SEED + of)
     at = BEGIN + timedelta(days=of * 7919 % days, minutes=dice.randrange(500))
@@ -67,10 +67,10 @@ def _told(of: int, number: int, turns: int, days: int) -> Iterator[bytes]:
         read = min(read + 2000, 150_000)
         message = {"id": f"msg_{of:012x}{turn:010x}", "type": "message", "role": "assistant", "model": model,
                    "stop_reason": "tool_use", "usage": usage}  # fmt: skip
-        said = {"type": "text", "text": _text(dice, ANSWER_BYTES)}
+        texts = {"type": "text", "text": _text(dice, ANSWER_BYTES)}
         call = {"type": "tool_use", "id": f"toolu_{of:012x}{turn:010x}", "name": TOOLS[dice.randrange(3)],
                 "input": {"command": _text(dice, 200)}}  # fmt: skip
-        for block in (said, call):
+        for block in (texts, call):
             yield _line(common, at, of, turn, "assistant", {**message, "content": [block]}, f"req_{of:08x}{turn:08x}")
         answer = {"type": "tool_result", "tool_use_id": call["id"], "content": _text(dice, RESULT_BYTES)}
         content = "Go on." if turn % 10 == 0 else [answer]

@@ -47,7 +47,7 @@ def main(directory: str, tape: str) -> None:
     begun = time.time_ns()
     argv = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
     environment = dict(os.environ)
-    places = [each for each in environment.get("PATH", os.defpath).split(os.pathsep) if each != directory]
+    places = [text for text in environment.get("PATH", os.defpath).split(os.pathsep) if text != directory]
     environment["PATH"] = os.pathsep.join(places)
     if argv[0] == "git" and "commit-tree" in argv:
         environment |= {"GIT_AUTHOR_DATE": DATE, "GIT_COMMITTER_DATE": DATE}

@@ -67,8 +67,8 @@ PROGRAM = f"import sqlite3, sys\nfor row in sqlite3.connect(sys.argv[1]).execute
 class Bench:
     """A repository with a log in it."""
 
-    def __init__(self, place: Path, mz: Path, events: int) -> None:
-        self.place, self.mz, self.root = place, mz, place / "project"
+    def __init__(self, path: Path, mz: Path, events: int) -> None:
+        self.folder, self.mz, self.root = path, mz, path / "project"
         self.root.mkdir()
         subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=self.root, check=True)
         home = self.root / MZ_FOLDER
@@ -79,15 +79,16 @@ class Bench:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.place), "LANG": "C.UTF-8", "NO_COLOR": "1"}
+        path = os.environ.get("PATH", os.defpath)
+        return {"PATH": path, "HOME": str(self.folder), "LANG": "C.UTF-8", "NO_COLOR": "1"}
 
     def seconds(self, *argv: str | Path) -> float:
-        return cpu_seconds(argv, self.root, self.environment, self.said)
+        return cpu_seconds(argv, self.root, self.environment, self.output_file)
 
     @property
-    def said(self) -> Path:
-        """What the last process said."""
-        return self.place / "said.txt"
+    def output_file(self) -> Path:
+        """The output of the last process."""
+        return self.folder / "output.txt"
 
     def version(self) -> float:
         return self.seconds(self.mz, "--version")
@@ -102,17 +103,17 @@ class Bench:
         return self.seconds(sys.executable, "-c", PROGRAM, self.log)
 
 
-def startup(place: Path, mz: Path, *, events: int = EVENTS, rounds: int = ROUNDS) -> tuple[Figure, ...]:
-    """`place` is an empty directory, `mz` the program."""
-    bench = Bench(place, mz, events)
-    found = alternate(
+def startup(path: Path, mz: Path, *, events: int = EVENTS, rounds: int = ROUNDS) -> tuple[Figure, ...]:
+    """`path` is an empty directory, `mz` the program."""
+    bench = Bench(path, mz, events)
+    values = alternate(
         rounds, {"version": bench.version, "click": bench.click, "status": bench.status, "query": bench.query}
     )
     return (
         compare(
-            "startup.version", found["version"], UNIT, 'python -c "import click"', found["click"], at_most=VERSION_MAX
+            "startup.version", values["version"], UNIT, 'python -c "import click"', values["click"], at_most=VERSION_MAX
         ),
         compare(
-            "startup.status", found["status"], UNIT, "one SQL query by sqlite3", found["query"], at_most=STATUS_MAX
+            "startup.status", values["status"], UNIT, "one SQL query by sqlite3", values["query"], at_most=STATUS_MAX
         ),
     )

@@ -25,7 +25,7 @@ from mz_projections.views.run import RUNS
 
 from tools.bench.clock import alternate, rate
 from tools.bench.figure import Figure, compare
-from tools.bench.history import START_US, Entry, Past, fill, simulate, told
+from tools.bench.history import START_US, Entry, Past, fill, log_entries, simulate
 from tools.bench.raw import RawLog, decode_all, read_all, rows_of, write_durably
 
 EVENTS = 200_000
@@ -43,21 +43,21 @@ TEXTS = "texts"
 """The blobs of the filled log, to which those are added that new events cite."""
 OTHER_RUNS = 1 << 16
 """Batches go to runs with numbers from here on."""
-WORDS = b"The quick brown fox jumps over the lazy dog, and the report of the agent goes on. "
+BLOB_TEXTS = b"The quick brown fox jumps over the lazy dog, and the report of the agent goes on. "
 
 
 class Writing:
     """Two empty logs, ours and the raw one, which are filled side by side with the same kind of events."""
 
-    def __init__(self, place: Path, past: Past, log: Path) -> None:
+    def __init__(self, path: Path, past: Past, log: Path) -> None:
         self._open = ExitStack()
-        self._store = self._open.enter_context(SqliteStore(place / "mz.db"))
-        self._raw = self._open.enter_context(closing(RawLog(place / "raw.db")))
-        self._blobs, self._files = FileBlobs(place / TEXTS), place / "files"
+        self._store = self._open.enter_context(SqliteStore(path / "mz.db"))
+        self._raw = self._open.enter_context(closing(RawLog(path / "raw.db")))
+        self._blobs, self._files = FileBlobs(path / TEXTS), path / "files"
         self._files.mkdir()
         self._rows = iter(rows_of(log))
-        self._single = versioned(told(past))
-        self._batches = batched(told(past, OTHER_RUNS))
+        self._single = versioned(log_entries(past))
+        self._batches = batched(log_entries(past, OTHER_RUNS))
         self._texts = 0
 
     def __enter__(self) -> Writing:
@@ -117,7 +117,7 @@ class Writing:
         """Others each time: a blob that is there already is not written again."""
         self._texts += 1
         heads = (f"{self._texts} {number}\n".encode() for number in range(CITING))
-        return [(head + WORDS * (TEXT_BYTES // len(WORDS) + 1))[:TEXT_BYTES] for head in heads]
+        return [(head + BLOB_TEXTS * (TEXT_BYTES // len(BLOB_TEXTS) + 1))[:TEXT_BYTES] for head in heads]
 
 
 class Reading:
@@ -156,12 +156,12 @@ class Reading:
         return rate(self._count, partial(decode_all, self._payloads))
 
 
-def store(place: Path, *, events: int = EVENTS, rounds: int = ROUNDS) -> tuple[Figure, ...]:
-    """Events a second; `place` is an empty directory on the disk in question, `events` the size of the log to read."""
-    past, log = simulate(), place / "log.db"
+def store(path: Path, *, events: int = EVENTS, rounds: int = ROUNDS) -> tuple[Figure, ...]:
+    """Events a second; `path` is an empty directory on the disk in question, `events` the size of the log to read."""
+    past, log = simulate(), path / "log.db"
     with SqliteStore(log) as filled:
-        count = fill(filled, FileBlobs(place / TEXTS), past, events)
-    with Writing(place, past, log) as writing:
+        count = fill(filled, FileBlobs(path / TEXTS), past, events)
+    with Writing(path, past, log) as writing:
         written = tuple(_writing(writing, rounds * WRITING_ROUNDS))
     with Reading(log, count) as reading:
         return (*written, *_reading(reading, rounds))
@@ -185,8 +185,8 @@ def _reading(reading: Reading, rounds: int) -> Iterator[Figure]:
 def _contest(
     name: str, ours: Callable[[], float], reference: str, theirs: Callable[[], float], least: float, rounds: int
 ) -> Figure:
-    found = alternate(rounds, {"ours": ours, "theirs": theirs})
-    return compare(f"store.{name}", found["ours"], "events/s", reference, found["theirs"], at_least=least)
+    values = alternate(rounds, {"ours": ours, "theirs": theirs})
+    return compare(f"store.{name}", values["ours"], "events/s", reference, values["theirs"], at_least=least)
 
 
 def versioned(entries: Iterator[Entry]) -> Iterator[Append]:

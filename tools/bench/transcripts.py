@@ -36,21 +36,24 @@ FIXTURES: Mapping[str, tuple[str, str]] = {
 
 def samples() -> dict[str, tuple[bytes, ...]]:
     """Lines of each format, each file whole."""
-    found = {
+    result = {
         name: tuple((files(AGENTS[agent].package) / "fixtures" / file).read_bytes().splitlines())
         for name, (agent, file) in FIXTURES.items()
     }
-    return {**found, "claude-session": tuple(chain.from_iterable(session(number) for number in range(4)))}
+    return {**result, "claude-session": tuple(chain.from_iterable(session(number) for number in range(4)))}
 
 
 def transcripts(*, lines: int = LINES, rounds: int = ROUNDS) -> tuple[Figure, ...]:
     """One figure for each format that there are lines of, and one for a whole file, detected, read and added up."""
     formats = {form.name: form for form in FORMATS}
-    known = {name: sample for name, sample in samples().items() if name in formats}
-    return (*(one(formats[name], sample, lines, rounds) for name, sample in known.items()), whole(lines, rounds))
+    expected = {name: sample for name, sample in samples().items() if name in formats}
+    return (
+        *(format_figure(formats[name], sample, lines, rounds) for name, sample in expected.items()),
+        transcripts_figure(lines, rounds),
+    )
 
 
-def one(form: Format, sample: tuple[bytes, ...], lines: int, rounds: int) -> Figure:
+def format_figure(form: Format, sample: tuple[bytes, ...], lines: int, rounds: int) -> Figure:
     many = repeated(sample, lines)
     decoder = msgspec.json.Decoder()
 
@@ -64,15 +67,15 @@ def one(form: Format, sample: tuple[bytes, ...], lines: int, rounds: int) -> Fig
             for _ in read_piece(form, reader, Piece(data=line, offset_end=0)):
                 pass
 
-    found = alternate(rounds, {"read": lambda: rate(lines, read), "bare": lambda: rate(lines, bare)})
+    values = alternate(rounds, {"read": lambda: rate(lines, read), "bare": lambda: rate(lines, bare)})
     goal = LOG_MIN if form.is_session_log else STREAM_MIN
     name = f"transcripts.{form.name}"
-    return compare(name, found["read"], "lines/s", "msgspec, decoding only", found["bare"], at_least=goal)
+    return compare(name, values["read"], "lines/s", "msgspec, decoding only", values["bare"], at_least=goal)
 
 
-def whole(lines: int, rounds: int) -> Figure:
+def transcripts_figure(lines: int, rounds: int) -> Figure:
     """A session log of unequal requests: all that `mz transcript` does but prices."""
-    many = tuple(taken(chain.from_iterable(session(number) for number in range(lines)), lines))
+    many = tuple(first_lines(chain.from_iterable(session(number) for number in range(lines)), lines))
     data = b"\n".join(many) + b"\n"
     decoder = msgspec.json.Decoder()
 
@@ -81,9 +84,9 @@ def whole(lines: int, rounds: int) -> Figure:
             decoder.decode(line)
 
     def read() -> None:
-        found = detect_transcript(buffered(io.BytesIO(data)))
-        summary = SummaryBuilder(found.format)
-        for sighting in found.records():
+        detected_transcript = detect_transcript(buffered(io.BytesIO(data)))
+        summary = SummaryBuilder(detected_transcript.format)
+        for sighting in detected_transcript.records():
             summary.add(sighting)
         summary.build()
 
@@ -97,5 +100,5 @@ def repeated(sample: tuple[bytes, ...], count: int) -> tuple[bytes, ...]:
     return (sample * (count // len(sample) + 1))[:count]
 
 
-def taken(lines: Iterator[bytes], count: int) -> Iterator[bytes]:
+def first_lines(lines: Iterator[bytes], count: int) -> Iterator[bytes]:
     return (line for _, line in zip(range(count), lines, strict=False))

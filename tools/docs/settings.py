@@ -20,8 +20,8 @@ TABLE_HEAD = "| setting | values | default | meaning |\n|---|---|---|---|\n"
 
 def renew(page: str) -> str:
     """Return the page with new tables between its markers. Raises ValueError if a marker is missing."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, text = page.partition(BEGIN)
+    _, end, after = text.partition(END)
     if not begin or not end:
         raise ValueError(f"the page lacks {BEGIN.strip()} or {END.strip()}")
     return f"{before}{BEGIN}{settings_tables()}{END}{after}"
