@@ -14,7 +14,8 @@ import jsonschema
 import pytest
 import yaml
 from mz_cli.app.input import ask_choices
-from mz_cli.start.init import FileAction, default_choices, write_file
+from mz_cli.project.json import InitFile
+from mz_cli.start.init import default_choices, write_file
 from mz_engine.agents.contract import AuthCheck
 from mz_engine.backlog.markdown import parse_backlog
 from mz_engine.config.schema import config_schema
@@ -148,7 +149,7 @@ def test_an_empty_folder_named_git_is_no_repository(tmp_path: Path) -> None:
 def test_a_file_that_appears_meanwhile_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "mz.yaml").write_text("mine")
     with pytest.raises(MzError, match="File exists"):
-        write_file(tmp_path, FileAction("make", "mz.yaml", "", b"theirs"))
+        write_file(tmp_path, InitFile(path="mz.yaml", does="make", about="", content="theirs"))
     assert (tmp_path / "mz.yaml").read_text() == "mine"
 
 

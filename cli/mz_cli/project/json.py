@@ -19,7 +19,7 @@ class InitFile(Shape, frozen=True, kw_only=True):
     does: Literal["keep", "make", "add to", "renew"]
     """Action on the file; in a dry run, the planned one."""
     about: str
-    content: str | None
+    content: str | None = None
     """Text written; with `add to`, the added text. Null: nothing is written."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -41,15 +41,6 @@ IGNORE = ".gitignore"
 IGNORED = tuple(line.encode() for line in (MZ_FOLDER, f"{MZ_FOLDER}/", f"/{MZ_FOLDER}", f"/{MZ_FOLDER}/"))
 
 
-class FileAction(msgspec.Struct, frozen=True):
-    """An action on one file."""
-
-    action: Literal["keep", "make", "add to", "renew"]
-    path: str
-    description: str
-    data: bytes = b""
-
-
 ACTIONS_DONE = {"keep": "kept", "make": "created", "add to": "added to", "renew": "updated"}
 ACTIONS_PLANNED = {"make": "create", "add to": "add to", "renew": "update"}
 MODES = {"make": "xb", "add to": "ab", "renew": "wb"}
@@ -82,19 +73,31 @@ def init(dry_run: bool, silent: bool, ci: bool, as_json: bool) -> None:
     if not (dry_run or silent or as_json or os.path.lexists(root / FILE_NAME)) and may_ask(os.environ):
         choices = ask_choices(choices, tuple(agents), forge=detected.remote is not None and bool(shutil.which("gh")))
     actions = (*file_actions(root, detected, choices), *([_workflow_action(root, detected)] if ci else []))
-    for file_action in actions:
-        if not dry_run and file_action.action != "keep":
-            write_file(root, file_action)
-    remaining_steps = hints(detected, choices if actions[0].action == "make" else None, agents)
+    for file in actions:
+        if not dry_run and file.does != "keep":
+            write_file(root, file)
+    remaining_steps = hints(detected, choices if actions[0].does == "make" else None, agents)
     if ci and not any(library_path(root).glob(f"*/{MANIFEST}")):
         remaining_steps += (
             "CI has no recording to replay yet: record a run with `mz run --record`, then commit the cassette",
         )
     if as_json:
-        print_document("init", init_shape(root, detected, choices, tuple(agents), actions, dry_run, remaining_steps))
+        shape = InitShape(
+            repository=str(root),
+            dry_run=dry_run,
+            stacks=detected.stacks,
+            base=detected.base,
+            commands=detected.commands,
+            setup=detected.setup,
+            agent=choices.agent,
+            agents=tuple(agents),
+            files=actions,
+            hints=remaining_steps,
+        )
+        print_document("init", shape)
         return
-    for file_action in actions:
-        print_action(file_action, dry_run)
+    for file in actions:
+        print_action(file, dry_run)
     for hint in remaining_steps:
         print_note(f"hint: {hint}")
 
@@ -121,48 +124,17 @@ def hints(detected: DetectedProject, choices: InitChoices | None, agents: Mappin
     return tuple(steps)
 
 
-def print_action(file_action: FileAction, dry_run: bool) -> None:
+def print_action(file: InitFile, dry_run: bool) -> None:
     """Print the action; in a dry run also the text, except for the schema, which `mz schema config` prints."""
-    if file_action.action == "keep" or not dry_run:
-        print_line(f"{ACTIONS_DONE[file_action.action]} {file_action.path}: {file_action.description}")
+    if file.does == "keep" or not dry_run:
+        print_line(f"{ACTIONS_DONE[file.does]} {file.path}: {file.about}")
         return
-    print_line(f"would {ACTIONS_PLANNED[file_action.action]} {file_action.path}: {file_action.description}")
-    if file_action.path != SCHEMA_PATH:
-        print_line(textwrap.indent(file_action.data.decode().rstrip(), "    ", lambda line: True))
+    print_line(f"would {ACTIONS_PLANNED[file.does]} {file.path}: {file.about}")
+    if file.path != SCHEMA_PATH:
+        print_line(textwrap.indent((file.content or "").rstrip(), "    ", lambda line: True))
 
 
-def init_shape(
-    root: Path,
-    detected: DetectedProject,
-    choices: InitChoices,
-    agents: tuple[str, ...],
-    actions: Sequence[FileAction],
-    dry_run: bool,
-    remaining_steps: tuple[str, ...],
-) -> InitShape:
-    return InitShape(
-        repository=str(root),
-        dry_run=dry_run,
-        stacks=detected.stacks,
-        base=detected.base,
-        commands=detected.commands,
-        setup=detected.setup,
-        agent=choices.agent,
-        agents=agents,
-        files=tuple(
-            InitFile(
-                path=file_action.path,
-                does=file_action.action,
-                about=file_action.description,
-                content=file_action.data.decode() or None,
-            )
-            for file_action in actions
-        ),
-        hints=remaining_steps,
-    )
-
-
-def file_actions(root: Path, detected: DetectedProject, choices: InitChoices) -> Iterator[FileAction]:
+def file_actions(root: Path, detected: DetectedProject, choices: InitChoices) -> Iterator[InitFile]:
     """Yield an action per file. Raises MzError (MZ1003)."""
     yield _create_action(root, FILE_NAME, starter_config(detected, choices), _detected_text(detected, choices))
     yield _create_action(root, BACKLOG, starter_backlog(), "one example feature")
@@ -170,16 +142,16 @@ def file_actions(root: Path, detected: DetectedProject, choices: InitChoices) ->
     yield _schema_action(root)
 
 
-def _workflow_action(root: Path, detected: DetectedProject) -> FileAction:
+def _workflow_action(root: Path, detected: DetectedProject) -> InitFile:
     return _create_action(
         root, WORKFLOW_PATH, workflow_text(detected, VERSION), "replays all recordings, on every push and pull request"
     )
 
 
-def _create_action(root: Path, name: str, text: str, description: str) -> FileAction:
+def _create_action(root: Path, name: str, text: str, description: str) -> InitFile:
     if os.path.lexists(root / name):
-        return FileAction("keep", name, "already exists")
-    return FileAction("make", name, description, text.encode())
+        return InitFile(path=name, does="keep", about="already exists")
+    return InitFile(path=name, does="make", about=description, content=text)
 
 
 def _detected_text(detected: DetectedProject, choices: InitChoices) -> str:
@@ -190,7 +162,7 @@ def _detected_text(detected: DetectedProject, choices: InitChoices) -> str:
     return ", ".join([*parts, f"agent is {choices.agent}"])
 
 
-def _gitignore_action(root: Path) -> FileAction:
+def _gitignore_action(root: Path) -> InitFile:
     """Return the action on .gitignore. Git ignores `.mz/` anyway; the entry is for tools that read only the root's
     .gitignore and would take the worktrees in `.mz/` for project files."""
     path = root / IGNORE
@@ -199,28 +171,30 @@ def _gitignore_action(root: Path) -> FileAction:
     except OSError as error:
         raise unusable_file_error(path, error) from error
     if any(line.strip() in IGNORED for line in before.splitlines()):
-        return FileAction("keep", IGNORE, f"contains {MZ_FOLDER}/")
-    end = b"\r\n" if b"\r\n" in before else b"\n"
-    gap = end if before and not before.endswith(b"\n") else b""
-    return FileAction("add to", IGNORE, f"{MZ_FOLDER}/, the folder of runs", gap + f"{MZ_FOLDER}/".encode() + end)
+        return InitFile(path=IGNORE, does="keep", about=f"contains {MZ_FOLDER}/")
+    end = "\r\n" if b"\r\n" in before else "\n"
+    gap = end if before and not before.endswith(b"\n") else ""
+    about = f"{MZ_FOLDER}/, the folder of runs"
+    return InitFile(path=IGNORE, does="add to", about=about, content=f"{gap}{MZ_FOLDER}/{end}")
 
 
-def _schema_action(root: Path) -> FileAction:
+def _schema_action(root: Path) -> InitFile:
     """Return the action on the schema for editors; mz owns the file and updates it."""
     data = schema_text()
     path = root / SCHEMA_PATH
     if path.is_file() and path.read_bytes() == data:
-        return FileAction("keep", SCHEMA_PATH, "up to date")
-    return FileAction("renew" if path.exists() else "make", SCHEMA_PATH, f"editors check {FILE_NAME} with it", data)
+        return InitFile(path=SCHEMA_PATH, does="keep", about="up to date")
+    does: Literal["renew", "make"] = "renew" if path.exists() else "make"
+    return InitFile(path=SCHEMA_PATH, does=does, about=f"editors check {FILE_NAME} with it", content=data.decode())
 
 
-def write_file(root: Path, file_action: FileAction) -> None:
+def write_file(root: Path, action: InitFile) -> None:
     """Write the file. Raises MzError (MZ1003), also if a file to be created exists meanwhile."""
-    path = root / file_action.path
+    path = root / action.path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, MODES[file_action.action]) as file:
-            file.write(file_action.data)
+        with open(path, MODES[action.does]) as file:
+            file.write((action.content or "").encode())
     except OSError as error:
         raise unusable_file_error(path, error) from error
 
