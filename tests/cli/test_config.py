@@ -165,6 +165,6 @@ def test_a_gate_without_its_command_has_a_place(root: Path, capsys: pytest.Captu
 
 @pytest.mark.slow
 def test_a_terminal_gets_whole_names(root: Path) -> None:
-    shown = on_terminal(root, "config", "show", "--show-origin", columns=60).splitlines()
-    assert "pull_requests.strategy       none  (default)" in shown
-    assert "limits.techspec_files_max    8  (default)" in shown
+    shown = on_terminal(root, "config", "show", "--show-origin", columns=60, env={"NO_COLOR": "1"}).splitlines()
+    assert shown[0].split() == ["setting", "value", "origin"]
+    assert ["pull_requests.strategy", "none", "default"] in [line.split() for line in shown]

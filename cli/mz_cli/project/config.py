@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -27,10 +26,7 @@ from mz_cli.app.help import command_family, format_options
 from mz_cli.project.json import ConfigShape, ConfigValidShape, SettingShape
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, prints_tsv
-from mz_cli.terminal.table import print_table as show_table
-from mz_cli.terminal.text import single_line
-from mz_cli.terminal.width import display_width
+from mz_cli.terminal.table import Table, columns, print_table
 
 NO_FILE = f"no {FILE_NAME}: all settings have their defaults"
 
@@ -78,21 +74,11 @@ def show(origin: bool, as_json: bool) -> None:
     if as_json:
         file = FILE_NAME if loaded.file_exists else None
         print_document("config-show", ConfigShape(repository=str(root), file=file, settings=shapes))
-    elif not prints_tsv(sys.stdout):
-        name_width = max(display_width(setting.name) for setting in shapes)
-        for setting in shapes:
-            print_line(
-                f"{setting.name:<{name_width}}  "
-                f"{single_line(setting_text(setting.value))}{f'  ({setting.origin})' if origin else ''}"
-            )
-        print_warnings(loaded.warnings)
-    else:
-        heads = columns("setting", "value", *(("origin",) if origin else ()))
-        rows = tuple(
-            (setting.name, setting_text(setting.value), *((setting.origin,) if origin else ())) for setting in shapes
-        )
-        show_table(Table(columns=heads, rows=rows, empty=""))
-        print_warnings(loaded.warnings)
+        return
+    names = ("setting", "value", "origin") if origin else ("setting", "value")
+    rows = tuple((shape.name, setting_text(shape.value), shape.origin)[: len(names)] for shape in shapes)
+    print_table(Table(columns=columns(*names), rows=rows))
+    print_warnings(loaded.warnings)
 
 
 @config.page(

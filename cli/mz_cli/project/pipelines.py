@@ -260,23 +260,9 @@ def show(pipeline: str, as_yaml: bool, as_json: bool) -> None:
             "pipelines-show", PipelineShown(name=definition.pipeline, file=file, definition=full_definition(definition))
         )
         return
-    parts = [("", tuple(head_lines(definition, file or BUILT_IN)))]
-    parts += [(phase.phase, tuple(phase_lines(phase))) for phase in definition.phases]
-    if not prints_tsv(sys.stdout):
-        print_line("\n".join(render_text(parts)))
-    else:
-        rows = tuple((phase or "-", key, text) for phase, lines in parts for key, text in lines)
-        show_table(Table(columns=columns("phase", "property", "value"), rows=rows, empty=""))
-
-
-def render_text(parts: Sequence[tuple[str, tuple[PropertyRow, ...]]]) -> list[str]:
-    """Return the lines for a terminal: one part after the other, properties indented."""
-    width = max(len(key) for _, lines in parts for key, _ in lines)
-    text_lines: list[str] = []
-    for phase, lines in parts:
-        text_lines += ["", phase] if phase else []
-        text_lines += [f"{'  ' if phase else ''}{key:<{width}}  {text}" for key, text in lines]
-    return text_lines
+    rows = [("-", *line) for line in head_lines(definition, file or BUILT_IN)]
+    rows += [(phase.phase, *line) for phase in definition.phases for line in phase_lines(phase)]
+    show_table(Table(columns=columns("*phase", "*property", "value"), rows=rows))
 
 
 @pipelines.page(

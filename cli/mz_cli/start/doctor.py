@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -18,14 +16,10 @@ from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options
 from mz_cli.common.recording_age import recordings_check
 from mz_cli.project.json import DoctorShape
-from mz_cli.terminal.console import may_escape, print_line, terminal_width, write_text
+from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
-from mz_cli.terminal.text import strip_escapes
-from mz_cli.terminal.width import Line, Span, ansi_text, display_width, plain_text, sanitised
+from mz_cli.terminal.table import Cell, Table, columns, print_table, prints_tsv
 
-STATUS_STYLES = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.FAIL: "bold red"}
-WRAP_WIDTH_MIN = 30
 VERDICTS = {
     CheckStatus.OK: "Everything is installed.",
     CheckStatus.WARN: "Runs will work; see the warnings.",
@@ -74,12 +68,11 @@ def doctor(online: bool, self_test: bool, as_json: bool) -> int:
         print_document(
             "doctor", DoctorShape(repository=root, online=online, status=status.value, exit=code, checks=checks)
         )
-    elif not prints_tsv(sys.stdout):
-        print_checks(checks)
-        print_line(f"\n{VERDICTS[status]}")
     else:
-        rows = tuple((check.name, check.status.value, check.summary, check.hint or "-") for check in checks)
-        print_table(Table(columns=columns("check", "status", "result", "hint"), rows=rows, empty=""))
+        rows = tuple((check.name, check.status.value, result_cell(check), check.hint or "-") for check in checks)
+        print_table(Table(columns=columns("check", "status", "result", "|hint"), rows=rows))
+        if not prints_tsv():
+            print_line(f"\n{VERDICTS[status]}")
     return int(code)
 
 
@@ -90,25 +83,7 @@ def home() -> Path | None:
         return None
 
 
-def print_checks(checks: tuple[DoctorCheck, ...]) -> None:
-    """Print each check with its result, and hints below warnings and failures."""
-    indent = max(display_width(check.name) for check in checks) + len("fail    ")
-    render = ansi_text if may_escape(sys.stdout, os.environ) else plain_text
-    for check in checks:
-        first, *continuation = wrap_right_of(check.summary, indent)
-        name = Span(f"  {check.name}".ljust(indent - len("fail")))
-        lines: list[Line] = [(Span(f"{check.status.value:<4}", STATUS_STYLES[check.status]), name, Span(first))]
-        lines += [(Span(f"{'':{indent}}{line}"),) for line in continuation]
-        if check.status is not CheckStatus.OK and check.hint:
-            lines += [(Span(f"{'':{indent}}{line}", "dim"),) for line in wrap_right_of(f"hint: {check.hint}", indent)]
-        write_text(sys.stdout, "".join(f"{render(sanitised(line))}\n" for line in lines))
-
-
-def wrap_right_of(text: str, indent: int) -> list[str]:
-    """Wrap the text to the columns right of `indent`; on a very narrow terminal, return it unwrapped."""
-    wrap_width = terminal_width(sys.stdout) - indent
-    return (
-        textwrap.wrap(strip_escapes(text), wrap_width, break_long_words=False, break_on_hyphens=False)
-        if wrap_width >= WRAP_WIDTH_MIN
-        else [text]
-    )
+def result_cell(check: DoctorCheck) -> Cell:
+    """Return the result, on a terminal with the hint of a warning or failure."""
+    has_hint = check.hint and check.status is not CheckStatus.OK
+    return Cell(f"{check.summary}; hint: {check.hint}" if has_hint else check.summary, check.summary)
