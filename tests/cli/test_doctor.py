@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mz_cli.common.recording_age import recordings_check
+from mz_cli.start.doctor import recordings_check
 from mz_engine.setup.checks import CheckStatus
 
 from tests.cli.drive import on_terminal, run

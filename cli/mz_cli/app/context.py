@@ -1,7 +1,4 @@
-"""Access to the project's log for reading commands: find the repository, select runs and features, load texts.
-
-Texts of blobs that events cite.
-"""
+"""Access to the project's log for reading commands: find the repository, select runs and features, load texts."""
 
 from __future__ import annotations
 

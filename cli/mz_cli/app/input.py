@@ -1,7 +1,4 @@
-"""Questions to a person on a terminal, each with a proposed answer.
-
-Texts that a person gives to a command: as an argument, on stdin, or in an editor.
-"""
+"""Texts and choices that a person gives to a command: by argument, on stdin, in an editor, on a terminal."""
 
 from __future__ import annotations
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mz_engine.agents.contract import Adapter
 
 import click
 
 from mz_cli.app.help import write_commands
 
+if TYPE_CHECKING:
+    from mz_engine.agents.contract import Adapter
+
 WIDTH = 88
-INDENT = 2
 
 VARIABLES = {
     "NO_COLOR": "Set to anything: no escape sequence is written, on any stream.",
@@ -96,10 +96,7 @@ def environment() -> str:
         paragraph(ENVIRONMENT),
         table({**VARIABLES, **directories, **names}),
         paragraph(VISIBLE_VARIABLES),
-        table({
-            "all": f"{INHERITED}; and MZ_KEY, which mz sets.",
-            **by_agent,
-        }),
+        table({"all": f"{INHERITED}; and MZ_KEY, which mz sets.", **by_agent}),
     ))  # fmt: skip
 
 
@@ -108,23 +105,10 @@ def _visible_variables(program: Adapter) -> str:
     return f"{' '.join(program.passed_variables)}{set_by_mz}."
 
 
-def formatting() -> str:
-    return table(FORMATTING)
-
-
 def all_commands() -> str:
     formatter = click.HelpFormatter(width=WIDTH)
     write_commands(formatter)
     return formatter.getvalue().strip()
-
-
-TOPICS: Mapping[str, tuple[str, Callable[[], str]]] = {
-    "all": ("All commands.", all_commands),
-    "exit-codes": ("Meaning of exit codes.", exit_codes),
-    "environment": ("Variables that mz reads, and that agents see.", environment),
-    "formatting": ("Output on stdout and stderr, and its formats.", formatting),
-}
-"""Name, summary, text."""
 
 
 def paragraph(text: str) -> str:
@@ -133,14 +117,16 @@ def paragraph(text: str) -> str:
 
 def table(rows: Mapping[str, str]) -> str:
     """Return names with their meanings beside them; long names have a line of their own."""
-    name_width = max((len(name) for name in rows if len(name) <= WIDTH // 3), default=0)
-    lines = []
-    for name, meaning in rows.items():
-        wrapped = wrap(meaning, WIDTH - INDENT - name_width - 2, break_on_hyphens=False, break_long_words=False)
-        head = f"{' ' * INDENT}{name:<{name_width}}"
-        if len(name) > name_width:
-            lines.append(head)
-            head = " " * (INDENT + name_width)
-        lines.append(f"{head}  {wrapped[0]}")
-        lines += [f"{' ' * (INDENT + name_width)}  {text}" for text in wrapped[1:]]
-    return "\n".join(lines)
+    formatter = click.HelpFormatter(width=WIDTH)
+    with formatter.indentation():
+        formatter.write_dl(list(rows.items()), col_max=32)
+    return formatter.getvalue().rstrip()
+
+
+TOPICS: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "all": ("All commands.", all_commands),
+    "exit-codes": ("Meaning of exit codes.", exit_codes),
+    "environment": ("Variables that mz reads, and that agents see.", environment),
+    "formatting": ("Output on stdout and stderr, and its formats.", partial(table, FORMATTING)),
+}
+"""Name, summary, text."""

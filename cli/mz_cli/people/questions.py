@@ -1,7 +1,4 @@
-"""Read questions, decisions and inbox messages of one run or of all unfinished runs.
-
-Questions to people as text: the question, and the effect of each verdict.
-"""
+"""Questions, decisions and inbox messages of one run or of all unfinished runs, and their texts for people."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""JSON documents of `mz init`, `mz doctor`, `mz config` and `mz help`.
-
-JSON documents of `mz pipelines`: list, show, lint, new.
-"""
+"""JSON documents of `mz init`, `mz doctor`, `mz config`, `mz help` and `mz pipelines`."""
 
 from __future__ import annotations
 

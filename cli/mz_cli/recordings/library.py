@@ -12,6 +12,7 @@ import click
 from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.secrets import project_secrets
 from mz_recordings.cassette.files import CassetteSummary, summarize
+from mz_recordings.cassette.model import parse_time
 from mz_recordings.findings.lint import LintResult, lint_all
 from mz_recordings.findings.model import KIND_PROPERTIES
 from mz_recordings.replay.parallel import find_cassettes
@@ -19,7 +20,6 @@ from mz_recordings.replay.parallel import find_cassettes
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family, format_options
 from mz_cli.common.recording import display_path, library_path
-from mz_cli.common.recording_age import days_since
 from mz_cli.recordings.json import CassetteLine, CassetteList, LintedCassette, RecordingsLint
 from mz_cli.recordings.library_text import render_text, table
 from mz_cli.replay.command import require_cassettes
@@ -89,7 +89,7 @@ def cassette_line(cassette: CassetteSummary, today: datetime) -> CassetteLine:
         path=display_path(cassette.folder),
         features=tuple(item.feature for item in manifest.fixture.items) if manifest else (),
         recorded=recorded,
-        age_days=days_since(recorded, today) if recorded else None,
+        age_days=(today - parse_time(recorded)).days if recorded else None,
         bytes=cassette.size_bytes,
     )
 

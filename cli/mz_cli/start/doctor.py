@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.errors.exits import Exit
-from mz_engine.setup.checks import CheckStatus, DoctorCheck
+from mz_engine.setup.checks import CheckOutcome, CheckStatus, DoctorCheck, ok, warn
 from mz_engine.setup.doctor import DoctorOptions, overall_status, run_checks
+from mz_recordings.cassette.files import CassetteUnreadable, list_cassettes, load_summary
+from mz_recordings.cassette.model import parse_time
 
 from mz_cli.app.context import find_home
 from mz_cli.app.help import command, format_options
-from mz_cli.common.recording_age import recordings_check
+from mz_cli.common.recording import library_path
 from mz_cli.project.json import DoctorShape
 from mz_cli.terminal.console import print_line
 from mz_cli.terminal.json import print_document
 from mz_cli.terminal.table import Cell, Table, columns, print_table, prints_tsv
 
+RECORDING_DAYS_MAX = 180
 VERDICTS = {
     CheckStatus.OK: "Everything is installed.",
     CheckStatus.WARN: "Runs will work; see the warnings.",
@@ -87,3 +91,30 @@ def result_cell(check: DoctorCheck) -> Cell:
     """Return the result, on a terminal with the hint of a warning or failure."""
     has_hint = check.hint and check.status is not CheckStatus.OK
     return Cell(f"{check.summary}; hint: {check.hint}" if has_hint else check.summary, check.summary)
+
+
+def recordings_check(root: Path, now: float) -> CheckOutcome:
+    """Check the age of the oldest cassette of the library. `now`: seconds since the epoch."""
+    try:
+        library = library_path(root)
+    except MzError:
+        return warn("not checked: the settings are invalid", "mz config validate")
+    ages: dict[Path, int] = {}
+    unusable: list[CassetteUnreadable] = []
+    for cassette_path in list_cassettes(library):
+        try:
+            clock_start = load_summary(cassette_path).fixture.clock_start
+            ages[cassette_path] = (datetime.fromtimestamp(now, UTC) - parse_time(clock_start)).days
+        except CassetteUnreadable as error:
+            unusable.append(error)
+    if unusable:
+        summary = f"{len(unusable)} of {len(unusable) + len(ages)} unreadable: {unusable[0]}"
+        return warn(summary, "restore it from git, or record it again; mz recordings list")
+    if not ages:
+        return ok("none yet")
+    oldest = max(ages, key=ages.__getitem__)
+    name = oldest.relative_to(root) if oldest.is_relative_to(root) else oldest
+    summary = f"{len(ages)}, the oldest {ages[oldest]} days: {name}"
+    if ages[oldest] > RECORDING_DAYS_MAX:
+        return warn(summary, "agents and models may have changed; record it again")
+    return ok(summary)

@@ -1,10 +1,7 @@
-"""Output of `--json`: one object that names its schema. Unknown values are null, never zero.
+"""JSON documents that `--json` prints: one object that names its schema.
 
-Base of all JSON documents. Adding a field keeps the schema's number; any other change raises it.
-
-Money is a decimal string of USD or null; times are ISO 8601 in UTC; null means unknown or none.
-
-A document may contain any Struct, so a domain Struct needs no copy: `field_rule` tells how its fields are written.
+Adding a field keeps the schema's number; any other change raises it. Money is a decimal string of USD; times are
+ISO 8601 in UTC; null means unknown or none. A document may contain any domain Struct, written as `field_rule` says.
 """
 
 from __future__ import annotations

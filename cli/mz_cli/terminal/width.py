@@ -1,7 +1,4 @@
-"""Width of text in terminal cells, where some characters take two, and fitting of lines.
-
-Styled text. Styles are names of terminal colours, which follow the user's theme.
-"""
+"""Lines of text with styles, their width in terminal cells, and fitting. Some characters take two cells."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ STYLES = {
     "": "", "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold cyan": "1;36",
     "bold yellow": "1;33", "bold red": "1;31", "bold green": "1;32",
 }  # fmt: skip
+"""Terminal colours by name; they follow the user's theme."""
 
 
 class Span(NamedTuple):
