@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from mz_cli.recordings.json import CassetteLine
-from mz_cli.recordings.library_text import age_cell, render_text, summary
+from mz_cli.recordings.library import age_cell, render_text, summary
 from mz_cli.terminal.text import format_size
 from mz_cli.terminal.width import plain_text
 from mz_recordings.cassette.files import digest, save

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -122,16 +121,6 @@ def test_a_device_has_no_end_and_is_refused(device: str, tmp_path: Path, capsys:
     answer = run(capsys, "transcript", str(tmp_path / device))
     assert answer.exit == 10
     assert "cannot be read: is a device" in answer.err
-
-
-def test_a_pipe_that_nobody_writes_into_is_given_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mz_cli.usage.transcript.PIPE_SECONDS", 0.05)
-    os.mkfifo(tmp_path / "pipe")
-    answer = run(capsys, "transcript", str(tmp_path / "pipe"))
-    assert (answer.exit, answer.out) == (10, "")
-    assert "cannot be read: nothing writes to this pipe" in answer.err
 
 
 def test_an_agent_limits_what_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mz_cli.usage.transcript_text import computed_price, transcript_report
+from mz_cli.usage.transcript import computed_price, transcript_report
 from mz_engine.agents.reading.byte_lines import LINE_BYTES_MAX, buffered
 from mz_engine.agents.reading.records import NOTES, Format, ModelRequest, ReaderState, TranscriptRecord
 from mz_engine.pricing.table import GenaiPrices

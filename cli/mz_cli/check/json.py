@@ -1,7 +1,4 @@
-"""JSON documents of `mz gate`.
-
-JSON documents of `mz drift`.
-"""
+"""JSON documents of `mz gate` and `mz drift`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""JSON documents of `mz recordings`: list and lint.
-
-JSON documents of `mz rerecord`.
-"""
+"""JSON documents of `mz recordings` and `mz rerecord`."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,13 +21,14 @@ from mz_cli.app.context import find_home
 from mz_cli.app.help import command_family, format_options
 from mz_cli.common.recording import display_path, library_path
 from mz_cli.recordings.json import CassetteLine, CassetteList, LintedCassette, RecordingsLint
-from mz_cli.recordings.library_text import render_text, table
 from mz_cli.replay.command import require_cassettes
 from mz_cli.replay.json import finding_shape
+from mz_cli.reports.findings import fix_command
 from mz_cli.terminal.console import write_lines
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import print_table as show_table
-from mz_cli.terminal.table import prints_tsv
+from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.text import count_noun, format_size
+from mz_cli.terminal.width import Line, Span
 
 
 @command_family(
@@ -71,7 +72,7 @@ def list_(paths: tuple[Path, ...], as_json: bool) -> int:
         library = tuple(map(display_path, folders))
         print_document("recordings-list", CassetteList(exit=int(code), library=library, cassettes=lines))
     else:
-        show_table(table(lines, exact=prints_tsv(sys.stdout)))
+        print_table(table(lines, exact=prints_tsv(sys.stdout)))
     return int(code)
 
 
@@ -129,3 +130,71 @@ def lint(paths: tuple[Path, ...], as_json: bool) -> int:
 
 def lint_exit(results: Sequence[LintResult]) -> Exit:
     return most_severe(KIND_PROPERTIES[finding.kind].exit for result in results for finding in result.findings)
+
+
+def table(lines: Iterable[CassetteLine], exact: bool) -> Table:
+    """Return the cassettes. `exact`: for a pipe, with sizes in bytes and ISO times."""
+    heads = columns(
+        "*cassette", "pipeline", "agent", "provenance", ">recordings", ">features", "recorded" if exact else ">age",
+        ">format", ">bytes" if exact else ">size", "problem",
+    )  # fmt: skip
+    rows = tuple(
+        (
+            cassette.path,
+            cassette.pipeline or "-",
+            cassette.agent or "-",
+            cassette.provenance or "-",
+            str(cassette.recordings),
+            str(len(cassette.features)),
+            (cassette.recorded or "-") if exact else age_cell(cassette),
+            str(cassette.format or "-"),
+            str(cassette.bytes) if exact else format_size(cassette.bytes),
+            cassette.problem or "-",
+        )
+        for cassette in lines
+    )
+    return Table(columns=heads, rows=rows, empty="There are no cassettes. `mz run --record` makes the first.")
+
+
+def age_cell(cassette: CassetteLine) -> str:
+    """Return the age in days, with the cassette's limit."""
+    if cassette.age_days is None:
+        return "-"
+    return (
+        f"{cassette.age_days} d"
+        if cassette.max_age_days is None
+        else f"{cassette.age_days} of {cassette.max_age_days} d"
+    )
+
+
+def render_text(results: Sequence[LintResult]) -> Iterator[Line]:
+    """Yield findings with location in the style of compilers, then the summary."""
+    for cassette in results:
+        for finding in cassette.findings:
+            file_and_line = f"{finding.file}:{finding.line}" if finding.line else finding.file
+            column = "".join(line.strip().removeprefix("column ") for line in finding.detail if "column" in line)
+            location = f"{file_and_line}:{column}" if column else file_and_line
+            yield Span(f"{location}: "), Span(finding.kind, "bold red"), Span(f" {finding.message}")
+            fix = fix_command(finding.fix, (cassette.path,))
+            yield Span("  fix: ", "bold"), Span(fix), Span(f"  (exit {int(KIND_PROPERTIES[finding.kind].exit)})", "dim")
+        for notice in cassette.notices:
+            location = ":".join(
+                str(part) for part in (f"{cassette.path}/{notice.file}", notice.line, notice.column) if part
+            )
+            yield Span(f"{location}: "), Span("warning", "yellow"), Span(f" {notice.message}")
+    yield (Span(summary(results)),)
+
+
+def summary(results: Sequence[LintResult]) -> str:
+    """Return in one line what was checked, and the verdict."""
+    findings = sum(len(cassette.findings) for cassette in results)
+    notices = sum(len(cassette.notices) for cassette in results)
+    parts = [
+        count_noun(len(results), "cassette"),
+        count_noun(sum(cassette.recordings for cassette in results), "recording"),
+        count_noun(sum(cassette.files for cassette in results), "file"),
+        format_size(sum(cassette.bytes for cassette in results)),
+    ]
+    verdict = "no findings" if not findings else count_noun(findings, "finding")
+    warned = f", {count_noun(notices, 'warning')}" if notices else ""
+    return f"{', '.join(parts)}: {verdict}{warned}"

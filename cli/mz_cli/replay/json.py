@@ -1,9 +1,4 @@
-"""JSON documents of `mz record` and `mz replay`.
-
-JSON documents of past-run replay: divergences from the current code, and verdicts of the current rules.
-
-JSON documents about variants of recordings and injected faults.
-"""
+"""JSON documents of `mz record`, and of `mz replay` of recordings, past runs, variants and faults."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""JSON documents about imported sessions: import, cost, audit.
-
-JSON document of `mz transcript`.
-"""
+"""JSON documents of `mz transcript`, and of the import, cost and audit of sessions."""
 
 from __future__ import annotations
 

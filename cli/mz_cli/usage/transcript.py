@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -13,20 +12,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import msgspec
 from mz_engine.agents.reading.byte_lines import buffered
+from mz_engine.agents.reading.records import NOTES
 from mz_engine.errors.diagnostics import MzError
 from mz_engine.ports import Prices
 from mz_engine.transcripts.read import FORMATS, OtherAgentsFormat, Undetected, detect_transcript
-from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary
+from mz_engine.transcripts.summary import SummaryBuilder, TranscriptSummary, usage_totals
 
 from mz_cli.app.help import command, format_options
-from mz_cli.terminal.json import print_document
-from mz_cli.terminal.table import print_table
-from mz_cli.usage.transcript_text import computed_price, table, transcript_report
+from mz_cli.terminal.json import print_document, shape_of
+from mz_cli.terminal.table import Table, columns, print_table
+from mz_cli.terminal.text import count_noun, exact_usd, format_count, rounded_usd, shorten, single_line
+from mz_cli.usage.json import TranscriptReport, TranscriptUsage
 
 STDIN = "-"
-PIPE_SECONDS = 5.0
-"""Time limit for a named pipe to be opened for writing."""
+DETAIL_MAX = 300
+"""Characters of the agent's error text in a note."""
 AGENTS = tuple(sorted({format_.agent for format_ in FORMATS}))
 
 
@@ -65,32 +67,12 @@ def open_file(file: str) -> Iterator[io.BufferedReader]:
         yield buffered(sys.stdin.buffer)
         return
     try:
-        with open(file, "rb", opener=open_with_limit) as raw:
+        if Path(file).is_char_device():
+            raise OSError(errno.ENODEV, "is a device")  # It may not end.
+        with open(file, "rb") as raw:
             yield raw
     except OSError as error:
         raise unreadable_error(file, error) from error
-
-
-def open_with_limit(file: str, flags: int) -> int:
-    """Open a file; a named pipe only if it is opened for writing in time, a device never, since it may not end.
-
-    Raises OSError.
-    """
-    if Path(file).is_char_device():
-        raise OSError(errno.ENODEV, "is a device")
-    if not Path(file).is_fifo():
-        return os.open(file, flags)
-    previous_handler = signal.signal(signal.SIGALRM, _raise_timeout)
-    signal.setitimer(signal.ITIMER_REAL, PIPE_SECONDS)
-    try:
-        return os.open(file, flags)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous_handler)
-
-
-def _raise_timeout(_signal: int, _frame: object) -> None:
-    raise OSError(errno.EPIPE, "nothing writes to this pipe")
 
 
 def read_transcript(raw: io.BufferedReader, file: str, agent: str | None) -> TranscriptSummary:
@@ -133,3 +115,72 @@ def prices() -> Prices:
     from mz_engine.pricing.table import GenaiPrices, user_prices
 
     return GenaiPrices(user_prices(os.environ))
+
+
+class ComputedPrice(msgspec.Struct, frozen=True):
+    nanousd: int | None
+    """None: the usage is unknown, or some of it has no price."""
+    unpriced: tuple[str, ...]
+
+
+def computed_price(transcript: TranscriptSummary, prices: Prices, default_us: int) -> ComputedPrice:
+    """Price each request at its own time, or at `default_us` if the file does not contain it."""
+    amounts: list[int | None] = []
+    unpriced: dict[str, None] = {}
+    for entry in transcript.usages:
+        at_us = entry.at_us if entry.at_us is not None else default_us
+        price = prices.price((entry.usage,), at_us)
+        amounts.append(price.nanousd if entry.usage.model else None)
+        unpriced |= dict.fromkeys(name for name in price.unpriced if name)
+    priced = [amount for amount in amounts if amount is not None]
+    is_complete = len(priced) == len(amounts) and (bool(priced) or transcript.reported_nanousd == 0)
+    return ComputedPrice(sum(priced) if is_complete else None, tuple(unpriced))
+
+
+def transcript_report(transcript: TranscriptSummary, price: ComputedPrice) -> TranscriptReport:
+    return shape_of(
+        TranscriptReport,
+        transcript,
+        version=transcript.version,
+        session_id=transcript.session,
+        final_text=transcript.final_text,
+        usage=TranscriptUsage(**usage_totals(transcript)),
+        computed_usd=exact_usd(price.nanousd),
+        unpriced=price.unpriced,
+        notes=tuple(note_texts(transcript)),
+    )
+
+
+def note_texts(transcript: TranscriptSummary) -> Iterator[str]:
+    """Yield `code: text`, with details from this file."""
+    for code in transcript.notes:
+        text = NOTES.get(code, "")
+        if code == "error" and transcript.detail:
+            text = f"{text}: {shorten(single_line(transcript.detail), DETAIL_MAX)}"
+        if code == "unknown-lines":
+            text = (
+                f"{text} "
+                f"({', '.join(f'{single_line(kind)} {number}' for kind, number in transcript.unknown_lines.items())})"
+            )
+        yield f"{code}: {text}" if text else code
+
+
+def table(transcript: TranscriptSummary, price: ComputedPrice, name: str) -> Table:
+    """Return one row per property."""
+    sums = usage_totals(transcript)
+    rows = [
+        ("agent", " ".join(part for part in (transcript.agent, transcript.version) if part)),
+        ("format", transcript.format),
+        ("session", transcript.session or "-"),
+        ("status", transcript.status),
+        ("models", ", ".join(transcript.models) or "-"),
+        ("requests", count_noun(transcript.requests, "request") if transcript.requests else "-"),
+        *((name, format_count(number)) for name, number in sums.items()),
+        ("reported", rounded_usd(transcript.reported_nanousd) or "-"),
+        ("computed", rounded_usd(price.nanousd) or "-"),
+        *((("unpriced", ", ".join(price.unpriced)),) if price.unpriced else ()),
+        *((("bad_lines", format_count(transcript.bad_lines)),) if transcript.bad_lines else ()),
+        *(("note", text) for text in note_texts(transcript)),
+        ("text", transcript.final_text or "-"),
+    ]
+    return Table(columns=columns("property", "value"), rows=tuple(rows), empty=f"no data in {name}")
