@@ -1,20 +1,17 @@
-"""Encoding and decoding of every event type ever released.
+"""Encoding and decoding of every event type ever released, and the blobs that an event cites.
 
 A payload is JSON of the event's Struct, its tag included. Payloads of an older `mz` are converted, schema by schema, by
 the upcasters; an event of a newer one is an error that names it, never silently skipped.
-
-The blobs that an event cites: every field of its payload declared as a digest in the catalog, nested ones too.
 """
 
 from __future__ import annotations
 
 import hashlib
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from types import ModuleType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -131,36 +128,27 @@ def log_digest(events: Iterable[Event]) -> Digest:
     return Digest(digest.hexdigest())
 
 
-DigestFinder = Callable[[Any], Iterator[Digest]]
-"""Maps a field's value to the digests in it."""
-
-
 def cited_digests(event: Event) -> tuple[Digest, ...]:
-    """Return the cited digests in the order of the fields, duplicates included."""
-    return tuple(
-        digest for name, find_digests in _digest_fields(type(event)) for digest in find_digests(getattr(event, name))
-    )
+    """Return the digests in fields declared as such, nested ones too, in the order of the fields, duplicates
+    included."""
+    return tuple(_digests_in(event, type(event)))
+
+
+def _digests_in(value: Any, hint: Any) -> Iterator[Digest]:
+    """Yield the digests in a value that was declared with this type."""
+    if isinstance(value, msgspec.Struct):
+        for name, field_hint in _field_types(type(value)).items():
+            yield from _digests_in(getattr(value, name), field_hint)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _digests_in(item, get_args(hint)[0])
+    elif isinstance(value, str) and (hint is Digest or Digest in get_args(hint)):
+        yield Digest(value)
 
 
 @cache
-def _digest_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, DigestFinder], ...]:
-    """Return the fields of the struct that may contain digests."""
+def _field_types(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the types of the struct's fields, in order, without plain ones such as `int`."""
     hints = get_type_hints(kind)
-    finders = ((name, _finder_of(hints[name])) for name in kind.__struct_fields__)
-    return tuple((name, finder) for name, finder in finders if finder is not None)
-
-
-def _finder_of(hint: Any) -> DigestFinder | None:
-    """Return a function that finds the digests in values of this type; None if there are none."""
-    if hint is Digest:
-        return lambda value: iter((value,))
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        member = next(filter(None, map(_finder_of, arguments)), None)
-        return None if member is None else lambda value: iter(()) if value is None else member(value)
-    if origin is tuple:
-        item = _finder_of(arguments[0])
-        return None if item is None else lambda values: chain.from_iterable(map(item, values))
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and (fields := _digest_fields(hint)):
-        return lambda value: chain.from_iterable(find(getattr(value, name)) for name, find in fields)
-    return None
+    types = ((name, hints[name]) for name in kind.__struct_fields__)
+    return {name: hint for name, hint in types if not isinstance(hint, type) or issubclass(hint, msgspec.Struct)}

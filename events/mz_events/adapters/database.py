@@ -1,6 +1,4 @@
-"""Opens a log's SQLite file for writing or reading, and translates SQLite's errors into messages.
-
-The lock around every commit and checkpoint of the store.
+"""Opens a log's SQLite file for writing or reading, locks commits, and translates SQLite's errors into messages.
 
 SQLite's own busy handler is unfair (waits of seconds), and before 3.51.3 two connections that commit and checkpoint at
 the same instant can corrupt a write-ahead log. One lock held from BEGIN to COMMIT, and around closing, avoids both.
@@ -42,23 +40,21 @@ class StoreLock:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def __enter__(self) -> StoreLock:
-        deadline = time.monotonic() + self._timeout_seconds
+        start = time.monotonic()
         if not self._thread_lock.acquire(timeout=self._timeout_seconds):
             raise self._timeout_error()
         try:
-            while not self._try_lock():
-                remaining_seconds = deadline - time.monotonic()
-                if remaining_seconds <= 0:
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return self
+                waited_seconds = time.monotonic() - start
+                if waited_seconds >= self._timeout_seconds:
                     raise self._timeout_error()
-                time.sleep(
-                    POLL_SECONDS
-                    if self._timeout_seconds - remaining_seconds < FAST_POLLING_SECONDS
-                    else SLOW_POLL_SECONDS
-                )
+                time.sleep(POLL_SECONDS if waited_seconds < FAST_POLLING_SECONDS else SLOW_POLL_SECONDS)
         except BaseException:
             self._thread_lock.release()
             raise
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
@@ -68,13 +64,6 @@ class StoreLock:
         """Close the file; the lock is unusable afterwards."""
         with suppress(OSError):
             os.close(self._descriptor)
-
-    def _try_lock(self) -> bool:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def _timeout_error(self) -> StoreUnusable:
         return StoreUnusable(

@@ -4,16 +4,51 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from mz_events.adapters.migrations import m0001_log
 from mz_events.store import StoreUnusable
 
 Migration = Callable[[sqlite3.Connection], None]
 
-MIGRATIONS: tuple[Migration, ...] = (m0001_log.up,)
+CREATE_LOG = (
+    "CREATE TABLE log (id TEXT NOT NULL)",
+    """CREATE TABLE stream (
+        id INTEGER NOT NULL PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        version INTEGER NOT NULL,
+        recorded_at_us INTEGER NOT NULL,
+        chain BLOB NOT NULL
+    )""",
+    """CREATE TABLE event (
+        position INTEGER NOT NULL PRIMARY KEY,
+        stream_id INTEGER NOT NULL REFERENCES stream (id),
+        version INTEGER NOT NULL,
+        type TEXT NOT NULL,
+        schema INTEGER NOT NULL,
+        recorded_at_us INTEGER NOT NULL,
+        observed_at_us INTEGER NOT NULL,
+        causation TEXT NOT NULL,
+        payload BLOB NOT NULL,
+        chain BLOB NOT NULL,
+        UNIQUE (stream_id, version)
+    )""",
+    "CREATE TRIGGER event_kept BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END",
+    "CREATE TRIGGER event_fixed BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END",
+    "CREATE TRIGGER stream_kept BEFORE DELETE ON stream BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END",
+)
+
+
+def create_log(connection: sqlite3.Connection) -> None:
+    """The first format: create the tables in an empty database and give the log its id."""
+    for statement in CREATE_LOG:
+        connection.execute(statement)
+    connection.execute("INSERT INTO log (id) VALUES (?)", (uuid.uuid4().hex,))
+
+
+MIGRATIONS: tuple[Migration, ...] = (create_log,)
 """In order; the number of applied migrations is the file's format. Never changed once released."""
 
 APPLICATION_ID = 0x6D7A_0002

@@ -111,7 +111,8 @@ class SqliteStore:
                     raise VersionConflict(append.stream, append.expected, tail.version)
                 if not payloads:
                     continue
-                tails[append.stream] = _ensure_stream_row(cursor, append.stream, tail)
+                tail.id = tail.id or cursor.execute(INSERT_STREAM, (append.stream, GENESIS)).lastrowid or 0
+                tails[append.stream] = tail
                 _extend_stream(tail, position, append, payloads, now_us, rows, recorded)
                 position += len(payloads)
             cursor.executemany(INSERT_EVENT, rows)
@@ -264,13 +265,6 @@ def _call_for_each(events: Iterator[Stored], watch: Callable[[Stored], None]) ->
 def _stream_tail(cursor: sqlite3.Cursor, stream: StreamId) -> _StreamTail:
     row = cursor.execute(SELECT_STREAM, (stream,)).fetchone()
     return _StreamTail(*row) if row else _StreamTail(0, 0, 0, GENESIS)
-
-
-def _ensure_stream_row(cursor: sqlite3.Cursor, stream: StreamId, tail: _StreamTail) -> _StreamTail:
-    """Return the tail with a row in the table of streams."""
-    if tail.id == 0:
-        tail.id = cursor.execute(INSERT_STREAM, (stream, GENESIS)).lastrowid or 0
-    return tail
 
 
 def _extend_stream(
