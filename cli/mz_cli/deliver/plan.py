@@ -26,7 +26,7 @@ from mz_events.names import BUILDER, Digest
 
 from mz_cli.terminal.console import print_line, print_note
 from mz_cli.terminal.json import Shape, print_document
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.table import Cell, Table, columns, count_cell, print_table, prints_tsv
 from mz_cli.terminal.text import count_noun, exact_usd, format_count, parse_usd, rounded_usd, single_line
 
 
@@ -271,8 +271,8 @@ def steps_table(shape: PlanShape) -> Table:
     return Table(columns=heads, rows=rows, empty="The pipeline has no phases.")
 
 
-def features_table(shape: PlanShape, exact: bool) -> Table:
-    """Return the features in start order. `exact`: for a pipe, with exact numbers and branches."""
+def features_table(shape: PlanShape) -> Table:
+    """Return the features in start order."""
     rows = tuple(
         (
             str(number),
@@ -280,27 +280,15 @@ def features_table(shape: PlanShape, exact: bool) -> Table:
             feature.branch,
             " ".join(feature.depends_on) or "-",
             "quarantined" if feature.quarantined else "-",
-            str(feature.estimated_tokens),
-            feature.estimated_usd or UNPRICED,
-            feature.title,
+            count_cell(feature.estimated_tokens),
+            Cell(_estimated(feature.estimated_usd), feature.estimated_usd or UNPRICED),
+            Cell(feature.title + (" (quarantined)" if feature.quarantined else ""), feature.title),
             holds_text(feature) or "-",
-        )
-        if exact
-        else (
-            str(number),
-            feature.id,
-            holds_text(feature) or "-",
-            format_count(feature.estimated_tokens),
-            _estimated(feature.estimated_usd),
-            feature.title + (" (quarantined)" if feature.quarantined else ""),
         )
         for number, feature in enumerate(shape.features, start=1)
     )
-    if exact:
-        heads = ("order", "feature", "branch", "after", "screen", "tokens", "estimated", "title", "holds")
-        return Table(columns=columns(*heads), rows=rows, empty="")
-    heads_short = columns(">order", "feature", "holds", ">tokens", ">estimated", "title")
-    return Table(columns=heads_short, rows=rows, empty="There are no new features.")
+    heads = columns(">order", "feature", "|branch", "|after", "|screen", ">tokens", ">estimated", "title", "holds")
+    return Table(columns=heads, rows=rows, empty="There are no new features.")
 
 
 def holds_text(feature: PlannedFeature) -> str:
@@ -364,7 +352,7 @@ def print_plan_text(shape: PlanShape) -> None:
         print_line(heading(shape) + "\n")
         print_table(steps_table(shape))
         print_line("")
-    print_table(features_table(shape, exact=not terminal))
+    print_table(features_table(shape))
     if shape.features:
         print_text(("\n" if terminal else "") + totals_text(shape))
     for item in shape.left_out:

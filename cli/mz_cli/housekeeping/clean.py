@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from mz_cli.app.help import command, format_options
 from mz_cli.app.input import may_ask
 from mz_cli.terminal.console import print_note
 from mz_cli.terminal.json import Shape, print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table, prints_tsv
+from mz_cli.terminal.table import Table, columns, print_table, size_cell
 from mz_cli.terminal.text import count_noun, format_size
 
 
@@ -217,48 +216,19 @@ def leftover_shape(leftover: Leftover) -> LeftoverShape:
 
 
 def print_result(result: CleanResult) -> None:
-    """Print a row per run and kind on a terminal, or per leftover with exact bytes for a pipe."""
-    leftovers = (*result.removed, *result.stays)
-    if not prints_tsv(sys.stdout):
-        heads, rows = columns("*run", "*kind", ">count", ">size", "features", "result"), grouped_rows(leftovers)
-    else:
-        heads, rows = columns("run", "feature", "kind", ">bytes", "name", "result"), leftover_rows(leftovers)
-    print_table(Table(columns=heads, rows=rows, empty="Nothing to clean."))
-
-
-def leftover_rows(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
-    return tuple(
+    rows = tuple(
         (
             leftover.run,
             leftover.feature or "-",
             leftover.kind,
-            "-" if leftover.bytes is None else str(leftover.bytes),
+            size_cell(leftover.bytes),
             leftover.name,
             leftover.stays or REMOVED,
         )
-        for leftover in leftovers
+        for leftover in (*result.removed, *result.stays)
     )
-
-
-def grouped_rows(leftovers: Sequence[LeftoverShape]) -> tuple[tuple[str, ...], ...]:
-    """Return one row per run, kind and result."""
-    groups: dict[tuple[str, str, str], list[LeftoverShape]] = {}
-    for leftover in leftovers:
-        groups.setdefault((leftover.run, leftover.kind, leftover.stays or REMOVED), []).append(leftover)
-    return tuple(
-        (run, kind, str(len(group)), total_size(group), " ".join(feature_names(group)), result)
-        for (run, kind, result), group in groups.items()
-    )
-
-
-def total_size(group: Sequence[LeftoverShape]) -> str:
-    sizes = [leftover.bytes for leftover in group if leftover.bytes is not None]
-    return format_size(sum(sizes)) if sizes else "-"
-
-
-def feature_names(group: Sequence[LeftoverShape]) -> Iterator[str]:
-    """Yield distinct features; for a leftover without one, its name."""
-    yield from dict.fromkeys(leftover.feature or leftover.name for leftover in group)
+    heads = columns("run", "feature", "kind", ">size|bytes", "*name", "result")
+    print_table(Table(columns=heads, rows=rows, empty="Nothing to clean."))
 
 
 def collect(dry_run: bool, as_json: bool) -> None:
@@ -290,18 +260,13 @@ def count_and_size(group: BlobGroup) -> CountAndSize:
 
 
 def print_collected(result: GcResult) -> None:
-    """Print the result; for a pipe with exact numbers of bytes."""
-    exact = prints_tsv(sys.stdout)
     groups = (
         ("blobs", result.blobs, "cited by no event"),
         ("spools", result.spools, "call is recorded"),
         ("files", result.files, "unfinished"),
     )
-    rows = tuple(
-        (kind, str(group.count), str(group.bytes) if exact else format_size(group.bytes), reason)
-        for kind, group, reason in groups
-    )
-    print_table(Table(columns=columns("kind", ">count", ">bytes" if exact else ">size", "reason"), rows=rows, empty=""))
+    rows = tuple((kind, str(group.count), size_cell(group.bytes), reason) for kind, group, reason in groups)
+    print_table(Table(columns=columns("kind", ">count", ">size|bytes", "reason"), rows=rows))
     young = result.young_blobs.count
     young_note = f", {young} of them younger than a day" if young else ""
     freed = f"{'would free' if result.dry_run else 'freed'} {format_size(result.freed_bytes)}"
