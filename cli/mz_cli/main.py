@@ -16,7 +16,6 @@ from mz_engine.version import VERSION
 
 from mz_cli.app.command_table import COMMANDS, COMPLETION_VARIABLE, FIRST, FORMER_NAMES, MODULES
 from mz_cli.app.help import HELP_WIDTH, reject_unknown_command, write_commands, write_examples, write_next_command
-from mz_cli.app.streams import open_closed_streams
 
 EXAMPLES = (
     ("mz demo", "see it work, without any agent, offline and free"),
@@ -110,6 +109,22 @@ def mz(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+"""Standard streams and their modes, by descriptor."""
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null for each closed stream, and for its descriptor: a database or pipe opened under that number would
+    receive terminal output."""
+    for number, (name, mode) in enumerate(STREAMS):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -130,16 +130,10 @@ class ProjectLog:
             message = f"run {run} has no feature {feature!r}{did_you_mean(feature, features)}"
             raise MzError("MZ4010", message, hint=f"it has: {names or 'none'}")
 
-    def find_feature(self, run: str | None, feature: str) -> tuple[RunView, FeatureView]:
-        """Return run and feature, by default of the newest run that has it. Raises MzError (MZ5001, MZ4010)."""
-        selected_run = self.find_run(run)
-        if run is None:
-            selected_run = next(
-                (candidate for candidate in self.runs() if feature in self.features(candidate)), selected_run
-            )
-        self.check_feature(selected_run, feature)
-        view = self.view(selected_run)
-        return view, view.find_feature(feature) or FeatureView(feature=feature)
+    def find_feature(self, run: str, feature: str) -> FeatureView:
+        """Return the feature of the run. Raises MzError (MZ4010)."""
+        self.check_feature(run, feature)
+        return self.view(run).find_feature(feature) or FeatureView(feature=feature)
 
 
 @contextmanager

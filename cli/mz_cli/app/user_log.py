@@ -6,7 +6,7 @@ It is in the platform's data directory (`$XDG_DATA_HOME/mz`, `~/.local/share/mz`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
@@ -45,13 +45,9 @@ class ImportedLog(ProjectLog):
     def find(self, prefix: str) -> str:
         """Return the stream of the session with this id (or agent/id) or unique prefix. Raises MzError (MZ5010)."""
         streams: list[str] = [stream for stream, _ in self.store.streams(PREFIX)]
-
-        def named(stream: str, fits: Callable[[str], bool]) -> bool:
-            return any(map(fits, _names(stream)))
-
-        matching = [stream for stream in streams if named(stream, lambda name: name == prefix)]
+        matching = [stream for stream in streams if prefix in _names(stream)]
         matching = matching or [
-            stream for stream in streams if prefix and named(stream, lambda name: name.startswith(prefix))
+            stream for stream in streams if prefix and any(name.startswith(prefix) for name in _names(stream))
         ]
         if len(matching) == 1:
             return matching[0]
@@ -77,7 +73,6 @@ def _names(stream: str) -> tuple[str, str, str]:
 
 
 def _common_prefix_length(first: str, second: str) -> int:
-    """Return the length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 

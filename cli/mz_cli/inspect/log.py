@@ -132,7 +132,7 @@ def log(
             entries = (recorded for recorded in entries if log_milestone(recorded))
         if last is not None:
             entries = deque(entries, maxlen=last)
-        print_events(entries, as_json, full=prints_tsv(), milestones=not every_event)
+        print_events(entries, as_json, milestones=not every_event)
 
 
 def make_filter(context: click.Context, since: str | None, types: tuple[str, ...]) -> Callable[[Recorded[Event]], bool]:
@@ -158,7 +158,7 @@ def selected(source: ProjectLog, selectors: tuple[str, ...]) -> tuple[Selector, 
     chosen = tuple(select(source, text) for text in selectors) or (select_or_newest(source, None),)
     for selector in chosen:
         if selector.phase is not None:
-            view = source.find_feature(selector.run, str(selector.feature))[1]
+            view = source.find_feature(selector.run, str(selector.feature))
             checked_part(view, selector.phase, selector.attempt)
     return chosen
 
@@ -169,7 +169,7 @@ def print_imported_events(session: str, as_json: bool) -> None:
         events = source.store.read(StreamId(source.find(session))) if session else source.store.read_all()
         if as_json:
             write_text(sys.stdout, json_line(LogHeader(type="version", schema="mz.log/1")) + "\n")
-        print_events(events, as_json, full=prints_tsv())
+        print_events(events, as_json)
 
 
 def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> None:
@@ -186,7 +186,8 @@ def print_state(source: ProjectLog, at: str, run: str | None, as_json: bool) -> 
         print_table(Table(columns=columns("field", "value"), rows=tuple(state_rows(state))))
 
 
-def print_events(events: Iterable[Recorded[Event]], as_json: bool, full: bool, milestones: bool = False) -> None:
+def print_events(events: Iterable[Recorded[Event]], as_json: bool, milestones: bool = False) -> None:
+    full = prints_tsv()
     for recorded in events:
         line = milestone_line(recorded) if milestones and not full else entry_line(recorded, full)
         text = json_line(log_entry(recorded)) if as_json else line
@@ -215,13 +216,7 @@ def is_selected(recorded: Recorded[Event], selector: Selector) -> bool:
 
 def log_entry(recorded: Recorded[Event]) -> LogEntry:
     fields = msgspec.to_builtins(recorded.event)
-    return shape_of(
-        LogEntry,
-        recorded,
-        type=fields.pop("type"),
-        role=recorded.event.KIND.value,
-        event=fields,
-    )
+    return shape_of(LogEntry, recorded, type=fields.pop("type"), role=recorded.event.KIND.value, event=fields)
 
 
 def log_milestone(recorded: Recorded[Event]) -> str:

@@ -73,7 +73,7 @@ def show(
             return
         selector = select(log, feature, feature_only=True)
         phase, attempt = selector.phase or phase, selector.attempt or attempt
-        view = log.find_feature(selector.run, str(selector.feature))[1]
+        view = log.find_feature(selector.run, str(selector.feature))
         part = checked_part(view, phase, attempt)
         if artifact is not None:
             print_artifact(log, selector.run, view.feature, find_artifact(part, artifact), as_json)

@@ -65,10 +65,11 @@ def phase_lines(phase: Phase) -> Iterator[PropertyRow]:
     """Yield the properties of a phase, in the order of execution."""
     if phase.agent:
         yield "agent", _agent_text(phase.agent)
-        yield "timeout", _timeout_text(phase)
+        total, idle = format_duration(phase.timeout.total), format_duration(phase.timeout.idle)
+        yield "timeout", f"{total} in all, {idle} without output"
         yield "prompt", phase.prompt or ""
     if phase.inputs:
-        yield "needs", _joined(entry.artifact for entry in phase.inputs)
+        yield "needs", ", ".join(entry.artifact for entry in phase.inputs)
     if phase.claim:
         yield "claims", f"the files that {phase.claim.artifact} lists"
     if phase.for_each:
@@ -78,18 +79,18 @@ def phase_lines(phase: Phase) -> Iterator[PropertyRow]:
     if phase.prepare:
         yield (
             "before",
-            _joined(
+            ", ".join(
                 f"{entry.run} as {entry.result}" + (" (must pass)" if entry.must_pass else "") + _per_text(entry.per)
                 for entry in phase.prepare
             ),
         )
     if phase.outputs:
-        yield "produces", _joined(f"{entry.artifact}: {entry.path or 'the reply'}" for entry in phase.outputs)
-        yield "rules", _joined(entry.rules for entry in phase.outputs)
+        yield "produces", ", ".join(f"{entry.artifact}: {entry.path or 'the reply'}" for entry in phase.outputs)
+        yield "rules", ", ".join(entry.rules for entry in phase.outputs)
     if phase.agent:
         yield "may change", " ".join(phase.writable) or "its artifacts only"
     if phase.gates:
-        yield "gates", _joined(_gate_text(entry) for entry in phase.gates)
+        yield "gates", ", ".join(_gate_text(entry) for entry in phase.gates)
     yield from _closing_lines(phase)
 
 
@@ -101,21 +102,16 @@ def _closing_lines(phase: Phase) -> Iterator[PropertyRow]:
     if phase.agent or phase.gates:
         yield "limits", f"{phase.attempts} rejected replies, {phase.retries} failed calls"
     if phase.on_block:
-        yield "rolls back", _joined(_route_text(route) for route in phase.on_block)
+        yield "rolls back", ", ".join(_route_text(route) for route in phase.on_block)
     if phase.commit:
         yield "commit", phase.commit
     if phase.deliver:
-        yield "delivers", _joined(phase.deliver)
+        yield "delivers", ", ".join(phase.deliver)
 
 
 def _agent_text(agent: AgentUse) -> str:
     session = agent.session or "as in mz.yaml"
-    return f"tier {agent.tier}; tools {_joined(agent.tools) or 'none'}; session {session}"
-
-
-def _timeout_text(phase: Phase) -> str:
-    total, idle = phase.timeout.total, phase.timeout.idle
-    return f"{format_duration(total)} in all, {format_duration(idle)} without output"
+    return f"tier {agent.tier}; tools {', '.join(agent.tools) or 'none'}; session {session}"
 
 
 def _context_text(phase: Phase) -> str:
@@ -147,10 +143,6 @@ def _route_text(route: BlockRoute) -> str:
 
 def _per_text(per: str) -> str:
     return " once per phase" if per == "phase" else ""
-
-
-def _joined(texts: Sequence[str] | Iterator[str]) -> str:
-    return ", ".join(texts)
 
 
 def full_definition(value: object) -> Any:
