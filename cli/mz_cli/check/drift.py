@@ -35,12 +35,11 @@ from mz_cli.check.json import BaselineShape, DriftClass, DriftedCassette, DriftR
 from mz_cli.common.recording import display_path, library_path, reject_unusable
 from mz_cli.replay.command import print_progress, replay_jobs, require_cassettes
 from mz_cli.replay.json import finding_shape
-from mz_cli.reports.findings import group_fix, group_lines, results_exit, with_failing
+from mz_cli.reports.findings import group_lines, results_exit, with_failing
 from mz_cli.reports.model import ReportOptions, replay_suites
 from mz_cli.reports.options import check_reports, project_relative, report_options, text_stream, write_reports
 from mz_cli.terminal.console import print_line, print_note, write_lines
 from mz_cli.terminal.json import print_document, shape_of
-from mz_cli.terminal.table import Table, columns, print_table
 from mz_cli.terminal.text import count_noun, single_line
 from mz_cli.terminal.width import Line, Span, styled_line
 
@@ -139,8 +138,6 @@ def drift(
             print_document("drift", drift_result(result, int(exit_code), fail_on, against))
         else:
             write_lines(stream, render_text(result))
-            if any(cassette.findings for cassette in result.results):
-                print_table(table(result), stream)
             write_lines(stream, (styled_line(summary(result, static, against)),))
     write_reports(reports, "mz drift", replay_suites(result.results, project_relative(home)), exit_code, as_json)
     return int(exit_code)
@@ -240,21 +237,6 @@ def _print_baselines(baselines: tuple[BaselineShape, ...], fail_on: Risk, as_jso
 
 
 # for people -----------------------------------------------------------------------------------------------------------
-def table(drift: LibraryDrift) -> Table:
-    """Return one row per cause."""
-    rows = tuple(
-        (
-            group.kind,
-            group.risk,
-            str(len(group.occurrences)),
-            str(int(KIND_PROPERTIES[group.kind].exit) if group.fails else 0),
-            group_fix(group),
-        )
-        for group in group_results(drift.results)
-    )
-    return Table(columns=columns("*class", "risk", ">count", ">exit", "fix"), rows=rows, empty="no drift")
-
-
 def render_text(drift: LibraryDrift) -> Iterator[Line]:
     """Yield findings by cause, the worst first; then hidden, proposed and rejected noise."""
     for group in group_results(drift.results):
@@ -290,7 +272,10 @@ def summary(drift: LibraryDrift, static: bool, against: str) -> str:
         mode = "not replayed"
     findings = [finding for cassette in drift.results for finding in cassette.findings]
     failing = sum(finding.fails for finding in findings)
-    verdict = f"{count_noun(len(findings), 'finding')}, {failing} of them fail" if findings else "no drift"
+    counts = Counter(risk_of(finding) for finding in findings)
+    risks = ", ".join(f"{counts[risk]} {risk}" for risk in RISKS if counts[risk])
+    number = count_noun(len(findings), "finding")
+    verdict = f"{number} (risk: {risks}), {failing} of them fail" if findings else "no drift"
     hidden = f", {drift.hidden_count} hidden as noise" if drift.hidden_count else ""
     return f"{count_noun(len(cassettes), 'cassette')}, {count_noun(recordings, 'recording')}, {mode}: {verdict}{hidden}"
 

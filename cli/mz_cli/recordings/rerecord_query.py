@@ -22,9 +22,8 @@ from mz_engine.errors.exits import Exit, most_severe
 from mz_engine.pricing.estimate import Estimate
 from mz_engine.run.process import UNWRITABLE
 from mz_engine.run.settings import load_config
-from mz_recordings.cassette.files import CassetteChanged, CassetteUnreadable, load, overwrite, seal_of
+from mz_recordings.cassette.files import CassetteChanged, load, overwrite, seal_of
 from mz_recordings.cassette.model import Cassette, Provenance
-from mz_recordings.cassette.repository import FixtureUnavailable
 from mz_recordings.drift.compare import AgentDescriptions, compare_cassettes
 from mz_recordings.findings.model import Finding, FindingKind
 from mz_recordings.record.recorder import SecretInRecording
@@ -50,7 +49,7 @@ from mz_recordings.rerecord.workspace import (
 )
 
 from mz_cli.app.input import ask_line, may_ask
-from mz_cli.common.recording import display_path
+from mz_cli.common.recording import display_path, reject_unusable
 from mz_cli.common.run_text import fatal_exit
 from mz_cli.recordings.json import RerecordedCassette
 from mz_cli.recordings.rerecord_text import (
@@ -135,23 +134,27 @@ def _prepare_work(
         provenance=options.provenance,
         prune=options.prune,
     )
-    with reject_unusable(path), reject_unwritable(path):
+    with reject_failures(path):
         workspace = stack.enter_context(lock_workspace(home.resolve(), path))
         return RerecordWork(path, job, workspace, prepare_rerecord(job, workspace))
 
 
 @contextmanager
-def reject_unusable(path: Path) -> Iterator[None]:
-    """Turn errors of an unreadable cassette into MzError MZ6005, and of a secret into MZ6004."""
+def reject_failures(path: Path) -> Iterator[None]:
+    """Turn errors of an unreadable cassette into MzError MZ6005, of a secret into MZ6004, and of writing into MZ1006;
+    paid replies are kept."""
     try:
-        yield
-    except (CassetteUnreadable, FixtureUnavailable) as error:
-        raise MzError(
-            "MZ6005", str(error), hint=f"git restore {quote(display_path(path))}, or record it anew"
-        ) from error
+        with reject_unusable(path):
+            yield
     except SecretInRecording as error:
         hint = "remove the secret and rotate it. The cassette is unchanged"
         raise MzError("MZ6004", str(error), hint=hint) from error
+    except OSError as error:
+        if error.errno not in WRITE_ERRORS:
+            raise
+        message = f"{error.filename or display_path(path)} cannot be written: {error.strerror}"
+        hint = "make it writable, or free disk space; the same command then continues without paying anything twice"
+        raise MzError("MZ1006", message, hint=hint) from error
 
 
 def _has_work(work: RerecordWork) -> bool:
@@ -164,7 +167,7 @@ def _execute_all(todo: Sequence[RerecordWork], options: RerecordOptions) -> tupl
     for work in todo:
         outcome = RerecordResult(RunEnd("", 0))
         if work.prepared.calls:
-            with reject_unusable(work.path), reject_unwritable(work.path), handle_signals(stop_control):
+            with reject_failures(work.path), handle_signals(stop_control):
                 outcome = run_rerecord(
                     work.job,
                     work.prepared,
@@ -280,7 +283,7 @@ def _finish_work(work: RerecordWork, outcome: RerecordResult, options: RerecordO
         return replace(result, helps=continue_command(path, options, outcome.run_end.stop_reason))
     pruned = prepared.cassette if prepared.cassette is not prepared.old else None
     new = outcome.cassette or pruned
-    with reject_unusable(path), reject_unwritable(path):
+    with reject_failures(path):
         if new is not None:
             result = write_or_hold(path, prepared.old, new, prepared.pins.config.agents, options, result)
         if kept_replies := work.workspace.discard_paid(outcome.used_up_features):
@@ -291,19 +294,6 @@ def _finish_work(work: RerecordWork, outcome: RerecordResult, options: RerecordO
 def paid_text(replies: int) -> str:
     kept_text = "1 paid reply is kept" if replies == 1 else f"{replies} paid replies are kept"
     return f"{kept_text}; the next attempt repeats only the other calls"
-
-
-@contextmanager
-def reject_unwritable(path: Path) -> Iterator[None]:
-    """Turn write errors into MzError MZ1006; paid replies are kept."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in WRITE_ERRORS:
-            raise
-        message = f"{error.filename or display_path(path)} cannot be written: {error.strerror}"
-        hint = "make it writable, or free disk space; the same command then continues without paying anything twice"
-        raise MzError("MZ1006", message, hint=hint) from error
 
 
 def write_or_hold(
@@ -349,21 +339,18 @@ def rejected_classes(findings: Sequence[Finding], options: RerecordOptions) -> t
 def continue_command(path: Path, options: RerecordOptions, stopped: str) -> str:
     """Return the command that continues after a stop."""
     selection = options.selection
-    arguments = [
-        "mz",
-        "rerecord",
-        quote(display_path(path)),
-        *(["--agent", quote(options.agent)] if options.agent else []),
-    ]
-    for option, values in (("--feature", selection.features), ("--phase", selection.phases)):
+    arguments = ["mz", "rerecord", quote(display_path(path))]
+    agents = (options.agent,) if options.agent else ()
+    for option, values in (("--agent", agents), ("--feature", selection.features), ("--phase", selection.phases)):
         arguments += [word for value in values for word in (option, quote(value))]
     flags = {
         "changed": selection.changed,
         "expired": selection.expired,
         "new": selection.new,
         "all": selection.everything,
+        "prune": options.prune,
     }
-    arguments += [f"--{name}" for name, is_set in {**flags, "prune": options.prune}.items() if is_set]
+    arguments += [f"--{name}" for name, is_set in flags.items() if is_set]
     arguments += ["--budget", "MORE"] if stopped == "budget" else []
     return " ".join(arguments)
 
@@ -377,7 +364,7 @@ def accept_waiting(home: Path, paths: Sequence[Path], options: RerecordOptions) 
         raise MzError("MZ6001", message, hint="`mz rerecord` makes one")
     results, described = [], load_config(home, os.environ, {}).config.agents
     for path in waiting_paths:
-        with reject_unusable(path), lock_workspace(home.resolve(), path), reject_unwritable(path):
+        with reject_failures(path), lock_workspace(home.resolve(), path):
             old, new = load(path), load(pending_path(path))
             results.append(
                 write_or_hold(path, old, new, described, options, rerecorded_cassette(display_path(path), None, None))
