@@ -83,6 +83,16 @@ def test_each_capture_follows_the_one_before_and_is_durable_under_its_ref(desk: 
     desk.repo.git("fsck", "--strict")
 
 
+def test_a_file_that_git_has_lost_is_not_taken_for_one_that_is_absent(desk: Desk) -> None:
+    desk.write({"key.txt": "secret"})
+    tree = desk.port.capture(desk.place, desk.base).tree
+    objects = desk.repo.root / ".git" / "objects"
+    objects.rename(objects.with_name("gone"))
+    objects.mkdir()
+    with pytest.raises(RepositoryUnusable):
+        desk.another().read(tree, Path("key.txt"))
+
+
 def test_a_capture_after_the_ref_was_lost_leads_back_to_what_was_before(desk: Desk) -> None:
     desk.write({"new": "1"})
     first = desk.port.capture(desk.place, desk.base).tree

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import IO
 
 from mz_events.names import Commit, Path
 
-from mz_engine.git.content import EXECUTABLE, FILE, TreeEntry, TreeListing, display_path
+from mz_engine.git.content import EXECUTABLE, FILE, SUBMODULE, TreeEntry, TreeListing, display_path
 from mz_engine.git.process import Git, git_error
 from mz_engine.path_patterns import IgnoreRules
 from mz_engine.ports import RepositoryUnusable
@@ -73,9 +74,12 @@ class ObjectStore:
                 yield replies.read(int(size[0]) + 1)[:-1]
 
     def read(self, tree: Commit, path: Path) -> bytes | None:
-        """Return a file's bytes or a link's target; None for anything else."""
-        result = self._git.run("cat-file", "blob", f"{tree}:{path}", check=False)
-        return None if result.exit_code else result.stdout
+        """Return a file's bytes or a link's target; None for anything else. Raises RepositoryUnusable if git has lost
+        it: a file that cannot be read must not pass for one that is absent."""
+        entry = self.listing(tree).get(os.fsencode(path))
+        if entry is None or entry.mode == SUBMODULE:
+            return None
+        return self._git.run("cat-file", "blob", entry.oid).stdout
 
     def changes(self, old: Commit, new: Commit) -> Iterator[tuple[bytes, TreeEntry | None, TreeEntry | None]]:
         """Yield differing paths with their old and new entries; None: absent. A rename is a deletion and an
