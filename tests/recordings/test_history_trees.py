@@ -10,7 +10,7 @@ from mz_engine.git import content
 from mz_engine.git.objects import ObjectStore
 from mz_engine.git.process import Git
 from mz_engine.git.repository import describe_repository
-from mz_events.names import Commit, Digest
+from mz_events.names import Commit, Digest, parse_path
 from mz_events.store import BlobMissing
 from mz_recordings.past_runs import ports
 from mz_recordings.past_runs.ports import CachedBlobs
@@ -51,6 +51,20 @@ def test_differences_and_paths_are_those_that_git_itself_finds(tmp_path: Path, o
         assert len(trees.changes(old, new)) > 10
         assert trees.paths(old) == tuple(sorted((*BEFORE, "link")))
         assert trees.paths(new) == tuple(sorted((*AFTER, "link"))), "a submodule is no file"
+
+
+def test_files_are_read_on_after_the_process_of_git_ended(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    commit = captured(tmp_path, BEFORE)
+    with GitTrees(tmp_path, os.environ) as trees:
+        assert trees.read(commit, parse_path("a")) == b"1"
+        assert trees._reader is not None
+        trees._reader.kill()
+        trees._reader.wait()
+        assert trees.read(commit, parse_path("a.txt")) == b"2"
+        assert trees._reader is not None
+        trees._reader.kill()
+        trees._reader.wait()
 
 
 class Counting:

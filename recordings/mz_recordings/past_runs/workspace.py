@@ -6,7 +6,7 @@ Captured trees, read from the repository if they still exist. Nothing is written
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path as FilePath
 from subprocess import Popen
 from types import TracebackType
@@ -330,7 +330,8 @@ class GitTrees:
                 if len(fields) != 3 or not fields[2].isdigit():
                     return None
                 return fields[1], self._reader.stdout.read(int(fields[2]) + 1)[:-1]
-            self._open.close()
+            with suppress(BrokenPipeError):  # The request that was not read is written again when the pipe is closed.
+                self._open.close()
             self._reader = None
         raise RecordedDataMissing(TREES_GONE)
 
