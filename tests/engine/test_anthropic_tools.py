@@ -294,6 +294,13 @@ def test_wrong_arguments_are_told(toolbox: Toolbox) -> None:
         assert toolbox.use("read_file", wrong)[1]
 
 
+@pytest.mark.parametrize("name", ["path", "pattern"])
+@pytest.mark.parametrize("tool", ["list_files", "search_files"])
+def test_an_unpaired_surrogate_ends_no_call(tool: str, name: str, toolbox: Toolbox) -> None:
+    more = {"expression": "x"} if tool == "search_files" else {}
+    assert refused(toolbox, tool, **{name: "\ud800"}, **more)
+
+
 def test_the_offer_says_what_the_tools_take() -> None:
     """Each tool's own form takes just what its schema names."""
     box = Toolbox(Sandbox(Path()), ALL, {}, lambda: None)

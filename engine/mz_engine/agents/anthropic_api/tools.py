@@ -213,7 +213,7 @@ class Toolbox:
             return f"{name} was called wrongly: {error}", True
         except ToolError as error:
             text, failed = str(error), True
-        except (OSError, MemoryError, RecursionError) as error:
+        except (OSError, MemoryError, RecursionError, UnicodeError) as error:
             text, failed = f"{name} failed: {error}", True
         return str(replace_surrogates(text)), failed
 
