@@ -177,17 +177,17 @@ def test_times_are_of_the_session_that_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "missing"),
+    ("reasons_by_read", "missing"),
     [
         ([("output-open",)], True), ([("output-open",), ()], False), ([("tool-requests",), ()], True),
         ([(), ("output-open",)], True), ([()], False),
     ],
 )  # fmt: skip
 def test_what_is_open_may_end_and_what_is_left_out_stays_so(
-    tmp_path: Path, sums_by_key: list[tuple[str, ...]], missing: bool
+    tmp_path: Path, reasons_by_read: list[tuple[str, ...]], missing: bool
 ) -> None:
     with SqliteStore(tmp_path / "mz.db") as log, ImportedStore(tmp_path / "views", log) as views:
-        for start, codes in enumerate(sums_by_key):
+        for start, codes in enumerate(reasons_by_read):
             read = replace(sample(ImportedFileRead), requests=(), offset_start=start, incomplete_reasons=codes)
             views.refresh(log.append([Append(A, None, (read,))], NOW))
         assert views.incomplete_sessions() == ((A,) if missing else ())

@@ -217,7 +217,7 @@ COMMIT: dict[str, object] = {"type": "commit.requested"}
 
 
 @pytest.mark.parametrize(
-    ("story", "success", "args"),
+    ("trace", "success", "args"),
     [
         ([asked(), read(), COMMIT, DONE], True, ()),
         ([asked(), read(), COMMIT, DONE], False, ("a failure passed as success: it led to commit.requested",)),

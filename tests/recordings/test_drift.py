@@ -311,7 +311,7 @@ def test_what_a_patch_changes() -> None:
 
 # bytes that are no story ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("trace", "why"),
     [
         (b"not json\n", "line 1 is not an event"),
         (b"[]\n", "line 1 is not an event"),
@@ -321,8 +321,8 @@ def test_what_a_patch_changes() -> None:
         (b'{"type":"reply.parsed","ref":{"phase":3}}\n', "line 1 is not an event"),
     ],
 )
-def test_a_story_that_is_none_is_found_when_it_is_loaded(tmp_path: Path, summary: bytes, why: str) -> None:
-    stories = {"month-filter": summary}
+def test_a_story_that_is_none_is_found_when_it_is_loaded(tmp_path: Path, trace: bytes, why: str) -> None:
+    stories = {"month-filter": trace}
     digests = {feature: digest(text) for feature, text in stories.items()}
     manifest = msgspec.structs.replace(ONE.manifest, traces=digests)
     save(ONE._replace(traces=stories, manifest=manifest), tmp_path / "x")
