@@ -32,18 +32,10 @@ def prompt_hint(history: FailureHistory | None) -> str | None:
     return f"This failure was seen before; it was mended by changing {', '.join(history.fixed_paths)}."
 
 
-class _OpenFailure(msgspec.Struct, frozen=True):
-    """A failure that is not fixed yet."""
-
-    signature: str
-    gate: str
-    phase_and_unit: tuple[str, str]
-
-
 def failure_histories(events: Iterable[Recorded[Event]]) -> dict[str, FailureHistory]:
     """Return the failures by signature. The events may be of any number of streams, each in its order."""
     histories: dict[str, FailureHistory] = {}
-    failing: dict[StreamId, _OpenFailure] = {}
+    failing: dict[StreamId, GateChecked] = {}
     changes: dict[StreamId, ChangesChecked] = {}
     for recorded in events:
         stream = recorded.stream
@@ -55,14 +47,10 @@ def failure_histories(events: Iterable[Recorded[Event]]) -> dict[str, FailureHis
                 histories[signature] = msgspec.structs.replace(
                     history, occurrences=history.occurrences + (not recorded.is_forked_copy)
                 )
-                failing[stream] = _OpenFailure(signature, gate.gate, (gate.phase, gate.unit))
+                failing[stream] = gate
             case GateChecked(passed=True) as gate:
                 failure = failing.get(stream)
-                if (
-                    failure is not None
-                    and failure.gate == gate.gate
-                    and failure.phase_and_unit == (gate.phase, gate.unit)
-                ):
+                if failure and (failure.gate, failure.phase, failure.unit) == (gate.gate, gate.phase, gate.unit):
                     del failing[stream]
                     if not recorded.is_forked_copy:
                         histories[failure.signature] = _record_fix(

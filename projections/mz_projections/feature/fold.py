@@ -57,7 +57,7 @@ from mz_events.envelope import Recorded
 from mz_events.names import BUILDER, Digest
 
 from mz_projections.feature.rollback import superseded_phases
-from mz_projections.feature.session import SESSION_HANDLERS, add_written, drop_session
+from mz_projections.feature.session import add_written, apply_reply, apply_request, drop_session
 from mz_projections.feature.state import (
     Active,
     BetweenPhases,
@@ -345,9 +345,10 @@ def _apply_in_phase(state: InPhase, event: Event, observed_at_us: int) -> State 
 
 def _update_progress(progress: FeatureProgress, unit_run: UnitRun, event: Event) -> FeatureProgress:
     """Apply an event of a unit to the feature's session and agent."""
-    change = SESSION_HANDLERS.get(type(event))
-    if change is not None:
-        agent_session = change(progress.agent_session, event)
+    if isinstance(event, AgentRequested):
+        agent_session = apply_request(progress.agent_session, event)
+    elif isinstance(event, ReplyParsed):
+        agent_session = apply_reply(progress.agent_session, event)
     elif isinstance(event, ArtifactParsed) and unit_run.reply_event is not None:
         agent_session = add_written(progress.agent_session, unit_run.reply_event.ref.key, event)
     elif isinstance(event, AgentSwitched):

@@ -6,11 +6,9 @@ Only calls that keep a session change it. A dropped session stays in the progres
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from msgspec.structs import replace
-from mz_events.catalog.base import Event
 from mz_events.catalog.call import AgentRequested, ReplyParsed, SessionDropReason, Usage
 from mz_events.catalog.validation import ArtifactParsed
 from mz_events.names import Digest
@@ -36,7 +34,7 @@ def drop_session(session: AgentSession | None, reason: SessionDropReason) -> Age
     return replace(session, drop_reason=reason)
 
 
-def _on_agent_requested(session: AgentSession | None, event: AgentRequested) -> AgentSession | None:
+def apply_request(session: AgentSession | None, event: AgentRequested) -> AgentSession | None:
     if not event.keeps_session or event.session is None:
         return session
     if event.resumes and session is not None:
@@ -57,7 +55,7 @@ def _on_agent_requested(session: AgentSession | None, event: AgentRequested) -> 
     )
 
 
-def _on_reply_parsed(session: AgentSession | None, event: ReplyParsed) -> AgentSession | None:
+def apply_reply(session: AgentSession | None, event: ReplyParsed) -> AgentSession | None:
     """Update the session by a parsed reply. A successful call that asks for a person keeps its session; any other
     problem drops it."""
     if session is None or event.ref.key != session.key:
@@ -75,12 +73,6 @@ def add_written(session: AgentSession | None, key: str, event: ArtifactParsed) -
     if session is None or session.key != key:
         return session
     return replace(session, seen_marks=session.seen_marks | {text_mark(event.digest)})
-
-
-SESSION_HANDLERS: Mapping[type[Event], Callable[[AgentSession | None, Any], AgentSession | None]] = {
-    AgentRequested: _on_agent_requested,
-    ReplyParsed: _on_reply_parsed,
-}
 
 
 def sum_by_model(usages: Iterable[Usage]) -> tuple[Usage, ...]:

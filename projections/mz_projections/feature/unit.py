@@ -63,17 +63,9 @@ def _on_agent_requested(unit_run: UnitRun, event: AgentRequested, at_us: int) ->
     )
 
 
-def _on_agent_replied(unit_run: UnitRun, event: AgentReplied, at_us: int) -> UnitRun:
-    return replace(_on_call_ended(unit_run, event, at_us), reply_event=event)
-
-
 def _on_call_ended(unit_run: UnitRun, event: AgentReplied | AgentFailed, at_us: int) -> UnitRun:
     usage = replace(unit_run.usage, duration_ms=unit_run.usage.duration_ms + event.duration_ms)
     return replace(unit_run, usage=usage, ended_at_us=at_us, last_event=event)
-
-
-def _on_agent_lost(unit_run: UnitRun, event: AgentLost, at_us: int) -> UnitRun:
-    return replace(unit_run, last_event=event, ended_at_us=at_us)
 
 
 def _on_reply_parsed(unit_run: UnitRun, event: ReplyParsed, at_us: int) -> UnitRun:
@@ -104,23 +96,11 @@ def _on_agent_switched(unit_run: UnitRun, event: AgentSwitched, at_us: int) -> U
     return replace(unit_run, attempts={**unit_run.attempts, role: attempts}, last_event=event)
 
 
-def _on_call_over_budget(unit_run: UnitRun, event: CallOverBudget, at_us: int) -> UnitRun:
-    return replace(unit_run, role=event.role, last_event=event)
-
-
 # checks ---------------------------------------------------------------------------------------------------------------
 def _on_command_ran(unit_run: UnitRun, event: CommandRan, at_us: int) -> UnitRun | None:
     if event.stage == "prepare":
         return replace(unit_run, preparation_runs=(*unit_run.preparation_runs, event), last_event=event)
     return unit_run if event.stage in ("gate", "setup") else None
-
-
-def _on_changes_checked(unit_run: UnitRun, event: ChangesChecked, at_us: int) -> UnitRun:
-    return replace(unit_run, tree=event.tree, last_event=event)
-
-
-def _on_artifact_parsed(unit_run: UnitRun, event: ArtifactParsed, at_us: int) -> UnitRun:
-    return replace(unit_run, parsed_artifacts={**unit_run.parsed_artifacts, event.artifact: event})
 
 
 def _on_artifact_validated(unit_run: UnitRun, event: ArtifactValidated, at_us: int) -> UnitRun:
@@ -173,29 +153,23 @@ def _set_last_event(unit_run: UnitRun, event: Any, at_us: int) -> UnitRun:
     return replace(unit_run, last_event=event)
 
 
-def _ignore_event(unit_run: UnitRun, event: Event, at_us: int) -> UnitRun:
-    return unit_run
-
-
-def _on_ref_moved(unit_run: UnitRun, event: RefMoved, at_us: int) -> UnitRun:
-    return replace(unit_run, refs_moved=True)
-
-
 UNIT_RUN_HANDLERS: Mapping[type[Event], Callable[[UnitRun, Any, int], UnitRun | None]] = {
     AgentRequested: _on_agent_requested,
-    AgentReplied: _on_agent_replied,
+    AgentReplied: lambda run, event, at_us: replace(_on_call_ended(run, event, at_us), reply_event=event),
     AgentFailed: _on_call_ended,
-    AgentLost: _on_agent_lost,
+    AgentLost: lambda run, event, at_us: replace(run, last_event=event, ended_at_us=at_us),
     ReplyParsed: _on_reply_parsed,
-    CallOverBudget: _on_call_over_budget,
+    CallOverBudget: lambda run, event, _: replace(run, role=event.role, last_event=event),
     AgentSwitched: _on_agent_switched,
-    CallReserved: _ignore_event,
-    CallPriced: _ignore_event,
+    CallReserved: lambda run, _event, _at_us: run,
+    CallPriced: lambda run, _event, _at_us: run,
     CallSettled: _on_call_settled,
-    RefMoved: _on_ref_moved,
+    RefMoved: lambda run, _event, _at_us: replace(run, refs_moved=True),
     CommandRan: _on_command_ran,
-    ChangesChecked: _on_changes_checked,
-    ArtifactParsed: _on_artifact_parsed,
+    ChangesChecked: lambda run, event, _: replace(run, tree=event.tree, last_event=event),
+    ArtifactParsed: lambda run, event, _: replace(
+        run, parsed_artifacts={**run.parsed_artifacts, event.artifact: event}
+    ),
     ArtifactValidated: _on_artifact_validated,
     GateChecked: _on_gate_checked,
     CommitRequested: _set_last_event,

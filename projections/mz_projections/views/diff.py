@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -129,46 +129,25 @@ def _field_differences(
 # what they were started with ------------------------------------------------------------------------------------------
 def _json_differences(path: str, left: Any, right: Any) -> Iterator[FieldDifference]:
     """Yield the differences of two JSON values, by path. Null and absent are equal."""
-    if path:
-        left, right = _default_map(left, right), _default_map(right, left)
+    if path and None in (left, right) and (isinstance(left, dict) or isinstance(right, dict)):
+        left, right = left or {}, right or {}
+    if isinstance(left, list) and isinstance(right, list) and None not in (maps := (_by_name(left), _by_name(right))):
+        left, right = maps
+        left_order, right_order = [name for name in left if name in right], [name for name in right if name in left]
+        if left_order != right_order:
+            yield FieldDifference(f"{path} (order)", _value_text(left_order), _value_text(right_order))
     if isinstance(left, dict) and isinstance(right, dict):
-        yield from _map_differences(path, left, right)
-    elif (maps := _maps_by_name(left, right)) is not None:
-        yield from _order_differences(path, *maps)
-        yield from _map_differences(path, *maps)
+        for name in dict.fromkeys((*left, *right)):
+            yield from _json_differences(f"{path}.{name}" if path else name, left.get(name), right.get(name))
     elif left != right:
         yield FieldDifference(path or "pins", _value_text(left), _value_text(right))
 
 
-def _default_map(value: Any, other: Any) -> Any:
-    """Return {} for an absent map if the other side has one, so that its entries are reported one by one."""
-    return {} if value is None and isinstance(other, dict) else value
-
-
-def _map_differences(path: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[FieldDifference]:
-    for name in dict.fromkeys((*left, *right)):
-        yield from _json_differences(f"{path}.{name}" if path else name, left.get(name), right.get(name))
-
-
-def _order_differences(path: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[FieldDifference]:
-    """Yield a difference in the order of the common entries."""
-    left_names, right_names = [name for name in left if name in right], [name for name in right if name in left]
-    if left_names != right_names:
-        yield FieldDifference(f"{path} (order)", _value_text(left_names), _value_text(right_names))
-
-
-def _maps_by_name(left: Any, right: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return two lists whose entries all have distinct names as maps by name; None otherwise."""
-    if not isinstance(left, list) or not isinstance(right, list):
-        return None
-    maps = [{name: entry for entry in entries if (name := _entry_name(entry))} for entries in (left, right)]
-    return (maps[0], maps[1]) if [len(by_name) for by_name in maps] == [len(left), len(right)] else None
-
-
-def _entry_name(entry: Any) -> str:
-    """Return the entry's name; empty if it has none."""
-    value_of: Callable[[str], Any] = entry.get if isinstance(entry, dict) else lambda _: None
-    return next((value for key in NAME_KEYS if isinstance(value := value_of(key), str)), "")
+def _by_name(entries: list[Any]) -> dict[str, Any] | None:
+    """Return the entries of a list by name; None unless all have a name of their own."""
+    maps = (entry if isinstance(entry, dict) else {} for entry in entries)
+    names = [next((entry[key] for key in NAME_KEYS if isinstance(entry.get(key), str)), "") for entry in maps]
+    return dict(zip(names, entries, strict=True)) if all(names) and len({*names}) == len(names) else None
 
 
 def _value_text(value: Any) -> str | None:
@@ -178,5 +157,5 @@ def _value_text(value: Any) -> str | None:
     text = value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
     if len(text) <= TEXT_MAX and "\n" not in text:
         return text
-    lines: Sequence[str] = text.splitlines()
-    return f"sha256:{sha256(text.encode()).hexdigest()[:DIGEST_SHORT]} ({len(lines)} lines, {len(text)} characters)"
+    digest, lines = sha256(text.encode()).hexdigest()[:DIGEST_SHORT], text.splitlines()
+    return f"sha256:{digest} ({len(lines)} lines, {len(text)} characters)"
