@@ -1,7 +1,4 @@
-"""Find pipelines by name or path: those of the repository first, then the built-in ones; create new ones.
-
-Templates and rule sets of pipelines: those of mz, overridden by those of the repository.
-"""
+"""Find pipelines, templates and rule sets by name: those of the repository, then the built-in ones; make new ones."""
 
 from __future__ import annotations
 

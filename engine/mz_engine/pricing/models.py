@@ -1,8 +1,7 @@
-"""Names of a model in price tables, derived from the names that agents, gateways and clouds use.
+"""Names of a model in price tables, derived from the names that agents, gateways and clouds use, and prices that
+those tables lack.
 
 A name for "the current best model" has no price: it gives no candidates, and the call stays unpriced.
-
-Prices that agents use and the price table lacks.
 """
 
 from __future__ import annotations

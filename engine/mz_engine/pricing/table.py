@@ -2,9 +2,7 @@
 
 Each usage entry is priced at the time of its request. A model without a price is named, never counted as zero. The
 table is converted to a rate card once per model, day and service tier; after that, pricing is integer arithmetic. Rows
-of the user or the repository take precedence over the table.
-
-The user's own price file, which applies to every repository, and the price table that a command uses.
+of the repository, then of the user's own price file, take precedence over the table.
 """
 
 from __future__ import annotations

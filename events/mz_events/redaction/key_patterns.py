@@ -1,10 +1,8 @@
-"""Patterns of the keys of well-known services. Each starts with the literal prefix that the service uses to make its
-keys recognisable.
+"""Patterns of the keys of well-known services, also in base64, as printed by `kubectl get secret`.
 
-Finds keys of well-known services in base64, as printed by `kubectl get secret`.
-
-The prefix of a key has a fixed encoding at each of the three base64 alignments. Where such an encoding occurs, the text
-around it is decoded and matched.
+Each starts with the literal prefix that the service uses to make its keys recognisable. The prefix has a
+fixed encoding at each of the three base64 alignments; where such an encoding occurs, the text around it is decoded and
+matched.
 """
 
 from __future__ import annotations
