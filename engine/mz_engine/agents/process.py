@@ -1,6 +1,6 @@
 """Agent calls as processes: spawned into a spool, bounded by limits, recovered after a crash of mz.
 
-Spools: directories that receive an agent call's output as it comes, so that a crash of mz loses none of it.
+A spool is a directory that receives the call's output as it comes, so that a crash of mz loses none of it:
 
 <spools>/<key>/stdout, stderr    redacted, written as it comes
                meta.json         what was started, and when

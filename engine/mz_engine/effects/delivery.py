@@ -1,7 +1,5 @@
-"""Effects of delivery: merge, push, pull request (each is looked up before it is repeated); the end of a feature.
-
-Effects on the CI checks of a pull request: poll them once, and start flaky ones again.
-"""
+"""Effects of delivery: merge, push, pull request (each is looked up before it is repeated), CI checks (polled once,
+flaky ones started again), and the end of a feature."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Commits that the engine makes in the user's name and finds again by their `Mz-Key` trailer.
-
-Detect changes to refs, configuration and hooks that no feature may change, and keep the old values of refs.
-"""
+"""Commits that the engine makes in the user's name and finds again by their `Mz-Key` trailer; changes of refs,
+configuration and hooks that no feature may change."""
 
 from __future__ import annotations
 

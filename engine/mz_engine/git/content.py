@@ -1,9 +1,5 @@
-"""Content of a capture, from a scan and the previous tree.
-
-Content of a tree or a worktree by byte path: names on disk need not be text.
-
-Byte paths: validity in trees and events, and how to display invalid ones.
-"""
+"""Content of trees, worktrees and captures by byte path, since names on disk need not be text; which paths trees and
+events may hold, and how others are displayed."""
 
 from __future__ import annotations
 

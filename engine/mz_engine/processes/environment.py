@@ -1,7 +1,4 @@
-"""Environment of an outside command: its variables, directory, and write access.
-
-Temporary directory of a call, removed with the call.
-"""
+"""Environment of an outside command: its variables, directory, write access, and the temporary directory of a call."""
 
 from __future__ import annotations
 

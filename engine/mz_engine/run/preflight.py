@@ -1,7 +1,5 @@
-"""Checks before a run costs money: agents and their logins, commands of `mz.yaml`, remote and `gh`.
-
-Warnings before a run costs money: tools that an agent does not have, and models without a price under a budget.
-"""
+"""Checks before a run costs money: agents and their logins, commands of `mz.yaml`, remote and `gh`. Warnings name tools
+that an agent does not have, and models without a price under a budget."""
 
 from __future__ import annotations
 

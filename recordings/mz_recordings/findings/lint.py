@@ -1,10 +1,5 @@
-"""Lint of cassettes: secrets in all files and in the bundled repository, and defects that prevent a replay. Changes and
-replays nothing.
-
-Detection of secrets and personal data in bytes.
-
-A result names the kind and position of a leak, never the value.
-"""
+"""Lint of cassettes: secrets and personal data in all files and in the bundled repository, and defects that prevent a
+replay. Changes and replays nothing. A result names the kind and position of a leak, never the value."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Findings of all checks: their kinds, each with its exit code, and the result of replaying one cassette.
-
-Commands that fix findings. `{cassette}` stands for the path of the cassette.
-"""
+"""Findings of all checks: their kinds, each with its exit code, the commands that fix them, and the result of replaying
+one cassette."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 """Results of a past-run replay: where the current code diverges from the recorded events, in which fields, and how much
-was compared.
+was compared; and their findings, in the form that all replays share.
 
-Intended changes of decisions. A past-run replay lists the divergences that they explain separately, and passes.
-
-Add an entry for each change of what the code decides, produces or parses; without it, all earlier runs diverge.
-
-Findings of a past-run replay, in the form that all replays share.
+Divergences that an intended change of decisions explains are listed separately, and pass. Add an entry for each change
+of what the code decides, produces or parses; without it, all earlier runs diverge.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The workspace port, which returns recorded results, and contents of captured trees if they still exist.
-
-Captured trees, read from the repository if they still exist. Nothing is written.
-"""
+"""The workspace port, which returns recorded results, and the captured trees, read from the repository if they still
+exist. Nothing is written."""
 
 from __future__ import annotations
 

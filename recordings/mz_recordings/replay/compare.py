@@ -1,7 +1,5 @@
 """Findings of a replay: drift, missing recordings and unused ones.
 
-Classification of differences between two traces.
-
 Events at the same position are compared as long as they have the same subject, so one difference does not hide
 another. After an event with another subject, the remaining events are not compared.
 """
